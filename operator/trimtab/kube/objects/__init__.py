@@ -1,0 +1,61 @@
+"""The Kubernetes objects that planners read, as frozen values.
+
+These are projections, not models: a field is here because a planner reads it. Times are seconds since the epoch (UTC,
+``float``), amounts are integers (see :data:`trimtab.kube.frozen.ResourceList`), absent strings are ``""`` and absent
+lists ``()``; ``None`` is kept only where Kubernetes gives absence a meaning of its own (a nil selector, a nil
+``tolerationSeconds``, a nil priority).
+
+``gc=False`` throughout: values form no cycles, and 150,000 of them must not be walked by the garbage collector.
+"""
+
+from trimtab.kube.objects.affinity import Affinity, NodeAffinity, PodAffinityTerm, PreferredNodeTerm, WeightedPodTerm
+from trimtab.kube.objects.budget import PodDisruptionBudget
+from trimtab.kube.objects.meta import OwnerReference
+from trimtab.kube.objects.namespace import Namespace, PriorityClass
+from trimtab.kube.objects.node import Node, NodeCondition, Taint
+from trimtab.kube.objects.pod import (
+    Container,
+    HostPort,
+    Pod,
+    PodCondition,
+    PodSpec,
+    Toleration,
+    TopologySpread,
+    Volume,
+)
+from trimtab.kube.objects.selector import (
+    LabelRequirement,
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+)
+
+KubeObject = Pod | Node | PodDisruptionBudget | Namespace | PriorityClass
+
+__all__ = [
+    "Affinity",
+    "Container",
+    "HostPort",
+    "KubeObject",
+    "LabelRequirement",
+    "LabelSelector",
+    "Namespace",
+    "Node",
+    "NodeAffinity",
+    "NodeCondition",
+    "NodeSelector",
+    "NodeSelectorTerm",
+    "OwnerReference",
+    "Pod",
+    "PodAffinityTerm",
+    "PodCondition",
+    "PodDisruptionBudget",
+    "PodSpec",
+    "PreferredNodeTerm",
+    "PriorityClass",
+    "Taint",
+    "Toleration",
+    "TopologySpread",
+    "Volume",
+    "WeightedPodTerm",
+]

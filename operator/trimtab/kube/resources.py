@@ -1,0 +1,40 @@
+"""Which resource lives at which path of the API server."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Resource(Struct, frozen=True, gc=False):
+    """A kind with its place in the API: ``Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")``."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
+        """The path of the collection, of one object, or of an object's subresource."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+DESCHEDULER_POLICIES = Resource("trimtab.dev", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False)

@@ -16,7 +16,7 @@ class FrozenMap(dict[str, V]):
 
     __slots__ = ("_hash",)
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         try:
             return self._hash
         except AttributeError:
@@ -28,7 +28,7 @@ class FrozenMap(dict[str, V]):
 
     __setitem__ = _refuse
     __delitem__ = _refuse
-    __ior__ = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse
     clear = _refuse
     pop = _refuse
     popitem = _refuse

@@ -54,7 +54,8 @@ class TopologySpread(Struct, frozen=True, gc=False):
 class Volume(Struct, frozen=True, gc=False):
     """What kind of volume, and of what claim.
 
-    ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
+    ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes
+    that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
     """
 
     kind: str

@@ -1,0 +1,163 @@
+"""Reason codes: the one list of words with which trimtab says why.
+
+A reason is stable API. The same word stands in a plan, in an event, in a policy's status and as a metric's label, so
+that one can be searched for in all others; the message beside it has the numbers. CamelCase, at most 128 characters
+(events.k8s.io/v1 limits ``reason``). Codes are ``Final`` strings rather than an enum: features of later releases add
+their own without touching a closed type, and values need no conversion on their way to JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ── Why a pod is moved ──────────────────────────────────────────────────────────────────────────────────────────────
+
+DUPLICATE_ON_NODE: Final = "DuplicateOnNode"
+"""The node runs more pods of this owner than its fair share, and another feasible node runs fewer."""
+
+NODE_OVERUTILIZED: Final = "NodeOverutilized"
+"""The node's requests exceed the target of a resource that this pod requests, and an underutilized node takes it."""
+
+INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
+"""The pod and another one share a topology domain though a required anti-affinity term of either forbids it."""
+
+NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
+"""The node no longer satisfies the pod's node selector or node affinity, and another one that takes the pod does."""
+
+# ── Why a pod stays: nothing better is to be had ────────────────────────────────────────────────────────────────────
+
+NO_PLACE: Final = "NoPlace"
+"""No node takes the pod; the message says, node by node, why not (kube-scheduler's words)."""
+
+NO_IMPROVEMENT: Final = "NoImprovement"
+"""A node takes the pod, but the strategy's measure of its violation would not fall: strictly better or not at all."""
+
+NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
+"""The strategy needs more nodes than it has: fewer than two feasible ones, or too few underutilized (numberOfNodes)."""
+
+NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
+"""No schedulable node is below every threshold, so nothing can be moved to one."""
+
+ALL_NODES_UNDERUTILIZED: Final = "AllNodesUnderutilized"
+"""Every node is below every threshold: there is nothing to balance."""
+
+IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
+"""The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""
+
+# ── Why a pod stays: disruption is held back ────────────────────────────────────────────────────────────────────────
+
+LIMIT_REACHED: Final = "LimitReached"
+"""A limit of the policy (cycle, node, namespace or owner) is used up; the message names it."""
+
+DISRUPTION_BUDGET: Final = "DisruptionBudget"
+"""A PodDisruptionBudget allows no (further) disruption; the message names the budget and its numbers."""
+
+OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
+"""The replacement of another pod of the same owner does not run yet; this one waits for it."""
+
+# ── Why a pod stays: it is protected ────────────────────────────────────────────────────────────────────────────────
+
+CRITICAL_POD: Final = "CriticalPod"
+"""A system-critical priority class or priority (>= 2000000000), or the old critical-pod annotation. Never lifted."""
+
+BARE_POD: Final = "BarePod"
+"""No controller owns the pod: nothing would bring it back. Never lifted."""
+
+STATIC_POD: Final = "StaticPod"
+"""A static pod: it comes from the kubelet's own files, not from the API server. Never lifted."""
+
+MIRROR_POD: Final = "MirrorPod"
+"""The API server's mirror of a static pod. Never lifted."""
+
+DAEMON_SET_POD: Final = "DaemonSetPod"
+"""A DaemonSet's pod: it belongs to its node and would come back there. Never lifted."""
+
+LOCAL_STORAGE: Final = "LocalStorage"
+"""An emptyDir or hostPath volume: data would be lost. Lifted by ``protections.disabled: [PodsWithLocalStorage]``."""
+
+SYSTEM_NAMESPACE: Final = "SystemNamespace"
+"""A namespace of the cluster itself, as kube-system is. Lifted by ``protections.disabled: [SystemNamespaces]``."""
+
+PERSISTENT_VOLUME_CLAIM: Final = "PersistentVolumeClaim"
+"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC."""
+
+NO_DISRUPTION_BUDGET: Final = "NoDisruptionBudget"
+"""No PodDisruptionBudget selects the pod, and ``protections.extra`` has PodsWithoutPDB."""
+
+TOO_FEW_REPLICAS: Final = "TooFewReplicas"
+"""The pod's owner has fewer pods than ``protections.minReplicas``."""
+
+POD_TOO_YOUNG: Final = "PodTooYoung"
+"""The pod started less than ``protections.minPodAge`` ago, or has not started."""
+
+PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
+"""The pod's priority is at or above the policy's ``priorityThreshold``."""
+
+EVICT_ANNOTATION: Final = "EvictAnnotation"
+"""The annotation ``descheduler.alpha.kubernetes.io/evict`` says "false": the pod's author wants it left alone."""
+
+TERMINATING: Final = "Terminating"
+"""The pod is already going."""
+
+TERMINAL: Final = "Terminal"
+"""The pod has run to its end (Succeeded or Failed): it holds no place."""
+
+# ── Why a pod stays: the policy does not look at it ─────────────────────────────────────────────────────────────────
+
+NAMESPACE_NOT_SELECTED: Final = "NamespaceNotSelected"
+"""The policy's ``namespaces`` leave the pod's namespace out."""
+
+POD_NOT_SELECTED: Final = "PodNotSelected"
+"""The policy's ``podSelector`` does not match the pod."""
+
+NODE_NOT_SELECTED: Final = "NodeNotSelected"
+"""The policy's ``nodeSelector`` does not match the pod's node."""
+
+# ── How an eviction ended ───────────────────────────────────────────────────────────────────────────────────────────
+
+EVICTED: Final = "Evicted"
+"""The API server took the eviction."""
+
+EVICTION_REFUSED: Final = "EvictionRefused"
+"""The API server refused the eviction until the cycle's deadline; the message has its words."""
+
+EVICTION_FAILED: Final = "EvictionFailed"
+"""The eviction failed for another cause than a budget: forbidden, unreachable, a server error."""
+
+ALREADY_GONE: Final = "AlreadyGone"
+"""The pod was gone, or another one had its name, when its turn came: nothing was evicted."""
+
+PLAN_OUTDATED: Final = "PlanOutdated"
+"""Between planning and acting the pod, its node or its destination changed so that the move no longer holds."""
+
+# ── What a policy's conditions say ──────────────────────────────────────────────────────────────────────────────────
+
+CYCLE_COMPLETED: Final = "CycleCompleted"
+"""Ready: the last cycle ran to its end."""
+
+WAITING_FOR_FIRST_CYCLE: Final = "WaitingForFirstCycle"
+"""Ready unknown: no cycle has run since this generation was written."""
+
+CYCLE_RUNNING: Final = "CycleRunning"
+"""Progressing: a cycle is planning or acting."""
+
+IDLE: Final = "Idle"
+"""Not progressing: waiting for the next cycle."""
+
+SUSPENDED: Final = "Suspended"
+"""Not progressing: ``spec.suspend`` holds the policy."""
+
+INVALID_POLICY: Final = "InvalidPolicy"
+"""Not ready, degraded: the spec cannot be used; the message names the fields."""
+
+CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
+"""Degraded: the API server does not answer, or the picture of the cluster is too old to plan on."""
+
+CYCLE_FAILED: Final = "CycleFailed"
+"""Degraded: the last cycle ended with an error; the message names it."""
+
+EVICTIONS_FAILED: Final = "EvictionsFailed"
+"""Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""
+
+ALL_WELL: Final = "AllWell"
+"""Not degraded."""

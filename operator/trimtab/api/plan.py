@@ -1,0 +1,88 @@
+"""The plan: what every planner returns, what ``trimtab plan`` prints, and what the executor carries out.
+
+A plan is a document of values (``trimtab.dev/v1alpha1`` ``Plan``). It is deterministic: the same cluster, policies and
+``now`` give the same bytes, so planners append in an order that depends on names only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+
+
+class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="Evict", omit_defaults=True):
+    """Evict this pod from ``node``; it fits on ``target``, where its place has been reserved in the plan.
+
+    ``uid`` is the precondition: a later pod of the same name is never hit. ``owner`` is ``Kind/name`` of the
+    controller in the pod's namespace; limits and spacing count by it.
+    """
+
+    policy: str
+    strategy: str
+    namespace: str
+    pod: str
+    node: str
+    target: str
+    reason: str
+    message: str
+    uid: str = ""
+    owner: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/pod``."""
+        return f"{self.namespace}/{self.pod}"
+
+
+Action = Evict
+"""Every action there is; a tagged union by ``action`` as further features bring theirs."""
+
+
+class Kept(Struct, frozen=True, gc=False, omit_defaults=True):
+    """A candidate that was considered and left where it is, with the reason code."""
+
+    kind: str
+    namespace: str
+    name: str
+    strategy: str
+    reason: str
+    message: str
+    policy: str = ""
+    node: str = ""
+
+
+class Plan(Struct, frozen=True):
+    """Actions in the order of execution, what was kept and why, and counts of both.
+
+    Attributes:
+        now: seconds since the epoch that the plan was made for.
+        actions: what to do, in order.
+        kept: what was considered and left, in the order of judgement.
+    """
+
+    now: float
+    actions: tuple[Action, ...] = ()
+    kept: tuple[Kept, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """The plan as CLI.md prints it, ready for JSON or YAML."""
+        tagged = [msgspec.to_builtins(action) for action in self.actions]
+        counts: Counter[str] = Counter(action["action"] for action in tagged)
+        summary: dict[str, int] = dict(sorted(counts.items()))
+        summary["kept"] = len(self.kept)
+        return {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "Plan",
+            "now": rfc3339(self.now),
+            "actions": tagged,
+            "kept": [msgspec.to_builtins(kept) for kept in self.kept],
+            "summary": summary,
+        }
+
+
+def rfc3339(moment: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC, to the second as Kubernetes prints times."""
+    return datetime.fromtimestamp(int(moment), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,146 @@
+"""Nodes as columns: a slot per node, allocatable and requested amounts as arrays over slots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trimtab.cluster.resources import PODS, BoolArray, IntArray, ResourceAxis
+from trimtab.kube.objects import Node
+
+
+class NodeTable:
+    """Slots of nodes; arrays run over slots, and a slot is reused after its node is gone.
+
+    Attributes:
+        axis: the resource columns.
+        slot_of: node name to slot.
+        at: the node in each slot, ``None`` where free.
+        allocatable: int64, shape (capacity, axis.width).
+        requested: int64, same shape; the sum of the requests of the pods there, in column ``PODS`` their number.
+        used: bool, shape (capacity,); which slots hold a node.
+        version: rises whenever names, labels, taints or cordons change; caches of static verdicts key on it.
+    """
+
+    def __init__(self) -> None:
+        self.axis = ResourceAxis()
+        self.slot_of: dict[str, int] = {}
+        self.at: list[Node | None] = []
+        self.allocatable: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
+        self.requested: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
+        self.used: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.version = 0
+        self._free: list[int] = []
+        self._order: tuple[int, IntArray] | None = None
+        self._rank: tuple[int, IntArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.slot_of)
+
+    @property
+    def capacity(self) -> int:
+        """How many slots the arrays have."""
+        return len(self.used)
+
+    def node(self, slot: int) -> Node:
+        """The node in a slot.
+
+        Raises:
+            KeyError: the slot is free.
+        """
+        node = self.at[slot]
+        if node is None:
+            raise KeyError(slot)
+        return node
+
+    def get(self, name: str) -> Node | None:
+        """The node of that name, or ``None``."""
+        slot = self.slot_of.get(name)
+        return None if slot is None else self.at[slot]
+
+    def order(self) -> IntArray:
+        """Slots in the order of node names: what planners iterate, so that plans don't depend on arrival."""
+        if self._order is None or self._order[0] != self.version:
+            slots = [self.slot_of[name] for name in sorted(self.slot_of)]
+            self._order = (self.version, np.array(slots, dtype=np.int64))
+        return self._order[1]
+
+    def rank(self) -> IntArray:
+        """The place of each slot in :meth:`order`; int64, shape (capacity,), free slots last. Breaks ties by name."""
+        if self._rank is None or self._rank[0] != self.version:
+            rank = np.full(self.capacity, self.capacity, dtype=np.int64)
+            order = self.order()
+            rank[order] = np.arange(len(order))
+            self._rank = (self.version, rank)
+        return self._rank[1]
+
+    def put(self, node: Node) -> tuple[int, Node | None]:
+        """Add or replace a node; its requested amounts stay. Returns the slot and the node that was there."""
+        slot = self.slot_of.get(node.name)
+        old = None if slot is None else self.at[slot]
+        if slot is None:
+            slot = self._take_slot()
+            self.slot_of[node.name] = slot
+            self.used[slot] = True
+        self.at[slot] = node
+        if old is None or old.allocatable != node.allocatable:
+            self._set_allocatable(slot, node)
+        if old is None or _static(old) != _static(node):
+            self.version += 1
+        return slot, old
+
+    def drop(self, name: str) -> tuple[int, Node]:
+        """Remove a node and zero its columns.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        slot = self.slot_of.pop(name)
+        node = self.node(slot)
+        self.at[slot] = None
+        self.used[slot] = False
+        self.allocatable[slot] = 0
+        self.requested[slot] = 0
+        self._free.append(slot)
+        self.version += 1
+        return slot, node
+
+    def widen(self) -> None:
+        """Give the arrays the axis' width, where a new resource made it grow."""
+        missing = self.axis.width - self.allocatable.shape[1]
+        if missing > 0:
+            self.allocatable = np.pad(self.allocatable, ((0, 0), (0, missing)))
+            self.requested = np.pad(self.requested, ((0, 0), (0, missing)))
+
+    def utilization(self, slot: int) -> dict[str, float]:
+        """Requested over allocatable in percent, by resource; resources the node does not have are left out."""
+        have, want = self.allocatable[slot], self.requested[slot]
+        return {
+            name: 100.0 * float(want[column]) / float(have[column])
+            for column, name in enumerate(self.axis.names)
+            if have[column] > 0
+        }
+
+    def _set_allocatable(self, slot: int, node: Node) -> None:
+        row = self.axis.row(node.allocatable)
+        self.widen()
+        self.allocatable[slot] = row
+        if "pods" not in node.allocatable:
+            self.allocatable[slot, PODS] = 0
+
+    def _take_slot(self) -> int:
+        if self._free:
+            return self._free.pop()
+        slot = len(self.at)
+        self.at.append(None)
+        if slot >= self.capacity:
+            more = max(64, self.capacity)
+            self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
+            self.requested = np.pad(self.requested, ((0, more), (0, 0)))
+            self.used = np.pad(self.used, (0, more))
+            self.version += 1
+        return slot
+
+
+def _static(node: Node) -> tuple[object, ...]:
+    """What filters that don't depend on pods read of a node."""
+    return node.labels, node.taints, node.unschedulable

@@ -1,0 +1,318 @@
+"""The Snapshot: one picture of the cluster for every planner.
+
+It is kept, not rebuilt: adding, moving or removing a pod or node changes a few numbers. Planners try moves inside
+:meth:`Snapshot.fork`, which undoes them in the order opposite to how they were made; the cost is that of the changes.
+The order in which objects arrive leaves no trace in anything planners read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from trimtab.cluster.affinity import AffinityIndex
+from trimtab.cluster.nodes import NodeTable
+from trimtab.cluster.ports import HostPortIndex
+from trimtab.cluster.resources import PODS, IntArray
+from trimtab.kube.frozen import NO_LABELS, Labels
+from trimtab.kube.objects import (
+    KubeObject,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PodSpec,
+    PriorityClass,
+)
+
+Change = tuple[str, str, KubeObject | None]
+OwnerKey = tuple[str, str, str]
+"""Namespace, kind and name of a controller; its UID is left out, as cluster files may not have one."""
+
+
+def owner_key(pod: Pod) -> OwnerKey | None:
+    """The pod's controller as a key, ``None`` for a bare pod."""
+    controller = pod.controller
+    return None if controller is None else (pod.namespace, controller.kind, controller.name)
+
+
+class Snapshot:
+    """Nodes, pods, budgets, namespaces and priority classes, with the columns and counters that planners read.
+
+    Attributes:
+        nodes: node slots, allocatable and requested columns.
+        pods: every pod by ``namespace/name``, also pending and terminal ones.
+        budgets: disruption budgets by ``namespace/name``.
+        namespaces: namespaces by name.
+        priority_classes: priority classes by name.
+        ports: host ports taken by placed pods.
+    """
+
+    def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
+        self.nodes = NodeTable()
+        self.pods: dict[str, Pod] = {}
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
+        self.ports = HostPortIndex()
+        self._on_node: dict[str, dict[str, Pod]] = {}
+        self._owned: dict[OwnerKey, dict[str, Pod]] = {}
+        self._rows: dict[int, tuple[PodSpec, IntArray]] = {}
+        self._affinity: AffinityIndex | None = None
+        self._anti_affinity_pods = 0
+        self._journal: list[Change] = []
+        self._depth = 0
+        for obj in objects:
+            self.put(obj)
+
+    # --- reading -----------------------------------------------------------------------------------------------
+
+    def pods_on(self, node: str) -> list[Pod]:
+        """The pods bound to a node, terminal ones included, by ``namespace/name``."""
+        there = self._on_node.get(node, {})
+        return [there[key] for key in sorted(there)]
+
+    def owners(self) -> list[OwnerKey]:
+        """The controllers that own at least one pod, in the order of their keys."""
+        return sorted(self._owned)
+
+    def owned_by(self, owner: OwnerKey) -> list[Pod]:
+        """The pods of a controller, pending and terminal ones included, by ``namespace/name``."""
+        there = self._owned.get(owner, {})
+        return [there[key] for key in sorted(there)]
+
+    def slot(self, pod: Pod) -> int | None:
+        """The slot of the pod's node; ``None`` for a pending pod or one whose node is gone."""
+        return self.nodes.slot_of.get(pod.node) if pod.node else None
+
+    def row(self, spec: PodSpec) -> IntArray:
+        """What a pod of this spec takes of a node: int64, shape (axis.width,), with 1 in column ``PODS``."""
+        found = self._rows.get(id(spec))
+        if found is None or len(found[1]) != self.nodes.axis.width:
+            row = self.nodes.axis.row(spec.requests)
+            row[PODS] = 1
+            self.nodes.widen()
+            found = self._rows[id(spec)] = (spec, row)  # the spec is held, so that its id stays its own
+        return found[1]
+
+    def namespace_labels(self, name: str) -> Labels:
+        """The labels of a namespace; without the object, the name label that every live namespace has."""
+        namespace = self.namespaces.get(name)
+        if namespace is not None and namespace.labels:
+            return namespace.labels
+        return Labels({"kubernetes.io/metadata.name": name}) if name else NO_LABELS
+
+    @property
+    def any_anti_affinity(self) -> bool:
+        """Whether some placed pod carries required anti-affinity; if none does, nobody need ask for the index."""
+        return self._anti_affinity_pods > 0
+
+    @property
+    def affinity(self) -> AffinityIndex:
+        """Counters of affinity terms over topology domains; made when first asked for, then kept."""
+        if self._affinity is None:
+            self._affinity = AffinityIndex(self.nodes, self.namespace_labels)
+            for name, pods in self._on_node.items():
+                slot = self.nodes.slot_of.get(name)
+                if slot is None:
+                    continue
+                for pod in pods.values():
+                    if not pod.terminal:
+                        self._affinity.count(pod, slot, 1)
+        return self._affinity
+
+    # --- changing ----------------------------------------------------------------------------------------------
+
+    def put(self, obj: KubeObject) -> None:
+        """Add or replace an object of any kind."""
+        match obj:
+            case Pod():
+                self._record("pod", obj.key, self.pods.get(obj.key))
+                self._put_pod(obj)
+            case Node():
+                self._record("node", obj.name, self.nodes.get(obj.name))
+                self._put_node(obj)
+            case PodDisruptionBudget():
+                self._record("budget", obj.key, self.budgets.get(obj.key))
+                self.budgets[obj.key] = obj
+            case Namespace():
+                self._record("namespace", obj.name, self.namespaces.get(obj.name))
+                self._put_namespace(obj.name, obj)
+            case PriorityClass():
+                self._record("priorityclass", obj.name, self.priority_classes.get(obj.name))
+                self.priority_classes[obj.name] = obj
+
+    def remove(self, obj: KubeObject) -> None:
+        """Remove an object of any kind; one that is not there is no error, as a watch may say so twice."""
+        kind, there = self._find(obj)
+        if there is not None:
+            self._record(kind, obj.key, there)
+            self._take(kind, obj.key)
+
+    def move(self, pod: Pod, node: str) -> Pod:
+        """Bind the pod to another node and return it as it is then."""
+        moved = msgspec.structs.replace(pod, node=node)
+        self.put(moved)
+        return moved
+
+    @contextmanager
+    def fork(self) -> Iterator[Snapshot]:
+        """Try changes: on leaving, the snapshot is what it was on entering. Forks nest."""
+        mark = self.mark()
+        try:
+            yield self
+        finally:
+            self.undo(mark)
+
+    def mark(self) -> int:
+        """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
+        self._depth += 1
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Take back everything since ``mark``, the latest first."""
+        self._depth -= 1
+        depth, self._depth = self._depth, 0  # undoing is not recorded
+        while len(self._journal) > mark:
+            kind, key, old = self._journal.pop()
+            if old is None:
+                self._take(kind, key)
+            else:
+                self.put(old)
+        self._depth = depth
+
+    def commit(self, mark: int) -> None:
+        """Keep the changes since ``mark``; an outer mark can still undo them."""
+        self._depth -= 1
+        if not self._depth:
+            del self._journal[mark:]
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def _record(self, kind: str, key: str, old: KubeObject | None) -> None:
+        if self._depth:
+            self._journal.append((kind, key, old))
+
+    def _find(self, obj: KubeObject) -> tuple[str, KubeObject | None]:
+        match obj:
+            case Pod():
+                return "pod", self.pods.get(obj.key)
+            case Node():
+                return "node", self.nodes.get(obj.name)
+            case PodDisruptionBudget():
+                return "budget", self.budgets.get(obj.key)
+            case Namespace():
+                return "namespace", self.namespaces.get(obj.name)
+            case PriorityClass():
+                return "priorityclass", self.priority_classes.get(obj.name)
+
+    def _take(self, kind: str, key: str) -> None:
+        if kind == "pod":
+            pod = self.pods.pop(key)
+            self._detach(pod)
+            self._disown(pod)
+        elif kind == "node":
+            self._take_node(key)
+        elif kind == "budget":
+            del self.budgets[key]
+        elif kind == "namespace":
+            self._put_namespace(key, None)
+        else:
+            del self.priority_classes[key]
+
+    def _put_pod(self, pod: Pod) -> None:
+        key = pod.key
+        old = self.pods.get(key)
+        if old is not None and _counts_alike(old, pod):
+            if pod.node:
+                self._on_node[pod.node][key] = pod
+        else:
+            if old is not None:
+                self._detach(old)
+            self._attach(pod)
+        if old is not None and old.owners != pod.owners:
+            self._disown(old)
+        owner = owner_key(pod)
+        if owner is not None:
+            self._owned.setdefault(owner, {})[key] = pod
+        self.pods[key] = pod
+
+    def _disown(self, pod: Pod) -> None:
+        owner = owner_key(pod)
+        if owner is None:
+            return
+        siblings = self._owned[owner]
+        del siblings[pod.key]
+        if not siblings:
+            del self._owned[owner]
+
+    def _attach(self, pod: Pod) -> None:
+        if not pod.node:
+            return
+        self._on_node.setdefault(pod.node, {})[pod.key] = pod
+        slot = self.nodes.slot_of.get(pod.node)
+        if slot is not None:
+            self._count(pod, slot, 1)
+
+    def _detach(self, pod: Pod) -> None:
+        if not pod.node:
+            return
+        there = self._on_node[pod.node]
+        del there[pod.key]
+        if not there:
+            del self._on_node[pod.node]
+        slot = self.nodes.slot_of.get(pod.node)
+        if slot is not None:
+            self._count(pod, slot, -1)
+
+    def _count(self, pod: Pod, slot: int, amount: int) -> None:
+        if pod.terminal:
+            return
+        row = self.row(pod.spec)
+        if amount > 0:
+            self.nodes.requested[slot] += row
+        else:
+            self.nodes.requested[slot] -= row
+        if pod.spec.host_ports:
+            self.ports.count(pod.spec.host_ports, slot, amount)
+        if pod.spec.affinity.anti_required:
+            self._anti_affinity_pods += amount
+        if self._affinity is not None:
+            self._affinity.count(pod, slot, amount)
+
+    def _put_node(self, node: Node) -> None:
+        old = self.nodes.get(node.name)
+        if old is not None and old.labels == node.labels:
+            self.nodes.put(node)
+            return
+        if old is not None:
+            self._take_node(node.name)  # its pods leave the counters of the old labels and join those of the new
+        slot, _ = self.nodes.put(node)
+        if self._affinity is not None:
+            self._affinity.refresh(slot)
+        for pod in self._on_node.get(node.name, {}).values():
+            self._count(pod, slot, 1)
+
+    def _take_node(self, name: str) -> None:
+        slot = self.nodes.slot_of[name]
+        for pod in self._on_node.get(name, {}).values():
+            self._count(pod, slot, -1)
+        self.nodes.drop(name)
+        if self._affinity is not None:
+            self._affinity.refresh(slot)
+
+    def _put_namespace(self, name: str, namespace: Namespace | None) -> None:
+        before = self.namespace_labels(name)
+        if namespace is None:
+            del self.namespaces[name]
+        else:
+            self.namespaces[name] = namespace
+        if self.namespace_labels(name) != before:
+            self._affinity = None  # namespace selectors may pick otherwise now; rare enough to count anew
+
+
+def _counts_alike(old: Pod, new: Pod) -> bool:
+    """Whether both count the same on the same node, so that no number changes."""
+    return old.node == new.node and old.spec is new.spec and old.labels is new.labels and old.terminal == new.terminal

@@ -1,0 +1,59 @@
+"""Pod affinity terms bound to the namespace of the pod that states them, and how they match (kube-scheduler v1.36)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm
+from trimtab.kube.selectors import matches_labels
+
+
+class BoundTerm(Struct, frozen=True, gc=False):
+    """A term with its namespaces spelt out; equal terms of many pods are one key."""
+
+    topology_key: str
+    selector: LabelSelector | None
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None = None
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether the term picks a pod with these labels in this namespace (framework ``AffinityTerm.Matches``)."""
+        if namespace not in self.namespaces and (
+            self.namespace_selector is None or not matches_labels(self.namespace_selector, namespace_labels)
+        ):
+            return False
+        return matches_labels(self.selector, labels)
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """A label that every match carries, to look matches up by; ``None`` where the selector fixes none."""
+        if self.selector is None:
+            return None
+        for key, value in self.selector.match_labels.items():
+            return key, value
+        for expression in self.selector.match_expressions:
+            if expression.operator == "In" and len(expression.values) == 1:
+                return expression.key, expression.values[0]
+        return None
+
+
+def bind(term: PodAffinityTerm, namespace: str) -> BoundTerm:
+    """Spell out the namespaces of a term stated by a pod in ``namespace``.
+
+    No namespaces and no namespace selector mean the pod's own (framework ``getNamespacesFromPodAffinityTerm``).
+    """
+    namespaces = frozenset(term.namespaces)
+    if not namespaces and term.namespace_selector is None:
+        namespaces = frozenset((namespace,))
+    return BoundTerm(term.topology_key, term.selector, namespaces, term.namespace_selector)
+
+
+def anti_affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
+    """The pod's required anti-affinity, bound."""
+    return tuple(bind(term, pod.namespace) for term in pod.spec.affinity.anti_required)
+
+
+def affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
+    """The pod's required affinity, bound."""
+    return tuple(bind(term, pod.namespace) for term in pod.spec.affinity.pod_required)

@@ -1,0 +1,48 @@
+"""Time as a seam, so that what waits can be tested without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+
+class Clock(Protocol):
+    """Where the time comes from. Two clocks, because they answer two questions."""
+
+    def now(self) -> float:
+        """Seconds since the epoch: for what is written down. It may jump when the host's clock is set."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some start: for durations and deadlines. It never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; a negative time is no wait."""
+        ...
+
+
+class SystemClock:
+    """The host's clocks and the running loop's sleep."""
+
+    def now(self) -> float:
+        """``time.time()``."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """``time.monotonic()``."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """``asyncio.sleep()``."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+SYSTEM_CLOCK: Final[Clock] = SystemClock()
+
+
+def micro_time(now: float) -> str:
+    """Write a time as metav1.MicroTime: ``2026-11-20T12:00:00.000000Z``. Events and leases take no other form."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

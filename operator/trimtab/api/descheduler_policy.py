@@ -1,0 +1,198 @@
+"""DeschedulerPolicy: which pods are to move when, how many at once, and which never.
+
+The resource is cluster-scoped; several may live side by side, each with its own scope, pace and report.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from msgspec import Meta
+
+from trimtab.api.base import (
+    API_VERSION,
+    MAX_INT32,
+    Name,
+    NamespaceName,
+    ObjectMeta,
+    PositiveInt,
+    Rule,
+    Spec,
+    bounded,
+    doc,
+)
+from trimtab.api.descheduler_status import DeschedulerStatus
+from trimtab.api.scalars import INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.schedule import Schedule
+from trimtab.api.selector import Selector
+from trimtab.api.strategies import SET, Strategies
+
+DEFAULT_INTERVAL: Final = 300
+"""Seconds between two cycles where a policy gives neither interval nor schedule."""
+
+KIND: Final = "DeschedulerPolicy"
+
+Mode = Literal["Simulate", "Act"]
+DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces"]
+ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB"]
+
+
+class Limits(Spec, frozen=True):
+    """How many pods may be evicted. A limit that is not given does not limit."""
+
+    per_cycle: Annotated[PositiveInt | None, doc("Most evictions in one cycle.")] = None
+    per_node: Annotated[PositiveInt | None, doc("Most evictions from one node in one cycle.")] = None
+    per_namespace: Annotated[PositiveInt | None, doc("Most evictions in one namespace in one cycle.")] = None
+    per_owner: Annotated[
+        PositiveInt | None, doc("Most evictions of pods of one owner (ReplicaSet, StatefulSet, Job, …) in one cycle.")
+    ] = None
+    per_minute: Annotated[
+        PositiveInt,
+        doc(
+            "The pace: most evictions in any minute while acting. It governs acting only and never shortens a plan; "
+            "what is not done before the next cycle is due is planned anew."
+        ),
+    ] = 30
+
+
+class Protections(Spec, frozen=True):
+    """Which pods are never moved.
+
+    Always protected: pods of critical priority, pods without a controller, static and mirror pods, DaemonSets' pods,
+    and pods that are on their way out.
+    """
+
+    disabled: Annotated[
+        tuple[DefaultProtection, ...],
+        bounded(
+            "Protections to lift. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may be moved, whose "
+            "data is lost. SystemNamespaces: pods in kube-system and the cluster's other own namespaces may be moved. "
+            "No other protection can be lifted.",
+            limit=2,
+            **SET,
+        ),
+    ] = ()
+    extra: Annotated[
+        tuple[ExtraProtection, ...],
+        bounded(
+            "Protections to add. PodsWithPVC: pods that use a PersistentVolumeClaim stay. PodsWithoutPDB: pods that "
+            "no PodDisruptionBudget selects stay.",
+            limit=2,
+            **SET,
+        ),
+    ] = ()
+    min_replicas: Annotated[
+        PositiveInt | None, doc("Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas.")
+    ] = None
+    min_pod_age: Annotated[
+        Duration | None, doc("Pods stay that started less than this long ago, e.g. 10m, or have not started.")
+    ] = None
+
+    @property
+    def min_pod_age_seconds(self) -> int:
+        """``minPodAge`` in seconds, 0 where there is none."""
+        return parse_duration(self.min_pod_age) if self.min_pod_age else 0
+
+
+class Namespaces(Spec, frozen=True):
+    """Which namespaces' pods are looked at; all where nothing is given."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!(has(self.include) && has(self.exclude))",
+            message="include and exclude cannot be given together",
+            field_path=".exclude",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    include: Annotated[
+        tuple[NamespaceName, ...],
+        bounded("Only pods of these namespaces are moved. Not together with exclude.", least=1, limit=256, **SET),
+    ] = ()
+    exclude: Annotated[
+        tuple[NamespaceName, ...],
+        bounded("Pods of these namespaces are not moved. Not together with include.", least=1, limit=256, **SET),
+    ] = ()
+
+
+class PriorityThreshold(Spec, frozen=True):
+    """From which priority on pods stay, by number or by a PriorityClass's name."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.name) != has(self.value)", message="give exactly one of name and value"),
+    )
+
+    name: Annotated[Name | None, doc("A PriorityClass, whose value is the threshold.")] = None
+    value: Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32), doc("The threshold as a number.")] | None = None
+
+
+class DeschedulerPolicySpec(Spec, frozen=True):
+    """What is to be done."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!(has(self.interval) && has(self.schedule))",
+            message="interval and schedule cannot be given together",
+            field_path=".schedule",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    strategies: Annotated[Strategies, doc("The strategies by name, each with enabled and params.")]
+    mode: Annotated[
+        Mode,
+        doc("Simulate plans and reports, and moves nothing. Act also evicts what was planned."),
+    ] = "Simulate"
+    suspend: Annotated[bool, doc("Holds the policy: no cycle starts while it is true.")] = False
+    interval: Annotated[
+        Duration | None,
+        doc(
+            "The time between the starts of two cycles, e.g. 30s, 5m or 1h30m. Not together with schedule; without "
+            "either, 5m.",
+            INTERVAL_RULE,
+        ),
+    ] = None
+    schedule: Annotated[
+        Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
+    ] = None
+    limits: Annotated[Limits, doc("How many pods may be evicted.")] = Limits()
+    protections: Annotated[Protections, doc("Which pods are never moved.")] = Protections()
+    namespaces: Annotated[Namespaces, doc("Which namespaces' pods are looked at; all without it.")] = Namespaces()
+    pod_selector: Annotated[Selector | None, doc("Which pods may be moved, by label; all without it.")] = None
+    node_selector: Annotated[
+        Selector | None,
+        doc("Which nodes are looked at, by label, as sources and as destinations of moves; all without it."),
+    ] = None
+    priority_threshold: Annotated[
+        PriorityThreshold | None,
+        doc("Pods of this priority and above stay. Without it only critical pods are held back by their priority."),
+    ] = None
+
+    def next_due(self, *, last: float) -> float:
+        """When the next cycle is due if the last one started at ``last``; both in seconds since the epoch.
+
+        Raises:
+            ValueError: interval or schedule is not valid, see :func:`trimtab.api.checks.validate`.
+        """
+        if self.schedule is not None:
+            return self.schedule.next_due(after=last)
+        return last + (parse_duration(self.interval) if self.interval else DEFAULT_INTERVAL)
+
+
+class DeschedulerPolicy(Spec, frozen=True):
+    """Which pods of the cluster are to be moved to better nodes, when, how many at once, and which never.
+
+    Without spec.mode Act a policy simulates: it plans, reports in its status and events, and moves nothing.
+    """
+
+    spec: DeschedulerPolicySpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: DeschedulerStatus = DeschedulerStatus()
+    api_version: Literal["trimtab.dev/v1alpha1"] = API_VERSION
+    kind: Literal["DeschedulerPolicy"] = KIND
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return self.metadata.name

@@ -1,0 +1,148 @@
+"""What a pod asks of a node, its quality of service, its host ports: what kube-scheduler derives from a pod's spec.
+
+The rules are part of the Kubernetes API (k8s.io/component-helpers ``resource.PodRequests``, k8s.io/kubernetes
+``qos.ComputePodQOS``, ``defaults.SetDefaults_Pod``; v1.36 each), with the feature gates at their defaults. Defaults
+that the API server sets on admission are set here too: a pod read from a file may never have met one, and on an
+admitted pod they change nothing.
+
+Amounts are summed after rounding up to millicores and bytes, not before: a pod of many containers that ask for
+fractions of a millicore or of a byte may count a unit more than kube-scheduler counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
+from trimtab.kube.objects import Container
+
+_QOS_RESOURCES: Final = ("cpu", "memory")
+_SIDECAR: Final = "Always"
+
+
+class PodLevelResources(Struct, frozen=True, gc=False):
+    """``spec.resources`` of a pod; stating it at all changes how the quality of service is computed."""
+
+    requests: ResourceList = NO_RESOURCES
+    limits: ResourceList = NO_RESOURCES
+
+
+def with_default_requests(requests: ResourceList, limits: ResourceList) -> ResourceList:
+    """A container's requests, the limit standing in where a resource is limited but not requested."""
+    missing = limits.keys() - requests.keys()
+    return FrozenMap({**requests, **{name: limits[name] for name in missing}}) if missing else requests
+
+
+def with_default_pod_level(
+    stated: PodLevelResources, containers: Sequence[Container], init_containers: Sequence[Container]
+) -> PodLevelResources:
+    """Pod-level resources as the API server completes them.
+
+    Huge pages limits come from the containers' limits; then, where any limit is stated, requests of CPU and memory
+    come from the containers' requests, and what is still missing from the pod-level limits.
+    """
+    if not stated.limits and not stated.requests:
+        return stated
+    limits = dict(stated.limits)
+    for name, amount in _aggregate(containers, init_containers, limits=True).items():
+        if name.startswith("hugepages-") and name not in stated.requests:
+            limits.setdefault(name, amount)
+    requests = dict(stated.requests)
+    if limits:
+        for name, amount in _aggregate(containers, init_containers, limits=False).items():
+            if name in _QOS_RESOURCES:
+                requests.setdefault(name, amount)
+        for name, amount in limits.items():
+            if _pod_level(name):
+                requests.setdefault(name, amount)
+    return PodLevelResources(requests=FrozenMap(requests), limits=FrozenMap(limits))
+
+
+def effective_requests(
+    containers: Sequence[Container],
+    init_containers: Sequence[Container] = (),
+    *,
+    overhead: Mapping[str, int] = NO_RESOURCES,
+    pod_level: Mapping[str, int] = NO_RESOURCES,
+) -> ResourceList:
+    """What kube-scheduler counts for the pod on a node, without the pod itself (``pods``).
+
+    Args:
+        containers: with their requests, defaults set.
+        init_containers: in their order; those with ``restart_policy`` Always are sidecars and run on.
+        overhead: of the runtime class; added last, even onto pod-level requests.
+        pod_level: ``spec.resources.requests``; replaces the sum of containers for CPU, memory and huge pages.
+    """
+    total = _aggregate(containers, init_containers, limits=False)
+    for name, amount in pod_level.items():
+        if _pod_level(name):
+            total[name] = amount
+    _add(total, overhead)
+    return FrozenMap(total) if total else NO_RESOURCES
+
+
+def qos_class(
+    containers: Iterable[Container],
+    init_containers: Iterable[Container] = (),
+    *,
+    pod_level: PodLevelResources | None = None,
+) -> str:
+    """``Guaranteed``, ``Burstable`` or ``BestEffort``; amounts of zero count as not stated."""
+    stated: list[Container | PodLevelResources] = [*containers, *init_containers] if pod_level is None else [pod_level]
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for resources in stated:
+        _add(requests, _positive(resources.requests))
+        limited = _positive(resources.limits)
+        _add(limits, limited)
+        if len(limited) < len(_QOS_RESOURCES) and (pod_level is None or resources.limits):
+            guaranteed = False
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed and requests == limits else "Burstable"
+
+
+def _aggregate(
+    containers: Sequence[Container], init_containers: Sequence[Container], *, limits: bool
+) -> dict[str, int]:
+    """The larger of what runs together and of what any step of the initialisation needs, sidecars started before."""
+    total: dict[str, int] = {}
+    for container in containers:
+        _add(total, container.limits if limits else container.requests)
+    sidecars: dict[str, int] = {}
+    steps: dict[str, int] = {}
+    for container in init_containers:
+        amounts = container.limits if limits else container.requests
+        if container.restart_policy == _SIDECAR:
+            _add(total, amounts)
+            _add(sidecars, amounts)
+            _raise(steps, sidecars)
+        else:
+            step = dict(amounts)
+            _add(step, sidecars)
+            _raise(steps, step)
+    _raise(total, steps)
+    return total
+
+
+def _pod_level(name: str) -> bool:
+    return name in _QOS_RESOURCES or name.startswith("hugepages-")
+
+
+def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amounts[name] for name in _QOS_RESOURCES if amounts.get(name, 0) > 0}
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        if name not in total or amount > total[name]:
+            total[name] = amount

@@ -1,0 +1,1 @@
+"""Kubernetes objects on the wire: protobuf, JSON and YAML, decoded into the values of :mod:`trimtab.kube.objects`."""

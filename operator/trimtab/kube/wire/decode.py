@@ -1,0 +1,182 @@
+"""Decoding of single objects from JSON and from mappings (YAML, test builders).
+
+Kinds that trimtab has no type for decode to ``None``. Everything that is wrong with an object becomes an
+:class:`~trimtab.kube.errors.InputError` that names the object and the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.kube.errors import InputError
+from trimtab.kube.objects import KubeObject
+from trimtab.kube.wire import fields, json
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.projection import projector
+
+GROUPS: Final = {
+    "Pod": "",
+    "Node": "",
+    "Namespace": "",
+    "PodDisruptionBudget": "policy",
+    "PriorityClass": "scheduling.k8s.io",
+}
+"""The kinds that decode to values, with their API groups; the version is v1 for all of them."""
+
+_NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget"})
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class _Codec(Struct, frozen=True):
+    decoder: msgspec.json.Decoder[Any]
+    project: Callable[[Any, Interner], KubeObject]
+
+
+_CODECS: Final = {
+    kind: _Codec(msgspec.json.Decoder(getattr(json, kind)), projector(kind, _ENCODER.encode)) for kind in GROUPS
+}
+
+
+class Head(Struct, rename="camel", gc=False):
+    """What says of an object which one it is; as lenient as can be, for it also names objects that are broken."""
+
+    api_version: Any = ""
+    kind: Any = ""
+    metadata: Any = None
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``, or what there is of it."""
+        metadata = self.metadata if isinstance(self.metadata, dict) else {}
+        namespace = metadata.get("namespace") or ("default" if self.kind in _NAMESPACED else "")
+        name = metadata.get("name") or metadata.get("generateName") or ""
+        return f"{namespace}/{name}" if namespace and name else str(name)
+
+    @property
+    def label(self) -> str:
+        """``Kind/namespace/name``, as errors name objects."""
+        return f"{self.kind}/{self.name}" if self.name else str(self.kind)
+
+    @property
+    def typed(self) -> bool:
+        """Whether this is one of the kinds that decode to values. A file may leave the API version out."""
+        group = GROUPS.get(self.kind) if isinstance(self.kind, str) else None
+        if group is None:
+            return False
+        return not self.api_version or self.api_version == (f"{group}/v1" if group else "v1")
+
+
+_HEAD: Final = msgspec.json.Decoder(Head)
+
+
+def decode_object(manifest: Mapping[str, Any], *, interner: Interner | None = None) -> KubeObject | None:
+    """Decode a manifest, as YAML gives it, into the value that planners read.
+
+    Args:
+        manifest: the whole object, with ``apiVersion``, ``kind`` and ``metadata``.
+        interner: shares equal parts with other objects; without one the value stands alone.
+
+    Returns:
+        The value, or ``None`` for a kind that trimtab has no type for.
+
+    Raises:
+        InputError: naming the object and the field.
+    """
+    head = msgspec.convert(manifest, Head)
+    if not head.typed:
+        return None
+    codec = _CODECS[head.kind]
+    try:
+        try:
+            message = msgspec.convert(manifest, codec.decoder.type)
+        except msgspec.ValidationError:
+            message = msgspec.convert(_without_nulls(manifest), codec.decoder.type)
+        return codec.project(message, interner or Interner())
+    except (msgspec.ValidationError, fields.FieldError) as error:
+        raise _input_error(head, error, manifest) from None
+
+
+def decode_json(kind: str, raw: bytes | msgspec.Raw, *, interner: Interner | None = None) -> KubeObject:
+    """Decode one object of a known kind from JSON; the fast path for big files and for JSON watches.
+
+    Args:
+        kind: one of :data:`GROUPS`.
+        raw: the object's JSON.
+        interner: shares equal parts with other objects; without one the value stands alone.
+
+    Raises:
+        InputError: naming the object and the field.
+        KeyError: trimtab has no type for the kind.
+    """
+    codec = _CODECS[kind]
+    try:
+        try:
+            message = codec.decoder.decode(raw)
+        except msgspec.ValidationError:
+            # A null stands for Go's zero value everywhere, and is rare: it costs a second look instead of a type.
+            message = msgspec.convert(_without_nulls(msgspec.json.decode(raw)), codec.decoder.type)
+        return codec.project(message, interner or Interner())
+    except (msgspec.ValidationError, fields.FieldError) as error:
+        manifest = msgspec.json.decode(raw)
+        head = msgspec.convert({**manifest, "kind": kind} if isinstance(manifest, dict) else {"kind": kind}, Head)
+        raise _input_error(head, error, manifest) from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"is not JSON: {error}", object=kind) from None
+
+
+def decode_head(raw: bytes | msgspec.Raw) -> Head:
+    """Decode only what says which object it is.
+
+    Raises:
+        InputError: this is no JSON object.
+    """
+    try:
+        return _HEAD.decode(raw)
+    except msgspec.DecodeError as error:
+        raise InputError(f"is not an object: {error}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
+
+
+_WHERE: Final = re.compile(r"(?P<message>.*?)(?: - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`)?", re.DOTALL)
+
+
+def _input_error(head: Head, error: Exception, manifest: Any) -> InputError:
+    if isinstance(error, fields.FieldError):
+        return InputError(error.message, object=head.label, field=error.path)
+    found = _WHERE.fullmatch(str(error))
+    assert found is not None
+    message = found["message"].replace("`", "")
+    path = _named_key(found["path"] or "", manifest)
+    return InputError(message[:1].lower() + message[1:], object=head.label, field=path)
+
+
+def _named_key(path: str, manifest: Any) -> str:
+    """Name the key where msgspec writes ``[...]``: the first whose value is neither text nor a number.
+
+    All maps in the wire structs hold text or quantities, and msgspec's type is gone from the message.
+    """
+    before, found, after = path.partition("[...]")
+    if not found or after:
+        return path
+    value = manifest
+    for part in re.findall(r"[^.\[\]]+", before):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    numbers = (
+        () if before.rpartition(".")[2] in {"labels", "annotations", "matchLabels", "nodeSelector"} else (int, float)
+    )
+    for key, item in value.items():
+        if item is not None and (isinstance(item, bool) or not isinstance(item, (str, *numbers))):
+            return fields.keyed(before, str(key))
+    return before

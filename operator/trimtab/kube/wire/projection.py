@@ -1,0 +1,255 @@
+"""From a message on the wire to the value that planners read: one projection for protobuf, JSON and YAML.
+
+Every function takes a message (see :mod:`trimtab.kube.wire.fields`) and an :class:`~trimtab.kube.wire.intern.Interner`.
+A pod is projected 150,000 times in a large cluster: what is the same in all pods of a template (spec, labels, owners)
+is found by a key and not projected again, and the rest is read with as few look-ups as possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import (
+    KubeObject,
+    Namespace,
+    Node,
+    NodeCondition,
+    Pod,
+    PodCondition,
+    PodDisruptionBudget,
+    PodSpec,
+    PriorityClass,
+    Taint,
+)
+from trimtab.kube.wire import fields
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.pod_spec import project_spec
+from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
+
+Key = Callable[[Any], bytes]
+"""Turns a spec on the wire (``node_name`` cleared) into bytes that are equal for equal specs."""
+
+STANDARD_CONDITIONS: Final = frozenset(
+    {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
+)
+"""Left out of a pod's conditions while True, as they are on every healthy pod."""
+
+_METADATA_NAME: Final = "kubernetes.io/metadata.name"
+
+
+def _require(value: str, path: str) -> str:
+    if not value:
+        raise fields.FieldError(path, "is required")
+    return value
+
+
+def project_pod(message: Any, interner: Interner, encode_spec: Key) -> Pod:
+    """Project a pod.
+
+    Args:
+        message: the pod; its ``spec.node_name`` is cleared on the way.
+        interner: shares the spec and what else recurs.
+        encode_spec: the codec's way to tell equal specs.
+
+    Raises:
+        FieldError: where the name is missing or a quantity cannot be read.
+    """
+    metadata, wire_spec, status = message.metadata, message.spec, message.status
+    string = interner.string
+    node = wire_spec.node_name
+    if node:
+        node = string(node)
+        wire_spec.node_name = ""
+    # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
+    key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
+    spec = interner.spec(key, lambda: project_spec(wire_spec, interner))
+    ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
+    if conditions or status.qos_class != spec.qos:
+        spec = _with_status(spec, status, conditions, interner)
+    return Pod(
+        namespace=string(metadata.namespace or "default"),
+        name=_require(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=fields.labels(metadata.labels, interner),
+        annotations=fields.kept_annotations(metadata.annotations, interner),
+        owners=fields.owners(metadata.owner_references, interner),
+        created=fields.seconds(metadata, "creation_timestamp"),
+        deleted=fields.seconds(metadata, "deletion_timestamp"),
+        node=node,
+        spec=spec,
+        phase=string(status.phase),
+        reason=string(status.reason),
+        ready=ready,
+        ready_since=ready_since,
+        started=fields.seconds(status, "start_time"),
+        nominated_node=string(status.nominated_node_name),
+        restarts=_restarts(status.container_statuses),
+        init_restarts=_restarts(status.init_container_statuses),
+        conditions=conditions,
+    )
+
+
+_Conditions = tuple[bool, float | None, tuple[PodCondition, ...]]
+_NOT_READY: Final[_Conditions] = (False, None, ())
+
+
+def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
+    """Whether the pod is ready, since when, and the conditions that say something."""
+    ready, since = False, None
+    kept = []
+    for message in messages:
+        kind, status = message.type, message.status
+        if status == "True" and kind in STANDARD_CONDITIONS:
+            if kind == "Ready":
+                ready, since = True, fields.seconds(message, "last_transition_time")
+            continue
+        kept.append(
+            PodCondition(
+                type=interner.string(kind),
+                status=interner.string(status),
+                reason=interner.string(message.reason),
+                message=interner.string(message.message),
+                since=fields.seconds(message, "last_transition_time"),
+            )
+        )
+    return ready, since, tuple(kept)
+
+
+def _restarts(statuses: Any) -> int:
+    if not statuses:
+        return 0
+    return sum(status.restart_count for status in statuses)
+
+
+def _with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:
+    """The spec with what only the status knows: the class the API server recorded, and resources being resized."""
+    if status.qos_class and status.qos_class != spec.qos:
+        spec = interner.share(msgspec.structs.replace(spec, qos=interner.string(status.qos_class)))
+    if any(condition.type in RESIZE_CONDITIONS for condition in conditions):
+        spec = interner.share(with_resized_requests(spec, status, conditions))
+    return spec
+
+
+def project_node(message: Any, interner: Interner) -> Node:
+    """Project a node; without ``allocatable`` it is the capacity, as the API server has it.
+
+    Raises:
+        FieldError: where the name is missing or a quantity cannot be read.
+    """
+    metadata, spec, status = message.metadata, message.spec, message.status
+    capacity = interner.share(fields.resource_list(status.capacity, "status.capacity"))
+    allocatable = interner.share(fields.resource_list(status.allocatable, "status.allocatable"))
+    return Node(
+        name=interner.string(_require(metadata.name, "metadata.name")),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=fields.labels(metadata.labels, interner),
+        annotations=fields.kept_annotations(metadata.annotations, interner),
+        created=fields.seconds(metadata, "creation_timestamp"),
+        deleted=fields.seconds(metadata, "deletion_timestamp"),
+        unschedulable=spec.unschedulable,
+        provider_id=spec.provider_id,
+        taints=tuple(
+            Taint(
+                key=taint.key,
+                effect=taint.effect,
+                value=taint.value,
+                time_added=fields.seconds(taint, "time_added"),
+            )
+            for taint in spec.taints
+        ),
+        allocatable=allocatable or capacity,
+        capacity=capacity,
+        conditions=tuple(
+            NodeCondition(
+                type=interner.string(condition.type),
+                status=interner.string(condition.status),
+                reason=interner.string(condition.reason),
+                since=fields.seconds(condition, "last_transition_time"),
+            )
+            for condition in status.conditions
+        ),
+    )
+
+
+def project_budget(message: Any, interner: Interner) -> PodDisruptionBudget:
+    """Project a disruption budget.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata, spec, status = message.metadata, message.spec, message.status
+    return PodDisruptionBudget(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=_require(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=fields.labels(metadata.labels, interner),
+        generation=metadata.generation,
+        observed_generation=status.observed_generation,
+        selector=fields.label_selector(spec, "selector"),
+        unhealthy_pod_eviction_policy=spec.unhealthy_pod_eviction_policy,
+        disruptions_allowed=status.disruptions_allowed,
+        current_healthy=status.current_healthy,
+        desired_healthy=status.desired_healthy,
+        expected_pods=status.expected_pods,
+        disrupted_pods=tuple(sorted(status.disrupted_pods)),
+    )
+
+
+def project_namespace(message: Any, interner: Interner) -> Namespace:
+    """Project a namespace, with the label that the API server gives every namespace.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    name = _require(metadata.name, "metadata.name")
+    return Namespace(
+        name=interner.string(name),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=FrozenMap({**metadata.labels, _METADATA_NAME: name}),
+        annotations=fields.kept_annotations(metadata.annotations, interner),
+    )
+
+
+def project_priority_class(message: Any, interner: Interner) -> PriorityClass:
+    """Project a priority class.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    return PriorityClass(
+        name=interner.string(_require(metadata.name, "metadata.name")),
+        value=message.value,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        global_default=message.global_default,
+    )
+
+
+def projector(kind: str, encode_spec: Key) -> Callable[[Any, Interner], KubeObject]:
+    """The projection of a kind, for a codec that keys specs by ``encode_spec``.
+
+    Raises:
+        KeyError: the kind is none of those that trimtab reads.
+    """
+    if kind == "Pod":
+        return lambda message, interner: project_pod(message, interner, encode_spec)
+    return _PROJECTORS[kind]
+
+
+_PROJECTORS: Final[dict[str, Callable[[Any, Interner], KubeObject]]] = {
+    "Node": project_node,
+    "PodDisruptionBudget": project_budget,
+    "Namespace": project_namespace,
+    "PriorityClass": project_priority_class,
+}

@@ -1,0 +1,443 @@
+"""Builders of Kubernetes manifests: ``pod("web-1").on("n1").cpu("250m").build()``.
+
+A builder holds a manifest as a user would write it. ``manifest()`` gives it as a dictionary, ``build()`` decodes it by
+the same code that reads cluster files into the value that planners read. Every step returns the builder itself.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
+from trimtab.kube.wire.decode import decode_object
+
+NOW = "2026-11-20T12:00:00Z"
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def selector(labels: dict[str, str] | None = None, **more: str) -> dict[str, Any]:
+    """A label selector: ``selector(app="web")``, or with a mapping where a key is no Python name."""
+    return {"matchLabels": {**(labels or {}), **more}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    """One expression of a label or node selector: ``expression("disk", "In", "ssd")``."""
+    return {"key": key, "operator": operator, "values": list(values)} if values else {"key": key, "operator": operator}
+
+
+class _Builder:
+    """What all builders share: metadata."""
+
+    def __init__(self, api_version: str, kind: str, name: str, namespace: str = "") -> None:
+        metadata: dict[str, Any] = {"name": name}
+        if namespace:
+            metadata["namespace"] = namespace
+        metadata["uid"] = f"{kind.lower()}-{namespace}-{name}"
+        self._manifest: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+    def _at(self, *path: str) -> dict[str, Any]:
+        found = self._manifest
+        for key in path:
+            found = found.setdefault(key, {})
+        return found
+
+    def labels(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        self._at("metadata", "labels").update({**(labels or {}), **more})
+        return self
+
+    def annotations(self, annotations: dict[str, str]) -> Self:
+        self._at("metadata", "annotations").update(annotations)
+        return self
+
+    def uid(self, uid: str) -> Self:
+        self._at("metadata")["uid"] = uid
+        return self
+
+    def created(self, time: str) -> Self:
+        self._at("metadata")["creationTimestamp"] = time
+        return self
+
+    def deleted(self, time: str = NOW) -> Self:
+        self._at("metadata")["deletionTimestamp"] = time
+        return self
+
+    def merge(self, **parts: Any) -> Self:
+        """Set whatever has no step of its own: ``merge(spec={"priorityClassName": "high"})``, merged by key."""
+        _merge(self._manifest, parts)
+        return self
+
+    def manifest(self) -> dict[str, Any]:
+        return copy.deepcopy(self._manifest)
+
+    def _decode(self) -> KubeObject:
+        value = decode_object(self.manifest())
+        assert value is not None
+        return value
+
+
+def _merge(into: dict[str, Any], parts: dict[str, Any]) -> None:
+    for key, value in parts.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+class PodBuilder(_Builder):
+    """A pod with one container ``main``; pending until it is put ``on`` a node, and from then on running."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("v1", "Pod", name, namespace)
+        self._manifest["spec"] = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
+        self._manifest["status"] = {"phase": "Pending"}
+
+    @property
+    def _main(self) -> dict[str, Any]:
+        return self._manifest["spec"]["containers"][0]  # type: ignore[no-any-return]
+
+    def _request(self, resource: str, request: str, limit: str | None) -> Self:
+        resources = self._main.setdefault("resources", {})
+        resources.setdefault("requests", {})[resource] = request
+        if limit is not None:
+            resources.setdefault("limits", {})[resource] = limit
+        return self
+
+    def on(self, node: str) -> Self:
+        self._at("spec")["nodeName"] = node
+        return self.phase("Running")
+
+    def cpu(self, request: str, limit: str | None = None) -> Self:
+        return self._request("cpu", request, limit)
+
+    def memory(self, request: str, limit: str | None = None) -> Self:
+        return self._request("memory", request, limit)
+
+    def requests(self, resources: dict[str, str] | None = None, **more: str) -> Self:
+        """Requests of any resource: ``requests({"example.com/gpu": "1"})``."""
+        for resource, amount in {**(resources or {}), **more}.items():
+            self._request(resource, amount, None)
+        return self
+
+    def limits(self, resources: dict[str, str] | None = None, **more: str) -> Self:
+        self._main.setdefault("resources", {}).setdefault("limits", {}).update({**(resources or {}), **more})
+        return self
+
+    def image(self, image: str) -> Self:
+        self._main["image"] = image
+        return self
+
+    def container(self, name: str, **fields: Any) -> Self:
+        """Another container, with its fields as in the manifest."""
+        self._manifest["spec"]["containers"].append({"name": name, **fields})
+        return self
+
+    def init_container(self, name: str, **fields: Any) -> Self:
+        """An init container; ``restartPolicy="Always"`` makes it a sidecar."""
+        self._manifest["spec"].setdefault("initContainers", []).append({"name": name, **fields})
+        return self
+
+    def owned_by(self, kind: str, name: str, *, api_version: str | None = None, controller: bool = True) -> Self:
+        known = {"ReplicationController": "v1", "Node": "v1", "Job": "batch/v1"}
+        reference = {
+            "apiVersion": api_version or known.get(kind, "apps/v1"),
+            "kind": kind,
+            "name": name,
+            "uid": f"{kind.lower()}-{self._manifest['metadata']['namespace']}-{name}",
+            "controller": controller,
+        }
+        self._at("metadata").setdefault("ownerReferences", []).append(reference)
+        return self
+
+    def priority(self, value: int, class_name: str = "") -> Self:
+        self._at("spec")["priority"] = value
+        if class_name:
+            self._at("spec")["priorityClassName"] = class_name
+        return self
+
+    def tolerates(self, key: str = "", value: str = "", effect: str = "", *, seconds: int | None = None) -> Self:
+        """Tolerate a taint: with a value by Equal, without by Exists; without a key all taints."""
+        toleration: dict[str, Any] = {"operator": "Equal" if value else "Exists"}
+        toleration |= {name: text for name, text in {"key": key, "value": value, "effect": effect}.items() if text}
+        if seconds is not None:
+            toleration["tolerationSeconds"] = seconds
+        self._at("spec").setdefault("tolerations", []).append(toleration)
+        return self
+
+    def node_selector(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        self._at("spec", "nodeSelector").update({**(labels or {}), **more})
+        return self
+
+    def node_affinity(self, *expressions: dict[str, Any], fields: tuple[dict[str, Any], ...] = ()) -> Self:
+        """One more required term (terms are alternatives): ``node_affinity(expression("disk", "In", "ssd"))``."""
+        term: dict[str, Any] = {}
+        if expressions:
+            term["matchExpressions"] = list(expressions)
+        if fields:
+            term["matchFields"] = list(fields)
+        required = self._at("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+        required.setdefault("nodeSelectorTerms", []).append(term)
+        return self
+
+    def prefers_nodes(self, weight: int, *expressions: dict[str, Any]) -> Self:
+        """A preferred node affinity term."""
+        affinity = self._at("spec", "affinity", "nodeAffinity")
+        affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
+            {"weight": weight, "preference": {"matchExpressions": list(expressions)}}
+        )
+        return self
+
+    def affinity(self, topology_key: str = HOSTNAME, *, preferred: int | None = None, **term: Any) -> Self:
+        """A pod affinity term; the selector is the pod's own labels unless ``labelSelector=`` says otherwise."""
+        return self._pod_term("podAffinity", topology_key, preferred, term)
+
+    def anti_affinity(self, topology_key: str = HOSTNAME, *, preferred: int | None = None, **term: Any) -> Self:
+        """A pod anti-affinity term; the selector is the pod's own labels unless ``labelSelector=`` says otherwise.
+
+        Args:
+            topology_key: the node label.
+            preferred: the weight of a preferred term; required without.
+            term: more fields of the term as in the manifest: ``labelSelector``, ``namespaces``, ``namespaceSelector``.
+        """
+        return self._pod_term("podAntiAffinity", topology_key, preferred, term)
+
+    def _pod_term(self, kind: str, topology_key: str, preferred: int | None, fields: dict[str, Any]) -> Self:
+        own = {"labelSelector": selector(dict(self._at("metadata", "labels")))}
+        term = {**own, **fields, "topologyKey": topology_key}
+        affinity = self._at("spec", "affinity", kind)
+        if preferred is None:
+            affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", []).append(term)
+        else:
+            affinity.setdefault("preferredDuringSchedulingIgnoredDuringExecution", []).append(
+                {"weight": preferred, "podAffinityTerm": term}
+            )
+        return self
+
+    def spread(
+        self, topology_key: str = ZONE, *, max_skew: int = 1, when: str = "DoNotSchedule", **fields: Any
+    ) -> Self:
+        """A topology spread constraint over the pod's own labels unless ``labelSelector=`` says otherwise."""
+        constraint = {
+            "maxSkew": max_skew,
+            "topologyKey": topology_key,
+            "whenUnsatisfiable": when,
+            "labelSelector": selector(dict(self._at("metadata", "labels"))),
+            **fields,
+        }
+        self._at("spec").setdefault("topologySpreadConstraints", []).append(constraint)
+        return self
+
+    def host_port(self, port: int, protocol: str = "TCP", ip: str = "") -> Self:
+        taken = {"containerPort": port, "hostPort": port, "protocol": protocol}
+        if ip:
+            taken["hostIP"] = ip
+        self._main.setdefault("ports", []).append(taken)
+        return self
+
+    def volume(self, kind: str, **source: Any) -> Self:
+        """A volume: ``volume("emptyDir")``, ``volume("persistentVolumeClaim", claimName="data")``."""
+        volumes = self._at("spec").setdefault("volumes", [])
+        volumes.append({"name": f"volume-{len(volumes)}", kind: source})
+        return self
+
+    def grace_period(self, seconds: int) -> Self:
+        self._at("spec")["terminationGracePeriodSeconds"] = seconds
+        return self
+
+    def phase(self, phase: str, reason: str = "") -> Self:
+        self._at("status")["phase"] = phase
+        if reason:
+            self._at("status")["reason"] = reason
+        return self
+
+    def condition(self, kind: str, status: str, *, reason: str = "", message: str = "", since: str = NOW) -> Self:
+        found = {"type": kind, "status": status, "lastTransitionTime": since}
+        found |= {name: text for name, text in {"reason": reason, "message": message}.items() if text}
+        conditions = self._at("status").setdefault("conditions", [])
+        conditions[:] = [condition for condition in conditions if condition["type"] != kind]
+        conditions.append(found)
+        return self
+
+    def ready(self, *, since: str = NOW) -> Self:
+        """Running and ready."""
+        self._at("status")["phase"] = "Running"
+        return self.condition("Ready", "True", since=since)
+
+    def started(self, time: str = NOW) -> Self:
+        self._at("status")["startTime"] = time
+        return self
+
+    def restarted(self, times: int) -> Self:
+        self._at("status")["containerStatuses"] = [{"name": "main", "restartCount": times}]
+        return self
+
+    def unschedulable(self, message: str = "0/1 nodes are available: 1 Insufficient cpu.") -> Self:
+        """Pending, and kube-scheduler said why."""
+        return self.phase("Pending").condition("PodScheduled", "False", reason="Unschedulable", message=message)
+
+    def mirror(self) -> Self:
+        """The mirror of a static pod, as the kubelet makes it."""
+        return self.annotations({"kubernetes.io/config.mirror": "1", "kubernetes.io/config.source": "file"})
+
+    def build(self) -> Pod:
+        value = self._decode()
+        assert isinstance(value, Pod)
+        return value
+
+
+class NodeBuilder(_Builder):
+    """A ready node with 4 CPUs, 16 Gi of memory, room for 110 pods, and its own name as the hostname label."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("v1", "Node", name)
+        self.labels({HOSTNAME: name})
+        self._manifest["spec"] = {}
+        self._manifest["status"] = {}
+        self.allocatable(cpu="4", memory="16Gi", pods=110)
+        self.condition("Ready", "True")
+
+    def allocatable(self, resources: dict[str, str | int] | None = None, **more: str | int) -> Self:
+        """Set amounts, allocatable and capacity alike; others stay as they are."""
+        for part in ("allocatable", "capacity"):
+            self._at("status", part).update({**(resources or {}), **more})
+        return self
+
+    def capacity(self, resources: dict[str, str | int] | None = None, **more: str | int) -> Self:
+        """Set the capacity alone; call it after ``allocatable``."""
+        self._at("status", "capacity").update({**(resources or {}), **more})
+        return self
+
+    def zone(self, zone: str) -> Self:
+        return self.labels({ZONE: zone})
+
+    def taint(self, key: str, value: str = "", effect: str = "NoSchedule", *, added: str | None = None) -> Self:
+        taint = {"key": key, "effect": effect}
+        if value:
+            taint["value"] = value
+        if added is not None:
+            taint["timeAdded"] = added
+        self._at("spec").setdefault("taints", []).append(taint)
+        return self
+
+    def cordoned(self) -> Self:
+        """Unschedulable, with the taint that the node controller adds."""
+        self._at("spec")["unschedulable"] = True
+        return self.taint("node.kubernetes.io/unschedulable")
+
+    def condition(self, kind: str, status: str, *, reason: str = "", since: str = NOW) -> Self:
+        found = {"type": kind, "status": status, "lastTransitionTime": since, "lastHeartbeatTime": since}
+        if reason:
+            found["reason"] = reason
+        conditions = self._at("status").setdefault("conditions", [])
+        conditions[:] = [condition for condition in conditions if condition["type"] != kind]
+        conditions.append(found)
+        return self
+
+    def not_ready(self, *, since: str = NOW) -> Self:
+        return self.condition("Ready", "False", reason="KubeletNotReady", since=since)
+
+    def provider_id(self, provider_id: str) -> Self:
+        self._at("spec")["providerID"] = provider_id
+        return self
+
+    def build(self) -> Node:
+        value = self._decode()
+        assert isinstance(value, Node)
+        return value
+
+
+class BudgetBuilder(_Builder):
+    """A disruption budget that the disruption controller has seen and that allows one disruption."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("policy/v1", "PodDisruptionBudget", name, namespace)
+        self._manifest["metadata"]["generation"] = 1
+        self._manifest["spec"] = {}
+        self._manifest["status"] = {"observedGeneration": 1}
+        self.allowing(1)
+
+    def selecting(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        self._at("spec")["selector"] = selector(labels, **more)
+        return self
+
+    def allowing(self, disruptions: int, *, healthy: int = 3, expected: int = 3) -> Self:
+        self._at("status").update(
+            disruptionsAllowed=disruptions,
+            currentHealthy=healthy,
+            desiredHealthy=healthy - disruptions,
+            expectedPods=expected,
+        )
+        return self
+
+    def disrupted(self, *pods: str, time: str = NOW) -> Self:
+        self._at("status", "disruptedPods").update(dict.fromkeys(pods, time))
+        return self
+
+    def unhealthy_policy(self, policy: str) -> Self:
+        self._at("spec")["unhealthyPodEvictionPolicy"] = policy
+        return self
+
+    def unobserved(self) -> Self:
+        """Changed since the disruption controller last looked."""
+        self._at("metadata")["generation"] = 2
+        return self
+
+    def build(self) -> PodDisruptionBudget:
+        value = self._decode()
+        assert isinstance(value, PodDisruptionBudget)
+        return value
+
+
+class NamespaceBuilder(_Builder):
+    """A namespace."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("v1", "Namespace", name)
+
+    def build(self) -> Namespace:
+        value = self._decode()
+        assert isinstance(value, Namespace)
+        return value
+
+
+class PriorityClassBuilder(_Builder):
+    """A priority class."""
+
+    def __init__(self, name: str, value: int) -> None:
+        super().__init__("scheduling.k8s.io/v1", "PriorityClass", name)
+        self._manifest["value"] = value
+
+    def by_default(self) -> Self:
+        self._manifest["globalDefault"] = True
+        return self
+
+    def build(self) -> PriorityClass:
+        value = self._decode()
+        assert isinstance(value, PriorityClass)
+        return value
+
+
+def pod(name: str = "web-1", namespace: str = "shop") -> PodBuilder:
+    return PodBuilder(name, namespace)
+
+
+def node(name: str = "n1") -> NodeBuilder:
+    return NodeBuilder(name)
+
+
+def budget(name: str = "web", namespace: str = "shop") -> BudgetBuilder:
+    return BudgetBuilder(name, namespace)
+
+
+def namespace(name: str = "shop") -> NamespaceBuilder:
+    return NamespaceBuilder(name)
+
+
+def priority_class(name: str, value: int) -> PriorityClassBuilder:
+    return PriorityClassBuilder(name, value)
+
+
+def cluster(*builders: _Builder) -> dict[str, Any]:
+    """A v1 List of what was built, as ``kubectl get … -o json`` prints it."""
+    return {"apiVersion": "v1", "kind": "List", "items": [builder.manifest() for builder in builders]}

@@ -30,6 +30,7 @@ class LoginMiddleware:
         self._presented = config.login
 
     async def __call__(self, request: aiohttp.ClientRequest, send: _Send) -> aiohttp.ClientResponse:
+        """Send with the login of the moment; after a 401 with a renewed one, if there is one."""
         if request.url.origin() != self._origin:  # a redirect elsewhere must not get our token
             return await send(request)
         if self._config.tls_server_name:

@@ -41,7 +41,9 @@ class Transport:
     """:class:`trimtab.kube.api.Api` over HTTP. Use it as an async context manager, or call :meth:`close`.
 
     GETs are tried again when no answer came, the server is overloaded (429) or failed (5xx), within the request's
-    timeout. Nothing else is: whether a write that got no answer may be repeated only its caller can know.
+    timeout. Nothing else is: whether a write that got no answer may be repeated only its caller can know. (aiohttp
+    itself sends a PUT or DELETE once more when a kept connection turns out to be closed; with a resourceVersion or a
+    UID in it, as all of ours have, the worst of that is a ``Conflict`` or ``NotFound`` for one's own success.)
     """
 
     def __init__(

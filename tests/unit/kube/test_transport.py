@@ -1,0 +1,382 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from tests.fakes import server as answers
+from tests.fakes.server import FakeServer, fake_server
+from trimtab import __version__
+from trimtab.kube import api as kube_api
+from trimtab.kube.config import Login, ServerConfig
+from trimtab.kube.credentials import TokenFileCredentials
+from trimtab.kube.retry import Backoff
+from trimtab.kube.transport import Transport
+
+QUICK = Backoff(initial=0.0, jitter=0.0, attempts=3)
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeServer]:
+    async with fake_server() as fake:
+        yield fake
+
+
+@pytest.fixture
+async def transport(server: FakeServer) -> AsyncIterator[Transport]:
+    async with Transport(ServerConfig(server=server.url), retries=QUICK) as each:
+        yield each
+
+
+async def test_a_request_sends_method_parameters_and_body_and_decodes_the_answer(server, transport):
+    server.answer(answers.json({"kind": "Node"}))
+    answer = await transport.request(
+        "PATCH",
+        f"{NODES}/n1",
+        params={"fieldManager": "trimtab"},
+        body={"a": "ä"},
+        content_type="application/merge-patch+json",
+    )
+    [(method, path, headers, body)] = server.requests
+    assert answer == {"kind": "Node"}
+    assert (method, path, body.decode()) == ("PATCH", "/api/v1/nodes/n1?fieldManager=trimtab", '{"a":"ä"}')
+    assert headers["Content-Type"] == "application/merge-patch+json"
+    assert headers["User-Agent"] == f"trimtab/{__version__}"
+
+
+async def test_selectors_survive_the_way_through_the_url(server, transport):
+    seen = []
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append(request.query["labelSelector"])
+        return web.json_response({})
+
+    server.answer(handle)
+    await transport.request("GET", NODES, params={"labelSelector": "a in (b,c),!d,e!=f+g%2F h"})
+    assert seen == ["a in (b,c),!d,e!=f+g%2F h"]
+
+
+async def test_a_server_with_a_path_keeps_it(server):
+    async with Transport(ServerConfig(server=f"{server.url}/k8s/clusters/c-1")) as transport:
+        await transport.request("GET", NODES)
+    assert server.requests[0][1] == "/k8s/clusters/c-1/api/v1/nodes"
+
+
+async def test_plain_text_and_empty_answers_are_no_errors(server, transport):
+    server.answer(answers.text("ok"), answers.text(""))
+    assert await transport.request("GET", "/readyz") == "ok"
+    assert await transport.request("GET", "/readyz") is None
+
+
+async def test_an_answer_that_is_not_json_is_told_with_its_beginning(server, transport):
+    server.answer(answers.text("<html>Please log in</html>", content_type="text/html"))
+    with pytest.raises(kube_api.ApiError, match="not JSON but text/html: <html>Please log in"):
+        await transport.request("GET", NODES)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, kube_api.Invalid),
+        (401, kube_api.Unauthorized),
+        (403, kube_api.Forbidden),
+        (404, kube_api.NotFound),
+        (409, kube_api.Conflict),
+        (410, kube_api.Gone),
+        (415, kube_api.ApiError),
+        (422, kube_api.Invalid),
+        (429, kube_api.TooManyRequests),
+        (500, kube_api.ServerError),
+        (503, kube_api.ServerError),
+    ],
+)
+async def test_each_status_of_failure_has_its_exception(server, transport, code, kind):
+    server.answer(answers.status(code, reason="Because", message="so it is"))
+    with pytest.raises(kind) as caught:
+        await transport.request("POST", NODES, body={})
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason, str(caught.value)) == (code, "Because", "so it is")
+
+
+async def test_causes_and_the_wait_of_a_refused_eviction_are_kept(server, transport):
+    details = {"causes": [{"reason": "DisruptionBudget", "message": "needs 2 healthy pods"}], "retryAfterSeconds": 10}
+    server.answer(answers.status(429, reason="TooManyRequests", message="Cannot evict", details=details))
+    with pytest.raises(kube_api.TooManyRequests) as caught:
+        await transport.request("POST", "/api/v1/namespaces/a/pods/b/eviction", body={})
+    assert caught.value.disruption_budget
+    assert caught.value.causes == ({"reason": "DisruptionBudget", "message": "needs 2 healthy pods"},)
+    assert caught.value.retry_after == 10
+    assert len(server.requests) == 1
+
+
+async def test_the_retry_after_header_wins_over_the_body(server, transport):
+    server.answer(answers.status(429, details={"retryAfterSeconds": 10}, Retry_After="1"))
+    with pytest.raises(kube_api.TooManyRequests) as caught:
+        await transport.request("POST", NODES, body={})
+    assert caught.value.retry_after == 1
+    assert not caught.value.disruption_budget
+
+
+async def test_a_proxys_page_becomes_a_short_message(server, transport):
+    server.answer(answers.text("<html>\n<h1>Bad Gateway</h1>" + " x" * 1000, status=502, content_type="text/html"))
+    with pytest.raises(kube_api.ServerError, match="HTTP status 502: <html> <h1>Bad Gateway") as caught:
+        await transport.request("POST", NODES, body={})
+    assert len(str(caught.value)) < 400
+
+
+async def test_a_redirect_is_not_followed(server, transport):
+    async def handle(_request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "http://elsewhere.invalid/"})
+
+    server.answer(handle)
+    with pytest.raises(kube_api.ApiError, match="HTTP status 302"):
+        await transport.request("GET", NODES)
+
+
+@pytest.mark.parametrize("failure", [answers.status(503), answers.status(429), answers.cut], ids=["503", "429", "cut"])
+async def test_a_get_is_tried_again(server, transport, failure):
+    server.answer(failure, failure, answers.json({"kind": "NodeList"}))
+    assert await transport.request("GET", NODES) == {"kind": "NodeList"}
+
+
+async def test_a_get_is_given_up_after_so_many_tries(server, transport):
+    server.answer(answers.status(500, message="broken"))
+    with pytest.raises(kube_api.ServerError, match="broken"):
+        await transport.request("GET", NODES)
+    assert len(server.requests) == QUICK.attempts
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 410])
+async def test_a_get_with_a_final_answer_is_not_tried_again(server, transport, code):
+    server.answer(answers.status(code))
+    with pytest.raises(kube_api.ApiError):
+        await transport.request("GET", NODES)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_a_write_without_an_answer_is_never_repeated(server, transport, method):
+    server.answer(answers.cut)
+    with pytest.raises(kube_api.Unreachable, match=f"{method} http://127.0.0.1:"):
+        await transport.request(method, NODES, body={})
+    assert len(server.requests) == 1
+
+
+async def test_a_get_does_not_wait_past_its_timeout(server, transport):
+    server.answer(answers.status(429, Retry_After="3600"))
+    with pytest.raises(kube_api.TooManyRequests):
+        await transport.request("GET", NODES)
+    assert len(server.requests) == 1
+
+
+async def test_a_server_that_hangs_is_unreachable(server, transport):
+    released = asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        await released.wait()
+        return web.Response()
+
+    server.answer(hang)
+    with pytest.raises(kube_api.Unreachable):
+        await transport.request("GET", NODES, timeout=0.05)
+    released.set()
+
+
+async def test_a_closed_port_is_unreachable(server):
+    async with Transport(ServerConfig(server="http://127.0.0.1:1"), retries=QUICK) as transport:
+        with pytest.raises(kube_api.Unreachable, match=r"GET http://127.0.0.1:1/api/v1/nodes: .*Connect call failed"):
+            await transport.request("GET", NODES)
+        with pytest.raises(kube_api.Unreachable):
+            async with transport.stream(NODES):
+                pass
+
+
+async def test_requests_are_observed_with_status_and_duration(server):
+    seen = []
+    config = ServerConfig(server=server.url)
+    async with Transport(config, retries=QUICK, observe=lambda *each: seen.append(each)) as transport:
+        server.answer(answers.cut, answers.status(500), answers.json({}))
+        with pytest.raises(kube_api.Unreachable):
+            await transport.request("POST", NODES, body={})
+        await transport.request("GET", NODES)
+    assert [(method, status) for method, status, _ in seen] == [("POST", 0), ("GET", 500), ("GET", 200)]
+    assert all(seconds >= 0 for *_, seconds in seen)
+
+
+async def test_a_closed_transport_can_be_closed_again_and_closes_what_it_lent(server):
+    transport = Transport(ServerConfig(server=server.url))
+    lent = transport.borrowed_session()
+    await transport.request("GET", NODES)
+    await transport.close()
+    await transport.close()
+    assert lent.closed
+
+
+# ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def streamed(*chunks: bytes, then: asyncio.Event | None = None, abort: bool = False) -> answers.Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        if then is not None:
+            await then.wait()
+        if abort and request.transport is not None:
+            request.transport.abort()
+        return response
+
+    return handle
+
+
+async def drained(transport: Transport, **options) -> bytes:
+    async with transport.stream(NODES, **options) as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+async def test_a_stream_yields_all_bytes_whatever_their_amount(server, transport):
+    big = b"x" * 3_000_000  # one object far above aiohttp's limit for a line
+    server.answer(streamed(b"a\n", big, b"\n"))
+    received = await drained(transport, params={"watch": "1"}, accept="application/x")
+    assert received == b"a\n" + big + b"\n"
+    _, path, headers, _ = server.requests[0]
+    assert path == "/api/v1/nodes?watch=1"
+    assert headers["Accept"] == "application/x"
+    assert headers["Accept-Encoding"] == "identity"
+
+
+async def test_a_chunk_is_yielded_before_the_stream_goes_on(server, transport):
+    go_on = asyncio.Event()
+    server.answer(streamed(b"first", then=go_on))
+    async with transport.stream(NODES) as chunks:
+        assert await anext(chunks) == b"first"
+        go_on.set()
+        assert [chunk async for chunk in chunks] == []
+
+
+@pytest.mark.parametrize(("code", "kind"), [(410, kube_api.Gone), (429, kube_api.TooManyRequests)])
+async def test_a_refused_stream_raises_on_entering(server, transport, code, kind):
+    server.answer(answers.status(code, message="too old resource version"))
+    with pytest.raises(kind, match="too old resource version"):
+        async with transport.stream(NODES):
+            pytest.fail("the block must not run")
+
+
+async def test_a_stream_cut_off_midway_is_unreachable(server, transport):
+    server.answer(streamed(b"first", abort=True))
+    with pytest.raises(kube_api.Unreachable):
+        await drained(transport)
+
+
+async def test_a_silent_stream_is_unreachable_after_the_idle_timeout(server, transport):
+    go_on = asyncio.Event()
+    server.answer(streamed(b"first", then=go_on))
+    with pytest.raises(kube_api.Unreachable):
+        await drained(transport, idle_timeout=0.05)
+    go_on.set()
+
+
+async def test_leaving_a_stream_closes_its_connection(server, transport):
+    closed = asyncio.Event()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while not closed.is_set():
+                await response.write(b"tick")
+                await asyncio.sleep(0.01)
+        except (ConnectionError, asyncio.CancelledError):
+            closed.set()
+            raise
+        return response
+
+    server.answer(handle)
+
+    async def follow() -> None:
+        async with transport.stream(NODES) as chunks:
+            async for _ in chunks:
+                started.set()
+
+    started = asyncio.Event()
+    task = asyncio.create_task(follow())
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(closed.wait(), timeout=10)
+
+
+async def test_errors_of_the_block_itself_pass_through(server, transport):
+    server.answer(streamed(b"first"))
+    with pytest.raises(KeyError, match="mine"):
+        async with transport.stream(NODES):
+            raise KeyError("mine")
+
+
+# ── Login ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    return file
+
+
+@pytest.fixture
+async def rotating(server: FakeServer, token_file) -> AsyncIterator[Transport]:
+    login = Login(authorization="Bearer old")
+    config = ServerConfig(server=server.url, login=login, token_file=str(token_file))
+    async with Transport(config, credentials=TokenFileCredentials(login, str(token_file)), retries=QUICK) as each:
+        yield each
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_rotated_token_is_read_again_after_a_401(server, rotating, token_file, method):
+    token_file.write_text("new\n")
+    server.answer(answers.needs_token("new"))
+    body = {"kind": "Node"} if method == "POST" else None
+    assert await rotating.request(method, NODES, body=body) == {"token": "Bearer new"}
+    assert [request[3] for request in server.requests] == ([b'{"kind":"Node"}'] * 2 if body else [b"", b""])
+
+
+async def test_a_refused_token_without_a_successor_is_unauthorized_at_once(server, rotating):
+    server.answer(answers.needs_token("new"))
+    with pytest.raises(kube_api.Unauthorized):
+        await rotating.request("GET", NODES)
+    assert len(server.requests) == 1
+
+
+async def test_a_stream_renews_the_token_too(server, rotating, token_file):
+    token_file.write_text("new")
+    server.answer(answers.needs_token("new"))
+    assert await drained(rotating) == b'{"token": "Bearer new"}'
+
+
+async def test_a_borrowed_session_logs_in_and_renews_as_ours_does(server, rotating, token_file):
+    server.answer(answers.needs_token("old"))
+    session = rotating.borrowed_session()
+    async with session.get(f"{server.url}{NODES}") as response:
+        assert await response.json() == {"token": "Bearer old"}
+    token_file.write_text("new")
+    server.answer(answers.needs_token("new"))
+    async with session.get(f"{server.url}{NODES}") as response:
+        assert await response.json() == {"token": "Bearer new"}
+    await session.close()
+    assert await rotating.request("GET", NODES) == {"token": "Bearer new"}  # closing it did not close the connector
+
+
+async def test_a_token_is_never_sent_to_another_server(server, rotating):
+    async with fake_server() as other:
+
+        async def away(_request: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"Location": f"{other.url}/stolen"})
+
+        server.answer(away)
+        session = rotating.borrowed_session()
+        async with session.get(f"{server.url}{NODES}") as response:
+            assert response.status == 200
+        assert "Authorization" not in other.requests[0][2]

@@ -1,0 +1,66 @@
+# Everything a contributor runs. Each target brings what it needs; only make and Python 3.11 or newer must be there.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The interpreter that .venv is made with: `make venv PYTHON=python3.13`.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: venv
+venv: $(STAMP) ## make .venv with trimtab, editable, and all that development needs
+
+$(STAMP): pyproject.toml requirements/development.txt
+	@test -n "$(PYTHON)" || { echo "make venv: Python 3.11 or newer with its venv module is needed" \
+		"(on Debian: apt-get install python3-venv); name it with PYTHON=..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint requirements/development.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements/development.txt \
+		--editable '.[cli]' --group dev
+	touch $@
+
+.PHONY: lint
+lint: $(STAMP) ## style, layers, generated files, types
+	$(BIN)/tox run -e lint,types
+
+.PHONY: format
+format: $(STAMP) ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: test
+test: $(STAMP) ## everything: lint, types, unit, api, e2e (the first time builds a control plane: some minutes)
+	$(BIN)/tox run
+
+.PHONY: bench
+bench: $(STAMP) ## measure
+	$(BIN)/python benchmarks/run.py
+
+.PHONY: demo
+demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself
+	$(BIN)/python examples/demo/run.py
+
+.PHONY: crds
+crds: $(STAMP) ## write crds/ from the types
+	$(BIN)/trimtab crds crds
+
+.PHONY: lock
+lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows
+	$(BIN)/uv pip compile --quiet --upgrade --universal --no-emit-index-url --custom-compile-command "make lock" \
+		pyproject.toml --extra cli --group dev --output-file requirements/development.txt
+	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
+		--python-version 3.13 --python-platform linux pyproject.toml --output-file requirements/image.txt
+
+.PHONY: clean
+clean: ## remove what the targets above made, but not the cached binaries of the control plane
+	rm -rf $(VENV) .tox dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,78 @@
+"""Options that several commands share, each with its meaning in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STDIN: Final = "-"
+
+
+def moment(value: str) -> int:
+    """Parse an RFC 3339 time to whole seconds since the epoch, as plans print whole seconds.
+
+    Raises:
+        click.BadParameter: it is no time, or has no zone: it is refused rather than read in the zone of this machine.
+    """
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.tzinfo is None:
+        raise click.BadParameter(f"{value!r} is not a time with date and zone, as in 2026-11-20T12:00:00Z")
+    return int(parsed.timestamp() // 1)
+
+
+def cluster_options(command: F) -> F:
+    """``--cluster``, ``--kubeconfig``, ``--context``, ``--skip-invalid``: where the picture of the cluster is from."""
+    command = skip_invalid_option(command)
+    command = connection_options(command)
+    return click.option(
+        "--cluster",
+        metavar="FILE|DIR|-",
+        help="What `kubectl get nodes,pods,… -A -o json|yaml` or `trimtab snapshot` wrote, or a folder of such files. "
+        "Without it: the live cluster.",
+    )(command)
+
+
+def connection_options(command: F) -> F:
+    """``--kubeconfig`` and ``--context``: which API server."""
+    command = click.option("--context", metavar="NAME", help="Context of the kubeconfig (default: its current one).")(
+        command
+    )
+    return click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Default: $KUBECONFIG, else ~/.kube/config, else the pod's service account.",
+    )(command)
+
+
+def skip_invalid_option(command: F) -> F:
+    """``--skip-invalid``: go on without objects that cannot be used."""
+    return click.option(
+        "--skip-invalid", is_flag=True, help="Report objects that cannot be used on stderr and go on without them."
+    )(command)
+
+
+def output_option(*forms: str) -> Callable[[F], F]:
+    """``-o/--output`` with these forms, the first one being the default."""
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(forms), default=forms[0], show_default=True, help="Output format."
+    )
+
+
+def check_connection(cluster: str | None, kubeconfig: str | None, context: str | None) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        click.UsageError: a live cluster was named besides ``--cluster``.
+    """
+    if cluster is not None and (kubeconfig or context):
+        raise click.UsageError(
+            "--cluster reads files; --kubeconfig and --context name a live cluster: give one or none"
+        )

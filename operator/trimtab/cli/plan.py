@@ -1,0 +1,115 @@
+"""``trimtab plan``: what would be done, and why."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from trimtab.cli.errors import reported
+from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option
+
+SHOWN: Final = 5
+"""Rows of each reason that the table shows of what was kept, unless ``--all`` is given."""
+
+
+@click.command()
+@cluster_options
+@click.option(
+    "--policy",
+    "policies",
+    metavar="FILE|-",
+    multiple=True,
+    required=True,
+    help="DeschedulerPolicy, ours or upstream's descheduler/v1alpha1; several documents a file; repeatable.",
+)
+@click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
+@click.option("--all", "everything", is_flag=True, help=f"Show all that is kept, not the first {SHOWN} of each reason.")
+@output_option("table", "json", "yaml")
+def plan(
+    *,
+    cluster: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    skip_invalid: bool,
+    policies: tuple[str, ...],
+    now: int | None,
+    everything: bool,
+    form: str,
+) -> None:
+    """Show what the policies would do to the cluster, and why; nothing is changed.
+
+    A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
+    now. The same cluster, policies and --now give the same bytes of JSON and YAML.
+    """
+    from trimtab.cli.output import emit
+    from trimtab.cli.policies import load_policies
+    from trimtab.cli.sources import load_cluster
+    from trimtab.descheduling.planner import plan as make_plan
+    from trimtab.kube.clock import SystemClock
+
+    check_connection(cluster, kubeconfig, context)
+    if (*policies, cluster).count(STDIN) > 1:
+        raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
+    with reported():
+        wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
+        snapshot = load_cluster(cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
+        when = int(SystemClock().now()) if now is None else now
+        document = make_plan(snapshot, wanted, now=float(when)).document()
+        if form == "table":
+            show(document, everything=everything)
+        else:
+            emit(document, form)
+
+
+def show(document: dict[str, Any], *, everything: bool) -> None:
+    """Print a plan for people: how much, then what is done, then what is kept, by reason.
+
+    Args:
+        document: of :meth:`trimtab.api.plan.Plan.document`.
+        everything: all that is kept, however long.
+    """
+    from trimtab.cli.output import echo, table
+
+    counts = document["summary"]
+    done = ", ".join(f"{number} {action}" for action, number in counts.items() if action != "kept") or "nothing to do"
+    echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done}; {counts['kept']} kept")
+    if document["actions"]:
+        echo()
+        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(document["actions"])))
+    for reason, kept in _by_reason(document["kept"]):
+        rows = kept if everything else kept[:SHOWN]
+        echo()
+        echo(f"{click.style('Kept', bold=True)}: {reason} ({len(kept)})")
+        echo(table([], [_kept_row(each) for each in rows], indent="  "))
+        if len(rows) < len(kept):
+            echo(f"  … and {len(kept) - len(rows)} more (--all shows them)")
+
+
+def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            action["policy"],
+            action["strategy"],
+            f"{action['namespace']}/{action['pod']}",
+            action["node"],
+            action["target"],
+            action["reason"],
+            action["message"],
+        ]
+        for action in actions
+    ]
+
+
+def _kept_row(kept: dict[str, Any]) -> list[str]:
+    name = f"{kept['namespace']}/{kept['name']}" if kept["namespace"] else kept["name"]
+    named = name if kept["kind"] == "Pod" else f"{kept['kind']} {name}".strip()
+    return [named, kept.get("node", ""), kept["strategy"], kept["message"]]
+
+
+def _by_reason(kept: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """What was kept by reason, the most frequent reason last: the rare ones are those that one looks for."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for each in kept:
+        groups.setdefault(each["reason"], []).append(each)
+    return sorted(groups.items(), key=lambda group: (len(group[1]), group[0]))

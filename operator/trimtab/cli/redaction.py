@@ -1,0 +1,94 @@
+"""What of an object goes into a snapshot file: all that planners read, and nothing that must not be shared.
+
+Snapshots are attached to issues and handed around. So containers keep a list of allowed fields instead of losing a
+list of forbidden ones: what a later Kubernetes adds stays out until somebody reads it. Environment, commands,
+arguments, probes and hooks are where people put passwords and tokens; planners read none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+Manifest = dict[str, Any]
+
+CONTAINER: Final = frozenset({"name", "image", "ports", "resources", "resizePolicy", "restartPolicy"})
+"""What is kept of a container."""
+
+CONTAINER_STATUS: Final = frozenset(
+    {"name", "ready", "started", "restartCount", "resources", "allocatedResources", "state", "lastState"}
+)
+CONTAINER_STATE: Final = frozenset({"reason", "exitCode", "startedAt", "finishedAt"})
+"""Of a container's state; ``message`` is left out, as it may be the tail of the container's log."""
+
+UNREAD_VOLUMES: Final = frozenset({"configMap", "secret", "projected", "downwardAPI"})
+"""Volumes that no rule reads; they go whole."""
+
+PRIVATE_VOLUME_FIELDS: Final = frozenset({"volumeAttributes", "options", "repository"})
+"""Of CSI, FlexVolume and gitRepo volumes: free text for a driver, or a URL that may hold a token."""
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""The manifest as it was applied, with all that is left out here."""
+
+
+def redact(kind: str, item: Manifest) -> Manifest:
+    """Strip an object in place and return it.
+
+    Args:
+        kind: of the object; lists of the API server leave it out of their items.
+        item: the object as decoded JSON.
+    """
+    _metadata(item.get("metadata") or {})
+    strip = _KINDS.get(kind)
+    if strip is not None:
+        strip(item)
+    return item
+
+
+def _metadata(metadata: Manifest) -> None:
+    metadata.pop("managedFields", None)
+    metadata.pop("selfLink", None)
+    annotations = metadata.get("annotations")
+    if annotations:
+        annotations.pop(LAST_APPLIED, None)
+        if not annotations:
+            del metadata["annotations"]
+
+
+def _pod(pod: Manifest) -> None:
+    spec = pod.get("spec") or {}
+    spec.pop("ephemeralContainers", None)  # they request nothing
+    for field in ("containers", "initContainers"):
+        if field in spec:
+            spec[field] = [_only(each, CONTAINER) for each in spec[field] or ()]
+    if "volumes" in spec:
+        spec["volumes"] = [_volume(each) for each in spec["volumes"] or () if not UNREAD_VOLUMES & each.keys()]
+    status = pod.get("status") or {}
+    status.pop("ephemeralContainerStatuses", None)
+    for field in ("containerStatuses", "initContainerStatuses"):
+        if field in status:
+            status[field] = [_container_status(each) for each in status[field] or ()]
+
+
+def _volume(volume: Manifest) -> Manifest:
+    return {
+        key: {name: field for name, field in value.items() if name not in PRIVATE_VOLUME_FIELDS}
+        if isinstance(value, dict)
+        else value
+        for key, value in volume.items()
+    }
+
+
+def _container_status(status: Manifest) -> Manifest:
+    kept = _only(status, CONTAINER_STATUS)
+    for field in ("state", "lastState"):
+        if field in kept:
+            kept[field] = {name: _only(state or {}, CONTAINER_STATE) for name, state in (kept[field] or {}).items()}
+    return kept
+
+
+def _only(value: Manifest, fields: frozenset[str]) -> Manifest:
+    return {key: field for key, field in value.items() if key in fields}
+
+
+_KINDS: Final[dict[str, Callable[[Manifest], None]]] = {"Pod": _pod}

@@ -37,8 +37,13 @@ class _Codec(Struct, frozen=True):
     project: Callable[[Any, Interner], KubeObject]
 
 
+def _encode_spec(spec: json.PodSpec) -> bytes:
+    spec.node_name = ""
+    return _ENCODER.encode(spec)
+
+
 _CODECS: Final = {
-    kind: _Codec(msgspec.json.Decoder(getattr(json, kind)), projector(kind, _ENCODER.encode)) for kind in GROUPS
+    kind: _Codec(msgspec.json.Decoder(getattr(json, kind)), projector(kind, _encode_spec)) for kind in GROUPS
 }
 
 

@@ -32,7 +32,7 @@ from trimtab.kube.wire.pod_spec import project_spec
 from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
 
 Key = Callable[[Any], bytes]
-"""Turns a spec on the wire (``node_name`` cleared) into bytes that are equal for equal specs."""
+"""Clears ``node_name`` of a spec on the wire and gives bytes that are equal for equal specs."""
 
 STANDARD_CONDITIONS: Final = frozenset(
     {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
@@ -52,19 +52,16 @@ def project_pod(message: Any, interner: Interner, encode_spec: Key) -> Pod:
     """Project a pod.
 
     Args:
-        message: the pod; its ``spec.node_name`` is cleared on the way.
+        message: the pod; its spec is changed on the way.
         interner: shares the spec and what else recurs.
-        encode_spec: the codec's way to tell equal specs.
+        encode_spec: the codec's way to tell equal specs; clears what differs between pods of one template.
 
     Raises:
         FieldError: where the name is missing or a quantity cannot be read.
     """
     metadata, wire_spec, status = message.metadata, message.spec, message.status
     string = interner.string
-    node = wire_spec.node_name
-    if node:
-        node = string(node)
-        wire_spec.node_name = ""
+    node = string(wire_spec.node_name)  # read before the key is made
     # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
     spec = interner.spec(key, lambda: project_spec(wire_spec, interner))

@@ -1,0 +1,252 @@
+"""Decoding protobuf, and that it says the same as JSON."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import NOW, budget, expression, namespace, node, pod, priority_class, selector
+from tests.protobuf import encode_frame, encode_list, encode_object, encode_status
+from trimtab.kube.errors import InputError
+from trimtab.kube.wire import json, protobuf, slim_pb2
+from trimtab.kube.wire.decode import GROUPS, decode_object
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.pod_spec import VOLUME_KINDS
+
+BY_EXPRESSION = {"matchExpressions": [expression("a", "Exists")]}
+RICH_POD = (
+    pod("web-1", "shop")
+    .on("n1")
+    .labels(app="web")
+    .annotations({"trimtab.dev/note": "x", "other": "y"})
+    .owned_by("ReplicaSet", "web")
+    .created(NOW)
+    .deleted(NOW)
+    .started(NOW)
+    .ready()
+    .condition("PodScheduled", "False", reason="Because", message="so")
+    .cpu("250m", "1")
+    .memory("1Gi")
+    .host_port(80, ip="10.0.0.1")
+    .container("second", resources={"limits": {"example.com/gpu": "1"}})
+    .init_container("side", restartPolicy="Always", resources={"requests": {"cpu": "1"}})
+    .priority(5, "high")
+    .node_selector(disk="ssd")
+    .node_affinity(expression("zone", "In", "a"), fields=(expression("metadata.name", "In", "n1"),))
+    .prefers_nodes(10, expression("zone", "Exists"))
+    .affinity(preferred=3, namespaceSelector={}, matchLabelKeys=["x"])
+    .anti_affinity(namespaces=["a"], mismatchLabelKeys=["y"], labelSelector=BY_EXPRESSION)
+    .spread(minDomains=2, nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor", matchLabelKeys=["z"])
+    .tolerates("a", "b", "NoExecute", seconds=0)
+    .tolerates()
+    .volume("emptyDir")
+    .volume("persistentVolumeClaim", claimName="data", readOnly=True)
+    .grace_period(0)
+    .restarted(4)
+    .merge(
+        metadata={"resourceVersion": "9"},
+        spec={
+            "overhead": {"cpu": "10m"},
+            "hostNetwork": True,
+            "preemptionPolicy": "Never",
+            "schedulerName": "other",
+            "restartPolicy": "Never",
+            "schedulingGates": [{"name": "g"}],
+            "resourceClaims": [{"name": "c"}],
+            "resources": {"requests": {"cpu": "3"}, "limits": {"memory": "8Gi"}},
+        },
+        status={
+            "nominatedNodeName": "n2",
+            "reason": "Evicted",
+            "qosClass": "Burstable",
+            "initContainerStatuses": [{"name": "side", "restartCount": 2}],
+        },
+    )
+)
+RESIZED_POD = (
+    pod()
+    .cpu("1")
+    .condition("PodResizeInProgress", "True")
+    .merge(
+        spec={"resources": {"requests": {"memory": "1Gi"}}},
+        status={
+            "containerStatuses": [
+                {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
+            ],
+            "resources": {"requests": {"memory": "2Gi"}},
+            "allocatedResources": {"memory": "1Gi"},
+        },
+    )
+)
+OBJECTS = {
+    "a plain pod": pod(),
+    "a pod with everything": RICH_POD,
+    "a pod being resized": RESIZED_POD,
+    "a pod without pod-level amounts": pod().cpu("1", "1").memory("1Gi", "1Gi").merge(spec={"resources": {}}),
+    "a required affinity without terms": pod().merge(
+        spec={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}}
+    ),
+    "a node": node().zone("a").taint("a", "b", added=NOW).cordoned().provider_id("x").created(NOW).deleted(NOW),
+    "a budget": budget().selecting(app="web").disrupted("a", "b").unhealthy_policy("AlwaysAllow").labels(a="b"),
+    "a budget without a selector": budget(),
+    "a budget for all": budget().selecting(),
+    "a budget by expressions": budget().merge(
+        spec={"selector": {**selector(a="b"), "matchExpressions": [expression("c", "NotIn", "d", "e")]}}
+    ),
+    "a namespace": namespace().labels(a="b").annotations({"scheduler.alpha.kubernetes.io/node-selector": "a=b"}),
+    "a priority class": priority_class("high", 7).by_default(),
+}
+
+
+def decoded(builder):
+    manifest = builder.manifest()
+    return protobuf.decode_protobuf(manifest["kind"], encode_object(manifest), interner=Interner())
+
+
+@pytest.mark.parametrize("builder", OBJECTS.values(), ids=OBJECTS)
+def test_protobuf_says_what_json_says(builder):
+    assert decoded(builder) == builder.build()
+
+
+@pytest.mark.parametrize("kind", VOLUME_KINDS.values())
+def test_every_kind_of_volume_is_known_to_both(kind):
+    builder = pod().volume(kind)
+    assert decoded(builder) == builder.build()
+    assert [volume.kind for volume in builder.build().spec.volumes] == [kind]
+
+
+def _messages():
+    return [name for name, each in vars(json).items() if isinstance(each, type) and issubclass(each, json.Message)]
+
+
+@pytest.mark.parametrize("name", [name for name in _messages() if name not in {"Message", "Volume"}])
+def test_both_forms_of_a_message_have_the_same_fields(name):
+    structure = set(getattr(json, name).__struct_fields__) - {"generate_name"}
+    assert structure == set(getattr(slim_pb2, name).DESCRIPTOR.fields_by_name)
+
+
+def test_both_forms_know_the_same_volumes():
+    assert (
+        set(json.Volume.__struct_fields__) == set(slim_pb2.VolumeSource.DESCRIPTOR.fields_by_name) == set(VOLUME_KINDS)
+    )
+
+
+@given(
+    labels=st.dictionaries(st.text(min_size=1), st.text(), max_size=4),
+    cpu=st.integers(0, 10**6),
+    tolerations=st.lists(st.tuples(st.text(min_size=1), st.none() | st.integers(-(2**40), 2**40)), max_size=3),
+    restarts=st.integers(0, 2**31 - 1),
+    priority=st.none() | st.integers(-(2**31), 2**31 - 1),
+)
+def test_protobuf_says_what_json_says_of_any_pod(labels, cpu, tolerations, restarts, priority):
+    builder = pod().labels(labels).cpu(f"{cpu}m").restarted(restarts)
+    for key, seconds in tolerations:
+        builder.tolerates(key, seconds=seconds)
+    if priority is not None:
+        builder.priority(priority)
+    assert decoded(builder) == builder.build()
+
+
+def test_pods_of_a_template_share_their_spec_across_nodes_and_codecs():
+    interner = Interner()
+    builders = [pod("a").cpu("1").on("n1"), pod("b").cpu("1").on("n2"), pod("c").cpu("1")]
+    specs = [
+        protobuf.decode_protobuf("Pod", encode_object(builder.manifest()), interner=interner).spec
+        for builder in builders
+    ]
+    specs.append(decode_object(pod("d").cpu("1").on("n3").manifest(), interner=interner).spec)
+    assert len({id(spec) for spec in specs}) == 1
+
+
+def test_fields_that_are_not_read_do_not_part_equal_specs():
+    interner = Interner()
+    plain = slim_pb2.Pod()
+    plain.metadata.name = "a"
+    plain.spec.containers.add().name = "main"
+    volume_name_and_host_name = b"\x0a\x05\x0a\x03abc" + b"\x82\x01\x01h"
+    pods = [plain.SerializeToString()]
+    plain.spec.MergeFromString(volume_name_and_host_name)
+    del plain.spec.volumes[:]
+    pods.append(plain.SerializeToString())
+    assert pods[0] != pods[1]
+    one, other = (protobuf.decode_protobuf("Pod", raw, interner=interner) for raw in pods)
+    assert one.spec is other.spec
+
+
+def test_a_time_of_zero_is_no_time():
+    message = slim_pb2.Pod()
+    message.metadata.name = "a"
+    message.metadata.creation_timestamp.SetInParent()
+    assert protobuf.decode_protobuf("Pod", message.SerializeToString(), interner=Interner()).created is None
+
+
+def test_bytes_that_are_no_object_are_refused_by_kind():
+    with pytest.raises(InputError, match="Pod: is no protobuf of a Pod"):
+        protobuf.decode_protobuf("Pod", b"\xff\xff\xff", interner=Interner())
+
+
+def test_an_error_names_object_and_field():
+    with pytest.raises(InputError) as caught:
+        decoded(pod("web-1", "shop").cpu("1K"))
+    assert (caught.value.object, caught.value.field) == (
+        "Pod/shop/web-1",
+        "spec.containers[0].resources.requests.cpu",
+    )
+
+
+def test_a_frame_is_opened():
+    raw = encode_object(pod().manifest())
+    frame = encode_frame("ADDED", "Pod", raw)
+    assert protobuf.decode_frame(frame[4:]) == protobuf.WatchFrame(type="ADDED", kind="Pod", raw=raw)
+
+
+@pytest.mark.parametrize("body", [b"", b'{"kind":"Pod"}', b"k8s\0\xff\xff"], ids=["nothing", "JSON", "garbage"])
+def test_a_body_that_is_no_protobuf_is_refused(body):
+    with pytest.raises(InputError, match="is no Kubernetes protobuf"):
+        protobuf.decode_envelope(body)
+
+
+def test_a_frame_that_is_no_event_is_refused():
+    with pytest.raises(InputError, match="is no watch event"):
+        protobuf.decode_frame(b"\xff\xff")
+
+
+def test_a_list_is_opened_into_its_items():
+    raws = [encode_object(node(name).manifest()) for name in ("a", "b")]
+    body = encode_list("Node", raws, resource_version="5", continue_token="next")
+    assert protobuf.decode_list(body) == ("5", "next", raws)
+
+
+def test_a_status_is_read():
+    raw = encode_status(429, "TooManyRequests", "slow down", retry_after=3)
+    assert protobuf.decode_status(raw) == protobuf.StatusMessage(429, "TooManyRequests", "slow down", 3.0)
+    assert protobuf.decode_status(b"\xff").code == 0
+
+
+def test_the_metadata_of_any_object_is_read():
+    raw = encode_object(
+        pod("web-1", "shop").annotations({"a": "b"}).merge(metadata={"resourceVersion": "3"}).manifest()
+    )
+    assert protobuf.decode_metadata(raw) == protobuf.Metadata("shop", "web-1", "3", {"a": "b"})
+    assert protobuf.decode_metadata(b"\xff").name == ""
+
+
+@given(
+    frames=st.lists(st.binary(max_size=300), max_size=10),
+    cuts=st.lists(st.integers(1, 50), min_size=1, max_size=10),
+)
+def test_frames_are_whole_however_the_stream_is_cut(frames, cuts):
+    stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
+    splitter = protobuf.FrameSplitter()
+    found, position, turn = [], 0, 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        found += splitter.feed(stream[position : position + size])
+        position, turn = position + size, turn + 1
+    assert found == frames
+    assert splitter.pending == 0
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_both_codecs_know_the_kind(kind):
+    assert hasattr(slim_pb2, kind)
+    assert hasattr(json, kind)

@@ -26,7 +26,7 @@ class Rule(Struct, frozen=True):
         message: what is told when it is false; also what users of a server too old for ``expression`` read.
         expression: CEL that computes the message, to name the offending key or number; ``""`` for none.
         field_path: the field to blame, from the rule's place on, e.g. ``.schedule``; ``""`` blames the place itself.
-        reason: FieldValueInvalid, FieldValueForbidden, FieldValueRequired or FieldValueDuplicate.
+        reason: FieldValueInvalid (the default), FieldValueForbidden, FieldValueRequired or FieldValueDuplicate.
     """
 
     rule: str
@@ -42,7 +42,8 @@ class Rule(Struct, frozen=True):
             out["messageExpression"] = self.expression
         if self.field_path:
             out["fieldPath"] = self.field_path
-        out["reason"] = self.reason
+        if self.reason != "FieldValueInvalid":
+            out["reason"] = self.reason
         return out
 
 

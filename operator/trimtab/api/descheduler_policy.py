@@ -22,7 +22,7 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.scalars import DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
 from trimtab.api.schedule import Schedule
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import SET, Strategies
@@ -85,7 +85,8 @@ class Protections(Spec, frozen=True):
         PositiveInt | None, doc("Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas.")
     ] = None
     min_pod_age: Annotated[
-        Duration | None, doc("Pods stay that started less than this long ago, e.g. 10m, or have not started.")
+        Duration | None,
+        doc("Pods stay that started less than this long ago, e.g. 10m, or have not started.", DURATION_RULE),
     ] = None
 
     @property
@@ -150,6 +151,7 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         doc(
             "The time between the starts of two cycles, e.g. 30s, 5m or 1h30m. Not together with schedule; without "
             "either, 5m.",
+            DURATION_RULE,
             INTERVAL_RULE,
         ),
     ] = None

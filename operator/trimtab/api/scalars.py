@@ -18,25 +18,31 @@ SHORTEST_INTERVAL: Final = 5
 LONGEST_INTERVAL: Final = 7 * 24 * 3600
 
 DURATION_PATTERN: Final = "^([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$"
-DURATION_HELP: Final = "a duration of hours, minutes and seconds, e.g. 30s, 5m or 1h30m"
-Duration = Annotated[str, Meta(min_length=2, max_length=32, pattern=DURATION_PATTERN)]
-"""Whole hours, minutes and seconds of Go's durations: finer units make no sense here, and CEL reads the same text."""
+DURATION_HELP: Final = "a duration in hours, minutes and seconds, e.g. 30s, 5m or 1h30m"
+Duration = Annotated[str, Meta(min_length=2, max_length=32)]
+"""Whole hours, minutes and seconds of Go's durations: finer units make no sense here, and CEL reads the same text.
 
+Its form is a rule rather than a pattern, because a rule can say what is wanted; so are those of the next two.
+"""
+
+DURATION_RULE: Final = Rule(rule=f"self.matches('{DURATION_PATTERN}')", message=f"must be {DURATION_HELP}")
 INTERVAL_RULE: Final = Rule(
-    rule=f"duration(self) >= duration('{SHORTEST_INTERVAL}s') && duration(self) <= duration('{LONGEST_INTERVAL}s')",
+    rule=f"!self.matches('{DURATION_PATTERN}') || "
+    f"(duration(self) >= duration('{SHORTEST_INTERVAL}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
     message=f"must be between {SHORTEST_INTERVAL}s and {LONGEST_INTERVAL // 3600}h",
 )
 
 CRON_PATTERN: Final = r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$"
 CRON_HELP: Final = "five fields (minute, hour, day of month, month, day of week), e.g. 30 2 * * 1-5"
-Cron = Annotated[str, Meta(min_length=9, max_length=128, pattern=CRON_PATTERN)]
+CRON_RULE: Final = Rule(rule=f"self.matches('{CRON_PATTERN}')", message=f"must have {CRON_HELP}")
+Cron = Annotated[str, Meta(min_length=1, max_length=128)]
 
-TIME_ZONE_PATTERN: Final = "^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"
 TIME_ZONE_HELP: Final = "a name of the IANA time zone database, e.g. UTC or Europe/Berlin"
-TimeZone = Annotated[str, Meta(min_length=1, max_length=64, pattern=TIME_ZONE_PATTERN)]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=64)]
 TIME_ZONE_RULE: Final = Rule(
-    # CEL has no test for a zone's existence, but refuses to compute with one that it doesn't know.
-    rule="timestamp('2000-06-01T00:00:00Z').getFullYear(self) == 2000",
+    # CEL has no test for a zone's existence, but refuses to compute with one that it doesn't know. It would take
+    # offsets such as +02:00 as well, and Local.
+    rule="self.matches('^[A-Za-z]') && self != 'Local' && timestamp('2000-06-01T00:00:00Z').getFullYear(self) == 2000",
     message=f"must be {TIME_ZONE_HELP}",
 )
 

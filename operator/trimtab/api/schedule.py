@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from trimtab.api.base import Spec, doc
-from trimtab.api.scalars import TIME_ZONE_RULE, Cron, TimeZone, next_due
+from trimtab.api.scalars import CRON_RULE, TIME_ZONE_RULE, Cron, TimeZone, next_due
 
 
 class Schedule(Spec, frozen=True):
@@ -15,7 +15,8 @@ class Schedule(Spec, frozen=True):
         Cron,
         doc(
             "Five fields: minute, hour, day of month, month, day of week, e.g. '30 2 * * 1-5'. Names (MON, JAN), "
-            "ranges, steps, lists, L and # are understood."
+            "ranges, steps, lists, L and # are understood.",
+            CRON_RULE,
         ),
     ]
     time_zone: Annotated[

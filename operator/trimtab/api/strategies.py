@@ -69,9 +69,9 @@ class UtilizationThresholds(Spec, frozen=True):
             rule="self.thresholds.all(r, !(r in self.targetThresholds) || "
             "self.thresholds[r] <= self.targetThresholds[r])",
             message="thresholds must not exceed targetThresholds",
-            expression="'thresholds must not exceed targetThresholds: ' + self.thresholds.filter(r, "
-            "r in self.targetThresholds && self.thresholds[r] > self.targetThresholds[r]).map(r, "
-            "r + ' ' + string(self.thresholds[r]) + ' > ' + string(self.targetThresholds[r])).join(', ')",
+            # format, not join: a key's length has no bound, and the cost of joining keys is estimated beyond the budget
+            expression="'thresholds must not exceed targetThresholds, but do for %s'.format([self.thresholds.filter(r, "
+            "r in self.targetThresholds && self.thresholds[r] > self.targetThresholds[r])])",
             field_path=".thresholds",
         ),
     )

@@ -1,0 +1,107 @@
+"""What a DeschedulerPolicy must satisfy beyond its schema: the CEL rules in Python, and what CEL cannot say.
+
+Files are checked with it before they are used, and policies from the API server as well: the cluster's definition may
+be older than this program, and whether a cron expression is ever due only a program can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+
+from trimtab.api.check import FieldError, join_path
+from trimtab.api.descheduler_policy import DeschedulerPolicy, DeschedulerPolicySpec
+from trimtab.api.scalars import (
+    INTERVAL_RULE,
+    LONGEST_INTERVAL,
+    SHORTEST_INTERVAL,
+    check_cron,
+    parse_duration,
+    parse_time_zone,
+)
+from trimtab.api.selector import Selector
+from trimtab.api.strategies import STRATEGIES, Strategy
+from trimtab.kube.selectors import label_selector_errors
+
+Errors = Iterator[FieldError]
+
+
+def validate(policy: DeschedulerPolicy) -> tuple[FieldError, ...]:
+    """Everything about a policy that does not make sense; empty for one that can be carried out."""
+    return tuple(error for check in CHECKS for error in check(policy.spec))
+
+
+def _timing(spec: DeschedulerPolicySpec) -> Errors:
+    if spec.interval is not None and spec.schedule is not None:
+        yield FieldError("spec.schedule", "interval and schedule cannot be given together")
+    if spec.interval is not None:
+        yield from _attempt("spec.interval", _interval, spec.interval)
+    if spec.schedule is not None:
+        yield from _attempt("spec.schedule.cron", check_cron, spec.schedule.cron)
+        yield from _attempt("spec.schedule.timeZone", parse_time_zone, spec.schedule.time_zone)
+
+
+def _interval(text: str) -> None:
+    if not SHORTEST_INTERVAL <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{INTERVAL_RULE.message}; not {text}")
+
+
+def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
+    try:
+        parse(text)
+    except ValueError as error:
+        yield FieldError(field, str(error))
+
+
+def _protections(spec: DeschedulerPolicySpec) -> Errors:
+    if spec.protections.min_pod_age is not None:
+        yield from _attempt("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
+
+
+def _scope(spec: DeschedulerPolicySpec) -> Errors:
+    if spec.namespaces.include and spec.namespaces.exclude:
+        yield FieldError("spec.namespaces.exclude", "include and exclude cannot be given together")
+    yield from _selector("spec.podSelector", spec.pod_selector)
+    yield from _selector("spec.nodeSelector", spec.node_selector)
+    threshold = spec.priority_threshold
+    if threshold is not None and (threshold.name is None) == (threshold.value is None):
+        yield FieldError("spec.priorityThreshold", "give exactly one of name and value")
+
+
+def _selector(field: str, selector: Selector | None) -> Errors:
+    if selector is None:
+        return
+    for error in label_selector_errors(selector.compile()):
+        part, _, message = error.partition(": ")
+        yield FieldError(f"{field}.{part}", message)
+
+
+def _strategies(spec: DeschedulerPolicySpec) -> Errors:
+    if not tuple(spec.strategies):
+        yield FieldError("spec.strategies", f"must have at least one of {', '.join(STRATEGIES)}")
+    for name, strategy in spec.strategies.enabled():
+        yield from _needs(name, strategy)
+    low = spec.strategies.low_node_utilization
+    limits = low.params.node_resource_utilization_thresholds if low else None
+    if limits is None:
+        return
+    place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.thresholds"
+    for resource, share in sorted(limits.thresholds.items()):
+        target = limits.target_thresholds.get(resource, 100.0)
+        if share > target:
+            yield FieldError(
+                join_path(place, resource), f"must not exceed targetThresholds: {share:g} is more than {target:g}"
+            )
+
+
+def _needs(name: str, strategy: Strategy) -> Errors:
+    given = msgspec.to_builtins(strategy).get("params", {})  # defaults are left out: what is there was given
+    for param in strategy.needs:
+        if param not in given:
+            yield FieldError(f"spec.strategies.{name}.params.{param}", f"is required where {name} is enabled")
+
+
+CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (_timing, _protections, _scope, _strategies)
+"""Every check; each takes the spec and yields what is wrong."""

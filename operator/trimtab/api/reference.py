@@ -1,0 +1,113 @@
+"""The reference page of each custom resource, made from the same schema that the API server gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from trimtab.api.base import API_VERSION
+from trimtab.api.crds import DEFINITIONS, Definition, object_schema
+from trimtab.api.schema import Schema, structural_schema
+from trimtab.api.strategies import Strategies
+
+_HEADER: Final = "<!-- Made by `trimtab crds --docs` from the types in operator/trimtab/api: change those. -->\n"
+_BOUNDS: Final = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "minProperties": "at least {} entries",
+    "maxProperties": "at most {} entries",
+}
+_TOO_BIG_TO_MATTER: Final = 2**31 - 1
+
+
+def reference_files() -> dict[str, str]:
+    """The content of ``docs/reference/``: file name to Markdown, the same text on every run."""
+    return {f"{definition.kind.lower()}.md": reference_page(definition) for definition in DEFINITIONS}
+
+
+def reference_page(definition: Definition) -> str:
+    """One kind's page: how it is called, then every object in it with its fields."""
+    schema = object_schema(definition)
+    names = ", ".join((definition.plural, *definition.short_names))
+    columns = "\n".join(f"- **{column.name}**: {column.description}" for column in definition.columns)
+    lines = [
+        _HEADER,
+        f"# {definition.kind}\n",
+        f"`{API_VERSION}`, cluster-scoped; `kubectl get {definition.plural}` (or {names}, or the category `trimtab`).\n",
+        f"{schema['description']}\n",
+        f"Columns of `kubectl get`:\n\n{columns}\n",
+    ]
+    for part in ("spec", "status"):
+        lines += _sections(_readable(schema["properties"][part]), part)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _readable(schema: Schema) -> Schema:
+    """The schema with each strategy's own parameters, instead of the one map that the API server needs."""
+    properties = schema["properties"]
+    if "strategies" not in properties:
+        return schema
+    known = structural_schema(Strategies)["properties"]
+    strategies = {**properties["strategies"], "properties": known}
+    strategies = {key: value for key, value in strategies.items() if key != "additionalProperties"}
+    return {**schema, "properties": {**properties, "strategies": strategies}}
+
+
+def _sections(schema: Schema, path: str) -> Iterator[str]:
+    """A section for an object, then those of the objects in it, depth first."""
+    yield f"## {path}\n"
+    yield f"{schema['description']}\n"
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    if properties:
+        yield "| Field | Type | Description |\n|---|---|---|"
+        required = schema.get("required", ())
+        for name, field in properties.items():
+            yield f"| `{name}`{' (required)' if name in required else ''} | {_type(field)} | {_text(field)} |"
+        yield ""
+    rules = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    if rules:
+        yield "Rules:\n\n" + "\n".join(f"- {rule}" for rule in rules) + "\n"
+    for name, field in properties.items():
+        inner, inner_path = field, f"{path}.{name}"
+        if field["type"] == "array":
+            inner, inner_path = field["items"], f"{inner_path}[]"
+        if inner.get("type") == "object" and inner.get("properties"):
+            yield from _sections(inner, inner_path)
+
+
+def _type(field: Schema) -> str:
+    if field["type"] == "array":
+        return f"list of {_type(field['items'])}"
+    if "additionalProperties" in field:
+        return f"map of {_type(field['additionalProperties'])}"
+    return "time" if field.get("format") == "date-time" else str(field["type"])
+
+
+def _text(field: Schema) -> str:
+    """A field's description with what it allows, in one cell."""
+    parts = [field.get("description", "")]
+    values = field.get("enum") or field.get("items", {}).get("enum")
+    if values:
+        parts.append(f"One of {', '.join(f'`{value}`' for value in values)}.")
+    if limits := _limits(field):
+        parts.append(f"{limits[0].upper()}{limits[1:]}.")
+    if limits := _limits(field.get("additionalProperties", {})):
+        parts.append(f"Each value {limits}.")
+    for rule in field.get("x-kubernetes-validations", ()) if field["type"] == "string" else ():
+        parts.append(f"{rule['message'][0].upper()}{rule['message'][1:]}.")
+    if "default" in field:
+        parts.append(f"Default: `{_default(field['default'])}`.")
+    return " ".join(parts).replace("|", "\\|").replace("\n", " ")
+
+
+def _limits(field: Schema) -> str:
+    said = [text.format(field[key]) for key, text in _BOUNDS.items() if abs(field.get(key, 2**31)) < _TOO_BIG_TO_MATTER]
+    return ", ".join(said)
+
+
+def _default(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

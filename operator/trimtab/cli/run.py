@@ -1,0 +1,88 @@
+"""``trimtab run``: the operator."""
+
+from __future__ import annotations
+
+import click
+
+from trimtab.kube.errors import InputError
+from trimtab.runtime.settings import CONTROLLERS, Settings
+
+
+def _controllers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    unknown = sorted(set(names) - set(CONTROLLERS))
+    if unknown or not names:
+        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}; there are {', '.join(CONTROLLERS)}")
+    return names
+
+
+def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
+    host, _, port = value.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 0.0.0.0:8080 or :8080")
+    return host or "0.0.0.0", int(port)
+
+
+@click.command("run")
+@click.option(
+    "--controllers",
+    default=",".join(CONTROLLERS),
+    show_default=True,
+    callback=_controllers,
+    help="Which controllers run, separated by commas.",
+)
+@click.option("--role", type=click.Choice(["controllers"]), default="controllers", show_default=True)
+@click.option(
+    "--kubeconfig", default="", help="A kubeconfig; else $KUBECONFIG, ~/.kube/config, or the service account."
+)
+@click.option("--context", default="", help="A context of the kubeconfig.")
+@click.option(
+    "--listen",
+    default="0.0.0.0:8080",
+    show_default=True,
+    callback=_address,
+    help="Where /healthz, /readyz and /metrics are served.",
+)
+@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Hold a Lease while acting.")
+@click.option("--lease-name", default="trimtab", show_default=True)
+@click.option("--lease-namespace", default="", help="Default: the namespace of the pod or of the context.")
+@click.option("--identity", default="", help="Who holds the Lease. Default: host name and a random part.")
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+def run(
+    *,
+    controllers: tuple[str, ...],
+    role: str,
+    kubeconfig: str,
+    context: str,
+    listen: tuple[str, int],
+    leader_elect: bool,
+    lease_name: str,
+    lease_namespace: str,
+    identity: str,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run the operator until it is told to stop (SIGTERM or Ctrl-C)."""
+    del role  # one role so far; the flag is there so that manifests can already name it
+    from trimtab.runtime import app, logs
+
+    logs.set_up(form=log_format, level=log_level)
+    settings = Settings(
+        controllers=controllers,
+        kubeconfig=kubeconfig,
+        context=context,
+        listen_host=listen[0],
+        listen_port=listen[1],
+        leader_elect=leader_elect,
+        lease_name=lease_name,
+        lease_namespace=lease_namespace,
+        identity=identity,
+    )
+    try:
+        raise SystemExit(app.run(settings))
+    except InputError as error:
+        click.echo(f"trimtab: {error}", err=True)
+        raise SystemExit(2) from None

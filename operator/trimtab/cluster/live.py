@@ -1,0 +1,93 @@
+"""The live picture: informers feed one Snapshot, and planners borrow it without copying.
+
+A copy of 150,000 pods for each plan would double the memory; planning on the event loop would starve health probes
+and the lease. So a planner borrows the snapshot in a thread (:meth:`LiveCluster.borrow`), and what the watches bring
+meanwhile waits in a queue, in order, until it gives the snapshot back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from trimtab.cluster.snapshot import OwnerKey, Snapshot
+from trimtab.kube.objects import KubeObject, Pod
+
+T = TypeVar("T")
+
+
+class LiveCluster:
+    """One Snapshot kept up to date by watches; implements what the executor needs to see of the cluster."""
+
+    def __init__(self) -> None:
+        self._snapshot = Snapshot()
+        self._borrowed = asyncio.Lock()
+        self._waiting: list[tuple[KubeObject | None, KubeObject | None]] = []
+        self._changed = asyncio.Event()
+
+    def apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Take one change of a store in: the listener that stores call, on the event loop."""
+        if self._borrowed.locked():
+            self._waiting.append((old, new))
+            return
+        self._apply(old, new)
+        self._changed.set()
+
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[Snapshot]:
+        """Have the snapshot to oneself, also in another thread; changes to it must be undone before giving it back."""
+        async with self._borrowed:
+            try:
+                yield self._snapshot
+            finally:
+                waiting, self._waiting = self._waiting, []
+                for old, new in waiting:
+                    self._apply(old, new)
+                self._changed.set()
+
+    def examine(self, question: Callable[[Snapshot], T]) -> T:
+        """Ask the picture something at once, on the event loop; what the question tries out it must undo.
+
+        Raises:
+            RuntimeError: somebody has the snapshot; what it shows then are a planner's trials.
+        """
+        if self._borrowed.locked():
+            raise RuntimeError("the snapshot is borrowed")
+        return question(self._snapshot)
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod as the watches last told it, ``None`` where there is none (any more)."""
+        return self._snapshot.pods.get(key)
+
+    def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
+        """The pods of a controller as the watches last told them."""
+        return self._snapshot.owned_by(owner)
+
+    async def wait_for_change(self, timeout: float) -> bool:
+        """Wait until something changed, at most ``timeout`` seconds; whether something did."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many objects of each kind the picture holds."""
+        return {
+            "nodes": len(self._snapshot.nodes),
+            "pods": len(self._snapshot.pods),
+            "poddisruptionbudgets": len(self._snapshot.budgets),
+            "namespaces": len(self._snapshot.namespaces),
+            "priorityclasses": len(self._snapshot.priority_classes),
+        }
+
+    def _apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        if new is not None:
+            self._snapshot.put(new)
+        elif old is not None:
+            self._snapshot.remove(old)

@@ -1,0 +1,244 @@
+"""The loop of one policy: wait until it is due, observe, plan, act, report.
+
+Everything a cycle starts from is written down: the last run's time stands in the status, so a restart neither forgets
+nor repeats a cycle; the plan starts from what the watches say now. What is only in memory may be lost at any point.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from trimtab.api import reasons
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
+from trimtab.api.decode import decode_policy
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.descheduler_status import DeschedulerStatus
+from trimtab.api.scalars import to_time
+from trimtab.descheduling.cycle import Cycle, Services
+from trimtab.descheduling.report import CycleResult, conditions_after, status_after, with_condition
+from trimtab.descheduling.status import StatusWriter
+from trimtab.kube.errors import InputError
+
+log = logging.getLogger(__name__)
+
+LATEST_START: Final = 60.0
+"""Seconds that a scheduled cycle may start late. An operator that was away must not act at noon what was asked for at
+night."""
+
+SOON: Final = 1.0
+"""Seconds until the next cycle where the last one ended with work left that only wanted time."""
+
+AFTER_FAILURE: Final = 30.0
+"""Seconds until a cycle that failed is tried again, where its interval is longer."""
+
+
+class Stopped(Protocol):
+    """What Kopf hands to a daemon: set once the policy is deleted or the operator exits."""
+
+    def __bool__(self) -> bool: ...
+
+    def wait(self, timeout: float | None = None) -> Awaitable[object]:
+        """Wait until it is set."""
+        ...
+
+
+class PolicyController:
+    """Runs one DeschedulerPolicy until it is stopped.
+
+    Args:
+        name: the policy's name.
+        services: what a cycle needs, shared by all policies.
+    """
+
+    def __init__(self, name: str, services: Services) -> None:
+        self.name = name
+        self._services = services
+        self._writer = StatusWriter(services.api, name)
+        self._changed = asyncio.Event()
+        self._halt = asyncio.Event()
+        self._policy: DeschedulerPolicy | None = None
+        self._problem: InputError | None = None
+        self._generation = 0
+        self._uid = ""
+        self._status: DeschedulerStatus | None = None
+        self._last_start: float | None = None
+        self._not_before: float | None = None
+
+    def observe(self, body: Mapping[str, Any]) -> None:
+        """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
+        metadata = body["metadata"]
+        generation = int(metadata.get("generation", 0))
+        if self._status is None:
+            self._status = _read_status(body.get("status") or {})
+            if self._status.last_run is not None:
+                self._last_start = self._status.last_run.time.timestamp()
+        if generation == self._generation and metadata.get("uid") == self._uid:
+            return
+        self._generation, self._uid = generation, str(metadata.get("uid", ""))
+        try:
+            self._policy, self._problem = decode_policy(body, source=""), None
+        except InputError as problem:
+            self._policy, self._problem = None, problem
+        self._not_before = None
+        self._halt.set()
+        self._changed.set()
+
+    async def run(self, stopped: Stopped) -> None:
+        """Run cycles until stopped; what is in flight then is finished first."""
+        watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
+        try:
+            while not stopped:
+                self._changed.clear()
+                due = await self._due()
+                now = self._services.clock.now()
+                if due is None or due > now:
+                    await self._sleep(None if due is None else due - now)
+                    continue
+                self._halt.clear()
+                if not stopped:
+                    await self._cycle_safely()
+        finally:
+            watcher.cancel()
+            self._services.metrics.forget(self.name)
+
+    async def _watch(self, stopped: Stopped) -> None:
+        while not stopped:
+            await stopped.wait()
+        self._halt.set()
+        self._changed.set()
+
+    async def _sleep(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _due(self) -> float | None:
+        """When the next cycle is to start; ``None`` to wait for the policy to change."""
+        now = self._services.clock.now()
+        if self._policy is None:
+            if self._problem is not None:
+                await self._say_invalid(self._problem, now)
+            return None
+        spec = self._policy.spec
+        if spec.suspend:
+            await self._say_idle(reasons.SUSPENDED, "spec.suspend is true: no cycle starts", now)
+            return None
+        due = self._due_by_time(self._policy, now)
+        assert self._status is not None
+        if due > now and self._status.next_run != to_time(due):
+            self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
+            await self._write()
+        return due
+
+    def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
+        assert self._status is not None
+        if self._not_before is not None:
+            return self._not_before
+        if policy.spec.schedule is not None:
+            return policy.spec.next_due(last=max(self._last_start or 0.0, now - LATEST_START))
+        if self._last_start is None or self._status.observed_generation != self._generation:
+            return now
+        return policy.spec.next_due(last=self._last_start)
+
+    async def _cycle_safely(self) -> None:
+        """One cycle; whatever goes wrong ends in the status, the log and the metrics, never in the loop."""
+        policy = self._policy
+        assert policy is not None
+        services = self._services
+        async with services.turn:  # one policy at a time: two that believe in the same free slot would both be wrong
+            if self._halt.is_set():
+                return
+            started = services.clock.now()
+            self._not_before = None
+            try:
+                result = await Cycle(policy, services, halt=self._halt, running=self._say_running).run(started)
+            except Exception as error:
+                log.exception("cycle of policy %s failed", self.name)
+                await self._say_failed(error, started)
+                return
+        await self._say_done(policy, result)
+
+    async def _say_running(self, message: str) -> None:
+        self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
+        await self._write()
+
+    async def _say_done(self, policy: DeschedulerPolicy, result: CycleResult) -> None:
+        assert self._status is not None
+        self._last_start = result.started
+        next_run = policy.spec.next_due(last=result.started)
+        if result.unfinished and policy.spec.schedule is None:
+            next_run = self._not_before = min(next_run, result.finished + SOON)
+        self._status = status_after(self._status, result, next_run=next_run)
+        for condition in conditions_after(result):
+            self._set(*condition)
+        self._observed()
+        services = self._services
+        services.metrics.cycles.labels(self.name, result.mode, "Completed").inc()
+        services.metrics.last_cycle.labels(self.name).set(result.finished)
+        await self._write()
+
+    async def _say_failed(self, error: Exception, started: float) -> None:
+        mode = self._policy.spec.mode if self._policy else "Simulate"
+        self._last_start = started
+        self._not_before = self._services.clock.now() + AFTER_FAILURE
+        message = f"{type(error).__name__}: {error}"
+        self._set(READY, False, reasons.CYCLE_FAILED, message)
+        self._set(DEGRADED, True, reasons.CYCLE_FAILED, message)
+        self._set(PROGRESSING, False, reasons.IDLE, "the last cycle failed; it will be tried again")
+        self._observed()
+        self._services.metrics.cycles.labels(self.name, mode, "Failed").inc()
+        await self._write()
+
+    async def _say_invalid(self, problem: InputError, now: float) -> None:
+        del now
+        message = str(problem)
+        self._set(READY, False, reasons.INVALID_POLICY, message)
+        self._set(DEGRADED, True, reasons.INVALID_POLICY, message)
+        self._set(PROGRESSING, False, reasons.IDLE, "waiting for a spec that can be used")
+        self._observed(next_run=False)
+        self._services.metrics.cycles.labels(self.name, "", "InvalidPolicy").inc()
+        log.warning("policy %s cannot be used: %s", self.name, message)
+        await self._write()
+
+    async def _say_idle(self, reason: str, message: str, now: float) -> None:
+        del now
+        self._set(PROGRESSING, False, reason, message)
+        self._observed(next_run=False)
+        await self._write()
+
+    def _set(self, type_: str, status: bool, reason: str, message: str) -> None:
+        assert self._status is not None
+        self._status = with_condition(
+            self._status,
+            type_,
+            status,
+            reason=reason,
+            message=message,
+            now=self._services.clock.now(),
+            generation=self._generation,
+        )
+
+    def _observed(self, *, next_run: bool = True) -> None:
+        assert self._status is not None
+        kept = self._status.next_run if next_run else None
+        self._status = msgspec.structs.replace(self._status, observed_generation=self._generation, next_run=kept)
+
+    async def _write(self) -> None:
+        assert self._status is not None
+        await self._writer.write(self._status)
+
+
+def _read_status(wire: Mapping[str, Any]) -> DeschedulerStatus:
+    """The status that an earlier process wrote; one that cannot be read counts as none, for it is only a report."""
+    try:
+        return msgspec.convert(dict(wire), DeschedulerStatus)
+    except msgspec.ValidationError as error:
+        log.warning("the status written before cannot be read and starts anew: %s", error)
+        return DeschedulerStatus()

@@ -1,0 +1,192 @@
+"""One cycle of one policy: observe → plan → act, as three steps that share nothing but values."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.api import reasons
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.plan import Evict, Plan
+from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.planner import plan as make_plan
+from trimtab.descheduling.report import CycleResult
+from trimtab.disruption.executor import Executor
+from trimtab.disruption.gate import Gate
+from trimtab.disruption.outcome import Outcome
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.api import Api
+from trimtab.kube.clock import Clock
+from trimtab.kube.recorder import ObjectReference, Recorder
+from trimtab.placement.placer import Placer
+
+log = logging.getLogger(__name__)
+
+LONGEST_ACTING: Final = 300.0
+"""Seconds that a cycle may act. A plan ages: what is left after that is planned anew, on the picture as it is then."""
+
+SHORTEST_ACTING: Final = 30.0
+"""Seconds that a cycle may act at least, however short the interval: a replacement needs some to run."""
+
+
+class Services(Struct, frozen=True):
+    """What every cycle needs, made once by the composition root.
+
+    Attributes:
+        api: the API server.
+        live: the picture of the cluster.
+        executor: carries plans out.
+        recorder: posts events.
+        clock: where the time comes from.
+        metrics: the descheduler's metrics.
+        turn: held by the one policy whose cycle runs.
+        synced: waits until the picture is complete, and again whenever it has gone stale.
+    """
+
+    api: Api
+    live: LiveCluster
+    executor: Executor
+    recorder: Recorder
+    clock: Clock
+    metrics: DeschedulerMetrics
+    turn: asyncio.Lock
+    synced: Callable[[], Awaitable[None]]
+
+
+class Cycle:
+    """One run of a policy.
+
+    Args:
+        policy: as it was written when the cycle began.
+        services: what it needs.
+        halt: set to finish what is in flight and start nothing more.
+        running: told in words what is going on, before acting begins.
+    """
+
+    def __init__(
+        self,
+        policy: DeschedulerPolicy,
+        services: Services,
+        *,
+        halt: asyncio.Event,
+        running: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._policy = policy
+        self._services = services
+        self._halt = halt
+        self._running = running
+
+    async def run(self, started: float) -> CycleResult:
+        """Plan on the picture as it is now and, in mode Act, carry the plan out.
+
+        Args:
+            started: seconds since the epoch; the plan's ``now``.
+        """
+        services, spec = self._services, self._policy.spec
+        await services.synced()
+        async with services.live.borrow() as snapshot:
+            nodes, pods = len(snapshot.nodes), len(snapshot.pods)
+            began = time.perf_counter()
+            plan = await asyncio.to_thread(make_plan, snapshot, [self._policy], now=started)
+            services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
+        services.metrics.planned_by(self._policy.name, spec.mode, plan)
+        self._log_plan(plan)
+        outcomes: list[Outcome] = []
+        if spec.mode == "Act" and plan.actions:
+            await self._running(f"evicting {len(plan.actions)} pods")
+            outcomes = await self._act(plan, started)
+        elif plan.actions:
+            self._tell_simulation(plan)
+        return CycleResult(
+            mode=spec.mode,
+            plan=plan,
+            outcomes=outcomes,
+            started=started,
+            finished=services.clock.now(),
+            nodes=nodes,
+            pods=pods,
+        )
+
+    async def _act(self, plan: Plan, started: float) -> list[Outcome]:
+        services, policy = self._services, self._policy
+        spare = policy.spec.next_due(last=started) - started
+        outcomes = await services.executor.execute(
+            plan.actions,
+            policy=_reference(policy),
+            per_minute=policy.spec.limits.per_minute,
+            deadline=services.clock.monotonic() + min(LONGEST_ACTING, max(SHORTEST_ACTING, spare)),
+            recheck=self._recheck,
+            stop=self._halt,
+        )
+        for outcome in outcomes:
+            action = outcome.action
+            services.metrics.evictions.labels(policy.name, action.strategy, action.reason, outcome.result).inc()
+        return outcomes
+
+    def _recheck(self, action: Evict) -> Refusal | None:
+        """Whether the move still holds on the picture as it is now."""
+        return self._services.live.examine(lambda snapshot: still_holds(snapshot, self._policy, action, self._now()))
+
+    def _now(self) -> float:
+        return self._services.clock.now()
+
+    def _log_plan(self, plan: Plan) -> None:
+        log.info(
+            "policy %s: %d to evict, %d kept",
+            self._policy.name,
+            len(plan.actions),
+            len(plan.kept),
+            extra={"policy": self._policy.name, "mode": self._policy.spec.mode, "summary": plan.document()["summary"]},
+        )
+
+    def _tell_simulation(self, plan: Plan) -> None:
+        shown = ", ".join(f"{action.key} ({action.node} → {action.target})" for action in plan.actions[:5])
+        more = f" and {len(plan.actions) - 5} more" if len(plan.actions) > 5 else ""
+        self._services.recorder.event(
+            _reference(self._policy),
+            reason="Simulated",
+            action="Simulate",
+            note=f"would evict {len(plan.actions)}: {shown}{more}",
+        )
+
+
+def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float) -> Refusal | None:
+    """Judge a planned move again on another picture; ``None`` where it still holds.
+
+    The expected target need not be the same: the scheduler chooses. But some node other than the pod's must take it.
+    """
+    pod = snapshot.pods.get(action.key)
+    if pod is None or pod.node != action.node:
+        return Refusal(reasons.PLAN_OUTDATED, f"the pod is no longer on {action.node}")
+    protected = Gate(snapshot, now=now).rules_for(policy.spec).protected(pod)
+    if protected is not None:
+        return protected
+    with snapshot.fork():
+        placer = Placer(snapshot)
+        lifted = msgspec.structs.replace(pod, node="")
+        source = snapshot.slot(pod)
+        snapshot.remove(pod)
+        places = placer.feasible(lifted)
+        if source is not None:
+            places[source] = False
+        if places.any():
+            return None
+        return Refusal(reasons.NO_PLACE, placer.why_not(lifted))
+
+
+def _reference(policy: DeschedulerPolicy) -> ObjectReference:
+    return ObjectReference(
+        api_version=policy.api_version,
+        kind=policy.kind,
+        name=policy.name,
+        uid=policy.metadata.uid,
+        resource_version=policy.metadata.resource_version,
+    )

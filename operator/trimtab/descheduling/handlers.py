@@ -1,0 +1,39 @@
+"""Kopf's side of the descheduler: thin closures that hand policies to their controllers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import kopf
+
+from trimtab.descheduling.controller import PolicyController
+from trimtab.descheduling.cycle import Services
+from trimtab.kube.resources import DESCHEDULER_POLICIES
+
+LONGEST_STOP: Final = 20.0
+"""Seconds that a policy's daemon gets to finish what is in flight: an eviction's request, never a wait."""
+
+
+def register(registry: kopf.OperatorRegistry, services: Services) -> None:
+    """Register the handlers of DeschedulerPolicy.
+
+    A daemon per policy, so that deletion waits (by Kopf's finalizer) until the loop has ended; and a plain event
+    handler, because a daemon alone would see a new spec only when it next looks.
+    """
+    resource = (DESCHEDULER_POLICIES.group, DESCHEDULER_POLICIES.version, DESCHEDULER_POLICIES.plural)
+    controllers: dict[str, PolicyController] = {}
+
+    @kopf.on.event(*resource, registry=registry)
+    async def changed(body: kopf.Body, name: str | None, **_: Any) -> None:
+        controller = controllers.get(name or "")
+        if controller is not None and not body["metadata"].get("deletionTimestamp"):
+            controller.observe(body)
+
+    @kopf.daemon(*resource, registry=registry, cancellation_timeout=LONGEST_STOP)
+    async def descheduler(body: kopf.Body, name: str | None, stopped: kopf.DaemonStopped, **_: Any) -> None:
+        controller = controllers[name or ""] = PolicyController(name or "", services)
+        controller.observe(body)
+        try:
+            await controller.run(stopped)
+        finally:
+            controllers.pop(name or "", None)

@@ -1,0 +1,63 @@
+"""The descheduler's metrics: names, help and labels in one place."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from trimtab.api.plan import Plan
+
+
+class DeschedulerMetrics:
+    """What a policy does, by policy, strategy, reason and mode. Reasons are those of :mod:`trimtab.api.reasons`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.cycles = Counter(
+            "trimtab_descheduler_cycles",
+            "Cycles that ended, by how: Completed, InvalidPolicy or Failed.",
+            ["policy", "mode", "result"],
+            registry=registry,
+        )
+        self.plan_seconds = Histogram(
+            "trimtab_descheduler_plan_seconds",
+            "Seconds that planning a cycle took.",
+            ["policy"],
+            buckets=(0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 30, 60),
+            registry=registry,
+        )
+        self.planned = Gauge(
+            "trimtab_descheduler_planned_evictions",
+            "Evictions in the policy's last plan.",
+            ["policy", "strategy", "reason", "mode"],
+            registry=registry,
+        )
+        self.kept = Gauge(
+            "trimtab_descheduler_kept_pods",
+            "Candidates that the policy's last plan left where they are.",
+            ["policy", "strategy", "reason", "mode"],
+            registry=registry,
+        )
+        self.evictions = Counter(
+            "trimtab_descheduler_evictions",
+            "Evictions attempted, by result: Evicted, Refused, Gone, Skipped or Failed.",
+            ["policy", "strategy", "reason", "result"],
+            registry=registry,
+        )
+        self.last_cycle = Gauge(
+            "trimtab_descheduler_last_cycle_timestamp_seconds",
+            "When the policy's last cycle ended.",
+            ["policy"],
+            registry=registry,
+        )
+
+    def planned_by(self, policy: str, mode: str, plan: Plan) -> None:
+        """Show the policy's last plan; what the one before had and this one has not goes to nothing."""
+        self.forget(policy)
+        for action in plan.actions:
+            self.planned.labels(policy, action.strategy, action.reason, mode).inc()
+        for kept in plan.kept:
+            self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
+
+    def forget(self, policy: str) -> None:
+        """Drop the gauges of a policy's last plan, as when it is gone."""
+        for gauge in (self.planned, self.kept):
+            gauge.remove_by_labels({"policy": policy})

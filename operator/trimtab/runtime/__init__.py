@@ -1,0 +1,1 @@
+"""The composition root: here the parts are put together, and nowhere else."""

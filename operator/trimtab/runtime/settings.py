@@ -1,0 +1,36 @@
+"""What ``trimtab run`` can be told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+CONTROLLERS: Final = ("descheduler",)
+"""The controllers that exist; each brings its own RBAC in the chart."""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """One operator process.
+
+    Attributes:
+        controllers: which of :data:`CONTROLLERS` run.
+        kubeconfig: a file; ``""`` to look where kubectl does, then for a service account.
+        context: of the kubeconfig; ``""`` for its current one.
+        listen_host: where /healthz, /readyz and /metrics are served.
+        listen_port: 0 to choose a free one.
+        leader_elect: whether to hold a Lease while controllers run.
+        lease_name: the Lease's name.
+        lease_namespace: the Lease's namespace; ``""`` for the pod's or the context's.
+        identity: who holds the Lease; ``""`` for host name and a random part.
+    """
+
+    controllers: tuple[str, ...] = CONTROLLERS
+    kubeconfig: str = ""
+    context: str = ""
+    listen_host: str = "0.0.0.0"
+    listen_port: int = 8080
+    leader_elect: bool = True
+    lease_name: str = "trimtab"
+    lease_namespace: str = ""
+    identity: str = ""

@@ -1,0 +1,74 @@
+"""The informers that keep the live picture, and whether that picture can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from typing import Any, Final
+
+from trimtab.cluster.live import LiveCluster
+from trimtab.kube.api import Api
+from trimtab.kube.informer import Informer
+from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from trimtab.kube.store import Store
+
+log = logging.getLogger(__name__)
+
+WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
+"""What planners read; the chart's ClusterRole grants exactly these."""
+
+POLL: Final = 0.5
+
+
+class Watches:
+    """One informer a resource, all feeding the same picture."""
+
+    def __init__(self, api: Api, live: LiveCluster) -> None:
+        self._informers: list[Informer[Any]] = []
+        for resource in WATCHED:
+            store: Store[Any] = Store()
+            store.subscribe(live.apply)
+            self._informers.append(Informer(api, resource, store))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> list[asyncio.Task[None]]:
+        """Start watching; a task that ends has failed."""
+        self._tasks = [
+            asyncio.create_task(informer.run(), name=f"watch {informer.resource.plural}")
+            for informer in self._informers
+        ]
+        self._tasks.append(asyncio.create_task(self._freeze(), name="freeze after the first fill"))
+        return self._tasks[:-1]
+
+    async def stop(self) -> None:
+        """End all watches."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def check(self) -> str | None:
+        """What keeps the picture from being complete, for /readyz; ``None`` where nothing does."""
+        waiting = [informer.resource.plural for informer in self._informers if not informer.store.synced]
+        return f"waiting for {', '.join(waiting)}" if waiting else None
+
+    def stale(self) -> str | None:
+        """What keeps the picture from being planned on now: not complete, or a watch that is cut."""
+        cut = [informer.resource.plural for informer in self._informers if not informer.current]
+        return self.check() or (f"no word from the API server on {', '.join(cut)}" if cut else None)
+
+    async def synced(self) -> None:
+        """Wait until the picture can be planned on."""
+        said = None
+        while (wrong := self.stale()) is not None:
+            if wrong != said:
+                log.info("not planning: %s", wrong)
+                said = wrong
+            await asyncio.sleep(POLL)
+
+    async def _freeze(self) -> None:
+        """Take the first fill out of the garbage collector's sight: it lives on, and walking it would stop the loop."""
+        while self.check() is not None:
+            await asyncio.sleep(POLL)
+        gc.collect()
+        gc.freeze()

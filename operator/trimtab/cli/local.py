@@ -1,0 +1,168 @@
+"""``trimtab local``: a real control plane on this machine."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from trimtab.local.cluster import LocalCluster
+    from trimtab.local.components import Settings
+    from trimtab.local.status import Status
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_name = click.option("--name", default="default", show_default=True, metavar="X", help="Which cluster.")
+_bin_dir = click.option(
+    "--bin-dir",
+    type=click.Path(path_type=Path),
+    metavar="D",
+    help="Take binaries from this directory where it has them.  [default: $KUBEBUILDER_ASSETS]",
+)
+
+
+def _told(function: Callable[P, R]) -> Callable[P, R]:
+    """Turn failures into a line on standard error and the exit status that CLI.md promises."""
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        from trimtab.kube.api import ApiError, Unreachable
+        from trimtab.kube.errors import InputError
+        from trimtab.local.errors import LocalError
+
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            click.echo(f"trimtab local: {error}", err=True)
+            raise SystemExit(2) from None
+        except (LocalError, ApiError, Unreachable, OSError) as error:
+            click.echo(f"trimtab local: {error}", err=True)
+            raise SystemExit(1) from None
+
+    return wrapper
+
+
+def _cluster(name: str, *, bin_dir: Path | None = None) -> LocalCluster:
+    from trimtab.local.cluster import LocalCluster
+    from trimtab.local.progress import for_terminal
+
+    return LocalCluster(name, bin_dir=bin_dir, progress=for_terminal())
+
+
+@click.group()
+def local() -> None:
+    """A real control plane on this machine: etcd, kube-apiserver, controllers, scheduler and kwok.
+
+    The binaries are built from their Go modules at the first use, which takes some minutes, and kept under
+    ${XDG_CACHE_HOME:-~/.cache}/trimtab. Clusters live under ${XDG_STATE_HOME:-~/.local/state}/trimtab/local.
+    """
+
+
+@local.command()
+@_name
+@_bin_dir
+@click.option(
+    "--nodes",
+    type=click.IntRange(0, 20_000),
+    metavar="N",
+    help="Make sure that so many nodes exist.  [default: 3 in a new cluster]",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the kubeconfig there as well.",
+)
+@click.option("--for-load", is_flag=True, help="Set up for very many objects: no flow control, rarer node leases.")
+@_told
+def up(name: str, bin_dir: Path | None, nodes: int | None, kubeconfig: Path | None, for_load: bool) -> None:
+    """Start a cluster, or repair one that is half dead."""
+    cluster = _cluster(name, bin_dir=bin_dir)
+    cluster.up(_settings(cluster, for_load=for_load), nodes=nodes, copy=kubeconfig)
+    target = kubeconfig.absolute() if kubeconfig is not None else cluster.kubeconfig
+    click.echo(f"Cluster {name} is up: {cluster.server}")
+    click.echo(f"export KUBECONFIG={target}")
+
+
+def _settings(cluster: LocalCluster, *, for_load: bool) -> Settings | None:
+    """What ``up`` asks for: as it was, unless ``--for-load`` asks for more."""
+    from msgspec.structs import replace
+
+    from trimtab.local.components import Settings
+
+    if not for_load:
+        return None
+    record = cluster.known()
+    return replace(record.settings if record is not None else Settings(), for_load=True)
+
+
+@local.command()
+@_name
+@click.option("--keep-data", is_flag=True, help="Keep keys and objects: the next up continues with them.")
+@_told
+def down(name: str, keep_data: bool) -> None:
+    """Stop a cluster: exactly the processes that were started, and no others."""
+    if not _cluster(name).down(keep_data=keep_data):
+        click.echo(f"There is no cluster {name}.")
+
+
+@local.command()
+@_name
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format."
+)
+@_told
+def status(name: str, output: str) -> None:
+    """Show what runs. Exit status 1 unless all is healthy."""
+    import msgspec
+
+    found = _cluster(name).status()
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        click.echo(_table(found))
+    if not found.healthy:
+        sys.exit(1)
+
+
+def _table(found: Status) -> str:
+    rows: list[tuple[Any, ...]] = [("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "VERSION", "LOG")]
+    rows += [
+        (c.name, c.state, c.pid or "-", c.port, f"{c.memory_mib} MiB" if c.pid else "-", c.version or "-", c.log)
+        for c in found.components
+    ]
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
+    lines = [f"{found.name}: {found.server}", f"kubeconfig: {found.kubeconfig}", ""]
+    lines += ["  ".join(f"{cell!s:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+@local.command()
+@_name
+@click.option("--raw", is_flag=True, help="Print the content instead of the path.")
+@_told
+def kubeconfig(name: str, raw: bool) -> None:
+    """Print where the admin's kubeconfig is."""
+    path = _cluster(name).kubeconfig
+    click.echo(path.read_text("utf-8") if raw else str(path), nl=not raw)
+
+
+@local.command()
+@click.option("--helm", is_flag=True, help="Build helm as well.")
+@_told
+def build(helm: bool) -> None:
+    """Build the binaries without starting anything, and print where they are."""
+    from trimtab.local.builder import Builder
+    from trimtab.local.progress import for_terminal
+    from trimtab.local.versions import DEFAULT_VERSION, HELM, SERVERS
+
+    builder = Builder(version=DEFAULT_VERSION, progress=for_terminal())
+    for path in builder.ensure([*SERVERS, *([HELM] if helm else [])]).values():
+        click.echo(path)
+    builder.stages()

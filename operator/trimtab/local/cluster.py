@@ -1,0 +1,314 @@
+"""One local cluster: start it, look at it, reach it, stop it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from trimtab.kube.api import ApiError, Conflict, Unreachable
+from trimtab.kube.resources import NODES
+from trimtab.local import guard, kubeconfig, nodes
+from trimtab.local.binaries import Binaries, find
+from trimtab.local.certificates import USERS, make_keys
+from trimtab.local.client import Client
+from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Layout, Settings, command
+from trimtab.local.errors import LocalError
+from trimtab.local.health import PATIENCE, PortTaken
+from trimtab.local.paths import cluster_directory
+from trimtab.local.ports import choose
+from trimtab.local.processes import alive, stop
+from trimtab.local.progress import Progress
+from trimtab.local.record import Record, Store
+from trimtab.local.status import Status, observe
+from trimtab.local.supervisor import Supervisor
+from trimtab.local.versions import CONTROLLER_MANAGER, KWOK
+
+_OWN: Final = ("keys", "logs", "stages", "etcd", "cluster.json", "cluster.tmp")
+_ATTEMPTS: Final = 3
+
+
+class LocalCluster:
+    """A control plane on this machine.
+
+    Args:
+        name: which one; several may run side by side.
+        directory: where its files go; ``${XDG_STATE_HOME:-~/.local/state}/trimtab/local/<name>`` unless given.
+        bin_dir: directory with binaries to prefer; see :mod:`trimtab.local.binaries`.
+        progress: where the steps are told.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        directory: Path | None = None,
+        bin_dir: Path | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        default = cluster_directory(name)  # also checks the name
+        self.name = name
+        self.directory = (directory or default).absolute()
+        self._bin_dir = bin_dir
+        self._progress = progress or Progress()
+        self._store = Store(directory=self.directory)
+        self._supervisor = Supervisor(self._store, progress=self._progress)
+        self._leash: int | None = None
+        self._client: Client | None = None
+
+    def known(self) -> Record | None:
+        """What was written down about the cluster, or ``None`` where there is none."""
+        return self._store.read()
+
+    def record(self) -> Record:
+        """What was written down about the cluster.
+
+        Raises:
+            LocalError: there is no such cluster.
+        """
+        record = self._store.read()
+        if record is None:
+            raise LocalError(f"no local cluster {self.name!r}; start it with: trimtab local up --name {self.name}")
+        return record
+
+    @property
+    def layout(self) -> Layout:
+        """Its files and ports; a :class:`LocalError` where there is no such cluster, as in all that follow."""
+        return Layout(directory=self.directory, ports=self.record().ports)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
+        return self.layout.kubeconfig()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self.layout.server
+
+    @property
+    def ca(self) -> Path:
+        """The certificate to verify the API server with."""
+        return self.layout.keys.ca
+
+    @property
+    def admin_token(self) -> str:
+        """A bearer token with every right."""
+        return self.layout.keys.token("admin")
+
+    @property
+    def client(self) -> Client:
+        """A synchronous client with the admin's rights."""
+        layout = self.layout
+        if self._client is None or self._client.server != layout.server:
+            self._client = Client(server=layout.server, token=layout.keys.token("admin"), ca=layout.keys.ca)
+        return self._client
+
+    def service_account_token(self, namespace: str, name: str, *, seconds: int = 86_400) -> str:
+        """A token of that service account (TokenRequest API), good for ``seconds``.
+
+        Raises:
+            ApiError: the account does not exist.
+        """
+        answer = self.client.request(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}},
+        )
+        return str(answer["status"]["token"])
+
+    def service_account_kubeconfig(self, namespace: str, name: str, *, path: Path, seconds: int = 86_400) -> Path:
+        """Write a kubeconfig to ``path`` that acts as the service account, so that its RBAC holds; return the path."""
+        token = self.service_account_token(namespace, name, seconds=seconds)
+        layout = self.layout
+        content = kubeconfig.render(
+            name=self.name, server=layout.server, ca=layout.keys.ca, token=token, user=name, namespace=namespace
+        )
+        kubeconfig.write(path, content)
+        return path
+
+    def status(self) -> Status:
+        """Which components run, and whether they are healthy.
+
+        Raises:
+            LocalError: there is no such cluster.
+        """
+        return observe(self.record(), self.directory)
+
+    def up(
+        self,
+        settings: Settings | None = None,
+        *,
+        nodes: int | None = None,
+        copy: Path | None = None,
+        die_with_parent: bool = False,
+    ) -> Record:
+        """Start the cluster, or repair it, and wait until it works.
+
+        Args:
+            settings: what it is made of; those recorded, or the defaults, unless given.
+            nodes: make sure that ``node-1`` … ``node-N`` exist. Unless given, a new cluster gets three, and a cluster
+                that exists keeps what it has.
+            copy: a further place to write the admin's kubeconfig to.
+            die_with_parent: stop the cluster when this process ends, however it ends.
+
+        Raises:
+            InputError: the settings or ``copy`` can't be used.
+            LocalError: a component did not start; the message shows the end of its log.
+        """
+        if copy is not None:
+            kubeconfig.check_target(copy.absolute(), self.name)
+        wanted = settings or self._recorded_settings()
+        wanted.check()
+        # Before the lock: a build takes minutes, and nobody shall have to wait for it to look or to stop.
+        binaries = find(wanted.components, version=wanted.version, bin_dir=self._bin_dir, progress=self._progress)
+        with self._store.lock():
+            record = self._prepared(wanted, copy)
+            if die_with_parent:
+                record = self._guarded(record)
+            record = self._running(record, binaries, nodes)
+            self._await_usable(record.settings)
+            record = replace(record, furnished=True)
+            self._store.write(record)
+        return record
+
+    def _recorded_settings(self) -> Settings:
+        record = self.known()
+        return Settings() if record is None else record.settings
+
+    def _prepared(self, settings: Settings, copy: Path | None) -> Record:
+        """The record to start from, on disk, with its directory and keys."""
+        record = self.known() or Record(name=self.name, settings=settings, ports=choose(PORTS))
+        record = replace(record, settings=settings)
+        if copy is not None and str(copy.absolute()) not in record.copies:
+            record = replace(record, copies=(*record.copies, str(copy.absolute())))
+        (self.directory / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._store.write(record)
+        make_keys(Layout(directory=self.directory, ports=record.ports).keys.directory)
+        return record
+
+    def _guarded(self, record: Record) -> Record:
+        if self._leash is not None and record.guard is not None and alive(record.guard):
+            return record
+        process, self._leash = guard.launch(self.name, self.directory, log=self.directory / "logs" / "guard.log")
+        record = replace(record, guard=process)
+        self._store.write(record)
+        return record
+
+    def _running(self, record: Record, binaries: Binaries, count: int | None) -> Record:
+        """All components healthy and the nodes made; other ports are tried where somebody took ours meanwhile."""
+        if count is None and not record.furnished:
+            count = nodes.DEFAULT_NODES if KWOK in record.settings.components else 0
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._supervisor.reconcile(
+                    record,
+                    self._commands(record, binaries),
+                    versions=binaries.versions,
+                    served=lambda: self._create_nodes(count or 0),
+                )
+            except PortTaken as error:
+                record = self._supervisor.stop(self.record(), self.record().started)
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._progress.say(f"{error}; choosing other ports")
+                record = replace(record, ports=choose(PORTS))
+            except BaseException:
+                # Whatever happened, Ctrl-C included: nothing half-started stays behind. Logs and data do.
+                self._supervisor.stop(self.record(), self.record().started)
+                raise
+        raise AssertionError("unreachable")
+
+    def _commands(self, record: Record, binaries: Binaries) -> dict[str, tuple[str, ...]]:
+        """The command lines, and the files that they name."""
+        layout = Layout(directory=self.directory, ports=record.ports)
+        for user in USERS:
+            content = kubeconfig.render(
+                name=self.name, server=layout.server, ca=layout.keys.ca, token=layout.keys.token(user), user=user
+            )
+            copies = record.copies if user == "admin" else ()
+            for target in (layout.kubeconfig(user), *map(Path, copies)):
+                kubeconfig.write(target, content)
+        if binaries.stages is not None:
+            layout.stages.mkdir(exist_ok=True)
+            for stage in STAGES:
+                shutil.copyfile(binaries.stages / stage, layout.stages / stage)
+        return {
+            component: command(component, binary=binaries.paths[component], layout=layout, settings=record.settings)
+            for component in DEFAULT_COMPONENTS
+            if component in record.settings.components
+        }
+
+    def _create_nodes(self, count: int) -> None:
+        for manifest in nodes.numbered(count):
+            try:
+                self.client.request("POST", NODES.path(), manifest)
+            except Conflict:
+                continue
+
+    def _await_usable(self, settings: Settings) -> None:
+        """Wait for what users expect of a cluster that is up: nodes that take pods, the default service account."""
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        wanted: list[tuple[str, Callable[[], bool]]] = []
+        if KWOK in settings.components and settings.untaints_nodes:
+            wanted.append(("nodes that are Ready", self._nodes_ready))
+        if CONTROLLER_MANAGER in settings.components:
+            wanted.append(("service account default/default", lambda: self._exists(account)))
+        deadline = time.monotonic() + PATIENCE
+        for what, holds in wanted:
+            while not holds():
+                if time.monotonic() > deadline:
+                    raise LocalError(f"no {what} after {PATIENCE:.0f} s; the logs are in {self.directory / 'logs'}")
+                time.sleep(0.2)
+
+    def _nodes_ready(self) -> bool:
+        listed = self.client.request("GET", NODES.path(), params={"resourceVersion": "0"})
+        return all(nodes.ready(live) for live in listed["items"])
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.client.request("GET", path)
+        except (ApiError, Unreachable):
+            return False
+        return True
+
+    def down(self, *, keep_data: bool = False) -> bool:
+        """Stop exactly what was recorded, clients before servers, and remove the cluster's files.
+
+        Args:
+            keep_data: keep the record, the keys and etcd's data, so that ``up`` continues with the same objects.
+
+        Returns:
+            Whether there was a cluster.
+        """
+        with self._store.lock():
+            record = self._store.read()
+            if record is not None:
+                record = self._supervisor.stop(record, record.started)
+                if record.guard is not None and record.guard.pid != os.getpid():
+                    stop([record.guard], patience=5)
+                self._store.write(replace(record, guard=None))
+                if not keep_data:
+                    self._remove(record)
+            if self._leash is not None:
+                os.close(self._leash)
+                self._leash = None
+        return record is not None
+
+    def _remove(self, record: Record) -> None:
+        """Remove our files by name, and the directory only if it is empty then: the caller may have chosen it."""
+        for copy in map(Path, record.copies):
+            if kubeconfig.belongs_to(copy, self.name):
+                copy.unlink()
+        for path in (*(self.directory / name for name in _OWN), *self.directory.glob("*kubeconfig")):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        if not any(self.directory.iterdir()):
+            self.directory.rmdir()

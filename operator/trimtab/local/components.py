@@ -1,0 +1,232 @@
+"""The command line of each component: one small function each, all of them pure.
+
+Facts behind the flags: kube-apiserver needs ``--client-ca-file`` because it fills
+``kube-system/extension-apiserver-authentication``, without which the controller-manager and the scheduler exit. It
+advertises no endpoint (``--endpoint-reconciler-type=none``), for loopback is not allowed as one. kwok needs its stage
+files, else it plays nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from trimtab.kube.errors import InputError
+from trimtab.local.certificates import SERVICE_NETWORK, Keys
+from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, DEFAULT_VERSION, ETCD, KWOK, SCHEDULER
+
+PORTS: Final = (ETCD, "etcd-peer", APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+"""What needs a port of its own."""
+
+DEFAULT_COMPONENTS: Final = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+"""All, in the order of starting; stopping goes the other way round."""
+
+
+STAGES: Final = (
+    "node-initialize.yaml",
+    "node-heartbeat-with-lease.yaml",
+    "pod-ready.yaml",
+    "pod-complete.yaml",
+    "pod-delete.yaml",
+)
+"""kwok's stage files: what it does with nodes and pods. Its *chaos* stages, which break things, are not among them."""
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cluster is made of. Kept in its record: a later ``up`` without settings keeps them.
+
+    Attributes:
+        version: Kubernetes version, a key of :data:`trimtab.local.versions.RELEASES`.
+        components: which to run; etcd and kube-apiserver always belong to it.
+        apiserver_args: further flags, after ours, so that they win (``--audit-log-path=…``).
+        controller_manager_args: likewise (``--controllers=*,-node-lifecycle-controller``).
+        scheduler_args: likewise.
+        kwok_args: likewise.
+        etcd_args: likewise.
+        for_load: made for hundreds of thousands of objects: no flow control in the API server, a bigger etcd, rarer
+            node leases, and pods are played by kwok only where the scenario leaves that to it.
+        fsync: whether etcd waits for the disk. Off: a power cut may cost the data, and everything is much faster.
+    """
+
+    version: str = DEFAULT_VERSION
+    components: tuple[str, ...] = DEFAULT_COMPONENTS
+    apiserver_args: tuple[str, ...] = ()
+    controller_manager_args: tuple[str, ...] = ()
+    scheduler_args: tuple[str, ...] = ()
+    kwok_args: tuple[str, ...] = ()
+    etcd_args: tuple[str, ...] = ()
+    for_load: bool = False
+    fsync: bool = False
+
+    def check(self) -> None:
+        """Refuse what can't run.
+
+        Raises:
+            InputError: an unknown component, or one without what it needs.
+        """
+        for component in self.components:
+            if component not in DEFAULT_COMPONENTS:
+                raise InputError(
+                    f"no component {component!r}; there are {', '.join(DEFAULT_COMPONENTS)}", field="components"
+                )
+        for component in (ETCD, APISERVER):
+            if component not in self.components:
+                raise InputError(f"{component} is missing; no cluster runs without it", field="components")
+
+    @property
+    def untaints_nodes(self) -> bool:
+        """Whether kube-controller-manager's node-lifecycle controller runs, which alone removes not-ready taints."""
+        given = " ".join(self.controller_manager_args)
+        return CONTROLLER_MANAGER in self.components and "-node-lifecycle-controller" not in given
+
+
+class Layout(Struct, frozen=True):
+    """Where one cluster's files and ports are."""
+
+    directory: Path
+    ports: dict[str, int]
+
+    @property
+    def keys(self) -> Keys:
+        """Certificates, keys and tokens."""
+        return Keys(directory=self.directory / "keys")
+
+    @property
+    def stages(self) -> Path:
+        """Where kwok's stage files are."""
+        return self.directory / "stages"
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://127.0.0.1:{self.ports[APISERVER]}"
+
+    def kubeconfig(self, user: str = "admin") -> Path:
+        """The kubeconfig of the admin or of a component."""
+        return self.directory / ("kubeconfig" if user == "admin" else f"{user}.kubeconfig")
+
+    def log(self, component: str) -> Path:
+        """Where the component's output goes."""
+        return self.directory / "logs" / f"{component}.log"
+
+
+def etcd(layout: Layout, settings: Settings) -> list[str]:
+    """etcd: one member, plain HTTP on loopback."""
+    client = f"http://127.0.0.1:{layout.ports[ETCD]}"
+    peer = f"http://127.0.0.1:{layout.ports['etcd-peer']}"
+    return [
+        f"--data-dir={layout.directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--log-level=warn",
+        "--quota-backend-bytes=8589934592",  # the default of 2 GB ends at some 300,000 pods with their history
+        *(() if settings.fsync else ("--unsafe-no-fsync",)),
+        *settings.etcd_args,
+    ]
+
+
+def apiserver(layout: Layout, settings: Settings) -> list[str]:
+    """kube-apiserver: TLS, bearer tokens, RBAC."""
+    keys = layout.keys
+    load = ("--max-requests-inflight=0", "--max-mutating-requests-inflight=0", "--enable-priority-and-fairness=false")
+    accounts = CONTROLLER_MANAGER in settings.components
+    return [
+        f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--secure-port={layout.ports[APISERVER]}",
+        f"--tls-cert-file={keys.serving}",
+        f"--tls-private-key-file={keys.serving_key}",
+        f"--client-ca-file={keys.ca}",
+        f"--token-auth-file={keys.tokens}",
+        "--authorization-mode=RBAC",
+        "--allow-privileged=true",
+        f"--service-cluster-ip-range={SERVICE_NETWORK}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={keys.service_account_key}",
+        f"--service-account-signing-key-file={keys.service_account_key}",
+        # Without a controller-manager nobody makes the service accounts that the plugin would look for.
+        *(() if accounts else ("--disable-admission-plugins=ServiceAccount",)),
+        *(load if settings.for_load else ()),
+        *settings.apiserver_args,
+    ]
+
+
+def controller_manager(layout: Layout, settings: Settings) -> list[str]:
+    """kube-controller-manager: each controller under its own service account, as in a real cluster."""
+    keys = layout.keys
+    # kwok renews leases late when it plays thousands of nodes on a small machine; that must not make them NotReady.
+    load = ("--node-monitor-grace-period=400s", "--concurrent-gc-syncs=40")
+    return [
+        *_client(layout, CONTROLLER_MANAGER),
+        f"--service-account-private-key-file={keys.service_account_key}",
+        f"--root-ca-file={keys.ca}",
+        f"--cluster-signing-cert-file={keys.ca}",
+        f"--cluster-signing-key-file={keys.ca_key}",
+        "--use-service-account-credentials=true",
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        *(load if settings.for_load else ()),
+        *settings.controller_manager_args,
+    ]
+
+
+def scheduler(layout: Layout, settings: Settings) -> list[str]:
+    """kube-scheduler, with a client fast enough not to be what is measured."""
+    return [*_client(layout, SCHEDULER), "--kube-api-qps=5000", "--kube-api-burst=10000", *settings.scheduler_args]
+
+
+def _client(layout: Layout, component: str) -> list[str]:
+    kubeconfig = layout.kubeconfig(component)
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={layout.ports[component]}",
+        f"--tls-cert-file={layout.keys.serving}",
+        f"--tls-private-key-file={layout.keys.serving_key}",
+    ]
+
+
+def kwok(layout: Layout, settings: Settings) -> list[str]:
+    """kwok: plays the kubelets of all nodes; its stage files lie in ``stages/``."""
+    return [
+        f"--kubeconfig={layout.kubeconfig(KWOK)}",
+        "--manage-all-nodes=true",
+        f"--node-lease-duration-seconds={200 if settings.for_load else 40}",
+        f"--server-address=127.0.0.1:{layout.ports[KWOK]}",
+        *(f"--config={layout.stages / stage}" for stage in STAGES),
+        *settings.kwok_args,
+    ]
+
+
+_ARGUMENTS: Final = {
+    ETCD: etcd,
+    APISERVER: apiserver,
+    CONTROLLER_MANAGER: controller_manager,
+    SCHEDULER: scheduler,
+    KWOK: kwok,
+}
+
+
+def command(component: str, *, binary: Path, layout: Layout, settings: Settings) -> tuple[str, ...]:
+    """The whole command line of a component."""
+    return (str(binary), *_ARGUMENTS[component](layout, settings))
+
+
+def health(component: str, layout: Layout) -> str:
+    """The URL that answers 200 when the component does its work."""
+    port = layout.ports[component]
+    if component == ETCD:
+        return f"http://127.0.0.1:{port}/health"
+    if component == KWOK:
+        return f"http://127.0.0.1:{port}/readyz"
+    return f"https://127.0.0.1:{port}/{'readyz' if component == APISERVER else 'healthz'}"

@@ -1,0 +1,58 @@
+"""Node objects, as a kubelet would register them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+ZONES: Final = ("zone-a", "zone-b", "zone-c")
+REGION: Final = "local"
+DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
+    "cpu": "8",
+    "memory": "32Gi",
+    "ephemeral-storage": "100Gi",
+    "pods": "110",
+}
+DEFAULT_NODES: Final = 3
+
+
+def node(
+    name: str,
+    *,
+    zone: str,
+    capacity: Mapping[str, str] = DEFAULT_CAPACITY,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+) -> dict[str, Any]:
+    """A node with the well-known labels; capacity is allocatable, for nothing runs beside the pods."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "topology.kubernetes.io/region": REGION,
+                "topology.kubernetes.io/zone": zone,
+                **(labels or {}),
+            },
+        },
+        "spec": {"taints": [dict(taint) for taint in taints]} if taints else {},
+        "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+    }
+
+
+def numbered(count: int, *, prefix: str = "node") -> list[dict[str, Any]]:
+    """``node-1`` … ``node-N``, the zones in turn."""
+    return [node(f"{prefix}-{index + 1}", zone=ZONES[index % len(ZONES)]) for index in range(count)]
+
+
+def ready(live: Mapping[str, Any]) -> bool:
+    """Whether the scheduler would use this node: Ready, and no longer tainted as not ready."""
+    conditions = live.get("status", {}).get("conditions") or ()
+    taints = live.get("spec", {}).get("taints") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions) and not any(
+        taint["key"] == "node.kubernetes.io/not-ready" for taint in taints
+    )

@@ -1,0 +1,104 @@
+"""Bringing what runs in line with what is wanted, and writing down every step before the next one.
+
+A component that is missing, dead, unhealthy or started with another command line is (re)started; all others are left.
+So ``up`` twice is the same as ``up`` once, and after a crash or a reboot ``up`` repairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from trimtab.local.components import Layout
+from trimtab.local.health import await_healthy, becomes_healthy
+from trimtab.local.processes import alive, start, stop
+from trimtab.local.progress import Progress
+from trimtab.local.record import Record, Started, Store
+from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
+
+START_ORDER: Final = ((ETCD,), (APISERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK))
+"""Groups that start together. Stopping goes the other way round, for an API server whose etcd is gone keeps its port
+for a minute."""
+_RECOVERY: Final = 10.0
+"""Seconds that a component that ran before gets to answer, before it is started anew."""
+_FAREWELL: Final = 15.0
+"""Seconds between SIGTERM and SIGKILL."""
+
+
+class Supervisor:
+    """Starts and stops the components of one cluster."""
+
+    def __init__(self, store: Store, *, progress: Progress) -> None:
+        self._store = store
+        self._progress = progress
+
+    def reconcile(
+        self,
+        record: Record,
+        wanted: Mapping[str, tuple[str, ...]],
+        *,
+        versions: Mapping[str, str],
+        served: Callable[[], None],
+    ) -> Record:
+        """Start what is wanted and does not run as wanted; stop what is not wanted; wait until all are healthy.
+
+        Args:
+            record: what was started before.
+            wanted: component to command line.
+            versions: component to the version to record.
+            served: called once the API server answers, before the components that use it are awaited.
+
+        Raises:
+            LocalError: a component did not become healthy.
+        """
+        layout = Layout(directory=self._store.directory, ports=record.ports)
+        record = self.stop(record, [name for name, old in record.started.items() if old.argv != wanted.get(name)])
+        for group in START_ORDER:
+            # Group by group: an API server is not sick, only without etcd, and recovers when etcd is back.
+            running = [name for name in group if name in record.started and alive(record.started[name].process)]
+            sick = [name for name in running if not becomes_healthy(name, layout, seconds=_RECOVERY)]
+            record = self.stop(record, sick)
+            for component in group:
+                if component in wanted:
+                    record = self._ensured(record, component, wanted[component], versions[component])
+            if group == START_ORDER[-1]:
+                served()
+            await_healthy(group, record.started, layout)
+        return record
+
+    def _ensured(self, record: Record, component: str, argv: tuple[str, ...], version: str) -> Record:
+        old = record.started.get(component)
+        if old is not None and alive(old.process):
+            return record
+        log = Layout(directory=self._store.directory, ports=record.ports).log(component)
+        process = start(argv, log=log)
+        entry = Started(process=process, argv=argv, log=str(log), version=version)
+        record = replace(record, started={**record.started, component: entry})
+        self._store.write(record)
+        self._progress.say(f"{component} started (process {process.pid})")
+        return record
+
+    def stop(self, record: Record, components: Iterable[str]) -> Record:
+        """Stop these components, clients before servers, and record that they are gone."""
+        chosen = set(components)
+        for group in reversed(START_ORDER):
+            names = [name for name in group if name in chosen and name in record.started]
+            if not names:
+                continue
+            stop([record.started[name].process for name in names], patience=_FAREWELL)
+            record = replace(record, started={n: entry for n, entry in record.started.items() if n not in names})
+            self._store.write(record)
+            self._progress.say(f"{', '.join(names)} stopped")
+        return record
+
+
+def memory_mib(pid: int) -> int:
+    """Resident memory of a process in MiB; 0 where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS:")), 0)

@@ -1,0 +1,139 @@
+"""The local control plane, by what its users see of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.clusters import Cluster
+from trimtab.kube.api import Forbidden
+from trimtab.kube.transport import Transport
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import Settings
+from trimtab.local.processes import alive
+from trimtab.local.versions import APISERVER, ETCD, KWOK, SCHEDULER
+
+BARE = Settings(components=(ETCD, APISERVER))
+
+
+def eventually(holds, *, what: str, seconds: float = 60.0):
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+async def test_the_admin_reads_everything(api: Transport) -> None:
+    answer = await api.request("GET", "/api/v1/nodes")
+    assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in answer["items"]} >= {"zone-a"}
+
+
+def test_a_service_account_has_no_rights_of_its_own(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+    path = cluster.service_account_kubeconfig(namespace, "default", path=tmp_path / "kubeconfig")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    token = cluster.service_account_token(namespace, "default")
+    client = type(cluster.client)(server=cluster.server, token=token, ca=cluster.ca)
+    with pytest.raises(Forbidden):
+        client.request("GET", "/api/v1/nodes")
+
+
+def deployment(name: str, replicas: int) -> dict:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "none"}]},
+            },
+        },
+    }
+
+
+def running(cluster: Cluster, namespace: str) -> dict[str, str]:
+    """Name to node of the pods that run and are not about to go."""
+    listed = cluster.client.request("GET", f"/api/v1/namespaces/{namespace}/pods")
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in listed["items"]
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def test_an_evicted_pod_comes_back_on_another_node(cluster: Cluster, namespace: str) -> None:
+    client = cluster.client
+    client.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment("web", 1))
+    (name, node) = next(iter(eventually(lambda: running(cluster, namespace), what="a pod runs").items()))
+    patch = "application/merge-patch+json"
+    client.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}}, content_type=patch)
+    try:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        client.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", eviction)
+        replacement = eventually(
+            lambda: {k: v for k, v in running(cluster, namespace).items() if k != name}, what="its replacement runs"
+        )
+        assert list(replacement.values()) != [node]
+    finally:
+        client.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}}, content_type=patch)
+
+
+def test_up_leaves_what_is_healthy_and_restarts_what_died(make_cluster) -> None:
+    cluster: LocalCluster = make_cluster(Settings(components=(ETCD, APISERVER, SCHEDULER, KWOK)), nodes=1)
+    before = cluster.record().started
+    assert cluster.up().started == before
+    os.kill(before[SCHEDULER].process.pid, signal.SIGKILL)
+    eventually(lambda: not alive(before[SCHEDULER].process), what="the scheduler is dead")
+    assert {c.name: c.state for c in cluster.status().components}[SCHEDULER] == "Dead"
+    after = cluster.up().started
+    assert {name for name in after if after[name] != before[name]} == {SCHEDULER}
+    assert cluster.status().healthy
+
+
+def test_new_flags_restart_only_the_component_that_they_are_for(make_cluster) -> None:
+    cluster: LocalCluster = make_cluster(BARE)
+    before = cluster.record().started
+    after = cluster.up(Settings(components=BARE.components, apiserver_args=("--v=1",))).started
+    assert {name for name in after if after[name] != before[name]} == {APISERVER}
+
+
+def test_data_that_is_kept_is_there_after_the_next_up(tmp_path: Path) -> None:
+    cluster = LocalCluster("kept", directory=tmp_path / "cluster")
+    try:
+        cluster.up(BARE, die_with_parent=True)
+        cluster.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "kept"}})
+        cluster.down(keep_data=True)
+        cluster.up(die_with_parent=True)
+        assert cluster.client.request("GET", "/api/v1/namespaces/kept")["metadata"]["name"] == "kept"
+    finally:
+        cluster.down()
+    assert not cluster.directory.exists()
+    assert not cluster.down()
+
+
+def test_a_cluster_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from trimtab.local.cluster import LocalCluster; from trimtab.local.components import Settings\n"
+        f"LocalCluster('orphan', directory=Path(sys.argv[1])).up(Settings(components={BARE.components!r}),"
+        " die_with_parent=True)\n"
+        "print('up', flush=True); time.sleep(600)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", script, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"up\n"
+        started = LocalCluster("orphan", directory=directory).record().started
+        parent.kill()
+    eventually(lambda: not any(alive(entry.process) for entry in started.values()), what="all processes are gone")
+    eventually(lambda: not directory.exists(), what="its files are gone")

@@ -55,6 +55,12 @@ DISRUPTION_BUDGET: Final = "DisruptionBudget"
 OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
 """The replacement of another pod of the same owner does not run yet; this one waits for it."""
 
+CYCLE_DEADLINE: Final = "CycleDeadline"
+"""The cycle's time was up before the pod's turn came; the next cycle judges it anew."""
+
+SHUTTING_DOWN: Final = "ShuttingDown"
+"""trimtab is stopping and starts nothing new; whoever takes over judges the pod anew."""
+
 # ── Why a pod stays: it is protected ────────────────────────────────────────────────────────────────────────────────
 
 CRITICAL_POD: Final = "CriticalPod"
@@ -93,8 +99,14 @@ POD_TOO_YOUNG: Final = "PodTooYoung"
 PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
 """The pod's priority is at or above the policy's ``priorityThreshold``."""
 
+UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
+"""``priorityThreshold`` names a PriorityClass that does not exist, so no pod is known to be below it. Never lifted."""
+
 EVICT_ANNOTATION: Final = "EvictAnnotation"
-"""The annotation ``descheduler.alpha.kubernetes.io/evict`` says "false": the pod's author wants it left alone."""
+"""The annotation ``descheduler.alpha.kubernetes.io/evict`` says something else than "true". Never lifted."""
+
+POD_STARTING: Final = "PodStarting"
+"""The pod is bound to its node and not running yet, though not for so long that it must be stuck."""
 
 TERMINATING: Final = "Terminating"
 """The pod is already going."""

@@ -1,0 +1,143 @@
+"""Limits and budgets of a plan, across strategies and policies."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import PodBuilder, budget, pod
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec, Limits
+from trimtab.api.reasons import DISRUPTION_BUDGET, LIMIT_REACHED
+from trimtab.api.strategies import Strategies
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.gate import Gate
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import Pod
+
+
+def limited(**limits: int) -> DeschedulerPolicySpec:
+    return DeschedulerPolicySpec(strategies=Strategies(), limits=Limits(**limits))
+
+
+def web(name: str, node: str = "n1", namespace: str = "shop", owner: str = "web") -> PodBuilder:
+    return pod(name, namespace=namespace).labels(app=owner).on(node).ready().owned_by("ReplicaSet", owner)
+
+
+FIRST = web("web-1").build()
+
+
+@pytest.mark.parametrize(
+    ("limits", "second", "message"),
+    [
+        pytest.param(
+            {"per_cycle": 1},
+            web("db-1", "n2", "bank", "db"),
+            "limits.perCycle is 1, and 1 evictions are planned",
+            id="cycle",
+        ),
+        pytest.param(
+            {"per_node": 1},
+            web("db-1", "n1", "bank", "db"),
+            "limits.perNode is 1, and 1 evictions are planned for node n1",
+            id="node",
+        ),
+        pytest.param(
+            {"per_namespace": 1},
+            web("db-1", "n2", "shop", "db"),
+            "limits.perNamespace is 1, and 1 evictions are planned for namespace shop",
+            id="namespace",
+        ),
+        pytest.param(
+            {"per_owner": 1},
+            web("web-2", "n2"),
+            "limits.perOwner is 1, and 1 evictions are planned for ReplicaSet shop/web",
+            id="owner",
+        ),
+    ],
+)
+def test_a_limit_that_is_used_up_keeps_the_next_pod(limits, second, message):
+    rules = Gate(Snapshot(), now=0.0).rules_for(limited(**limits))
+    assert rules.refusal(FIRST) is None
+    rules.take(FIRST)
+    assert rules.refusal(second.build()) == Refusal(reason=LIMIT_REACHED, message=message)
+
+
+@pytest.mark.parametrize(
+    ("limits", "second"),
+    [
+        pytest.param({"per_node": 1}, web("web-2", "n2"), id="another node"),
+        pytest.param({"per_namespace": 1}, web("web-2", namespace="bank"), id="another namespace"),
+        pytest.param({"per_owner": 1}, web("db-1", owner="db"), id="another owner"),
+        pytest.param({"per_owner": 1}, web("web-1", namespace="bank"), id="an owner of that name elsewhere"),
+        pytest.param({}, web("web-2"), id="no limit"),
+    ],
+)
+def test_a_limit_does_not_keep_others(limits, second):
+    rules = Gate(Snapshot(), now=0.0).rules_for(limited(**limits))
+    rules.take(FIRST)
+    assert rules.refusal(second.build()) is None
+
+
+def test_the_source_node_is_where_the_pod_was_when_it_was_taken():
+    rules = Gate(Snapshot(), now=0.0).rules_for(limited(per_node=1))
+    rules.take(FIRST)
+    moved = msgspec.structs.replace(web("web-2").build(), node="n2")
+    assert rules.refusal(moved) is None
+    assert rules.refusal(web("web-2").build()) is not None
+
+
+def test_a_pod_is_moved_once_a_plan():
+    rules = Gate(Snapshot(), now=0.0).rules_for(limited())
+    rules.take(FIRST)
+    refusal = rules.refusal(msgspec.structs.replace(FIRST, node="n2"))
+    assert refusal is not None
+    assert refusal.reason == LIMIT_REACHED
+
+
+def test_policies_share_budgets_and_the_counts_of_nodes_but_not_of_cycles():
+    gate = Gate(Snapshot([budget("web", namespace="shop").selecting(app="web").allowing(1).build()]), now=0.0)
+    one, other = gate.rules_for(limited(per_cycle=1)), gate.rules_for(limited(per_cycle=1, per_node=1))
+    one.take(FIRST)
+    spent = other.refusal(web("web-2", "n2").build())
+    assert spent is not None
+    assert spent.reason == DISRUPTION_BUDGET
+    full = other.refusal(web("db-1", "n1", owner="db").build())
+    assert full is not None
+    assert "perNode" in full.message
+    assert other.refusal(web("db-1", "n2", owner="db").build()) is None
+
+
+PODS = st.builds(
+    lambda number, node, namespace, owner: web(f"p-{number}", node, namespace, owner).build(),
+    st.integers(0, 10**6),
+    st.sampled_from(["n1", "n2"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["x", "y"]),
+)
+
+
+@given(
+    limits=st.fixed_dictionaries(
+        {},
+        optional={name: st.integers(1, 4) for name in ("per_cycle", "per_node", "per_namespace", "per_owner")},
+    ),
+    asked=st.lists(PODS, max_size=30, unique_by=lambda each: each.key),
+)
+def test_no_limit_is_ever_exceeded(limits: dict[str, int], asked: list[Pod]):
+    rules = Gate(Snapshot(), now=0.0).rules_for(limited(**limits))
+    taken: list[Pod] = []
+    for each in asked:
+        if rules.refusal(each) is None:
+            rules.take(each)
+            taken.append(each)
+    keys = {
+        "per_cycle": lambda _: "",
+        "per_node": lambda each: each.node,
+        "per_namespace": lambda each: each.namespace,
+        "per_owner": lambda each: (each.namespace, each.owners[0].name),
+    }
+    for name, limit in limits.items():
+        groups = [keys[name](each) for each in taken]
+        assert all(groups.count(group) <= limit for group in groups)

@@ -1,0 +1,242 @@
+"""Which pods are never moved, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import NOW, PodBuilder, budget, pod
+from trimtab.api import reasons
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold, Protections
+from trimtab.api.strategies import Strategies
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.gate import Gate, Rules
+from trimtab.disruption.protections.registry import PROTECTIONS
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import KubeObject, PriorityClass
+
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+CRITICAL = "scheduler.alpha.kubernetes.io/critical-pod"
+NOW_SECONDS = 1795176000.0  # builders.NOW
+
+
+def spec(**parts: object) -> DeschedulerPolicySpec:
+    return DeschedulerPolicySpec(strategies=Strategies(), **parts)  # type: ignore[arg-type]
+
+
+def rules(spec: DeschedulerPolicySpec, *objects: KubeObject) -> Rules:
+    return Gate(Snapshot(objects), now=NOW_SECONDS).rules_for(spec)
+
+
+def web(name: str = "web-1", namespace: str = "shop") -> PodBuilder:
+    return pod(name, namespace=namespace).labels(app="web").on("n1").ready().owned_by("ReplicaSet", "web")
+
+
+def verdict(builder: PodBuilder, policy: DeschedulerPolicySpec, *objects: KubeObject) -> Refusal | None:
+    asked = builder.build()
+    return rules(policy, asked, *objects).protected(asked)
+
+
+ALL_LIFTED = spec(protections=Protections(disabled=("PodsWithLocalStorage", "SystemNamespaces")))
+
+NEVER_MOVED = [
+    pytest.param(lambda: web().priority(2_000_000_000), reasons.CRITICAL_POD, id="critical priority"),
+    pytest.param(lambda: web().priority(2_000_001_000, "system-node-critical"), reasons.CRITICAL_POD, id="class"),
+    pytest.param(
+        lambda: web().merge(spec={"priorityClassName": "system-cluster-critical"}),
+        reasons.CRITICAL_POD,
+        id="critical class without an admitted priority",
+    ),
+    pytest.param(lambda: web().annotations({CRITICAL: ""}), reasons.CRITICAL_POD, id="critical annotation"),
+    pytest.param(lambda: pod("lone", namespace="shop").on("n1").ready(), reasons.BARE_POD, id="bare"),
+    pytest.param(
+        lambda: pod("lone", namespace="shop").on("n1").ready().owned_by("ConfigMap", "c", controller=False),
+        reasons.BARE_POD,
+        id="an owner that is no controller",
+    ),
+    pytest.param(
+        lambda: web().annotations({"kubernetes.io/config.source": "file"}), reasons.STATIC_POD, id="static from a file"
+    ),
+    pytest.param(
+        lambda: web().annotations({"kubernetes.io/config.source": "http"}), reasons.STATIC_POD, id="static from a URL"
+    ),
+    pytest.param(lambda: web().mirror(), reasons.MIRROR_POD, id="mirror"),
+    pytest.param(
+        lambda: pod("m", namespace="shop").on("n1").ready().owned_by("Node", "n1"), reasons.MIRROR_POD, id="node's"
+    ),
+    pytest.param(
+        lambda: pod("d", namespace="shop").on("n1").ready().owned_by("DaemonSet", "d"),
+        reasons.DAEMON_SET_POD,
+        id="daemon set",
+    ),
+    pytest.param(
+        lambda: (
+            pod("d", namespace="shop")
+            .on("n1")
+            .ready()
+            .owned_by("DaemonSet", "d", api_version="apps.kruise.io/v1alpha1")
+        ),
+        reasons.DAEMON_SET_POD,
+        id="another group's daemon set",
+    ),
+    pytest.param(lambda: web().deleted(), reasons.TERMINATING, id="terminating"),
+    pytest.param(lambda: web().phase("Succeeded"), reasons.TERMINAL, id="succeeded"),
+    pytest.param(lambda: web().phase("Failed"), reasons.TERMINAL, id="failed"),
+]
+
+
+@pytest.mark.parametrize(("build", "reason"), NEVER_MOVED)
+def test_some_pods_are_never_moved(build, reason):
+    refusal = verdict(build(), spec())
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+@pytest.mark.parametrize(("build", "reason"), NEVER_MOVED)
+def test_no_policy_and_no_annotation_lifts_what_cannot_be_lifted(build, reason):
+    refusal = verdict(build().annotations({EVICT: "true"}), ALL_LIFTED)
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+LIFTABLE = [
+    pytest.param(lambda: web().volume("emptyDir"), spec(), reasons.LOCAL_STORAGE, id="emptyDir"),
+    pytest.param(lambda: web().volume("hostPath", path="/x"), spec(), reasons.LOCAL_STORAGE, id="hostPath"),
+    pytest.param(lambda: web(namespace="kube-system"), spec(), reasons.SYSTEM_NAMESPACE, id="kube-system"),
+    pytest.param(lambda: web(namespace="openshift-dns"), spec(), reasons.SYSTEM_NAMESPACE, id="openshift-dns"),
+    pytest.param(
+        lambda: web().volume("persistentVolumeClaim", claimName="data"),
+        spec(protections=Protections(extra=("PodsWithPVC",))),
+        reasons.PERSISTENT_VOLUME_CLAIM,
+        id="claim",
+    ),
+    pytest.param(
+        web, spec(protections=Protections(extra=("PodsWithoutPDB",))), reasons.NO_DISRUPTION_BUDGET, id="no budget"
+    ),
+    pytest.param(web, spec(protections=Protections(min_replicas=2)), reasons.TOO_FEW_REPLICAS, id="one replica of two"),
+    pytest.param(
+        lambda: web().started("2026-11-20T11:59:00Z"),
+        spec(protections=Protections(min_pod_age="2m")),
+        reasons.POD_TOO_YOUNG,
+        id="started a minute ago",
+    ),
+    pytest.param(web, spec(protections=Protections(min_pod_age="2m")), reasons.POD_TOO_YOUNG, id="not started"),
+    pytest.param(
+        lambda: web().priority(1000),
+        spec(priority_threshold=PriorityThreshold(value=1000)),
+        reasons.PRIORITY_TOO_HIGH,
+        id="priority at the threshold",
+    ),
+    pytest.param(
+        lambda: web().phase("Pending").created("2026-11-20T11:56:00Z"), spec(), reasons.POD_STARTING, id="starting"
+    ),
+    pytest.param(lambda: web().phase("Pending"), spec(), reasons.POD_STARTING, id="starting since nobody knows when"),
+]
+
+
+@pytest.mark.parametrize(("build", "policy", "reason"), LIFTABLE)
+def test_some_pods_stay_because_the_policy_says_so(build, policy, reason):
+    refusal = verdict(build(), policy)
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+@pytest.mark.parametrize(("build", "policy", "reason"), LIFTABLE)
+def test_the_pods_own_annotation_lifts_what_can_be_lifted(build, policy, reason):
+    assert verdict(build().annotations({EVICT: "true"}), policy) is None
+
+
+@pytest.mark.parametrize(
+    ("build", "policy"),
+    [
+        pytest.param(web, spec(), id="plain"),
+        pytest.param(lambda: web().volume("configMap", name="c"), spec(), id="volumes without data"),
+        pytest.param(lambda: web().volume("emptyDir"), ALL_LIFTED, id="local storage lifted"),
+        pytest.param(lambda: web(namespace="kube-system"), ALL_LIFTED, id="system namespaces lifted"),
+        pytest.param(lambda: web(namespace="kubeflow"), spec(), id="a namespace that only looks like the cluster's"),
+        pytest.param(lambda: web().volume("persistentVolumeClaim", claimName="d"), spec(), id="claims are no matter"),
+        pytest.param(lambda: web().annotations({"kubernetes.io/config.source": "api"}), spec(), id="source api"),
+        pytest.param(lambda: web().priority(1_999_999_999), spec(), id="just below critical"),
+        pytest.param(
+            lambda: web().priority(999), spec(priority_threshold=PriorityThreshold(value=1000)), id="below threshold"
+        ),
+        pytest.param(
+            lambda: web().started("2026-11-20T11:58:00Z"), spec(protections=Protections(min_pod_age="2m")), id="of age"
+        ),
+        pytest.param(
+            lambda: web().phase("Pending").created("2026-11-20T11:55:00Z"), spec(), id="stuck rather than starting"
+        ),
+        pytest.param(web, spec(protections=Protections(min_replicas=1)), id="one replica of one"),
+    ],
+)
+def test_other_pods_may_be_moved(build, policy):
+    assert verdict(build(), policy) is None
+
+
+@pytest.mark.parametrize("value", ["false", "", "no", "True"])
+def test_an_evict_annotation_other_than_true_protects(value):
+    refusal = verdict(web().annotations({EVICT: value}), ALL_LIFTED)
+    assert refusal is not None
+    assert refusal.reason == reasons.EVICT_ANNOTATION
+    assert f'"{value}"' in refusal.message
+
+
+def test_pods_without_a_budget_stay_only_where_none_selects_them():
+    policy = spec(protections=Protections(extra=("PodsWithoutPDB",)))
+    assert verdict(web(), policy, budget("web", namespace="shop").selecting(app="web").build()) is None
+    assert verdict(web(), policy, budget("db", namespace="shop").selecting(app="db").build()) is not None
+
+
+def test_replicas_that_end_or_go_do_not_count():
+    policy = spec(protections=Protections(min_replicas=3))
+    others = [web("web-2").build(), web("web-3").deleted().build(), web("web-4").phase("Failed").build()]
+    refusal = verdict(web(), policy, *others)
+    assert refusal == Refusal(
+        reason=reasons.TOO_FEW_REPLICAS, message="ReplicaSet web has 2 pods, protections.minReplicas is 3"
+    )
+    assert verdict(web(), policy, *others, web("web-5").build()) is None
+
+
+def test_a_pod_lifted_off_its_node_counts_itself_as_a_replica():
+    policy = spec(protections=Protections(min_replicas=2))
+    first, second = web("web-1").build(), web("web-2").build()
+    snapshot = Snapshot([first, second])
+    asked = Gate(snapshot, now=NOW_SECONDS).rules_for(policy)
+    snapshot.remove(first)
+    assert asked.protected(first) is None
+
+
+def test_a_threshold_by_class_uses_the_class_value():
+    policy = spec(priority_threshold=PriorityThreshold(name="high"))
+    high = PriorityClass(name="high", value=500)
+    assert verdict(web().priority(499), policy, high) is None
+    refusal = verdict(web().priority(500), policy, high)
+    assert refusal is not None
+    assert refusal.message == "priority 500 is not below the threshold 500 (high)"
+
+
+def test_a_threshold_by_an_unknown_class_keeps_every_pod():
+    policy = spec(priority_threshold=PriorityThreshold(name="hihg"))
+    refusal = verdict(web().annotations({EVICT: "true"}), policy)
+    assert refusal is not None
+    assert refusal.reason == reasons.UNKNOWN_PRIORITY_CLASS
+    assert "'hihg'" in refusal.message
+
+
+def test_the_answer_is_the_same_throughout_a_plan():
+    policy = spec(protections=Protections(min_replicas=2))
+    first, second = web("web-1").build(), web("web-2").build()
+    snapshot = Snapshot([first, second])
+    asked = Gate(snapshot, now=NOW_SECONDS).rules_for(policy)
+    assert asked.protected(first) is None
+    snapshot.remove(second)
+    assert asked.protected(first) is None
+
+
+def test_every_protection_refuses_under_a_known_code_of_its_own():
+    names = [kind.name for kind in PROTECTIONS]
+    assert len(set(names)) == len(names)
+    assert set(names) <= {code for name, code in vars(reasons).items() if name.isupper()}
+
+
+def test_builders_and_this_module_agree_on_now():
+    assert web().started(NOW).build().started == NOW_SECONDS

@@ -28,8 +28,9 @@ class Reported(click.ClickException):
     exit_code = FAILED
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line on stderr."""
-        click.echo(f"trimtab: {self.message}", file=file, err=file is None)
+        """Print the line on stderr; an object with several faults has a line for each."""
+        for line in self.message.splitlines():
+            click.echo(f"trimtab: {line}", file=file, err=file is None)
 
 
 class BadInput(Reported):
@@ -44,7 +45,7 @@ def reported() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise BadInput(_line(error)) from error
+        raise BadInput("\n".join(lines(error))) from error
     except (ApiError, Unreachable) as error:
         raise Reported(_line(error)) from error
     except BrokenPipeError:
@@ -82,9 +83,15 @@ class Skipping:
     def __call__(self, error: InputError) -> None:
         """Report and count."""
         self.skipped += 1
-        click.echo(f"trimtab: skipped: {_line(error)}", err=True)
+        for line in lines(error):
+            click.echo(f"trimtab: skipped: {line}", err=True)
+
+
+def lines(error: InputError) -> list[str]:
+    """What is wrong, a line a fault: an object that was checked against a schema may have several."""
+    return [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
 
 
 def _line(error: Exception) -> str:
-    """The message on one line, whatever the server or a parser put into it."""
+    """The message on one line, whatever the server put into it."""
     return " ".join(str(error).split()) or type(error).__name__

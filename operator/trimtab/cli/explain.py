@@ -66,15 +66,21 @@ def explain_pod(
     with reported():
         namespace, name = _split(pod)
         snapshot = load_cluster(cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
-        document = explanation(snapshot, namespace, name)
+        document = explanation(snapshot, namespace, name, source=cluster or "")
         if form == "json":
             emit(document, form)
         else:
             _print(document)
 
 
-def explanation(snapshot: Snapshot, namespace: str, name: str) -> dict[str, Any]:
+def explanation(snapshot: Snapshot, namespace: str, name: str, *, source: str = "") -> dict[str, Any]:
     """The answer as CLI.md prints it: ``pod``, ``fits``, ``message`` and every node with its reasons.
+
+    Args:
+        snapshot: the cluster.
+        namespace: of the pod.
+        name: of the pod.
+        source: the cluster's file, for messages.
 
     Raises:
         InputError: there is no such pod; names the nearest ones.
@@ -83,7 +89,8 @@ def explanation(snapshot: Snapshot, namespace: str, name: str) -> dict[str, Any]
 
     pod = snapshot.pods.get(f"{namespace}/{name}")
     if pod is None:
-        raise InputError(f"no such pod{_nearest(snapshot, namespace, name)}", object=f"Pod/{namespace}/{name}")
+        near = _nearest(snapshot, namespace, name)
+        raise InputError(f"no such pod{near}", source=source, object=f"Pod/{namespace}/{name}")
     with snapshot.fork():
         placer = Placer(snapshot)
         verdicts = placer.verdicts(placer.lift(pod))

@@ -84,7 +84,9 @@ def _decode(document: Document, source: str) -> DeschedulerPolicy:
     if decode is None:
         this = f"{kind or 'an object without kind'} of {version or 'no apiVersion'}"
         raise InputError(f"{this} is no policy; allowed are {_allowed()}")
-    return decode({**manifest, "kind": kind}, source)
+    metadata = manifest.get("metadata")
+    named = isinstance(metadata, dict) and metadata.get("name")
+    return decode({**manifest, "kind": kind}, source if named else _where(source, document.place))
 
 
 def _own(manifest: dict[str, Any], source: str) -> DeschedulerPolicy:
@@ -116,4 +118,6 @@ def _where(source: str, place: str) -> str:
 
 def _located(error: InputError, source: str, place: str = "") -> InputError:
     """The error with its file, and with the document's place where the object has no name."""
+    if error.source and error.object:
+        return error
     return InputError(error.message, source=error.source or source, object=error.object or place, field=error.field)

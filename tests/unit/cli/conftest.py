@@ -1,0 +1,48 @@
+"""Running commands in this process, and small clusters in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from trimtab.cli.main import cli
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    """``run("plan", "--policy", path, stdin=b"…")``; a traceback of the command is the test's own failure."""
+
+    def run(*arguments: str | Path, stdin: bytes | None = None) -> Result:
+        result = CliRunner().invoke(cli, [str(each) for each in arguments], input=stdin, prog_name="trimtab")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def as_list(*items: Any) -> dict[str, Any]:
+    """A v1 List of builders or manifests."""
+    manifests = [item if isinstance(item, dict) else item.manifest() for item in items]
+    return {"apiVersion": "v1", "kind": "List", "items": manifests}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """``write("cluster.json", *builders)``: a v1 List in a file, as JSON or YAML by its name."""
+
+    def write(name: str, *items: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        encode = msgspec.json.encode if path.suffix == ".json" else msgspec.yaml.encode
+        path.write_bytes(encode(as_list(*items)))
+        return path
+
+    return write

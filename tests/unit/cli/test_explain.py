@@ -1,0 +1,135 @@
+"""``trimtab explain pod``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.builders import node, pod
+
+
+@pytest.fixture
+def cluster(write) -> Path:
+    return write(
+        "cluster.json",
+        node("n1").allocatable(cpu="1"),
+        node("n2").allocatable(cpu="8"),
+        node("n3").cordoned(),
+        pod("web-1", namespace="shop").cpu("500m").on("n1"),
+        pod("web-2", namespace="shop").cpu("6").on("n1"),
+        pod("huge", namespace="shop").cpu("64"),
+        pod("api-1", namespace="billing").cpu("1"),
+    )
+
+
+def test_json_is_the_contract(run, cluster) -> None:
+    result = run("explain", "pod", "shop/huge", "--cluster", cluster, "-o", "json")
+
+    assert result.exit_code == 0
+    assert msgspec.json.decode(result.stdout) == {
+        "pod": "shop/huge",
+        "fits": [],
+        "message": "0/3 nodes are available: 1 node(s) were unschedulable, 2 Insufficient cpu.",
+        "nodes": [
+            {"node": "n1", "fits": False, "reasons": ["Insufficient cpu"]},
+            {"node": "n2", "fits": False, "reasons": ["Insufficient cpu"]},
+            {"node": "n3", "fits": False, "reasons": ["node(s) were unschedulable"]},
+        ],
+    }
+    assert list(msgspec.json.decode(result.stdout)) == ["pod", "fits", "message", "nodes"]
+
+
+def test_a_pod_on_a_node_is_judged_as_if_it_were_not_there(run, cluster) -> None:
+    answer = msgspec.json.decode(
+        run("explain", "pod", "shop/web-2", "--cluster", cluster, "-o", "json").stdout
+    )
+
+    # n1 is too small even without web-2 itself, n2 takes it.
+    assert answer["fits"] == ["n2"]
+    assert answer["message"] == "1/3 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+
+
+def test_a_pod_that_fits_everywhere_needs_no_reasons(run, write) -> None:
+    cluster = write("c.yaml", node("n1"), node("n2"), pod("a", namespace="x").on("n1"))
+
+    answer = msgspec.json.decode(run("explain", "pod", "x/a", "--cluster", cluster, "-o", "json").stdout)
+
+    assert answer["message"] == "2/2 nodes are available."
+    assert answer["fits"] == ["n1", "n2"]
+
+
+def test_a_cluster_without_nodes_says_so_as_the_scheduler_does(run, write) -> None:
+    cluster = write("c.json", pod("a", namespace="x"))
+
+    assert "x/a: no nodes available to schedule pods" in run("explain", "pod", "x/a", "--cluster", cluster).stdout
+
+
+@pytest.mark.parametrize("word", ["pod", "pods", "po"])
+def test_the_resource_has_kubectls_aliases(run, cluster, word) -> None:
+    result = run("explain", word, "shop/huge", "--cluster", cluster)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[2:] == [
+        "NODE   FITS   REASONS",
+        "n1     no     Insufficient cpu",
+        "n2     no     Insufficient cpu",
+        "n3     no     node(s) were unschedulable",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        pytest.param("shop/web-3", "did you mean shop/web-2 or shop/web-1?", id="near name"),
+        pytest.param("shop/api-1", "did you mean billing/api-1?", id="other namespace"),
+        pytest.param("shop/zzz", "the 3 pods in namespace shop include huge, web-1, web-2", id="nothing near"),
+        pytest.param("biling/zzz", "none at all in namespace biling; pods are in billing", id="namespace misspelt"),
+    ],
+)
+def test_an_unknown_pod_is_bad_input_and_names_what_is_near(run, cluster, asked, told) -> None:
+    result = run("explain", "pod", asked, "--cluster", cluster)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"trimtab: {cluster}: Pod/{asked}: no such pod")
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("asked", ["web-1", "shop/", "/web-1", "a/b/c"])
+def test_a_pod_without_its_namespace_is_refused(run, cluster, asked) -> None:
+    result = run("explain", "pod", asked, "--cluster", cluster)
+
+    assert result.exit_code == 2
+    assert "NAMESPACE/NAME" in result.stderr
+
+
+def test_an_unknown_resource_is_a_usage_error(run) -> None:
+    result = run("explain", "node", "n1")
+
+    assert result.exit_code == 2
+    assert "No such command 'node'" in result.stderr
+
+
+def test_the_help_names_every_filter_that_judges(run) -> None:
+    """Whoever adds a filter corrects the help, which says what is and what is not judged."""
+    from trimtab.placement.registry import DEFAULT_FILTERS
+
+    assert {rule.name for rule in DEFAULT_FILTERS} == {
+        "NodeUnschedulable",
+        "NodeName",
+        "TaintToleration",
+        "NodeAffinity",
+        "NodePorts",
+        "NodeResourcesFit",
+        "InterPodAffinity",
+    }
+    assert "Volumes, topology spread, scheduling gates" in " ".join(run("explain", "pod", "-h").stdout.split())
+
+
+def test_a_file_and_a_live_cluster_exclude_each_other(run, cluster) -> None:
+    result = run("explain", "pod", "shop/web-1", "--cluster", cluster, "--context", "dev")
+
+    assert result.exit_code == 2
+    assert "--kubeconfig and --context name a live cluster" in result.stderr

@@ -22,7 +22,7 @@ import yaml
 from trimtab.local.binaries import find
 from trimtab.local.client import Client
 from trimtab.local.progress import Progress
-from trimtab.local.versions import HELM
+from trimtab.local.versions import DEFAULT_VERSION, HELM
 
 CHART: Final = Path(__file__).resolve().parents[2] / "manifests" / "charts" / "trimtab"
 NAMESPACE: Final = "trimtab-system"
@@ -54,7 +54,7 @@ class Target(Protocol):
 def render(*values: str, progress: Progress | None = None) -> list[dict[str, Any]]:
     """The chart's manifests as `helm template` prints them, with ``--set`` values."""
     helm = find([HELM], progress=progress or Progress()).paths[HELM]
-    command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE]
+    command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", DEFAULT_VERSION]
     command += [part for value in values for part in ("--set", value)]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [document for document in yaml.safe_load_all(rendered) if document]
@@ -101,9 +101,7 @@ class OperatorProcess:
 
     def __init__(self, target: Target, directory: Path, *arguments: str, name: str = "operator") -> None:
         self.log = directory / f"{name}.log"
-        self._kubeconfig = target.service_account_kubeconfig(
-            NAMESPACE, RELEASE, path=directory / f"{name}.kubeconfig"
-        )
+        self._kubeconfig = target.service_account_kubeconfig(NAMESPACE, RELEASE, path=directory / f"{name}.kubeconfig")
         self._arguments = arguments
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from examples.demo import workloads
 from examples.demo.install import apply, wait_for
+
 from trimtab.local.client import Client
 from trimtab.local.nodes import ZONES, node, ready
 
@@ -73,13 +74,17 @@ class Scene:
         """A database on n09 for its disk, which then is no ssd any more; n10's is."""
         pod = workloads.required("disk", ["ssd"])
         self._deploy_on(("n09",), workloads.deployment("database", namespace=NAMESPACE, pod=pod))
-        self._client.request("PATCH", "/api/v1/nodes/n09", {"metadata": {"labels": {"disk": "hdd"}}}, content_type=MERGE)
+        self._client.request(
+            "PATCH", "/api/v1/nodes/n09", {"metadata": {"labels": {"disk": "hdd"}}}, content_type=MERGE
+        )
 
     def _protected(self) -> None:
         """Pods as badly placed as the others, which nobody may move, each for its own reason."""
         scratch = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
         guarded = workloads.deployment("guarded", namespace=NAMESPACE, replicas=2)
-        self._deploy_on(("n07",), workloads.deployment("scratch", namespace=NAMESPACE, replicas=2, pod=scratch), guarded)
+        self._deploy_on(
+            ("n07",), workloads.deployment("scratch", namespace=NAMESPACE, replicas=2, pod=scratch), guarded
+        )
         path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
         apply(self._client, path, workloads.budget("guarded", namespace=NAMESPACE, app="guarded", min_available=2))
         wait_for(self._budget_known, "the disruption controller to see the budget")

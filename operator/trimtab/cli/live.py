@@ -1,0 +1,48 @@
+"""The live cluster of a kubeconfig or service account, for commands that look at it once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from trimtab.cli.errors import Skipping, at_server
+from trimtab.cluster.load import LoadFailed, load
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.api import Api, ApiError, Unreachable
+from trimtab.kube.config import ServerConfig, load_config
+from trimtab.kube.transport import Transport
+
+T = TypeVar("T")
+
+
+def load_live(*, kubeconfig: str | None, context: str | None, skip_invalid: bool) -> Snapshot:
+    """The picture of the live cluster.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+        Reported: the API server does not answer, or refuses; names server, configuration and what was asked.
+    """
+    skipping = Skipping() if skip_invalid else None
+    return with_api(lambda api: load(api, on_invalid=skipping), kubeconfig=kubeconfig, context=context)
+
+
+def with_api(work: Callable[[Api], Awaitable[T]], *, kubeconfig: str | None, context: str | None) -> T:
+    """Connect, do the work, disconnect.
+
+    Raises:
+        InputError: the kubeconfig cannot be used.
+        Reported: the API server does not answer, or refuses.
+    """
+    config = load_config(kubeconfig, context=context)  # may run an exec plugin: before the loop
+    return asyncio.run(_within(config, work))
+
+
+async def _within(config: ServerConfig, work: Callable[[Api], Awaitable[T]]) -> T:
+    async with Transport(config) as api:
+        try:
+            return await work(api)
+        except LoadFailed as error:
+            raise at_server(error.cause, source=config.source, action=error.action) from error
+        except (ApiError, Unreachable) as error:
+            raise at_server(error, source=config.source) from error

@@ -1,0 +1,239 @@
+"""Loading a live cluster once, into a Snapshot: what the command line plans on.
+
+An informer would do more than is wanted: it goes on for ever and waits out every failure, while somebody at a terminal
+wants to read what is wrong. The formats and the ways to ask are the informer's: a watch that begins with the present
+objects (WatchList) and ends here with them, in protobuf; pages where the server does not stream lists, JSON where it
+speaks nothing else.
+
+Objects go into the snapshot as they come, so that a page or a few frames are all that is held besides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Raw
+
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.api import Api, ApiError, Gone, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.clock import SYSTEM_CLOCK, Clock
+from trimtab.kube.errors import InputError
+from trimtab.kube.objects import KubeObject
+from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from trimtab.kube.retry import READS
+from trimtab.kube.status import error_from_status
+from trimtab.kube.wire import Interner
+from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Page, Splitter, WatchFrame
+from trimtab.kube.wire.json_codec import JsonCodec
+from trimtab.kube.wire.protobuf import ProtobufCodec
+
+KINDS: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
+"""What planners read. `trimtab snapshot` writes the same, so a kind that planners come to read is one more entry."""
+
+PAGE: Final = 5_000
+"""Objects a page, where lists are not streamed."""
+
+IDLE: Final = 60.0
+"""Seconds of silence after which the server counts as gone; it sends the present objects without a pause."""
+
+_NO_PROTOBUF: Final = frozenset({406, 415})
+_NO_WATCH_LIST: Final = frozenset({400, 422})
+
+OnInvalid = Callable[[InputError], None]
+"""What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
+
+
+class LoadFailed(Exception):
+    """A kind cannot be read.
+
+    Attributes:
+        action: what was asked, as verb and resource: ``list poddisruptionbudgets.policy``.
+        cause: what the server said, or that it said nothing.
+    """
+
+    def __init__(self, resource: Resource, cause: ApiError | Unreachable) -> None:
+        self.action = f"list {resource.plural}{f'.{resource.group}' if resource.group else ''}"
+        self.cause = cause
+        super().__init__(f"{self.action}: {cause}")
+
+
+async def load(
+    api: Api,
+    *,
+    kinds: Sequence[Resource] = KINDS,
+    on_invalid: OnInvalid | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Snapshot:
+    """Read the present objects of all kinds, side by side.
+
+    Each kind is as it was at one moment after the call, the kinds' moments lying as far apart as reading takes.
+
+    Args:
+        api: the API server.
+        kinds: what to read.
+        on_invalid: called with what is wrong with an object, which is then left out; without it that is raised.
+        clock: waits before another try.
+
+    Raises:
+        LoadFailed: of the first kind in order that cannot be read.
+        InputError: an object cannot be read.
+    """
+    snapshot, interner = Snapshot(), Interner()
+    readers = [_Reader(api, kind, snapshot, interner, on_invalid=on_invalid, clock=clock) for kind in kinds]
+    tasks = [asyncio.create_task(reader.run(), name=f"load {reader.resource.plural}") for reader in readers]
+    try:
+        for task in tasks:
+            await task
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return snapshot
+
+
+class _Garbled(Exception):
+    """The answer is not in the format that was asked for; something between us and the server knows another one."""
+
+
+class _Reader:
+    """Reads one kind, doing without what the server refuses."""
+
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        snapshot: Snapshot,
+        interner: Interner,
+        *,
+        on_invalid: OnInvalid | None,
+        clock: Clock,
+    ) -> None:
+        self.resource = resource
+        self._api = api
+        self._snapshot = snapshot
+        self._interner = interner
+        self._on_invalid = on_invalid
+        self._clock = clock
+        self._protobuf = True
+        self._watch_list = True
+        self._taken: list[KubeObject] = []
+
+    async def run(self) -> None:
+        retry = 0
+        while True:
+            try:
+                await self._read()
+                return
+            except (ApiError, Unreachable, _Garbled) as error:
+                if self._does_without(error):
+                    continue
+                if isinstance(error, _Garbled):
+                    raise InputError(f"the API server's answer {error}", object=self.resource.plural) from error
+                # A cut connection or a busy server may pass; beyond a few tries somebody is waiting for nothing.
+                passing = isinstance(error, Unreachable | Gone | ServerError | TooManyRequests)
+                if not passing or READS.exhausted(retry):
+                    raise LoadFailed(self.resource, error) from error
+            await self._clock.sleep(READS.delay(retry))
+            retry += 1
+            self._forget()
+
+    async def _read(self) -> None:
+        codec: Codec
+        if self._protobuf:
+            codec = ProtobufCodec(self.resource.kind, self._interner)
+        else:
+            codec = JsonCodec(self.resource.kind, self._interner)
+        if self._watch_list:
+            await self._stream(codec)
+        else:
+            await self._pages(codec)
+
+    def _does_without(self, error: ApiError | Unreachable | _Garbled) -> bool:
+        """Stop asking for what the server has just refused; whether there was something to stop asking for."""
+        status = error.status if isinstance(error, ApiError) else 0
+        if self._protobuf and (status in _NO_PROTOBUF or isinstance(error, _Garbled)):
+            self._protobuf = False
+        elif self._watch_list and status in _NO_WATCH_LIST:
+            self._watch_list = False
+        else:
+            return False
+        return True
+
+    async def _stream(self, codec: Codec) -> None:
+        params = {
+            "watch": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "allowWatchBookmarks": "true",
+        }
+        splitter = codec.splitter()
+        async with self._api.stream(
+            self.resource.path(), params=params, accept=codec.watch_type, idle_timeout=IDLE
+        ) as chunks:
+            async for chunk in chunks:
+                for event in _frames(codec, splitter, chunk):
+                    if self._event(codec, event):
+                        return
+        raise Unreachable(f"the stream of {self.resource.plural} ended before the last object")
+
+    def _event(self, codec: Codec, event: WatchFrame) -> bool:
+        """Take an event in; whether it ends the present objects."""
+        if event.type == "BOOKMARK":
+            return codec.metadata(event.raw).annotations.get(INITIAL_EVENTS_END) == "true"
+        if event.type == "ERROR":
+            said = codec.status(event.raw)
+            status = {"code": said.code, "reason": said.reason, "message": said.message}
+            raise error_from_status(status, retry_after=said.retry_after)
+        self._take(codec, event.raw, gone=event.type == "DELETED")
+        return False
+
+    async def _pages(self, codec: Codec) -> None:
+        params = {"limit": str(PAGE)}
+        while True:
+            async with self._api.stream(
+                self.resource.path(), params=params, accept=codec.list_type, idle_timeout=IDLE
+            ) as chunks:
+                body = b"".join([chunk async for chunk in chunks])
+            page = _page(codec, body)
+            for raw in page.items:
+                self._take(codec, raw)
+            if not page.next:
+                return
+            params = {"limit": str(PAGE), "continue": page.next}
+
+    def _take(self, codec: Codec, raw: bytes | Raw, *, gone: bool = False) -> None:
+        try:
+            value: KubeObject = codec.decode(raw)
+        except InputError as error:
+            if self._on_invalid is None:
+                raise
+            self._on_invalid(error)
+            return
+        if gone:
+            self._snapshot.remove(value)
+        else:
+            self._snapshot.put(value)
+            self._taken.append(value)
+
+    def _forget(self) -> None:
+        """Take back what was read before the connection ended: some of it may be gone by the next try."""
+        for value in self._taken:
+            self._snapshot.remove(value)
+        self._taken.clear()
+
+
+def _frames(codec: Codec, splitter: Splitter, chunk: bytes) -> Iterator[WatchFrame]:
+    try:
+        for frame in splitter.feed(chunk):
+            yield codec.frame(frame)
+    except InputError as error:
+        raise _Garbled(error.message) from error
+
+
+def _page(codec: Codec, body: bytes) -> Page:
+    try:
+        return codec.page(body)
+    except InputError as error:
+        raise _Garbled(error.message) from error

@@ -46,7 +46,7 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Hold a Lease while acting.")
 @click.option("--lease-name", default="trimtab", show_default=True)
 @click.option("--lease-namespace", default="", help="Default: the namespace of the pod or of the context.")
-@click.option("--identity", default="", help="Who holds the Lease. Default: host name and a random part.")
+@click.option("--identity", default="", help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True

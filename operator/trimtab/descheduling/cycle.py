@@ -25,7 +25,9 @@ from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
-from trimtab.kube.recorder import ObjectReference, Recorder
+from trimtab.kube.recorder import Recorder
+from trimtab.kube.reference import ObjectReference
+from trimtab.kube.resources import DESCHEDULER_POLICIES
 from trimtab.placement.placer import Placer
 
 log = logging.getLogger(__name__)
@@ -183,10 +185,4 @@ def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, no
 
 
 def _reference(policy: DeschedulerPolicy) -> ObjectReference:
-    return ObjectReference(
-        api_version=policy.api_version,
-        kind=policy.kind,
-        name=policy.name,
-        uid=policy.metadata.uid,
-        resource_version=policy.metadata.resource_version,
-    )
+    return ObjectReference.to(DESCHEDULER_POLICIES, policy.name, uid=policy.metadata.uid)

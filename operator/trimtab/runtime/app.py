@@ -11,8 +11,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
-import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final
@@ -29,7 +27,7 @@ from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.config import load_config
 from trimtab.kube.recorder import EventRecorder
 from trimtab.kube.transport import Transport
-from trimtab.runtime.leader_election import LeaderElector
+from trimtab.runtime.leader_election import LeaderElector, unique_identity
 from trimtab.runtime.metrics import RuntimeMetrics
 from trimtab.runtime.probes import Heartbeat, ProbeServer
 from trimtab.runtime.settings import Settings
@@ -49,7 +47,7 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        self._identity = settings.identity or unique_identity()
         self._registry = CollectorRegistry()
         self._metrics = RuntimeMetrics(self._registry)
         self._stop = asyncio.Event()

@@ -9,15 +9,17 @@ from typing import Any, Final
 
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Api
-from trimtab.kube.informer import Informer
+from trimtab.kube.informer import Informer, ServerAbilities
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from trimtab.kube.store import Store
+from trimtab.kube.wire.intern import Interner
 
 log = logging.getLogger(__name__)
 
 WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
 """What planners read; the chart's ClusterRole grants exactly these."""
 
+CUT: Final = frozenset(("Retrying", "Refused"))
 POLL: Final = 0.5
 
 
@@ -26,10 +28,11 @@ class Watches:
 
     def __init__(self, api: Api, live: LiveCluster) -> None:
         self._informers: list[Informer[Any]] = []
+        interner, abilities = Interner(), ServerAbilities()
         for resource in WATCHED:
             store: Store[Any] = Store()
             store.subscribe(live.apply)
-            self._informers.append(Informer(api, resource, store))
+            self._informers.append(Informer(api, resource, store, interner=interner, abilities=abilities))
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -54,7 +57,7 @@ class Watches:
 
     def stale(self) -> str | None:
         """What keeps the picture from being planned on now: not complete, or a watch that is cut."""
-        cut = [informer.resource.plural for informer in self._informers if not informer.current]
+        cut = [f"{i.resource.plural} ({i.state.error})" for i in self._informers if i.state.phase in CUT]
         return self.check() or (f"no word from the API server on {', '.join(cut)}" if cut else None)
 
     async def synced(self) -> None:
@@ -68,7 +71,7 @@ class Watches:
 
     async def _freeze(self) -> None:
         """Take the first fill out of the garbage collector's sight: it lives on, and walking it would stop the loop."""
-        while self.check() is not None:
-            await asyncio.sleep(POLL)
+        for informer in self._informers:
+            await informer.synced()
         gc.collect()
         gc.freeze()

@@ -1,0 +1,175 @@
+"""The stage of the end-to-end tests: a cluster of their own, the chart's RBAC, and the operator as a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from examples.demo.install import OperatorProcess, apply, install, wait_for
+from examples.demo.workloads import deployment
+
+from trimtab.kube.api import NotFound
+from trimtab.local.client import Client
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.nodes import node, ready
+
+POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
+NODES = ("a", "b", "c")
+
+
+class Stage:
+    """What a test needs of a cluster on which the operator runs: words for what it does and sees."""
+
+    def __init__(self, cluster: LocalCluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+
+    @property
+    def client(self) -> Client:
+        """With the admin's rights."""
+        return self.cluster.client
+
+    def crowd(self, name: str, replicas: int, on: str, **pod: Any) -> None:
+        """Deploy while only one node is open: all pods land there; then open all nodes."""
+        self._open(on)
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+        manifest = deployment(name, namespace=self.namespace, replicas=replicas, pod=pod)
+        self.client.request("POST", path, manifest)
+        wait_for(lambda: len(self.running(name)) == replicas, f"{name} to run")
+        self._open(*NODES)
+
+    def running(self, app: str) -> dict[str, str]:
+        """Pod UID to node, of the pods of a Deployment that run and are not on their way out."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        pods = self.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
+        return {
+            pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+            for pod in pods
+            if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+        }
+
+    def spread(self, app: str, replicas: int) -> bool:
+        """Whether all replicas run, each on a node of its own."""
+        nodes = list(self.running(app).values())
+        return len(nodes) == replicas == len(set(nodes))
+
+    def write_policy(self, name: str, **spec: Any) -> None:
+        """Apply a policy that looks at the test's namespace only."""
+        manifest = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "DeschedulerPolicy",
+            "metadata": {"name": name},
+            "spec": {
+                "interval": "5s",
+                "namespaces": {"include": [self.namespace]},
+                "strategies": {"RemoveDuplicates": {"enabled": True}},
+                **spec,
+            },
+        }
+        apply(self.client, POLICIES, manifest)
+
+    def policy(self, name: str) -> dict[str, Any]:
+        """The policy as it is now."""
+        answer: dict[str, Any] = self.client.request("GET", f"{POLICIES}/{name}")
+        return answer
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The policy's status, empty before the first report."""
+        found: dict[str, Any] = self.policy(name).get("status") or {}
+        return found
+
+    def condition(self, name: str, type_: str) -> Mapping[str, Any]:
+        """One condition of the policy, empty where there is none."""
+        conditions = self.status(name).get("conditions", ())
+        return next((condition for condition in conditions if condition["type"] == type_), {})
+
+    def remove_policy(self, name: str) -> None:
+        """Delete the policy and wait until its finalizer lets it go."""
+        self.client.request("DELETE", f"{POLICIES}/{name}")
+        wait_for(lambda: not self._exists(f"{POLICIES}/{name}"), f"policy {name} to be gone", timeout=30)
+
+    def events(self, regarding: str) -> list[dict[str, Any]]:
+        """Our events about objects of a kind, oldest first."""
+        items = self.client.request("GET", "/apis/events.k8s.io/v1/events")["items"]
+        ours = [
+            event
+            for event in items
+            if event.get("reportingController") == "trimtab.dev/trimtab" and event["regarding"]["kind"] == regarding
+        ]
+        return sorted(ours, key=lambda event: str(event["eventTime"]))
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.client.request("GET", path)
+        except NotFound:
+            return False
+        return True
+
+    def _open(self, *names: str) -> None:
+        for name in NODES:
+            spec = {"spec": {"unschedulable": None if name in names else True}}
+            self.client.request("PATCH", f"/api/v1/nodes/{name}", spec, content_type="application/merge-patch+json")
+        wait_for(lambda: self._open_nodes() == set(names), "the cordons to be seen")
+
+    def _open_nodes(self) -> set[str]:
+        nodes = self.client.request("GET", "/api/v1/nodes")["items"]
+        return {
+            each["metadata"]["name"]
+            for each in nodes
+            if not any("unschedulable" in taint["key"] for taint in each["spec"].get("taints") or ())
+        }
+
+
+@pytest.fixture(scope="module")
+def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
+    """Three nodes, and the chart's definitions and RBAC installed."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("these tests run the operator as a process beside a local control plane")
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(nodes=0)
+    for index, name in enumerate(NODES):
+        cluster.client.request("POST", "/api/v1/nodes", node(name, zone=f"zone-{index}"))
+    wait_for(lambda: all(map(ready, cluster.client.request("GET", "/api/v1/nodes")["items"])), "the nodes")
+    install(cluster)
+    return cluster
+
+
+@pytest.fixture
+def stage(stage_cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The cluster with a namespace of the test's own; policies that the test leaves are removed."""
+    name = "test-" + str(abs(hash(request.node.name)) % 10**8)
+    client = stage_cluster.client
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    stage = Stage(stage_cluster, name)
+    wait_for(lambda: stage._exists(account), "the default service account")
+    yield stage
+    for policy in client.request("GET", POLICIES)["items"]:
+        path = f"{POLICIES}/{policy['metadata']['name']}"
+        no_finalizers = {"metadata": {"finalizers": None}}
+        client.request("PATCH", path, no_finalizers, content_type="application/merge-patch+json")
+        with suppress(NotFound):
+            client.request("DELETE", path)
+    client.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+Start = Callable[..., OperatorProcess]
+
+
+@pytest.fixture
+def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
+    """Start an operator process; what still runs in the end is stopped."""
+    with ExitStack() as stack:
+        count = 0
+
+        def begin(*arguments: str, target: Any = None) -> OperatorProcess:
+            nonlocal count
+            count += 1
+            process = OperatorProcess(target or stage.cluster, tmp_path, *arguments, name=f"operator-{count}")
+            process.start()
+            stack.callback(lambda: process.running() and process.stop())
+            return process
+
+        yield begin

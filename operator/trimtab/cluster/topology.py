@@ -44,29 +44,40 @@ class TopologyKey:
 class DomainCounter:
     """A number per domain of a topology key, kept incrementally.
 
+    Only domains that count something are held: thousands of owners each state a term on the hostname, and an array
+    over all hosts for each of them would take hundreds of megabytes.
+
     Attributes:
-        counts: int64, shape (number of domains,) rounded up.
-        total: the sum over domains; pods on nodes without the label don't count.
+        counts: the domains' numbers, none of them 0.
+        total: their sum; pods on nodes without the label don't count.
     """
+
+    __slots__ = ("counts", "topology", "total")
 
     def __init__(self, topology: TopologyKey) -> None:
         self.topology = topology
-        self.counts: IntArray = np.zeros(max(8, len(topology.values)), dtype=np.int64)
+        self.counts: dict[int, int] = {}
         self.total = 0
 
     def add(self, slot: int, amount: int) -> None:
         """Count ``amount`` more (or less) pods on the node in ``slot``."""
-        domain = self.topology.ids[slot]
+        domain = int(self.topology.ids[slot])
         if domain < 0:
             return
-        if domain >= len(self.counts):
-            self.counts = np.pad(self.counts, (0, max(len(self.counts), int(domain) + 1 - len(self.counts))))
-        self.counts[domain] += amount
+        number = self.counts.get(domain, 0) + amount
+        if number:
+            self.counts[domain] = number
+        else:
+            del self.counts[domain]
         self.total += amount
+
+    def at(self, slot: int) -> int:
+        """The count of the slot's domain, 0 where the node lacks the label."""
+        return self.counts.get(int(self.topology.ids[slot]), 0)
 
     def by_slot(self) -> IntArray:
         """The count of each slot's domain; int64, shape (capacity,), 0 where the node lacks the label."""
-        ids = self.topology.ids
-        if len(self.counts) < len(self.topology.values):
-            self.counts = np.pad(self.counts, (0, len(self.topology.values) - len(self.counts)))
-        return np.where(ids >= 0, self.counts[ids], 0)
+        counts = np.zeros(len(self.topology.values) + 1, dtype=np.int64)  # the last for slots of domain -1
+        if self.counts:
+            counts[list(self.counts)] = list(self.counts.values())
+        return counts[self.topology.ids]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import ClassVar, Protocol
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
+
+Failure = tuple[tuple[str, ...], IntArray]
+"""Reasons, in kube-scheduler's own words, and the slots that fail for just these."""
+
+Reads = Literal["node", "room", "pods"]
+"""What of a node a filter reads: the node itself, what its pods request in all, or which pods it and others hold."""
 
 
 class Filter(Protocol):
@@ -19,8 +25,13 @@ class Filter(Protocol):
     """
 
     name: ClassVar[str]
+    reads: ClassVar[Reads]
 
     def __init__(self, snapshot: Snapshot) -> None: ...
+
+    def concerns(self, pod: Pod) -> bool:
+        """Whether any node could fail for the pod; cheap, and true where that is not known."""
+        ...
 
     def passing(self, pod: Pod) -> BoolArray | None:
         """Which slots pass: bool, shape (nodes.capacity,); ``None`` where the rule does not concern the pod.
@@ -29,8 +40,8 @@ class Filter(Protocol):
         """
         ...
 
-    def reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
-        """Why the node in ``slot``, which did not pass, fails: kube-scheduler's own texts."""
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        """Why nodes fail that did not pass: ``slots`` in groups of one set of reasons each, none left out."""
         ...
 
 
@@ -42,6 +53,7 @@ class StaticFilter:
 
     name: ClassVar[str]
     reason: ClassVar[str]
+    reads: ClassVar[Reads] = "node"
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -55,6 +67,10 @@ class StaticFilter:
     def allows(self, pod: Pod, node: Node) -> bool:
         """Whether one node passes."""
         raise NotImplementedError
+
+    def concerns(self, pod: Pod) -> bool:
+        """See :meth:`Filter.concerns`."""
+        return self.key(pod) is not None
 
     def passing(self, pod: Pod) -> BoolArray | None:
         """See :meth:`Filter.passing`."""
@@ -73,7 +89,7 @@ class StaticFilter:
             self._verdicts[key] = found
         return found
 
-    def reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
-        """See :meth:`Filter.reasons`."""
-        del pod, slot
-        return (self.reason,)
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        """See :meth:`Filter.failures`."""
+        del pod
+        return (((self.reason,), slots),)

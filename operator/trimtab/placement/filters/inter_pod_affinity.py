@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
 
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, affinity_terms
 from trimtab.kube.objects import Pod
+from trimtab.placement.framework import Failure, Reads
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
@@ -20,25 +22,36 @@ class InterPodAffinity:
     """Checked in kube-scheduler's order: own affinity, own anti-affinity, that of existing pods (v1.36)."""
 
     name: ClassVar = "InterPodAffinity"
+    reads: ClassVar[Reads] = "pods"
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
+    def concerns(self, pod: Pod) -> bool:
+        """Where the pod states terms, or a term on some placed pod picks it."""
+        affinity = pod.spec.affinity
+        if affinity.pod_required or affinity.anti_required:
+            return True
+        return self._snapshot.any_anti_affinity and any(
+            counter.total for counter in self._snapshot.affinity.carriers_against(pod)
+        )
+
     def passing(self, pod: Pod) -> BoolArray | None:
         """All three rules, by counters per topology domain."""
-        affinity = pod.spec.affinity
-        if not affinity.pod_required and not affinity.anti_required and not self._snapshot.any_anti_affinity:
+        if not self.concerns(pod):
             return None
         passing = self._own_affinity(pod)
         passing &= ~self._own_anti_affinity(pod)
         passing &= ~self._existing_anti_affinity(pod)
         return passing
 
-    def reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """The first rule that fails."""
-        if not self._own_affinity(pod)[slot]:
-            return (AFFINITY,)
-        return (ANTI_AFFINITY,) if self._own_anti_affinity(pod)[slot] else (EXISTING_ANTI_AFFINITY,)
+        apart = ~self._own_affinity(pod)[slots]
+        clashing = self._own_anti_affinity(pod)[slots] & ~apart
+        yield (AFFINITY,), slots[apart]
+        yield (ANTI_AFFINITY,), slots[clashing]
+        yield (EXISTING_ANTI_AFFINITY,), slots[~apart & ~clashing]
 
     def _own_affinity(self, pod: Pod) -> BoolArray:
         used: BoolArray = self._snapshot.nodes.used.copy()

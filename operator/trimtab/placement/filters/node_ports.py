@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
+from trimtab.placement.framework import Failure, Reads
 
 
 class NodePorts:
     """A port is taken per protocol and address; ``0.0.0.0`` conflicts with every address (v1.36)."""
 
     name: ClassVar = "NodePorts"
+    reads: ClassVar[Reads] = "pods"
     reason: ClassVar = "node(s) didn't have free ports for the requested pod ports"
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def concerns(self, pod: Pod) -> bool:
+        """Where the pod wants host ports."""
+        return bool(pod.spec.host_ports)
 
     def passing(self, pod: Pod) -> BoolArray | None:
         """All nodes but those on which a wanted port is taken."""
@@ -27,7 +34,7 @@ class NodePorts:
             passing[slot] = False
         return passing
 
-    def reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """One text for all."""
-        del pod, slot
-        return (self.reason,)
+        del pod
+        return (((self.reason,), slots),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
@@ -9,33 +10,41 @@ import numpy as np
 from trimtab.cluster.resources import PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
+from trimtab.placement.framework import Failure, Reads
 
 
 class NodeResourcesFit:
     """Only resources with a request above zero are compared; the number of pods always is (v1.36 ``fitsRequest``)."""
 
     name: ClassVar = "NodeResourcesFit"
+    reads: ClassVar[Reads] = "room"
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
+    def concerns(self, pod: Pod) -> bool:
+        """Always: every pod takes one of the pods that a node can hold."""
+        del pod
+        return True
+
     def passing(self, pod: Pod) -> BoolArray | None:
-        """Compare the wanted columns of all nodes at once."""
-        row, wanted = self._wanted(pod)
-        nodes = self._snapshot.nodes
-        left = nodes.allocatable[:, wanted] - nodes.requested[:, wanted]
-        return np.asarray((left >= row[wanted]).all(axis=1), dtype=np.bool_)
-
-    def reasons(self, pod: Pod, slot: int) -> tuple[str, ...]:
-        """Every resource that is short, as kube-scheduler names it."""
-        row, wanted = self._wanted(pod)
-        nodes = self._snapshot.nodes
-        left = nodes.allocatable[slot] - nodes.requested[slot]
-        short = [int(column) for column in wanted if row[column] > left[column]]
-        return tuple(
-            "Too many pods" if column == PODS else f"Insufficient {nodes.axis.names[column]}" for column in short
-        )
-
-    def _wanted(self, pod: Pod) -> tuple[IntArray, IntArray]:
+        """Compare the wanted columns of all nodes, column by column: three or four out of eight and more."""
         row = self._snapshot.row(pod.spec)
-        return row, np.flatnonzero(row > 0)
+        nodes = self._snapshot.nodes
+        fits: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
+        for column in np.flatnonzero(row > 0):
+            fits &= nodes.allocatable[:, column] - nodes.requested[:, column] >= row[column]
+        return fits
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        """Every resource that is short, as kube-scheduler names it."""
+        row = self._snapshot.row(pod.spec)
+        nodes = self._snapshot.nodes
+        wanted = np.flatnonzero(row > 0)
+        left = nodes.allocatable[np.ix_(slots, wanted)] - nodes.requested[np.ix_(slots, wanted)]
+        patterns, which = np.unique(left < row[wanted], axis=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):
+            yield tuple(self._text(int(column)) for column in wanted[pattern]), slots[which.ravel() == number]
+
+    def _text(self, column: int) -> str:
+        return "Too many pods" if column == PODS else f"Insufficient {self._snapshot.nodes.axis.names[column]}"

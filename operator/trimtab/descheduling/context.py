@@ -1,0 +1,234 @@
+"""What a strategy works with: candidates to ask for, moves to try, and a word on every pod that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from trimtab.api.plan import Evict, Kept
+from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.scope import Scope
+from trimtab.disruption.gate import Gate, Rules
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+
+AT_HOME: Final = "node(s) already ran the pod"
+NOT_SELECTED: Final = "node(s) were not selected by the policy"
+NOT_UP: Final = "node(s) were not ready"
+
+
+class Wish(Struct, frozen=True):
+    """Where a strategy would have a pod.
+
+    Attributes:
+        among: bool, shape (nodes.capacity,): the nodes on which its measure falls.
+        otherwise: what is told of a node that would take the pod but is not among them; counted, so it begins with
+            ``node(s)``.
+        rank: int64, same shape: nodes of lesser rank first; ``None`` where all are alike.
+    """
+
+    among: BoolArray
+    otherwise: str
+    rank: IntArray | None = None
+
+
+class Guard(Protocol):
+    """A strategy's objection to moves of the strategies after it: what it has repaired is not undone by them."""
+
+    unwelcome_text: str
+
+    def objections(self, pod: Pod) -> Sequence[int] | IntArray:
+        """The slots where the pod would make the strategy's measure rise."""
+        ...
+
+
+class Board:
+    """What all policies of a plan share: one picture, one placer, one gate, one list of moves.
+
+    Args:
+        snapshot: inside a fork that the caller holds.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
+        self.snapshot = snapshot
+        self.placer = Placer(snapshot)
+        self.gate = Gate(snapshot, now=now)
+        self.actions: list[Evict] = []
+        self.kept: list[Kept] = []
+        self.moved: set[str] = set()
+        self.leaning: list[str] = []
+        """Moved pods with required pod affinity: later moves must not take away what they were moved to."""
+
+
+class Context:
+    """One strategy of one policy at work on the board."""
+
+    def __init__(
+        self, board: Board, scope: Scope, rules: Rules, *, policy: str, strategy: str, guards: Iterable[Guard] = ()
+    ) -> None:
+        self.board = board
+        self.snapshot = board.snapshot
+        self.placer = board.placer
+        self.scope = scope
+        self.policy = policy
+        self.strategy = strategy
+        self.guards = tuple(guards)
+        self._rules = rules
+        self._told: set[str] = set()
+
+    def is_candidate(self, pod: Pod) -> bool:
+        """Whether the strategy may judge a placed pod.
+
+        Not if it is out of the policy's scope, at its end, on its way out, or moved by this plan already: a second
+        move would rest on a first one that has yet to succeed.
+        """
+        return not pod.terminal and pod.deleted is None and pod.key not in self.board.moved and self.scope.covers(pod)
+
+    def candidates(self, slot: int, concerned: Callable[[Pod], bool] | None = None) -> list[Pod]:
+        """The candidates on a node, by name; only those ``concerned``, which is asked first."""
+        there = self.snapshot.pods_on(self.snapshot.nodes.node(slot).name)
+        return [pod for pod in there if (concerned is None or concerned(pod)) and self.is_candidate(pod)]
+
+    def obstacle(self, pod: Pod) -> Refusal | None:
+        """Why the pod must stay wherever it could go: protections, budgets, limits."""
+        return self._rules.protected(pod) or self._rules.refusal(pod)
+
+    def try_move(self, pod: Pod, wish: Wish, *, reason: str, message: Callable[[int], str]) -> bool:
+        """Move the pod to the best node of the wish, or keep it and say why.
+
+        Args:
+            pod: a candidate.
+            wish: where it would be better.
+            reason: the code for the move.
+            message: the numbers compared, given the slot chosen; called before the pod is moved.
+        """
+        found: int | Refusal = self.obstacle(pod) or self.find(pod, wish)
+        refusal = found if isinstance(found, Refusal) else self.move(pod, found, reason=reason, message=message(found))
+        if refusal is not None:
+            self.keep(pod, refusal.reason, refusal.message)
+        return refusal is None
+
+    def find(self, pod: Pod, wish: Wish) -> int | Refusal:
+        """The slot for the pod, or why there is none: no node takes it, or none of those that do is better."""
+        mark = self.snapshot.mark()
+        try:
+            home = self.snapshot.nodes.slot_of[pod.node]
+            lifted = self.placer.lift(pod)
+            takes = self.placer.feasible(lifted) & self.scope.destinations
+            takes[home] = False
+            objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
+            wished = takes & wish.among
+            for welcome, _ in objections:
+                wished &= welcome
+            if wish.rank is not None and wished.any():
+                wished &= wish.rank == wish.rank[wished].min()
+            slot = self.placer.choose(lifted, wished)
+            if slot is not None:
+                return slot
+            further = (
+                (self._all_but((home,)), AT_HOME),
+                (self.scope.selected, NOT_SELECTED),
+                (self.scope.up, NOT_UP),
+                (wish.among, wish.otherwise),
+                *objections,
+            )
+            code = NO_IMPROVEMENT if takes.any() else NO_PLACE
+            return Refusal(reason=code, message=self.placer.why_not(lifted, further))
+        finally:
+            self.snapshot.undo(mark)
+
+    def move(self, pod: Pod, slot: int, *, reason: str, message: str) -> Refusal | None:
+        """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
+        mark = self.snapshot.mark()
+        moved = self.placer.reserve(pod, slot)
+        abandoned = self._abandoned(moved)
+        if abandoned is not None:
+            self.snapshot.undo(mark)
+            text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
+            return Refusal(reason=NO_IMPROVEMENT, message=text)
+        self.snapshot.commit(mark)
+        self._rules.take(pod)
+        self.board.moved.add(pod.key)
+        if pod.spec.affinity.pod_required:
+            self.board.leaning.append(pod.key)
+        owner = pod.controller
+        self.board.actions.append(
+            Evict(
+                policy=self.policy,
+                strategy=self.strategy,
+                namespace=pod.namespace,
+                pod=pod.name,
+                node=pod.node,
+                target=moved.node,
+                reason=reason,
+                message=message,
+                uid=pod.uid,
+                owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
+            )
+        )
+        return None
+
+    def keep(self, pod: Pod, reason: str, message: str) -> None:
+        """Note that a candidate stays; the first word on it is the one that counts."""
+        if pod.key in self._told:
+            return
+        self._told.add(pod.key)
+        self.board.kept.append(
+            Kept(
+                kind="Pod",
+                namespace=pod.namespace,
+                name=pod.name,
+                strategy=self.strategy,
+                reason=reason,
+                message=message,
+                policy=self.policy,
+                node=pod.node,
+            )
+        )
+
+    def keep_node(self, slot: int, reason: str, message: str) -> None:
+        """Note that nothing can be done for a node, whichever of its pods one takes."""
+        self.board.kept.append(
+            Kept(
+                kind="Node",
+                namespace="",
+                name=self.snapshot.nodes.node(slot).name,
+                strategy=self.strategy,
+                reason=reason,
+                message=message,
+                policy=self.policy,
+            )
+        )
+
+    def _abandoned(self, moved: Pod) -> str | None:
+        """A pod that an earlier move brought to its pod affinity's place and that would not fit there any more."""
+        for key in self.board.leaning:
+            if key == moved.key:
+                continue
+            pod = self.snapshot.pods[key]
+            slot = self.snapshot.nodes.slot_of[pod.node]
+            mark = self.snapshot.mark()
+            fits = self.placer.feasible(self.placer.lift(pod))[slot]
+            self.snapshot.undo(mark)
+            if not fits:
+                return key
+        return None
+
+    def _all_but(self, slots: Sequence[int] | IntArray) -> BoolArray:
+        mask: BoolArray = np.ones(self.snapshot.nodes.capacity, dtype=np.bool_)
+        if len(slots):
+            mask[np.asarray(slots, dtype=np.int64)] = False
+        return mask
+
+
+def pending(pod: Pod) -> Pod:
+    """The pod as if it had no node yet, for judging it where it is (:meth:`Placer.plain`)."""
+    return msgspec.structs.replace(pod, node="")

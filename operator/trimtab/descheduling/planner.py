@@ -1,0 +1,69 @@
+"""The planner: a snapshot, policies and a time give a plan. No I/O, no clock, no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.plan import Plan
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.context import Board, Context
+from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.strategies.registry import IN_ORDER
+from trimtab.descheduling.strategies.strategy import AnyStrategy
+from trimtab.disruption.gate import Rules
+
+
+class Run(Struct, frozen=True):
+    """One enabled strategy of one policy.
+
+    Attributes:
+        policy: the policy's name.
+        place: the strategy's place in the order of :data:`IN_ORDER`.
+        strategy: with the policy's parameters.
+        scope: of the policy.
+        rules: of the policy, shared by its strategies, for limits hold for all of them together.
+    """
+
+    policy: str
+    place: int
+    strategy: AnyStrategy
+    scope: Scope
+    rules: Rules
+
+
+def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float) -> Plan:
+    """Which pods to move where, and which stay and why.
+
+    Policies run in the order of their names, and the strategies of each in the order of the registry. All share one
+    picture with the places reserved so far, one account of budgets and limits, and one list of moves, so that two of
+    them never promise the same place, nor move the same pod. Mode, interval and suspension are the caller's to read.
+
+    Args:
+        snapshot: the cluster; changed while planning and as before afterwards.
+        policies: valid ones (:func:`trimtab.api.checks.validate`).
+        now: seconds since the epoch; protections by age count from it.
+    """
+    with snapshot.fork():
+        board = Board(snapshot, now=now)
+        runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name)))
+        for run in runs:
+            # Also those of policies that run later: the next plan would undo what they find wrong.
+            guards = [other.strategy for other in runs if other.place < run.place]
+            name = run.strategy.NAME
+            run.strategy.plan(Context(board, run.scope, run.rules, policy=run.policy, strategy=name, guards=guards))
+        return Plan(now=now, actions=tuple(board.actions), kept=tuple(board.kept))
+
+
+def _runs(board: Board, policies: Sequence[DeschedulerPolicy]) -> Iterator[Run]:
+    for policy in policies:
+        scope = Scope(policy.spec, board.snapshot)
+        rules = board.gate.rules_for(policy.spec)
+        enabled: dict[str, Any] = dict(policy.spec.strategies.enabled())
+        for place, kind in enumerate(IN_ORDER):
+            if kind.NAME in enabled:
+                strategy = kind(enabled[kind.NAME].params, scope, board.placer)
+                yield Run(policy.name, place, strategy, scope, rules)

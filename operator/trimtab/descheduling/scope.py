@@ -1,0 +1,48 @@
+"""What a policy looks at: its nodes, as sources and as destinations, and its pods."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Node, Pod
+from trimtab.kube.selectors import matches_labels
+
+
+class Scope:
+    """Nodes and pods of one policy; made for one plan, during which no node comes, goes or changes.
+
+    Attributes:
+        selected: bool, shape (nodes.capacity,); the nodes that ``nodeSelector`` picks.
+        up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
+        destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
+        sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
+    """
+
+    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot) -> None:
+        nodes = snapshot.nodes
+        chosen = None if spec.node_selector is None else spec.node_selector.compile()
+        self.selected: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        self.up: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        for slot in nodes.slot_of.values():
+            node = nodes.node(slot)
+            self.selected[slot] = chosen is None or matches_labels(chosen, node.labels)
+            self.up[slot] = can_start_pods(node)
+        self.destinations: BoolArray = self.selected & self.up
+        self.sources: tuple[int, ...] = tuple(slot for slot in nodes.order().tolist() if self.selected[slot])
+        self._include = frozenset(spec.namespaces.include)
+        self._exclude = frozenset(spec.namespaces.exclude)
+        self._pods = None if spec.pod_selector is None else spec.pod_selector.compile()
+
+    def covers(self, pod: Pod) -> bool:
+        """Whether the policy may look at the pod: its namespace and labels. Where it runs is not asked."""
+        if pod.namespace in self._exclude or (self._include and pod.namespace not in self._include):
+            return False
+        return self._pods is None or matches_labels(self._pods, pod.labels)
+
+
+def can_start_pods(node: Node) -> bool:
+    """Whether a node is ready and stays; a node of which no condition is known, as in hand-written files, is ready."""
+    return node.deleted is None and (not node.conditions or node.ready)

@@ -1,0 +1,1 @@
+"""Strategies: one way of finding misplaced pods a file; :mod:`~.registry` has their order."""

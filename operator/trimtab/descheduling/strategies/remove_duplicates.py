@@ -1,0 +1,181 @@
+"""RemoveDuplicates: the pods of one owner spread over the nodes that can run them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import ceil
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from trimtab.api.reasons import DUPLICATE_ON_NODE, NOT_ENOUGH_NODES
+from trimtab.api.strategies import RemoveDuplicatesParams
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import OwnerKey, owner_key
+from trimtab.descheduling.context import Context, Wish, pending
+from trimtab.descheduling.order import victim_order
+from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.strategies.strategy import Measure, Strategy
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+
+ONE_PER_NODE: Final = frozenset({"DaemonSet", "Node"})
+"""Owners whose pods belong to a node: DaemonSets, and nodes, which own mirror pods."""
+
+
+class Spread(Struct):
+    """The pods of one owner: neither at their end nor on their way out, protected ones among them.
+
+    Attributes:
+        counts: pods by slot, on the policy's nodes.
+        loose: pods without a node, which will land on some.
+        feasible: how many of the policy's nodes can run some of the pods, however full they are.
+    """
+
+    owner: OwnerKey
+    counts: Counter[int]
+    loose: int
+    feasible: int = 0
+
+    @property
+    def total(self) -> int:
+        """All pods."""
+        return self.counts.total() + self.loose
+
+    @property
+    def fair(self) -> int:
+        """What one node holds when the pods are spread evenly, rounded up."""
+        return ceil(self.total / self.feasible) if self.feasible else self.total
+
+    @property
+    def name(self) -> str:
+        """The owner as people name it."""
+        namespace, kind, name = self.owner
+        return f"{kind} {namespace}/{name}"
+
+
+class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
+    """No node holds more than its fair share of an owner's pods, if others can take them.
+
+    The fair share is that of the nodes that can run the pods at all, by selector, affinity, taints and cordon, and
+    counts every pod of the owner: also those that may not be moved take a share. A pod goes where the fewest of its
+    siblings are, and only where it stays within the share, so that no move calls for another.
+
+    An owner is what controls the pods directly: during a rollout the old and the new ReplicaSet are two.
+    """
+
+    NAME = "RemoveDuplicates"
+    unwelcome_text = "node(s) had their fair share of the owner's pods"
+
+    def __init__(self, params: RemoveDuplicatesParams, scope: Scope, placer: Placer) -> None:
+        super().__init__(params, scope, placer)
+        self._excluded = ONE_PER_NODE.union(params.remove_duplicates.exclude_owner_kinds)
+        self._feasible: dict[OwnerKey, int] = {}
+
+    def plan(self, context: Context) -> None:
+        """Owner by owner in the order of their keys; of each the fullest nodes first."""
+        for owner in self.snapshot.owners():
+            spread = self._spread(owner)
+            if spread is None or max(spread.counts.values(), default=0) < 2:
+                continue
+            spread.feasible = self._nodes_for(owner)
+            rank = self.snapshot.nodes.rank()
+            for slot in sorted(spread.counts, key=lambda slot: (-spread.counts[slot], rank[slot])):
+                if spread.feasible < 2:
+                    self._keep_all(context, spread, slot)
+                elif spread.counts[slot] > spread.fair:
+                    self._relieve(context, spread, slot)
+
+    def measure(self) -> Measure:
+        """Pods above the fair share, over all owners and nodes."""
+        above = 0
+        for owner in self.snapshot.owners():
+            spread = self._spread(owner)
+            if spread is not None:
+                spread.feasible = self._nodes_for(owner)
+                above += sum(max(0, count - spread.fair) for count in spread.counts.values())
+        return (float(above),)
+
+    def unwelcome(self, pod: Pod) -> Sequence[int]:
+        """Nodes on which the pod would be one more than the fair share, and no less crowded than where it is."""
+        owner = owner_key(pod)
+        spread = None if owner is None else self._spread(owner)
+        if owner is None or spread is None:
+            return ()
+        spread.feasible = self._nodes_for(owner)
+        here = spread.counts[self.snapshot.nodes.slot_of[pod.node]]
+        fair = spread.fair
+        return [slot for slot, count in spread.counts.items() if count >= fair and count + 1 >= here]
+
+    def _spread(self, owner: OwnerKey) -> Spread | None:
+        """The owner's pods as they are now, ``None`` for an owner that the strategy leaves alone."""
+        if owner[1] in self._excluded:
+            return None
+        counts: Counter[int] = Counter()
+        loose = 0
+        slot_of, selected = self.snapshot.nodes.slot_of, self.scope.selected
+        for pod in self.snapshot.owned_by(owner):
+            if pod.terminal or pod.deleted is not None:
+                continue
+            slot = slot_of.get(pod.node)
+            if slot is None:
+                loose += 1
+            elif selected[slot]:
+                counts[slot] += 1
+        return Spread(owner, counts, loose)
+
+    def _nodes_for(self, owner: OwnerKey) -> int:
+        """How many of the policy's nodes can run some of the owner's pods; the same throughout a plan."""
+        found = self._feasible.get(owner)
+        if found is None:
+            masks = {
+                id(mask): mask
+                for pod in self.snapshot.owned_by(owner)
+                if not pod.terminal and pod.deleted is None
+                for mask in (self.placer.eligible(pending(pod)),)
+            }
+            union = np.logical_or.reduce(list(masks.values())) & self.scope.destinations if masks else np.zeros(0)
+            found = self._feasible[owner] = int(np.count_nonzero(union))
+        return found
+
+    def _on(self, context: Context, spread: Spread, slot: int) -> list[Pod]:
+        node = self.snapshot.nodes.node(slot).name
+        pods = self.snapshot.owned_by(spread.owner)
+        return sorted((pod for pod in pods if pod.node == node and context.is_candidate(pod)), key=victim_order)
+
+    def _keep_all(self, context: Context, spread: Spread, slot: int) -> None:
+        """Name the duplicates of an owner that has no second node to spread to: all but one pod."""
+        number = spread.counts[slot]
+        name = self.snapshot.nodes.node(slot).name
+        nodes = "no node" if not spread.feasible else "only one node"
+        for pod in self._on(context, spread, slot)[: number - 1]:
+            text = f"{number} pods of {spread.name} on {name}; {nodes} of the policy's can run them"
+            context.keep(pod, NOT_ENOUGH_NODES, text)
+
+    def _relieve(self, context: Context, spread: Spread, slot: int) -> None:
+        """Move pods off a node until it holds its fair share."""
+        nodes = self.snapshot.nodes
+        for pod in self._on(context, spread, slot):
+            here = spread.counts[slot]
+            if here <= spread.fair:
+                return
+            start = f"{here} pods of {spread.name} on {nodes.node(slot).name}"
+
+            def message(target: int, start: str = start) -> str:
+                return f"{start}; {nodes.node(target).name} has {spread.counts[target] or 'none'}"
+
+            if context.try_move(pod, self._wish(spread), reason=DUPLICATE_ON_NODE, message=message):
+                target = nodes.slot_of[self.snapshot.pods[pod.key].node]
+                spread.counts[slot] -= 1
+                spread.counts[target] += 1
+
+    def _wish(self, spread: Spread) -> Wish:
+        """Nodes below the fair share, those with the fewest of the owner's pods first."""
+        among: BoolArray = np.ones(self.snapshot.nodes.capacity, dtype=np.bool_)
+        rank: IntArray = np.zeros(self.snapshot.nodes.capacity, dtype=np.int64)
+        for slot, count in spread.counts.items():
+            rank[slot] = count
+            among[slot] = count < spread.fair
+        return Wish(among, f"node(s) had their fair share ({spread.fair}) of the pods of {spread.name}", rank)

@@ -1,0 +1,66 @@
+"""What a strategy is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from trimtab.api.base import Spec
+from trimtab.cluster.resources import IntArray
+from trimtab.descheduling.context import Context
+from trimtab.descheduling.scope import Scope
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+
+P = TypeVar("P", bound=Spec)
+
+Measure = tuple[float, ...]
+"""How badly a cluster violates what a strategy wants; compared as tuples are, 0 for not at all."""
+
+
+class Strategy(ABC, Generic[P]):
+    """One strategy with one policy's parameters, made for one plan.
+
+    Strictly better or not at all: every single move lowers :meth:`measure`. So a plan never worsens what it set out
+    to mend, and planning again and again comes to an end.
+
+    Args:
+        params: as the policy gives them.
+        scope: the policy's nodes and pods.
+        placer: of the plan's snapshot.
+    """
+
+    NAME: ClassVar[str]
+
+    unwelcome_text: str = ""
+    """What is told of a node that :meth:`unwelcome` names; begins with ``node(s)``."""
+
+    def __init__(self, params: P, scope: Scope, placer: Placer) -> None:
+        self.params = params
+        self.scope = scope
+        self.placer = placer
+        self.snapshot = placer.snapshot
+
+    @abstractmethod
+    def plan(self, context: Context) -> None:
+        """Find the pods in violation, in an order that depends on names only, and move or keep each."""
+
+    @abstractmethod
+    def measure(self) -> Measure:
+        """The violation in the snapshot as it is now, over all pods that count, protected ones among them."""
+
+    def objections(self, pod: Pod) -> Sequence[int] | IntArray:
+        """:meth:`unwelcome`, for pods that the policy looks at."""
+        return self.unwelcome(pod) if self.scope.covers(pod) else ()
+
+    def unwelcome(self, pod: Pod) -> Sequence[int] | IntArray:
+        """The slots where a placed pod would raise this strategy's measure; for the strategies that run after it.
+
+        Without this, two strategies of one policy could send a pod back and forth for ever, one cycle each.
+        """
+        del pod
+        return ()
+
+
+AnyStrategy = Strategy[Any]

@@ -1,0 +1,77 @@
+"""Plans in a line: ``plan([...], {"RemoveDuplicates": {}})``, and what matters of them as small tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.plan import Plan
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling import planner
+from trimtab.kube.objects import KubeObject
+
+NOW = 1_795_176_000.0
+DUPLICATES = "RemoveDuplicates"
+UTILIZATION = "LowNodeUtilization"
+ANTI_AFFINITY = "RemovePodsViolatingInterPodAntiAffinity"
+NODE_AFFINITY = "RemovePodsViolatingNodeAffinity"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def policy(strategies: dict[str, Any], name: str = "default", **spec: Any) -> DeschedulerPolicy:
+    """A policy as its YAML has it: ``policy({"RemoveDuplicates": {}}, namespaces={"include": ["shop"]})``."""
+    body = {"strategies": {key: {"enabled": True, **value} for key, value in strategies.items()}, **spec}
+    return msgspec.convert({"metadata": {"name": name}, "spec": body}, DeschedulerPolicy)
+
+
+def utilization(thresholds: dict[str, float], targets: dict[str, float], number: int = 0) -> dict[str, Any]:
+    """LowNodeUtilization with its parameters."""
+    values = {"thresholds": thresholds, "targetThresholds": targets, "numberOfNodes": number}
+    return {UTILIZATION: {"params": {"nodeResourceUtilizationThresholds": values}}}
+
+
+def node_affinity(*types: str) -> dict[str, Any]:
+    """RemovePodsViolatingNodeAffinity with its types."""
+    return {NODE_AFFINITY: {"params": {"nodeAffinityType": list(types or (REQUIRED,))}}}
+
+
+def built(things: Iterable[Any]) -> list[KubeObject]:
+    """Builders as objects; objects as they are."""
+    return [thing.build() if hasattr(thing, "build") else thing for thing in things]
+
+
+def plan(things: Iterable[Any], strategies: dict[str, Any], **spec: Any) -> Plan:
+    """The plan of one policy for a cluster of builders."""
+    return planner.plan(Snapshot(built(things)), [policy(strategies, **spec)], now=NOW)
+
+
+def moves(plan: Plan) -> list[tuple[str, str, str]]:
+    """Pod, node and target of each eviction, in order."""
+    return [(action.pod, action.node, action.target) for action in plan.actions]
+
+
+def kept(plan: Plan) -> dict[str, str]:
+    """The reason of each pod or node that stays."""
+    return {each.name: each.reason for each in plan.kept}
+
+
+def messages(plan: Plan) -> dict[str, str]:
+    """The message of each pod or node that stays."""
+    return {each.name: each.message for each in plan.kept}
+
+
+def web(name: str, on: str = "", *, owner: str = "web", namespace: str = "shop") -> PodBuilder:
+    """A pod of the ReplicaSet ``web``, running where ``on`` says."""
+    builder = pod(name, namespace).labels(app=owner).owned_by("ReplicaSet", owner)
+    return builder.on(on).ready() if on else builder
+
+
+def nodes(*names: str) -> list[NodeBuilder]:
+    """Ready nodes of 4 cpu and 16Gi."""
+    return [node(name) for name in names]
+

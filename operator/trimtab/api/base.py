@@ -76,8 +76,8 @@ PositiveInt = Annotated[int, Meta(ge=1, le=MAX_INT32)]
 """At least 1: where 0 could mean "nothing" or "no limit", leaving the field out says the latter."""
 
 NaturalInt = Annotated[int, Meta(ge=0, le=MAX_INT32)]
-BigCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""A count that only grows (int64)."""
+BigCount = Annotated[int, Meta(ge=0)]
+"""A count that only grows (int64; that bound itself cannot be said, for the API server reads bounds as floats)."""
 
 Percentage = Annotated[float, Meta(ge=0, le=100)]
 

@@ -45,5 +45,5 @@ def set_up(*, form: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("aiohttp.access", "asyncio", "kopf.activities"):
+    for name in ("aiohttp.access", "asyncio", "kopf"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -111,7 +111,7 @@ def unknown_key(key: str, allowed: tuple[str, ...], *, what: str = "field") -> s
     """What is told of a key that does not exist: the nearest that does, and all that do."""
     import difflib
 
-    near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.7)
     if not near:  # letters alone: Mode for mode, node_affinity_type for nodeAffinityType
         near = [name for name in allowed if _letters(name) == _letters(key)]
     hint = f"; did you mean {near[0]}?" if near else ";"

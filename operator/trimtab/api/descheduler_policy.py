@@ -59,7 +59,7 @@ class Protections(Spec, frozen=True):
     """Which pods are never moved.
 
     Always protected: pods of critical priority, pods without a controller, static and mirror pods, DaemonSets' pods,
-    and pods that are on their way out.
+    and pods that are on their way out. Protected unless disabled: pods with local storage and in system namespaces.
     """
 
     disabled: Annotated[
@@ -96,7 +96,7 @@ class Protections(Spec, frozen=True):
 
 
 class Namespaces(Spec, frozen=True):
-    """Which namespaces' pods are looked at; all where nothing is given."""
+    """Which namespaces' pods may be moved; all where nothing is given, but for the protected SystemNamespaces."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -118,7 +118,10 @@ class Namespaces(Spec, frozen=True):
 
 
 class PriorityThreshold(Spec, frozen=True):
-    """From which priority on pods stay, by number or by a PriorityClass's name."""
+    """Pods of this priority and above stay; it is given as a number or as a PriorityClass's name.
+
+    Without it only critical pods are held back by their priority.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(rule="has(self.name) != has(self.value)", message="give exactly one of name and value"),
@@ -158,18 +161,15 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     schedule: Annotated[
         Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
     ] = None
-    limits: Annotated[Limits, doc("How many pods may be evicted.")] = Limits()
-    protections: Annotated[Protections, doc("Which pods are never moved.")] = Protections()
-    namespaces: Annotated[Namespaces, doc("Which namespaces' pods are looked at; all without it.")] = Namespaces()
+    limits: Limits = Limits()
+    protections: Protections = Protections()
+    namespaces: Namespaces = Namespaces()
     pod_selector: Annotated[Selector | None, doc("Which pods may be moved, by label; all without it.")] = None
     node_selector: Annotated[
         Selector | None,
         doc("Which nodes are looked at, by label, as sources and as destinations of moves; all without it."),
     ] = None
-    priority_threshold: Annotated[
-        PriorityThreshold | None,
-        doc("Pods of this priority and above stay. Without it only critical pods are held back by their priority."),
-    ] = None
+    priority_threshold: PriorityThreshold | None = None
 
     def next_due(self, *, last: float) -> float:
         """When the next cycle is due if the last one started at ``last``; both in seconds since the epoch.

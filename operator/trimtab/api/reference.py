@@ -11,16 +11,12 @@ from trimtab.api.schema import Schema, structural_schema
 from trimtab.api.strategies import Strategies
 
 _HEADER: Final = "<!-- Made by `trimtab crds --docs` from the types in operator/trimtab/api: change those. -->\n"
-_BOUNDS: Final = {
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "minProperties": "at least {} entries",
-    "maxProperties": "at most {} entries",
-}
+_BOUNDS: Final = (
+    ("minimum", "maximum", ""),
+    ("minLength", "maxLength", " characters"),
+    ("minItems", "maxItems", " items"),
+    ("minProperties", "maxProperties", " entries"),
+)
 _TOO_BIG_TO_MATTER: Final = 2**31 - 1
 
 
@@ -32,12 +28,12 @@ def reference_files() -> dict[str, str]:
 def reference_page(definition: Definition) -> str:
     """One kind's page: how it is called, then every object in it with its fields."""
     schema = object_schema(definition)
-    names = ", ".join((definition.plural, *definition.short_names))
+    names = " or ".join(f"`kubectl get {name}`" for name in (definition.plural, *definition.short_names))
     columns = "\n".join(f"- **{column.name}**: {column.description}" for column in definition.columns)
     lines = [
         _HEADER,
         f"# {definition.kind}\n",
-        f"`{API_VERSION}`, cluster-scoped; `kubectl get {definition.plural}` (or {names}, or the category `trimtab`).\n",
+        f"`{API_VERSION}`, cluster-scoped: {names}, or all of trimtab's kinds with `kubectl get trimtab`.\n",
         f"{schema['description']}\n",
         f"Columns of `kubectl get`:\n\n{columns}\n",
     ]
@@ -51,10 +47,7 @@ def _readable(schema: Schema) -> Schema:
     properties = schema["properties"]
     if "strategies" not in properties:
         return schema
-    known = structural_schema(Strategies)["properties"]
-    strategies = {**properties["strategies"], "properties": known}
-    strategies = {key: value for key, value in strategies.items() if key != "additionalProperties"}
-    return {**schema, "properties": {**properties, "strategies": strategies}}
+    return {**schema, "properties": {**properties, "strategies": structural_schema(Strategies)}}
 
 
 def _sections(schema: Schema, path: str) -> Iterator[str]:
@@ -93,20 +86,30 @@ def _text(field: Schema) -> str:
     values = field.get("enum") or field.get("items", {}).get("enum")
     if values:
         parts.append(f"One of {', '.join(f'`{value}`' for value in values)}.")
-    if limits := _limits(field):
+    rules = field.get("x-kubernetes-validations", ()) if field["type"] == "string" else ()
+    if (limits := _limits(field)) and not rules:
         parts.append(f"{limits[0].upper()}{limits[1:]}.")
     if limits := _limits(field.get("additionalProperties", {})):
         parts.append(f"Each value {limits}.")
-    for rule in field.get("x-kubernetes-validations", ()) if field["type"] == "string" else ():
-        parts.append(f"{rule['message'][0].upper()}{rule['message'][1:]}.")
+    parts += [f"{rule['message'][0].upper()}{rule['message'][1:]}." for rule in rules]
     if "default" in field:
         parts.append(f"Default: `{_default(field['default'])}`.")
     return " ".join(parts).replace("|", "\\|").replace("\n", " ")
 
 
 def _limits(field: Schema) -> str:
-    said = [text.format(field[key]) for key, text in _BOUNDS.items() if abs(field.get(key, 2**31)) < _TOO_BIG_TO_MATTER]
-    return ", ".join(said)
+    """``1 to 16 items``, ``at least 1``; bounds that only say how big the integer is are left out."""
+    for low, high, unit in _BOUNDS:
+        least, most = (_said(field.get(key)) for key in (low, high))
+        if least is not None and most is not None:
+            return f"{least} to {most}{unit}"
+        if least is not None or most is not None:
+            return f"at least {least}{unit}" if most is None else f"at most {most}{unit}"
+    return ""
+
+
+def _said(bound: float | None) -> float | None:
+    return bound if bound is not None and abs(bound) < _TOO_BIG_TO_MATTER else None
 
 
 def _default(value: Any) -> str:

@@ -46,7 +46,7 @@ TIME_ZONE_RULE: Final = Rule(
     message=f"must be {TIME_ZONE_HELP}",
 )
 
-_DURATION: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+_DURATION: Final = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 _A_LEAP_YEAR: Final = datetime(2028, 1, 1, tzinfo=UTC)
 
 

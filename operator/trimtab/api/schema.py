@@ -126,7 +126,8 @@ def _number(node: types.IntType | types.FloatType, where: str) -> Schema:
         schema = {"type": "integer", "format": "int32" if within else "int64"}
     else:
         schema = {"type": "number", "format": "double"}
-    low, high = (node.ge, node.le) if node.gt is None and node.lt is None else (node.gt or node.ge, node.lt or node.le)
+    low = node.ge if node.gt is None else node.gt
+    high = node.le if node.lt is None else node.lt
     schema = _bounds(schema, {"minimum": low, "maximum": high, "multipleOf": node.multiple_of})
     if node.gt is not None:
         schema["exclusiveMinimum"] = True

@@ -54,7 +54,7 @@ def import_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
         raise InvalidObject((error,), source=source, object=describe(data))
     translation = _Translation(data)
     policy, errors = read_policy(translation.policy())
-    if policy is not None:
+    if policy is not None and not translation.errors:  # what is left after those would only confuse
         errors = validate(policy)
     errors = (*translation.errors, *(_foreign(error) for error in errors))
     if policy is None or errors:

@@ -1,0 +1,232 @@
+"""Policies as users write them: the seed's YAML, and what must be refused, by trimtab and by the API server alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+SEED_STRATEGIES = """
+  "RemoveDuplicates":
+     enabled: false
+  "LowNodeUtilization":
+     enabled: true
+     params:
+       nodeResourceUtilizationThresholds:
+         thresholds:
+           "cpu" : 20
+           "memory": 20
+           "pods": 20
+         targetThresholds:
+           "cpu" : 50
+           "memory": 50
+           "pods": 50
+         numberOfNodes: 3
+  "RemovePodsViolatingInterPodAntiAffinity":
+     enabled: true
+  "RemovePodsViolatingNodeAffinity":
+    enabled: true
+    params:
+      nodeAffinityType:
+      - "requiredDuringSchedulingIgnoredDuringExecution"
+"""
+"""The strategies of OpenShift 3.11's sample policy file, as its documentation prints them."""
+
+
+def seed_strategies() -> dict[str, Any]:
+    loaded = msgspec.yaml.decode(SEED_STRATEGIES)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def seed_file() -> dict[str, Any]:
+    """The whole sample file in the descheduler's own format."""
+    return {"apiVersion": "descheduler/v1alpha1", "kind": "DeschedulerPolicy", "strategies": seed_strategies()}
+
+
+def manifest(spec: dict[str, Any] | str, *, name: str = "test") -> dict[str, Any]:
+    """A DeschedulerPolicy with that spec, which may be YAML."""
+    content = msgspec.yaml.decode(spec) if isinstance(spec, str) else spec
+    return {
+        "apiVersion": "trimtab.dev/v1alpha1",
+        "kind": "DeschedulerPolicy",
+        "metadata": {"name": name},
+        "spec": content,
+    }
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NODE_AFFINITY = "{strategies: {RemovePodsViolatingNodeAffinity: {params: {nodeAffinityType: %s}}}}"
+DUPLICATES = "strategies: {RemoveDuplicates: {}}"
+
+
+def with_duplicates(rest: str) -> str:
+    """A spec with one strategy and something else."""
+    return f"{{{DUPLICATES}, {rest}}}"
+
+
+def low_node(thresholds: str) -> str:
+    """A spec of LowNodeUtilization with those nodeResourceUtilizationThresholds."""
+    return (
+        f"{{strategies: {{LowNodeUtilization: {{params: {{nodeResourceUtilizationThresholds: {{{thresholds}}}}}}}}}}}"
+    )
+
+
+ACCEPTED = {
+    "one strategy by its name": "{strategies: {RemoveDuplicates: {}}}",
+    "a strategy that is off needs no params": "{strategies: {LowNodeUtilization: {enabled: false}}}",
+    "empty params": "{strategies: {RemovePodsViolatingInterPodAntiAffinity: {params: {}}}}",
+    "owner kinds to leave alone": "{strategies: {RemoveDuplicates: {params: {removeDuplicates: "
+    "{excludeOwnerKinds: [StatefulSet]}}}}}",
+    "both node affinity types": "{strategies: {RemovePodsViolatingNodeAffinity: {params: {nodeAffinityType: "
+    "[requiredDuringSchedulingIgnoredDuringExecution, preferredDuringSchedulingIgnoredDuringExecution]}}}}",
+    "different resources on both sides": low_node("thresholds: {cpu: 20}, targetThresholds: {pods: 50}"),
+    "fractions and any resource": low_node(
+        "thresholds: {nvidia.com/gpu: 12.5}, targetThresholds: {nvidia.com/gpu: 80}"
+    ),
+    "equal thresholds": low_node("thresholds: {cpu: 50}, targetThresholds: {cpu: 50}"),
+    "an interval": with_duplicates("interval: 1h30m"),
+    "the shortest interval": with_duplicates("interval: 5s"),
+    "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
+    "a schedule without a time zone": with_duplicates("schedule: {cron: '0 4 1,15 * *'}"),
+    "limits": with_duplicates("limits: {perCycle: 5, perNode: 1, perNamespace: 2, perOwner: 1, perMinute: 10}"),
+    "protections": with_duplicates(
+        "protections: {disabled: [PodsWithLocalStorage, SystemNamespaces], extra: [PodsWithPVC, PodsWithoutPDB], "
+        "minReplicas: 2, minPodAge: 10m}"
+    ),
+    "namespaces to look at": with_duplicates("namespaces: {include: [shop, shop-2]}"),
+    "selectors": with_duplicates(
+        "podSelector: {matchLabels: {app: web}}, nodeSelector: {matchExpressions: [{key: zone, operator: In, "
+        "values: [a]}, {key: spot, operator: DoesNotExist}]}"
+    ),
+    "a priority by name": with_duplicates("priorityThreshold: {name: high}"),
+    "a priority by number": with_duplicates("priorityThreshold: {value: -5}"),
+    "suspended and acting": with_duplicates("suspend: true, mode: Act"),
+}
+"""What is good, as YAML of a spec."""
+
+REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "an unknown strategy": (
+        "{strategies: {uneededStrategy: {}}}",
+        ("spec.strategies", "uneededStrategy", "RemoveDuplicates, LowNodeUtilization"),
+    ),
+    "an unknown strategy beside a good one": (
+        "{strategies: {RemoveDuplicates: {}, PodLifetime: {enabled: false}}}",
+        ("spec.strategies", "PodLifetime"),
+    ),
+    "no strategy at all": ("{strategies: {}}", ("spec.strategies", "at least")),
+    "strategies missing": ("{mode: Act}", ("spec.strategies",)),
+    "a threshold above 100": (
+        low_node("thresholds: {cpu: 120}, targetThresholds: {memory: 50}"),
+        ("nodeResourceUtilizationThresholds.thresholds.cpu", "100"),
+    ),
+    "a negative threshold": (
+        low_node("thresholds: {cpu: 20}, targetThresholds: {cpu: -1}"),
+        ("nodeResourceUtilizationThresholds.targetThresholds.cpu", "0"),
+    ),
+    "a threshold that is no number": (
+        low_node("thresholds: {cpu: '20'}, targetThresholds: {cpu: 50}"),
+        ("nodeResourceUtilizationThresholds.thresholds.cpu", "number"),
+    ),
+    "a threshold above its target": (
+        low_node("thresholds: {cpu: 60, memory: 10}, targetThresholds: {cpu: 50, memory: 50}"),
+        ("nodeResourceUtilizationThresholds.thresholds", "cpu", "targetThresholds"),
+    ),
+    "thresholds without targets": (
+        low_node("thresholds: {cpu: 60}"),
+        ("nodeResourceUtilizationThresholds.targetThresholds", "equired"),
+    ),
+    "a negative number of nodes": (
+        low_node("thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, numberOfNodes: -1"),
+        ("nodeResourceUtilizationThresholds.numberOfNodes", "0"),
+    ),
+    "an enabled strategy without what it needs": (
+        "{strategies: {LowNodeUtilization: {}}}",
+        ("spec.strategies", "LowNodeUtilization.params.nodeResourceUtilizationThresholds", "required"),
+    ),
+    "params of another strategy": (
+        f"{{strategies: {{RemoveDuplicates: {{params: {{nodeAffinityType: [{REQUIRED}]}}}}}}}}",
+        ("spec.strategies", "RemoveDuplicates", "nodeAffinityType"),
+    ),
+    "an unknown affinity type": (
+        NODE_AFFINITY % "[required]",
+        ("RemovePodsViolatingNodeAffinity.params.nodeAffinityType[0]", "requiredDuringSchedulingIgnored"),
+    ),
+    "an affinity type twice": (
+        NODE_AFFINITY % f"[{REQUIRED}, {REQUIRED}]",
+        ("RemovePodsViolatingNodeAffinity.params.nodeAffinityType[1]",),
+    ),
+    "enabled that is no boolean": ("{strategies: {RemoveDuplicates: {enabled: 'yes'}}}", ("RemoveDuplicates.enabled",)),
+    "an unknown mode": (with_duplicates("mode: act"), ("spec.mode", "Act", "Simulate")),
+    "an interval too short": (with_duplicates("interval: 1s"), ("spec.interval", "5s")),
+    "an interval too long": (with_duplicates("interval: 200h"), ("spec.interval", "168h")),
+    "an interval that is none": (with_duplicates("interval: 5 minutes"), ("spec.interval", "1h30m")),
+    "an interval that is a number": (with_duplicates("interval: 300"), ("spec.interval",)),
+    "interval and schedule": (
+        with_duplicates("interval: 5m, schedule: {cron: '0 4 * * *'}"),
+        ("spec.schedule", "interval and schedule cannot be given together"),
+    ),
+    "a cron expression of four fields": (
+        with_duplicates("schedule: {cron: '0 4 * *'}"),
+        ("spec.schedule.cron", "five fields"),
+    ),
+    "a cron expression of six fields": (
+        with_duplicates("schedule: {cron: '0 0 4 * * *'}"),
+        ("spec.schedule.cron", "five fields"),
+    ),
+    "an unknown time zone": (
+        with_duplicates("schedule: {cron: '0 4 * * *', timeZone: Mars/Olympus}"),
+        ("spec.schedule.timeZone", "Mars/Olympus", "Europe/Berlin"),
+    ),
+    "an offset for a time zone": (
+        with_duplicates("schedule: {cron: '0 4 * * *', timeZone: '+02:00'}"),
+        ("spec.schedule.timeZone", "Europe/Berlin"),
+    ),
+    "a limit of nothing": (with_duplicates("limits: {perNode: 0}"), ("spec.limits.perNode", "1")),
+    "a protection that cannot be lifted": (
+        with_duplicates("protections: {disabled: [SystemCriticalPods]}"),
+        ("spec.protections.disabled[0]", "PodsWithLocalStorage", "SystemNamespaces"),
+    ),
+    "an unknown extra protection": (
+        with_duplicates("protections: {extra: [PodsWithPDB]}"),
+        ("spec.protections.extra[0]", "PodsWithPVC", "PodsWithoutPDB"),
+    ),
+    "a pod age that is none": (
+        with_duplicates("protections: {minPodAge: 10min}"),
+        ("spec.protections.minPodAge", "1h30m"),
+    ),
+    "include and exclude": (
+        with_duplicates("namespaces: {include: [a], exclude: [b]}"),
+        ("spec.namespaces.exclude", "cannot be given together"),
+    ),
+    "a namespace that is none": (with_duplicates("namespaces: {include: ['*']}"), ("spec.namespaces.include[0]",)),
+    "In without values": (
+        with_duplicates("podSelector: {matchExpressions: [{key: app, operator: In}]}"),
+        ("spec.podSelector.matchExpressions[0].values",),
+    ),
+    "Exists with values": (
+        with_duplicates("nodeSelector: {matchExpressions: [{key: app, operator: Exists, values: [a]}]}"),
+        ("spec.nodeSelector.matchExpressions[0].values",),
+    ),
+    "an operator of node affinity": (
+        with_duplicates("nodeSelector: {matchExpressions: [{key: app, operator: Gt, values: ['1']}]}"),
+        ("spec.nodeSelector.matchExpressions[0].operator", "DoesNotExist"),
+    ),
+    "a priority by name and number": (
+        with_duplicates("priorityThreshold: {name: high, value: 3}"),
+        ("spec.priorityThreshold", "exactly one of name and value"),
+    ),
+    "a priority by neither": (with_duplicates("priorityThreshold: {}"), ("spec.priorityThreshold", "exactly one")),
+}
+"""What is refused: YAML of a spec, and what the refusal says, whoever refuses."""
+
+UNKNOWN_FIELDS: dict[str, tuple[str, str]] = {
+    "of the spec": (with_duplicates("dryRun: true"), "spec.dryRun"),
+    "of limits": (with_duplicates("limits: {perPod: 1}"), "spec.limits.perPod"),
+    "of a strategy": ("{strategies: {RemoveDuplicates: {weight: 1}}}", "spec.strategies.RemoveDuplicates.weight"),
+    "of a strategy's params": (
+        "{strategies: {RemovePodsViolatingNodeAffinity: {params: {nodeAffinityTypes: []}}}}",
+        "spec.strategies.RemovePodsViolatingNodeAffinity.params.nodeAffinityTypes",
+    ),
+}
+"""Fields that do not exist: YAML of a spec, and the field. The API server tells only clients that ask (strict)."""

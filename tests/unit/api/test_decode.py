@@ -1,0 +1,256 @@
+"""DeschedulerPolicies from plain data: what is good is typed, what is not is told field by field."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests import policies
+from trimtab.api.check import FieldError, check
+from trimtab.api.decode import InvalidObject, decode_policy, read_policy
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.api.descheduler_status import DeschedulerStatus
+from trimtab.api.schema import structural_schema
+from trimtab.api.strategies import PREFERRED, REQUIRED
+from trimtab.kube.errors import InputError
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples" / "policies").glob("*.yaml"))
+
+
+def refusal(data: Any) -> InvalidObject:
+    with pytest.raises(InvalidObject) as refused:
+        decode_policy(data, source="policy.yaml")
+    return refused.value
+
+
+def test_the_seeds_strategies_are_read_as_they_stand() -> None:
+    strategies = decode_policy(policies.manifest({"strategies": policies.seed_strategies()})).spec.strategies
+
+    assert [name for name, _ in strategies.enabled()] == [
+        "LowNodeUtilization",
+        "RemovePodsViolatingInterPodAntiAffinity",
+        "RemovePodsViolatingNodeAffinity",
+    ]
+    assert strategies.low_node_utilization is not None
+    limits = strategies.low_node_utilization.params.node_resource_utilization_thresholds
+    assert limits is not None
+    assert (limits.thresholds["memory"], limits.target_thresholds["pods"], limits.number_of_nodes) == (20, 50, 3)
+    assert strategies.node_affinity is not None
+    assert strategies.node_affinity.params.node_affinity_type == (REQUIRED,)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_a_good_policy(path: Path) -> None:
+    policy = decode_policy(yaml.safe_load(path.read_text()), source=str(path))
+
+    assert policy.name == path.stem.replace(".", "-")
+
+
+def test_the_examples_are_there() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+@pytest.mark.parametrize("spec", policies.ACCEPTED.values(), ids=policies.ACCEPTED)
+def test_a_good_policy_survives_writing_and_reading(spec: str) -> None:
+    policy = decode_policy(policies.manifest(spec))
+
+    assert decode_policy(policies.manifest(msgspec.to_builtins(policy.spec))).spec == policy.spec
+
+
+@pytest.mark.parametrize(("spec", "words"), policies.REFUSED.values(), ids=policies.REFUSED)
+def test_a_bad_policy_is_refused_as_the_api_server_refuses_it(spec: str, words: tuple[str, ...]) -> None:
+    line = str(refusal(policies.manifest(spec)))
+
+    assert line.startswith("policy.yaml: DeschedulerPolicy/test: spec.")
+    for word in words:
+        assert word in line
+
+
+@pytest.mark.parametrize(("spec", "field"), policies.UNKNOWN_FIELDS.values(), ids=policies.UNKNOWN_FIELDS)
+def test_an_unknown_field_is_refused(spec: str, field: str) -> None:
+    error = refusal(policies.manifest(spec))
+
+    assert error.field == field
+    assert error.message.startswith("unknown field")
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ("{strategies: {RemoveDuplicate: {}}}", "did you mean RemoveDuplicates?"),
+        ("{strategies: {RemoveDuplicates: {enable: true}}}", "did you mean enabled?"),
+        (policies.with_duplicates("limits: {per_node: 1}"), "did you mean perNode?"),
+        (policies.with_duplicates("Mode: Act"), "did you mean mode?"),
+        (policies.with_duplicates("maximum: 1"), "unknown field; allowed: strategies, mode"),
+    ],
+)
+def test_a_misspelt_field_is_told_its_right_name(spec: str, hint: str) -> None:
+    assert hint in refusal(policies.manifest(spec)).message
+
+
+def test_everything_wrong_is_told_at_once_with_file_object_and_field() -> None:
+    error = refusal(
+        policies.manifest(
+            "{mode: act, limits: {perNode: 0}, strategies: {LowNodeUtilization: {params: "
+            "{nodeResourceUtilizationThresholds: {thresholds: {cpu: 120}}}}}}"
+        )
+    )
+
+    lines = str(error).splitlines()
+    prefix = "policy.yaml: DeschedulerPolicy/test: "
+    place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds"
+    assert lines == [
+        f'{prefix}spec.mode: must be Act or Simulate, not "act"',
+        f"{prefix}spec.limits.perNode: must be at least 1, not 0",
+        f"{prefix}{place}.thresholds.cpu: must be at most 100, not 120",
+        f"{prefix}{place}.targetThresholds: is required",
+    ]
+    assert (error.source, error.object, error.field) == ("policy.yaml", "DeschedulerPolicy/test", "spec.mode")
+    assert isinstance(error, InputError)
+
+
+def without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
+
+
+GOOD = policies.manifest("{strategies: {RemoveDuplicates: {}}}")
+
+
+@pytest.mark.parametrize(
+    ("data", "field", "message"),
+    [
+        ([], "", "must be a mapping"),
+        (None, "", "must be a mapping"),
+        (without(GOOD, "apiVersion"), "apiVersion", "is required: trimtab.dev/v1alpha1"),
+        (GOOD | {"apiVersion": "trimtab.dev/v1"}, "apiVersion", "must be trimtab.dev/v1alpha1, not trimtab.dev/v1"),
+        (GOOD | {"kind": "Policy"}, "kind", "must be DeschedulerPolicy, not Policy"),
+        (GOOD | {"strategies": {}}, "strategies", "unknown field; allowed: apiVersion, kind, metadata, spec, status"),
+        (without(GOOD, "metadata"), "metadata.name", "is required"),
+        (GOOD | {"metadata": {"name": ""}}, "metadata.name", "is required"),
+        (without(GOOD, "spec"), "spec", "is required"),
+        (GOOD | {"spec": None}, "spec", "must be a mapping, not empty"),
+        (GOOD | {"spec": {"strategies": []}}, "spec.strategies", "must be a mapping, not a list"),
+        (
+            GOOD | {"spec": {1: 2, "strategies": {"RemoveDuplicates": {}}}},
+            "spec",
+            "has the key 1, which must be a text",
+        ),
+    ],
+)
+def test_what_is_no_policy_at_all_is_told_so(data: Any, field: str, message: str) -> None:
+    error = refusal(data)
+
+    assert (error.field, error.message[: len(message)]) == (field, message)
+
+
+@pytest.mark.parametrize("status", [None, {}, {"conditions": "later version"}, {"evicted": "many"}, {"new": 1}, 3])
+def test_a_status_that_cannot_be_understood_stops_nothing(status: Any) -> None:
+    assert decode_policy(GOOD | {"status": status}).status == DeschedulerStatus()
+
+
+def test_metadata_that_trimtab_does_not_read_is_let_through() -> None:
+    metadata = {"name": "a", "uid": "u", "generation": 3, "labels": {"a": "b"}, "managedFields": [{}]}
+    policy = decode_policy(GOOD | {"metadata": metadata})
+
+    assert (policy.metadata.uid, policy.metadata.generation) == ("u", 3)
+
+
+def test_a_strategy_that_is_not_listed_does_not_run() -> None:
+    policy = decode_policy(
+        policies.manifest("{strategies: {RemoveDuplicates: {}, LowNodeUtilization: {enabled: false}}}")
+    )
+
+    assert [name for name, _ in policy.spec.strategies] == ["RemoveDuplicates", "LowNodeUtilization"]
+    assert [name for name, _ in policy.spec.strategies.enabled()] == ["RemoveDuplicates"]
+
+
+def test_node_affinity_looks_at_required_rules_unless_told_otherwise() -> None:
+    spec = "{strategies: {RemovePodsViolatingNodeAffinity: %s}}"
+    plain = decode_policy(policies.manifest(spec % "{}")).spec.strategies.node_affinity
+    preferred = decode_policy(policies.manifest(spec % f"{{params: {{nodeAffinityType: [{PREFERRED}]}}}}"))
+
+    assert plain is not None
+    assert plain.params.node_affinity_type == (REQUIRED,)
+    assert preferred.spec.strategies.node_affinity is not None
+    assert preferred.spec.strategies.node_affinity.params.node_affinity_type == (PREFERRED,)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "errors"),
+    [
+        (3.0, {"type": "integer"}, ()),
+        (3.5, {"type": "integer"}, ("must be a whole number, not 3.5",)),
+        (True, {"type": "integer"}, ("must be a whole number, not true",)),
+        (float("nan"), {"type": "number"}, ("must be a number, not nan",)),
+        (float("inf"), {"type": "integer"}, ("must be a whole number, not inf",)),
+        ("a\n", {"type": "string", "pattern": "^a$"}, ('must match ^a$, not "a\n"',)),
+        ("ab", {"type": "string", "maxLength": 1}, ("must have at most 1 characters, not 2",)),
+        ("x" * 99, {"type": "integer"}, (f'must be a whole number, not "{"x" * 76}…',)),
+        (
+            {"a": 1},
+            {"type": "object", "maxProperties": 0, "additionalProperties": {}},
+            ("must have at most 0 entries, not 1",),
+        ),
+    ],
+)
+def test_plain_values_are_judged_as_the_api_server_judges_them(
+    value: Any, schema: dict[str, Any], errors: tuple[str, ...]
+) -> None:
+    assert check(value, schema, path="x") == tuple(FieldError("x", error) for error in errors)
+
+
+def test_a_key_that_is_no_plain_word_stands_in_brackets() -> None:
+    spec = policies.low_node("thresholds: {nvidia.com/gpu: 120}, targetThresholds: {cpu: 50}")
+
+    assert refusal(policies.manifest(spec)).field.endswith(".thresholds[nvidia.com/gpu]")
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of everything in a document."""
+    found = [path] if path else []
+    if isinstance(value, dict):
+        for key, item in value.items():
+            found += leaves(item, (*path, key))
+    return found
+
+
+FULL = policies.manifest(
+    {"strategies": policies.seed_strategies(), "limits": {"perNode": 1}, "schedule": {"cron": "0 4 * * *"}}
+)
+
+
+@given(path=st.sampled_from(leaves(FULL)), value=junk)
+def test_whatever_stands_anywhere_it_is_decoded_or_refused_with_a_field(path: tuple[Any, ...], value: Any) -> None:
+    data = copy.deepcopy(FULL)
+    place: Any = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+
+    policy, errors = read_policy(data)
+
+    assert (policy is None) == bool(errors)
+    assert all(error.message for error in errors)
+
+
+@given(value=junk)
+def test_what_the_schema_lets_pass_the_types_take(value: Any) -> None:
+    """No fault gets past the check to where only a bare decoder would tell it."""
+    if not check(value, structural_schema(DeschedulerPolicySpec)):
+        policy, errors = read_policy(GOOD | {"spec": value})
+        assert policy is not None
+        assert not errors

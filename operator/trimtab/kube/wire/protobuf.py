@@ -11,21 +11,21 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
 from trimtab.kube.wire import slim_pb2
+from trimtab.kube.wire.codec import Metadata, Page, Splitter, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import GROUPS
 from trimtab.kube.wire.fields import FieldError
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.projection import projector
 
-CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf"
-WATCH_CONTENT_TYPE: Final = "application/vnd.kubernetes.protobuf;stream=watch"
-
 _MAGIC: Final = b"k8s\0"
 _LENGTH: Final = 4
+_MAX_FRAME: Final = 1 << 28
+"""More than any object: etcd takes 1.5 MiB by default. ``{"ty``, read as a length, is eight times as much."""
 
 
 class Envelope(Struct, frozen=True):
@@ -33,32 +33,6 @@ class Envelope(Struct, frozen=True):
 
     kind: str
     raw: bytes
-
-
-class WatchFrame(Struct, frozen=True):
-    """A watch event whose object is not decoded yet; ``type`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
-
-    type: str
-    kind: str
-    raw: bytes
-
-
-class StatusMessage(Struct, frozen=True):
-    """What a metav1.Status says."""
-
-    code: int
-    reason: str
-    message: str
-    retry_after: float | None
-
-
-class Metadata(Struct, frozen=True):
-    """The metadata of an object of any kind: of bookmarks, and of what cannot be decoded as a whole."""
-
-    namespace: str
-    name: str
-    resource_version: str
-    annotations: dict[str, str]
 
 
 def _encode_spec(spec: slim_pb2.PodSpec) -> bytes:
@@ -109,75 +83,8 @@ def decode_envelope(body: bytes) -> Envelope:
     return Envelope(kind=unknown.type_meta.kind, raw=unknown.raw)
 
 
-def decode_frame(frame: bytes) -> WatchFrame:
-    """Open one frame of a watch, without its length.
-
-    Raises:
-        InputError: these are no bytes of a watch event.
-    """
-    event = slim_pb2.WatchEvent()
-    try:
-        event.MergeFromString(frame)
-    except DecodeError as error:
-        raise InputError(f"is no watch event: {error}") from None
-    envelope = decode_envelope(event.object.raw)
-    return WatchFrame(type=event.type, kind=envelope.kind, raw=envelope.raw)
-
-
-def decode_list(body: bytes) -> tuple[str, str, list[bytes]]:
-    """Open a list: its resource version, the token of its next page (``""`` on the last), its items' bytes.
-
-    Raises:
-        InputError: these are no bytes of a list.
-    """
-    listed = slim_pb2.ObjectList()
-    try:
-        listed.MergeFromString(decode_envelope(body).raw)
-    except DecodeError as error:
-        raise InputError(f"is no list: {error}") from None
-    return listed.metadata.resource_version, listed.metadata.continue_token, list(listed.items)
-
-
-def decode_status(raw: bytes) -> StatusMessage:
-    """Read the Status that an ERROR event carries; what cannot be read is a Status without a code."""
-    status = slim_pb2.Status()
-    try:
-        status.MergeFromString(raw)
-    except DecodeError:
-        return StatusMessage(code=0, reason="", message=repr(raw[:200]), retry_after=None)
-    return StatusMessage(
-        code=status.code,
-        reason=status.reason,
-        message=status.message,
-        retry_after=float(status.details.retry_after_seconds) or None,
-    )
-
-
-def decode_metadata(raw: bytes) -> Metadata:
-    """Read the metadata of an object of any kind; bytes that are no object have none.
-
-    Every Kubernetes object has its metadata in field 1, so this works for kinds without a type too.
-    """
-    partial = slim_pb2.PartialObject()
-    try:
-        partial.MergeFromString(raw)
-    except DecodeError:
-        return Metadata(namespace="", name="", resource_version="", annotations={})
-    metadata = partial.metadata
-    return Metadata(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        resource_version=metadata.resource_version,
-        annotations=dict(metadata.annotations),
-    )
-
-
-def _name(metadata: Any) -> str:
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else str(metadata.name)
-
-
 class FrameSplitter:
-    """Cuts a stream of chunks of any size into frames; belongs to one connection."""
+    """Cuts a stream into frames, each a length of four bytes and a watch event."""
 
     __slots__ = ("_buffer",)
 
@@ -185,16 +92,23 @@ class FrameSplitter:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the frames that are complete; the rest waits for the next chunk.
+        """Yield the frames that are complete, without their lengths.
 
         What is not consumed of the iterator comes again with the next chunk.
+
+        Raises:
+            InputError: a length is beyond reason: this is something else, e.g. JSON, of a server that does not honour
+                what we accept.
         """
         buffer = self._buffer
         buffer += chunk
         start = 0
         try:
             while len(buffer) - start >= _LENGTH:
-                end = start + _LENGTH + int.from_bytes(buffer[start : start + _LENGTH], "big")
+                size = int.from_bytes(buffer[start : start + _LENGTH], "big")
+                if size > _MAX_FRAME:
+                    raise InputError(f"is no protobuf watch: it begins with {bytes(buffer[start : start + 40])!r}")
+                end = start + _LENGTH + size
                 if end > len(buffer):
                     return
                 frame = bytes(buffer[start + _LENGTH : end])
@@ -203,7 +117,78 @@ class FrameSplitter:
         finally:
             del buffer[:start]
 
-    @property
-    def pending(self) -> int:
-        """How many bytes wait for the rest of their frame."""
-        return len(self._buffer)
+
+class ProtobufCodec:
+    """One kind in protobuf; see :class:`~trimtab.kube.wire.codec.Codec`.
+
+    Args:
+        kind: one of :data:`trimtab.kube.wire.decode.GROUPS`.
+        interner: shares equal parts of objects.
+    """
+
+    list_type = "application/vnd.kubernetes.protobuf"
+    watch_type = "application/vnd.kubernetes.protobuf;stream=watch"
+
+    def __init__(self, kind: str, interner: Interner) -> None:
+        self._kind = kind
+        self._interner = interner
+
+    def splitter(self) -> Splitter:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        return FrameSplitter()
+
+    def frame(self, frame: bytes) -> WatchFrame:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        event = slim_pb2.WatchEvent()
+        try:
+            event.MergeFromString(frame)
+        except DecodeError as error:
+            raise InputError(f"is no watch event: {error}", object=self._kind) from None
+        return WatchFrame(type=event.type, raw=decode_envelope(event.object.raw).raw)
+
+    def page(self, body: bytes) -> Page:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        listed = slim_pb2.ObjectList()
+        try:
+            listed.MergeFromString(decode_envelope(body).raw)
+        except DecodeError as error:
+            raise InputError(f"is no list: {error}", object=self._kind) from None
+        metadata = listed.metadata
+        return Page(resource_version=metadata.resource_version, next=metadata.continue_token, items=list(listed.items))
+
+    def decode(self, raw: bytes | Raw) -> KubeObject:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        return decode_protobuf(self._kind, bytes(raw), interner=self._interner)
+
+    def metadata(self, raw: bytes | Raw) -> Metadata:
+        """See :class:`~trimtab.kube.wire.codec.Codec`. Field 1 is the metadata in every kind."""
+        partial = slim_pb2.PartialObject()
+        try:
+            partial.MergeFromString(bytes(raw))
+        except DecodeError:
+            return Metadata()
+        metadata = partial.metadata
+        return Metadata(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            resource_version=metadata.resource_version,
+            annotations=dict(metadata.annotations),
+        )
+
+    def status(self, raw: bytes | Raw) -> StatusMessage:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        status = slim_pb2.Status()
+        try:
+            status.MergeFromString(bytes(raw))
+        except DecodeError:
+            return StatusMessage(message=repr(bytes(raw)[:200]))
+        return StatusMessage(
+            code=status.code,
+            reason=status.reason,
+            message=status.message,
+            retry_after=float(status.details.retry_after_seconds) or None,
+        )
+
+
+def _name(metadata: Any) -> str:
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else str(metadata.name)

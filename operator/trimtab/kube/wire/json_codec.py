@@ -1,0 +1,147 @@
+"""Lists and watches in JSON: for custom resources, and for servers or proxies that speak nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from trimtab.kube.errors import InputError
+from trimtab.kube.wire.codec import Metadata, Page, Splitter, StatusMessage, WatchFrame
+from trimtab.kube.wire.decode import decode_json
+from trimtab.kube.wire.intern import Interner
+
+
+class _ListMeta(Struct, rename="camel", gc=False):
+    resource_version: str = ""
+    next: str = field(name="continue", default="")
+
+
+class _List(Struct, gc=False):
+    items: list[Raw] | None = None
+    metadata: _ListMeta = field(default_factory=_ListMeta)
+
+
+class _Event(Struct, gc=False):
+    type: str
+    object: Raw
+
+
+class _ObjectMeta(Struct, rename="camel", gc=False):
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Object(Struct, gc=False):
+    metadata: _ObjectMeta = field(default_factory=_ObjectMeta)
+
+
+class _Details(Struct, rename="camel", gc=False):
+    retry_after_seconds: int = 0
+
+
+class _Status(Struct, gc=False):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+_LIST: Final = msgspec.json.Decoder(_List)
+_EVENT: Final = msgspec.json.Decoder(_Event)
+_OBJECT: Final = msgspec.json.Decoder(_Object)
+_STATUS: Final = msgspec.json.Decoder(_Status)
+
+
+class LineSplitter:
+    """Cuts a stream into lines of any length; aiohttp's own reader gives up on lines above 128 KiB."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that are complete, empty ones left out."""
+        if b"\n" not in chunk:
+            self._buffer += chunk
+            return
+        first, *lines = chunk.split(b"\n")
+        lines.insert(0, bytes(self._buffer + first))
+        self._buffer = bytearray(lines.pop())
+        yield from filter(bytes.strip, lines)
+
+
+class JsonCodec:
+    """One kind in JSON.
+
+    Args:
+        kind: the kind; one of :data:`trimtab.kube.wire.decode.GROUPS` unless ``decode`` is given.
+        interner: shares equal parts of objects.
+        decode: decodes kinds that :mod:`trimtab.kube.wire` has no type for: our custom resources. It raises
+            :class:`~trimtab.kube.errors.InputError`.
+    """
+
+    list_type = "application/json"
+    watch_type = "application/json"
+
+    def __init__(self, kind: str, interner: Interner, decode: Callable[[bytes | Raw], Any] | None = None) -> None:
+        self._kind = kind
+        self._interner = interner
+        self._decode = decode
+
+    def splitter(self) -> Splitter:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        return LineSplitter()
+
+    def frame(self, frame: bytes) -> WatchFrame:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        try:
+            event = _EVENT.decode(frame)
+        except msgspec.DecodeError as error:
+            raise InputError(f"is no watch event: {error}", object=self._kind) from None
+        return WatchFrame(type=event.type, raw=event.object)
+
+    def page(self, body: bytes) -> Page:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        try:
+            listed = _LIST.decode(body)
+        except msgspec.DecodeError as error:
+            raise InputError(f"is no list: {error}", object=self._kind) from None
+        return Page(
+            resource_version=listed.metadata.resource_version, next=listed.metadata.next, items=listed.items or []
+        )
+
+    def decode(self, raw: bytes | Raw) -> Any:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        if self._decode is not None:
+            return self._decode(raw)
+        return decode_json(self._kind, raw, interner=self._interner)
+
+    def metadata(self, raw: bytes | Raw) -> Metadata:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        try:
+            metadata = _OBJECT.decode(raw).metadata
+        except msgspec.DecodeError:
+            return Metadata()
+        return Metadata(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            resource_version=metadata.resource_version,
+            annotations=metadata.annotations or {},
+        )
+
+    def status(self, raw: bytes | Raw) -> StatusMessage:
+        """See :class:`~trimtab.kube.wire.codec.Codec`."""
+        try:
+            status = _STATUS.decode(raw)
+        except msgspec.DecodeError:
+            return StatusMessage(message=repr(bytes(raw)[:200]))
+        after = status.details.retry_after_seconds if status.details else 0
+        return StatusMessage(
+            code=status.code, reason=status.reason, message=status.message, retry_after=float(after) or None
+        )

@@ -1,0 +1,166 @@
+"""Effective requests and quality of service: tables after component-helpers' and the QoS helper's rules."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import pod
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import Container
+from trimtab.kube.pod_requests import (
+    PodLevelResources,
+    effective_requests,
+    qos_class,
+    with_default_pod_level,
+    with_default_requests,
+)
+
+
+def container(*, limits=None, sidecar=False, **requests):
+    return Container(
+        name="c",
+        requests=FrozenMap(requests),
+        limits=FrozenMap(limits or {}),
+        restart_policy="Always" if sidecar else "",
+    )
+
+
+REQUESTS = {
+    "nothing": ([], [], {}, {}, {}),
+    "one container": ([container(cpu=100, memory=5)], [], {}, {}, {"cpu": 100, "memory": 5}),
+    "containers add up": ([container(cpu=100), container(cpu=200, memory=1)], [], {}, {}, {"cpu": 300, "memory": 1}),
+    "a small init step is hidden": ([container(cpu=100)], [container(cpu=50)], {}, {}, {"cpu": 100}),
+    "a large init step counts": ([container(cpu=100)], [container(cpu=500)], {}, {}, {"cpu": 500}),
+    "init steps follow each other": ([container(cpu=1)], [container(cpu=5), container(cpu=7)], {}, {}, {"cpu": 7}),
+    "each resource has its own largest": (
+        [container(cpu=100, memory=9)],
+        [container(cpu=500, memory=1), container(gpu=1)],
+        {},
+        {},
+        {"cpu": 500, "memory": 9, "gpu": 1},
+    ),
+    "sidecars run on": ([container(cpu=100)], [container(cpu=10, sidecar=True)], {}, {}, {"cpu": 110}),
+    "a step after a sidecar runs beside it": (
+        [container(cpu=100)],
+        [container(cpu=10, sidecar=True), container(cpu=200)],
+        {},
+        {},
+        {"cpu": 210},
+    ),
+    "a step before a sidecar runs alone": (
+        [container(cpu=100)],
+        [container(cpu=200), container(cpu=10, sidecar=True)],
+        {},
+        {},
+        {"cpu": 200},
+    ),
+    "sidecars add up in their order": (
+        [container(cpu=1)],
+        [container(cpu=10, sidecar=True), container(cpu=50), container(cpu=20, sidecar=True), container(cpu=45)],
+        {},
+        {},
+        {"cpu": 75},
+    ),
+    "overhead is added": ([container(cpu=100)], [container(cpu=500)], {"cpu": 5, "memory": 7}, {}, {"cpu": 505, "memory": 7}),
+    "the pod's own request counts instead": ([container(cpu=100, memory=3)], [], {}, {"cpu": 50}, {"cpu": 50, "memory": 3}),
+    "overhead is added to the pod's own request": ([container(cpu=100)], [], {"cpu": 5}, {"cpu": 50}, {"cpu": 55}),
+    "huge pages may be the pod's own": ([], [], {}, {"hugepages-2Mi": 4}, {"hugepages-2Mi": 4}),
+    "other resources may not": ([container(gpu=1)], [], {}, {"gpu": 5, "ephemeral-storage": 1}, {"gpu": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("containers", "init", "overhead", "pod_level", "want"), REQUESTS.values(), ids=REQUESTS)
+def test_requests_are_what_kube_scheduler_counts(containers, init, overhead, pod_level, want):
+    assert effective_requests(containers, init, overhead=overhead, pod_level=pod_level) == want
+
+
+BOTH = {"cpu": 100, "memory": 5}
+QOS = {
+    "nothing stated": ([container()], [], None, "BestEffort"),
+    "only zeros": ([container(cpu=0, limits={"memory": 0})], [], None, "BestEffort"),
+    "only other resources": ([container(gpu=1, limits={"gpu": 1})], [], None, "BestEffort"),
+    "equal requests and limits": ([container(**BOTH, limits=BOTH)], [], None, "Guaranteed"),
+    "limits alone, before defaults": ([container(limits=BOTH)], [], None, "Burstable"),
+    "a lower request": ([container(cpu=50, memory=5, limits=BOTH)], [], None, "Burstable"),
+    "only one resource": ([container(cpu=100, limits={"cpu": 100})], [], None, "Burstable"),
+    "one container of two": ([container(**BOTH, limits=BOTH), container()], [], None, "Burstable"),
+    "two equal containers": ([container(**BOTH, limits=BOTH)] * 2, [], None, "Guaranteed"),
+    "an init container without": ([container(**BOTH, limits=BOTH)], [container()], None, "Burstable"),
+    "an init container with": ([container(**BOTH, limits=BOTH)], [container(**BOTH, limits=BOTH)], None, "Guaranteed"),
+    "differences that cancel out": (
+        [container(cpu=100, memory=5, limits={"cpu": 200, "memory": 5}), container(cpu=200, memory=5, limits={"cpu": 100, "memory": 5})],
+        [],
+        None,
+        "Guaranteed",
+    ),
+    "the pod's own, nothing stated": ([container(**BOTH, limits=BOTH)], [], PodLevelResources(), "BestEffort"),
+    "the pod's own requests": ([], [], PodLevelResources(requests=FrozenMap(BOTH)), "Burstable"),
+    "the pod's own, equal": ([container()], [], PodLevelResources(FrozenMap(BOTH), FrozenMap(BOTH)), "Guaranteed"),
+    "the pod's own, one resource": (
+        [], [], PodLevelResources(FrozenMap(cpu=1), FrozenMap(cpu=1)), "Burstable",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("containers", "init", "pod_level", "want"), QOS.values(), ids=QOS)
+def test_the_quality_of_service_is_what_the_api_server_computes(containers, init, pod_level, want):
+    assert qos_class(containers, init, pod_level=pod_level) == want
+
+
+def test_a_limit_stands_in_for_a_missing_request():
+    given_requests, limits = FrozenMap(cpu=1), FrozenMap(cpu=5, memory=7)
+    assert with_default_requests(given_requests, limits) == {"cpu": 1, "memory": 7}
+    assert with_default_requests(limits, given_requests) is limits
+
+
+POD_LEVEL = {
+    "nothing stays nothing": ({}, {}, [container(cpu=1)], {}, {}),
+    "requests alone stay": ({"cpu": 5}, {}, [container(cpu=1, memory=2)], {"cpu": 5}, {}),
+    "containers' requests come first": ({}, {"cpu": 9}, [container(cpu=1, memory=2)], {"cpu": 1, "memory": 2}, {"cpu": 9}),
+    "then the pod's limits": ({}, {"cpu": 9, "memory": 8}, [container(cpu=1)], {"cpu": 1, "memory": 8}, {"cpu": 9, "memory": 8}),
+    "stated requests stay": ({"cpu": 3}, {"cpu": 9}, [container(cpu=1)], {"cpu": 3}, {"cpu": 9}),
+    "huge pages come from the containers": (
+        {"cpu": 1}, {}, [container(limits={"hugepages-2Mi": 4})], {"cpu": 1, "hugepages-2Mi": 4}, {"hugepages-2Mi": 4},
+    ),
+    "requested huge pages get no limit": (
+        {"hugepages-2Mi": 1}, {}, [container(limits={"hugepages-2Mi": 4})], {"hugepages-2Mi": 1}, {},
+    ),
+    "other resources are none of the pod's": ({}, {"cpu": 1}, [container(gpu=1)], {"cpu": 1}, {"cpu": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("requests", "limits", "containers", "want_requests", "want_limits"), POD_LEVEL.values(), ids=POD_LEVEL)  # fmt: skip
+def test_the_pods_own_resources_are_completed(requests, limits, containers, want_requests, want_limits):
+    stated = PodLevelResources(FrozenMap(requests), FrozenMap(limits))
+    assert with_default_pod_level(stated, containers, []) == PodLevelResources(
+        FrozenMap(want_requests), FrozenMap(want_limits)
+    )
+
+
+def test_a_pod_with_limits_alone_is_guaranteed():
+    spec = pod().limits(cpu="1", memory="1Gi").build().spec
+    assert (spec.qos, spec.requests) == ("Guaranteed", {"cpu": 1000, "memory": 2**30})
+
+
+def test_a_pod_with_resources_of_its_own_counts_these():
+    spec = pod().cpu("1").merge(spec={"resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}).build().spec
+    assert spec.requests == {"cpu": 1000, "memory": 2**30}
+    assert spec.pod_resources == {"cpu": 1000, "memory": 2**30}
+    assert spec.qos == "Burstable"
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 100))
+CONTAINERS = st.lists(st.builds(lambda requests, sidecar: container(**requests, sidecar=sidecar), AMOUNTS, st.booleans()), max_size=4)  # fmt: skip
+
+
+@given(CONTAINERS, CONTAINERS)
+def test_requests_cover_what_runs_and_every_step(containers, init):
+    total = effective_requests(containers, init)
+    running = [*containers, *(each for each in init if each.restart_policy)]
+    for name in ("cpu", "memory", "gpu"):
+        together = sum(each.requests.get(name, 0) for each in running)
+        steps = [0]
+        for index, step in enumerate(init):
+            before = sum(each.requests.get(name, 0) for each in init[:index] if each.restart_policy)
+            steps.append(before + step.requests.get(name, 0))
+        assert total.get(name, 0) == max(together, *steps)

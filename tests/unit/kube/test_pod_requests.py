@@ -61,12 +61,12 @@ REQUESTS = {
         {},
         {"cpu": 75},
     ),
-    "overhead is added": ([container(cpu=100)], [container(cpu=500)], {"cpu": 5, "memory": 7}, {}, {"cpu": 505, "memory": 7}),
-    "the pod's own request counts instead": ([container(cpu=100, memory=3)], [], {}, {"cpu": 50}, {"cpu": 50, "memory": 3}),
+    "overhead is added": ([container(cpu=1)], [container(cpu=5)], {"cpu": 5, "a": 7}, {}, {"cpu": 10, "a": 7}),
+    "the pod's own request counts instead": ([container(cpu=9, memory=3)], [], {}, {"cpu": 5}, {"cpu": 5, "memory": 3}),
     "overhead is added to the pod's own request": ([container(cpu=100)], [], {"cpu": 5}, {"cpu": 50}, {"cpu": 55}),
     "huge pages may be the pod's own": ([], [], {}, {"hugepages-2Mi": 4}, {"hugepages-2Mi": 4}),
     "other resources may not": ([container(gpu=1)], [], {}, {"gpu": 5, "ephemeral-storage": 1}, {"gpu": 1}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("containers", "init", "overhead", "pod_level", "want"), REQUESTS.values(), ids=REQUESTS)
@@ -88,7 +88,10 @@ QOS = {
     "an init container without": ([container(**BOTH, limits=BOTH)], [container()], None, "Burstable"),
     "an init container with": ([container(**BOTH, limits=BOTH)], [container(**BOTH, limits=BOTH)], None, "Guaranteed"),
     "differences that cancel out": (
-        [container(cpu=100, memory=5, limits={"cpu": 200, "memory": 5}), container(cpu=200, memory=5, limits={"cpu": 100, "memory": 5})],
+        [
+            container(cpu=100, memory=5, limits={"cpu": 200, "memory": 5}),
+            container(cpu=200, memory=5, limits={"cpu": 100, "memory": 5}),
+        ],
         [],
         None,
         "Guaranteed",
@@ -97,9 +100,12 @@ QOS = {
     "the pod's own requests": ([], [], PodLevelResources(requests=FrozenMap(BOTH)), "Burstable"),
     "the pod's own, equal": ([container()], [], PodLevelResources(FrozenMap(BOTH), FrozenMap(BOTH)), "Guaranteed"),
     "the pod's own, one resource": (
-        [], [], PodLevelResources(FrozenMap(cpu=1), FrozenMap(cpu=1)), "Burstable",
+        [],
+        [],
+        PodLevelResources(FrozenMap(cpu=1), FrozenMap(cpu=1)),
+        "Burstable",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("containers", "init", "pod_level", "want"), QOS.values(), ids=QOS)
@@ -116,20 +122,42 @@ def test_a_limit_stands_in_for_a_missing_request():
 POD_LEVEL = {
     "nothing stays nothing": ({}, {}, [container(cpu=1)], {}, {}),
     "requests alone stay": ({"cpu": 5}, {}, [container(cpu=1, memory=2)], {"cpu": 5}, {}),
-    "containers' requests come first": ({}, {"cpu": 9}, [container(cpu=1, memory=2)], {"cpu": 1, "memory": 2}, {"cpu": 9}),
-    "then the pod's limits": ({}, {"cpu": 9, "memory": 8}, [container(cpu=1)], {"cpu": 1, "memory": 8}, {"cpu": 9, "memory": 8}),
+    "containers' requests come first": (
+        {},
+        {"cpu": 9},
+        [container(cpu=1, memory=2)],
+        {"cpu": 1, "memory": 2},
+        {"cpu": 9},
+    ),
+    "then the pod's limits": (
+        {},
+        {"cpu": 9, "memory": 8},
+        [container(cpu=1)],
+        {"cpu": 1, "memory": 8},
+        {"cpu": 9, "memory": 8},
+    ),
     "stated requests stay": ({"cpu": 3}, {"cpu": 9}, [container(cpu=1)], {"cpu": 3}, {"cpu": 9}),
     "huge pages come from the containers": (
-        {"cpu": 1}, {}, [container(limits={"hugepages-2Mi": 4})], {"cpu": 1, "hugepages-2Mi": 4}, {"hugepages-2Mi": 4},
+        {"cpu": 1},
+        {},
+        [container(limits={"hugepages-2Mi": 4})],
+        {"cpu": 1, "hugepages-2Mi": 4},
+        {"hugepages-2Mi": 4},
     ),
     "requested huge pages get no limit": (
-        {"hugepages-2Mi": 1}, {}, [container(limits={"hugepages-2Mi": 4})], {"hugepages-2Mi": 1}, {},
+        {"hugepages-2Mi": 1},
+        {},
+        [container(limits={"hugepages-2Mi": 4})],
+        {"hugepages-2Mi": 1},
+        {},
     ),
     "other resources are none of the pod's": ({}, {"cpu": 1}, [container(gpu=1)], {"cpu": 1}, {"cpu": 1}),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("requests", "limits", "containers", "want_requests", "want_limits"), POD_LEVEL.values(), ids=POD_LEVEL)  # fmt: skip
+@pytest.mark.parametrize(
+    ("requests", "limits", "containers", "want_requests", "want_limits"), POD_LEVEL.values(), ids=POD_LEVEL
+)
 def test_the_pods_own_resources_are_completed(requests, limits, containers, want_requests, want_limits):
     stated = PodLevelResources(FrozenMap(requests), FrozenMap(limits))
     assert with_default_pod_level(stated, containers, []) == PodLevelResources(
@@ -150,7 +178,9 @@ def test_a_pod_with_resources_of_its_own_counts_these():
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 100))
-CONTAINERS = st.lists(st.builds(lambda requests, sidecar: container(**requests, sidecar=sidecar), AMOUNTS, st.booleans()), max_size=4)  # fmt: skip
+CONTAINERS = st.lists(
+    st.builds(lambda requests, sidecar: container(**requests, sidecar=sidecar), AMOUNTS, st.booleans()), max_size=4
+)
 
 
 @given(CONTAINERS, CONTAINERS)

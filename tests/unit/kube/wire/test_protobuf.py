@@ -8,10 +8,12 @@ from tests.builders import NOW, budget, expression, namespace, node, pod, priori
 from tests.protobuf import encode_frame, encode_list, encode_object, encode_status
 from trimtab.kube.errors import InputError
 from trimtab.kube.wire import json, protobuf, slim_pb2
+from trimtab.kube.wire.codec import Metadata, Page, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import GROUPS, decode_object
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import VOLUME_KINDS
 
+CODEC = protobuf.ProtobufCodec("Pod", Interner())
 BY_EXPRESSION = {"matchExpressions": [expression("a", "Exists")]}
 RICH_POD = (
     pod("web-1", "shop")
@@ -196,7 +198,7 @@ def test_an_error_names_object_and_field():
 def test_a_frame_is_opened():
     raw = encode_object(pod().manifest())
     frame = encode_frame("ADDED", "Pod", raw)
-    assert protobuf.decode_frame(frame[4:]) == protobuf.WatchFrame(type="ADDED", kind="Pod", raw=raw)
+    assert CODEC.frame(frame[4:]) == WatchFrame(type="ADDED", raw=raw)
 
 
 @pytest.mark.parametrize("body", [b"", b'{"kind":"Pod"}', b"k8s\0\xff\xff"], ids=["nothing", "JSON", "garbage"])
@@ -207,27 +209,25 @@ def test_a_body_that_is_no_protobuf_is_refused(body):
 
 def test_a_frame_that_is_no_event_is_refused():
     with pytest.raises(InputError, match="is no watch event"):
-        protobuf.decode_frame(b"\xff\xff")
+        CODEC.frame(b"\xff\xff")
 
 
 def test_a_list_is_opened_into_its_items():
     raws = [encode_object(node(name).manifest()) for name in ("a", "b")]
     body = encode_list("Node", raws, resource_version="5", continue_token="next")
-    assert protobuf.decode_list(body) == ("5", "next", raws)
+    assert CODEC.page(body) == Page(resource_version="5", next="next", items=raws)
 
 
 def test_a_status_is_read():
     raw = encode_status(429, "TooManyRequests", "slow down", retry_after=3)
-    assert protobuf.decode_status(raw) == protobuf.StatusMessage(429, "TooManyRequests", "slow down", 3.0)
-    assert protobuf.decode_status(b"\xff").code == 0
+    assert CODEC.status(raw) == StatusMessage(429, "TooManyRequests", "slow down", 3.0)
+    assert CODEC.status(b"\xff").code == 0
 
 
 def test_the_metadata_of_any_object_is_read():
-    raw = encode_object(
-        pod("web-1", "shop").annotations({"a": "b"}).merge(metadata={"resourceVersion": "3"}).manifest()
-    )
-    assert protobuf.decode_metadata(raw) == protobuf.Metadata("shop", "web-1", "3", {"a": "b"})
-    assert protobuf.decode_metadata(b"\xff").name == ""
+    noted = pod("web-1", "shop").annotations({"a": "b"}).merge(metadata={"resourceVersion": "3"})
+    assert CODEC.metadata(encode_object(noted.manifest())) == Metadata("shop", "web-1", "3", {"a": "b"})
+    assert CODEC.metadata(b"\xff") == Metadata()
 
 
 @given(
@@ -243,7 +243,11 @@ def test_frames_are_whole_however_the_stream_is_cut(frames, cuts):
         found += splitter.feed(stream[position : position + size])
         position, turn = position + size, turn + 1
     assert found == frames
-    assert splitter.pending == 0
+
+
+def test_a_length_beyond_reason_is_something_else():
+    with pytest.raises(InputError, match="is no protobuf watch: it begins with"):
+        list(protobuf.FrameSplitter().feed(b'{"type": "ADDED"}'))
 
 
 @pytest.mark.parametrize("kind", GROUPS)

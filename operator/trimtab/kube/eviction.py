@@ -94,7 +94,7 @@ async def evict(
     except NotFound as error:
         return EvictionResult(outcome=GONE, message=error.message)
     except Conflict as error:
-        if "uid" not in error.message.lower():
+        if "UID" not in error.message:  # names are of lower case, so that a pod called druid-0 is not mistaken for one
             raise
         return EvictionResult(outcome=GONE, message=error.message)
     except ServerError as error:

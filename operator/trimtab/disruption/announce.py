@@ -1,0 +1,72 @@
+"""Tell what became of evictions: events on the pod and the policy, and one log line each."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from trimtab.api.plan import Evict
+from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, Outcome
+from trimtab.kube.event import NORMAL, WARNING
+from trimtab.kube.recorder import Recorder
+from trimtab.kube.reference import ObjectReference
+from trimtab.kube.resources import NODES, PODS
+
+log = logging.getLogger(__name__)
+
+EVICT: Final = "Evict"
+"""What events name as the action."""
+
+
+def announce(outcome: Outcome, *, policy: ObjectReference, recorder: Recorder) -> None:
+    """Log an outcome; where something was evicted, refused or failed, post it to the pod and to the policy.
+
+    The event of an eviction has the reason for which the pod was moved, that of a refusal the reason of the refusal:
+    each the word that also stands in the plan, in the policy's status and in the metrics.
+    """
+    _log(outcome)
+    action = outcome.action
+    pod = ObjectReference.to(PODS, action.pod, namespace=action.namespace, uid=action.uid)
+    node = ObjectReference.to(NODES, action.node)
+    if outcome.result == EVICTED:
+        told = f"{action.message} (policy {action.policy}, strategy {action.strategy})"
+        moved = f"evicted from {action.node}, expected on {action.target}"
+        recorder.event(pod, reason=action.reason, action=EVICT, note=f"{moved}: {told}", type=NORMAL, related=node)
+        note = f"{action.key} {moved}: {action.message} (strategy {action.strategy})"
+        recorder.event(policy, reason=action.reason, action=EVICT, note=note, type=NORMAL, related=pod)
+    elif outcome.result in {REFUSED, FAILED}:
+        note = f"not evicted from {action.node}: {outcome.message} (policy {action.policy}, strategy {action.strategy})"
+        recorder.event(pod, reason=outcome.reason, action=EVICT, note=note, type=WARNING, related=node)
+        note = f"{action.key} not evicted from {action.node}: {outcome.message} (strategy {action.strategy})"
+        recorder.event(policy, reason=outcome.reason, action=EVICT, note=note, type=WARNING, related=pod)
+
+
+def _log(outcome: Outcome) -> None:
+    action = outcome.action
+    fields = _fields(action) | {"result": outcome.result}
+    if outcome.result == EVICTED:
+        fields |= {"reason": action.reason, "detail": action.message}
+        log.info("evicted %s from %s, expected on %s", action.key, action.node, action.target, extra=fields)
+        return
+    fields |= {"reason": outcome.reason, "detail": outcome.message}
+    level = logging.INFO
+    if outcome.result in {REFUSED, FAILED}:
+        level = logging.WARNING
+    elif outcome.reason in {CYCLE_DEADLINE, SHUTTING_DOWN}:  # says nothing of the pod, and may be said of thousands
+        level = logging.DEBUG
+    log.log(level, "%s stays on %s: %s", action.key, action.node, outcome.message, extra=fields)
+
+
+def _fields(action: Evict) -> dict[str, str]:
+    """What a log line holds beside its sentence; ``JsonFormatter`` writes each as a field."""
+    return {
+        "policy": action.policy,
+        "strategy": action.strategy,
+        "namespace": action.namespace,
+        "pod": action.pod,
+        "uid": action.uid,
+        "owner": action.owner,
+        "from": action.node,
+        "expected": action.target,
+    }

@@ -1,0 +1,291 @@
+"""One run of the executor: which eviction is asked for when, and how each ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.api.plan import Evict
+from trimtab.api.reasons import CYCLE_DEADLINE, EVICTION_FAILED, OWNER_NOT_SETTLED, SHUTTING_DOWN
+from trimtab.disruption.announce import announce
+from trimtab.disruption.attempt import LOST_ANSWER, Answer, attempt, look_again
+from trimtab.disruption.inspection import inspect
+from trimtab.disruption.lanes import Job, Lane, LaneQueue, lanes_of
+from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, Outcome
+from trimtab.disruption.pace import Pace
+from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.settings import ExecutorSettings
+from trimtab.disruption.settlement import OwnerBook
+from trimtab.disruption.view import ClusterView
+from trimtab.kube.api import Api
+from trimtab.kube.clock import Clock
+from trimtab.kube.objects import Pod
+from trimtab.kube.recorder import Recorder
+from trimtab.kube.reference import ObjectReference
+
+log = logging.getLogger(__name__)
+
+Recheck = Callable[[Evict], Refusal | None]
+
+SHORTEST_WAIT: Final = 0.01
+"""Seconds: below it, rounding could make a wait end just before what it waits for."""
+
+
+class Means(Struct, frozen=True, kw_only=True):
+    """What every run works with; see :class:`~trimtab.disruption.executor.Executor`."""
+
+    api: Api
+    recorder: Recorder
+    clock: Clock
+    view: ClusterView
+    observe: Callable[[Outcome], None] | None
+    settings: ExecutorSettings
+    book: OwnerBook
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What one run has to keep to; see :meth:`~trimtab.disruption.executor.Executor.execute`."""
+
+    policy: ObjectReference
+    pace: Pace
+    per_minute: int
+    deadline: float
+    recheck: Recheck | None
+    stop: asyncio.Event
+
+
+class Execution:
+    """The state of one run.
+
+    A single loop decides; only requests run as tasks of their own. So nothing happens between the last look at a pod
+    and the request that it allowed, and there are never more tasks than requests in flight.
+    """
+
+    def __init__(self, actions: Sequence[Evict], means: Means, terms: Terms) -> None:
+        self._means = means
+        self._terms = terms
+        self._settings = means.settings
+        self._queue = LaneQueue(lanes_of(actions))
+        self._in_flight: dict[asyncio.Task[Answer], Lane] = {}
+        self._outcomes: list[Outcome | None] = [None] * len(actions)
+
+    async def run(self) -> list[Outcome]:
+        """Go through all actions and return their outcomes in the same order."""
+        stopped = asyncio.create_task(self._terms.stop.wait())
+        try:
+            while self._queue or self._in_flight:
+                if self._closing():
+                    self._give_up()
+                else:
+                    self._start_what_can()
+                await self._wait(stopped)
+                self._collect()
+        finally:
+            tasks = [stopped, *self._in_flight]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return [outcome for outcome in self._outcomes if outcome is not None]
+
+    # --- time --------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._means.clock.monotonic()
+
+    def _closing(self) -> bool:
+        """Whether nothing new may be started."""
+        return self._terms.stop.is_set() or self._now() >= self._terms.deadline
+
+    async def _wait(self, stopped: asyncio.Task[bool]) -> None:
+        """Sleep until a request is answered, the stop is asked for, or the time has come for the next step."""
+        waited: set[asyncio.Task[Any]] = set(self._in_flight)
+        timer: asyncio.Task[None] | None = None
+        if self._queue and not self._closing():
+            seconds = max(SHORTEST_WAIT, self._next_step() - self._now())
+            timer = asyncio.create_task(self._means.clock.sleep(seconds))
+            waited |= {timer, stopped}
+        try:
+            if waited:
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _next_step(self) -> float:
+        """When to look again at the latest, if no request is answered before."""
+        now = self._now()
+        times = [self._terms.deadline]
+        if self._queue.has_ready(now) and len(self._in_flight) < self._settings.in_flight:
+            times.append(now + self._terms.pace.wait(now, per_minute=self._terms.per_minute))
+        later = self._queue.next_at()
+        if later is not None:
+            times.append(later)
+        return min(times)
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def _start_what_can(self) -> None:
+        while len(self._in_flight) < self._settings.in_flight and self._queue.has_ready(self._now()):
+            if self._terms.pace.wait(self._now(), per_minute=self._terms.per_minute) > 0.0:
+                return
+            self._go_on(self._queue.pop())
+
+    def _go_on(self, lane: Lane) -> None:
+        """Take a lane's next step: end its next action, wait for its owner, or ask for the eviction."""
+        job = lane.head
+        if job.doubt:
+            self._send(lane, look_again(self._means.api, job.action, timeout=self._settings.timeout))
+            return
+        try:
+            ended = self._next_of(lane, job)
+        except Exception as error:  # one pod that cannot be judged must not stop the others
+            log.exception("could not judge %s again before its eviction", job.action.key)
+            ended = Answer(FAILED, EVICTION_FAILED, f"could not be judged again: {type(error).__name__}: {error}")
+        if ended is not None:
+            self._end(lane, ended)
+
+    def _next_of(self, lane: Lane, job: Job) -> Answer | None:
+        """Go on with a job whose last answer leaves no doubt; return how it ends if it ends here."""
+        pod = self._means.view.pod(job.action.key)
+        ended = inspect(job.action, pod, asked=job.asked)
+        if ended is not None or pod is None:
+            return ended
+        why = self._unsettled(lane, pod)
+        if why is not None:
+            self._wait_for_owner(lane, why)
+            return None
+        lane.waits_since = None
+        refusal = self._terms.recheck(job.action) if self._terms.recheck is not None else None
+        if refusal is not None:
+            return Answer(REFUSED, refusal.reason, refusal.message)
+        self._ask(lane, job, pod)
+        return None
+
+    def _unsettled(self, lane: Lane, pod: Pod) -> str | None:
+        if lane.owner is None:
+            return None
+        pods = self._means.view.owned_by(lane.owner)
+        return self._means.book.unsettled(lane.owner, pod, pods, now=self._now(), wall=self._means.clock.now())
+
+    def _wait_for_owner(self, lane: Lane, why: str) -> None:
+        now = self._now()
+        lane.waits_for = why
+        if lane.waits_since is None:
+            lane.waits_since = now
+        if now - lane.waits_since < (self._settings.settle if lane.evicted else self._settings.patience):
+            self._queue.put(lane, at=now + self._settings.poll)
+            return
+        for job in lane.jobs:
+            self._finish(lane, job, Answer(SKIPPED, OWNER_NOT_SETTLED, why))
+
+    def _ask(self, lane: Lane, job: Job, pod: Pod) -> None:
+        now = self._now()
+        if (
+            lane.owner is not None and not job.asked
+        ):  # once an answer is lost, the count before it is the one that holds
+            self._means.book.open(lane.owner, pod, self._means.view.owned_by(lane.owner), now=now)
+        self._terms.pace.take(now)
+        job.started = now
+        self._send(lane, attempt(self._means.api, job.action, timeout=self._settings.timeout))
+
+    def _send(self, lane: Lane, request: Coroutine[Any, Any, Answer]) -> None:
+        self._in_flight[asyncio.create_task(request)] = lane
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Take up what has been answered, the earlier actions first."""
+        done = [(lane.head.index, task) for task, lane in self._in_flight.items() if task.done()]
+        for _, task in sorted(done, key=lambda pair: pair[0]):
+            self._take_up(self._in_flight.pop(task), task)
+
+    def _take_up(self, lane: Lane, task: asyncio.Task[Answer]) -> None:
+        job = lane.head
+        try:
+            answer = task.result()
+        except Exception as error:  # a defect in the way of one request must not stop the others
+            log.exception("the eviction of %s failed in an unforeseen way", job.action.key)
+            answer = Answer(FAILED, EVICTION_FAILED, f"{type(error).__name__}: {error}")
+        looked, job.last = job.doubt, answer
+        job.asked = job.asked or answer.doubt
+        if not answer.again:
+            self._end(lane, LOST_ANSWER if job.asked and answer.result == GONE else answer)
+            return
+        if not answer.doubt:
+            self._release(job)
+        again_at = self._now() if looked and not answer.doubt else self._now() + self._delay(job, answer)
+        if self._closing() or again_at >= self._terms.deadline:
+            self._end(lane, self._last_word(job, answer))
+        else:
+            self._queue.put(lane, at=again_at)
+
+    def _delay(self, job: Job, answer: Answer) -> float:
+        backoff = self._settings.budget_backoff if answer.result == REFUSED else self._settings.error_backoff
+        delay = backoff.delay(job.tries)
+        job.tries += 1
+        return max(delay, answer.retry_after or 0.0)
+
+    def _give_up(self) -> None:
+        """End all that is not in flight: the time is up, or trimtab is stopping."""
+        if self._terms.stop.is_set():
+            late = Answer(SKIPPED, SHUTTING_DOWN, "trimtab is stopping; the pod's turn had not come")
+        else:
+            late = Answer(SKIPPED, CYCLE_DEADLINE, "the cycle's time was up before the pod's turn came")
+        for lane in self._queue.drain():
+            waits = lane.waits_since is not None and not self._terms.stop.is_set()
+            left = Answer(SKIPPED, OWNER_NOT_SETTLED, lane.waits_for) if waits else late
+            for job in lane.jobs:
+                self._finish(lane, job, left if job.last is None else self._last_word(job, job.last))
+
+    def _last_word(self, job: Job, last: Answer) -> Answer:
+        """How a job ends that has been tried, and will not be again."""
+        pod = self._means.view.pod(job.action.key)
+        if job.asked and (pod is None or pod.uid != job.action.uid or pod.deleted is not None):
+            return LOST_ANSWER
+        tries = f" (tried {job.tries} times)" if job.tries > 1 else ""
+        unknown = "; whether the pod is evicted is not known" if last.doubt else ""
+        return msgspec.structs.replace(last, message=f"{last.message}{unknown}{tries}")
+
+    def _end(self, lane: Lane, answer: Answer) -> None:
+        """End a lane's next job, and let the one behind it move up."""
+        job = lane.jobs.popleft()
+        self._finish(lane, job, answer)
+        lane.waits_since = None
+        lane.evicted = lane.evicted or answer.result == EVICTED
+        if lane.jobs:
+            self._queue.put(lane, at=self._now())
+
+    def _finish(self, lane: Lane, job: Job, answer: Answer) -> None:
+        if answer.result == EVICTED:
+            if lane.owner is not None:
+                self._means.book.grant(lane.owner, now=self._now())
+        else:
+            if lane.owner is not None:
+                self._means.book.close(lane.owner, job.action.uid)
+            if answer.result != FAILED:  # what fails for one pod may fail for all: then the pace spares the API server
+                self._release(job)
+        outcome = Outcome(
+            action=job.action,
+            result=answer.result,
+            reason=answer.reason,
+            message=answer.message,
+            at=self._means.clock.now(),
+        )
+        self._outcomes[job.index] = outcome
+        try:
+            announce(outcome, policy=self._terms.policy, recorder=self._means.recorder)
+            if self._means.observe is not None:
+                self._means.observe(outcome)
+        except Exception:  # what is told of an eviction must not hinder the next
+            log.exception("could not tell what became of %s", job.action.key)
+
+    def _release(self, job: Job) -> None:
+        """Give back what the pace had given: nothing was evicted for it."""
+        if job.started is not None:
+            self._terms.pace.give_back(job.started)
+            job.started = None

@@ -1,0 +1,34 @@
+"""The look at a pod right before its eviction: is it still the one the plan meant, where the plan saw it?"""
+
+from __future__ import annotations
+
+from trimtab.api.plan import Evict
+from trimtab.api.reasons import ALREADY_GONE, EVICTION_FAILED, PLAN_OUTDATED, TERMINAL, TERMINATING
+from trimtab.disruption.attempt import LOST_ANSWER, Answer
+from trimtab.disruption.outcome import FAILED, GONE, SKIPPED
+from trimtab.kube.objects import Pod
+
+
+def inspect(action: Evict, pod: Pod | None, *, asked: bool) -> Answer | None:
+    """Why the action ends here, or ``None`` to go on with it.
+
+    Args:
+        action: the planned eviction.
+        pod: what has its name now.
+        asked: whether its eviction was asked for and the answer lost: if it is going, it goes because of us.
+    """
+    if not action.uid:
+        return Answer(FAILED, EVICTION_FAILED, "the plan has no UID for the pod, so that another one could be hit")
+    if pod is None or pod.uid != action.uid:
+        if asked:
+            return LOST_ANSWER
+        told = "the pod has gone" if pod is None else "another pod has its name by now"
+        return Answer(GONE, ALREADY_GONE, told)
+    if pod.deleted is not None:
+        return LOST_ANSWER if asked else Answer(GONE, TERMINATING, "the pod is being deleted already")
+    if pod.terminal:
+        return Answer(SKIPPED, TERMINAL, f"the pod has run to its end (phase {pod.phase})")
+    if pod.node != action.node:
+        where = f"runs on {pod.node}" if pod.node else "has no node"
+        return Answer(SKIPPED, PLAN_OUTDATED, f"the plan saw the pod on {action.node}, but it {where}")
+    return None

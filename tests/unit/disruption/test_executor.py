@@ -1,0 +1,532 @@
+"""Carrying out a plan: order, pace, retries, and what becomes of every action."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.disruption.world import POLICY, World, budget_refusal
+from trimtab.api import reasons
+from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.api import Conflict, Forbidden, Invalid, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.resources import PODS
+
+pytestmark = pytest.mark.looptime
+
+
+def results(outcomes):
+    return [(outcome.action.pod, outcome.result, outcome.reason) for outcome in outcomes]
+
+
+async def test_a_planned_pod_is_evicted_with_its_uid_as_precondition():
+    world = World()
+    outcomes = await world.execute(world.plan(world.add("web-1")))
+    assert results(outcomes) == [("web-1", EVICTED, reasons.EVICTED)]
+    [call] = world.api.sent("POST", "/eviction")
+    assert call.path == "/api/v1/namespaces/shop/pods/web-1/eviction"
+    assert call.body["deleteOptions"] == {"preconditions": {"uid": "uid-web-1"}}
+    assert not world.api.sent("DELETE")
+
+
+async def test_an_eviction_is_told_to_the_pod_the_policy_the_log_and_the_observer(caplog):
+    caplog.set_level(logging.INFO)
+    world = World()
+    [outcome] = await world.execute(world.plan(world.add("web-1")))
+    on_pod, on_policy = world.recorder.events
+    assert str(on_pod.regarding) == "Pod/shop/web-1"
+    assert (on_pod.regarding.uid, str(on_pod.related)) == ("uid-web-1", "Node/n1")
+    assert (on_pod.reason, on_pod.action, on_pod.type) == ("DuplicateOnNode", "Evict", "Normal")
+    assert on_pod.note == (
+        "evicted from n1, expected on new: 2 pods of ReplicaSet shop/web on n1 "
+        "(policy spread, strategy RemoveDuplicates)"
+    )
+    assert (on_policy.regarding, str(on_policy.related)) == (POLICY, "Pod/shop/web-1")
+    assert world.seen == [outcome]
+    [line] = [record for record in caplog.records if record.name.startswith("trimtab.disruption")]
+    wanted = {
+        "policy": "spread",
+        "strategy": "RemoveDuplicates",
+        "reason": "DuplicateOnNode",
+        "from": "n1",
+        "expected": "new",
+        "result": EVICTED,
+    }
+    assert wanted.items() <= vars(line).items()
+
+
+async def test_a_refused_eviction_is_retried():
+    world = World()
+    world.api.fail(budget_refusal(), times=3, path="/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1")))
+    assert results(outcomes) == [("web-1", EVICTED, reasons.EVICTED)]
+    assert len(world.asked) == 4
+
+
+async def test_a_refused_eviction_is_reported_at_the_deadline_with_the_servers_words():
+    world = World()
+    world.api.fail(budget_refusal(), times=1000, path="/eviction")
+    [outcome] = await world.execute(world.plan(world.add("web-1")), seconds=60)
+    assert (outcome.result, outcome.reason) == (REFUSED, reasons.DISRUPTION_BUDGET)
+    assert "The disruption budget web needs 3 healthy pods" in outcome.message
+    assert world.clock.monotonic() <= 60
+    assert len(world.asked) > 3
+    assert {(told.regarding.kind, told.reason, told.type) for told in world.recorder.events} == {
+        ("Pod", "DisruptionBudget", "Warning"),
+        ("DeschedulerPolicy", "DisruptionBudget", "Warning"),
+    }
+
+
+async def test_the_servers_wish_to_wait_is_honoured():
+    world = World()
+    world.api.fail(budget_refusal(retry_after=20), path="/eviction")
+    await world.execute(world.plan(world.add("web-1")))
+    (_, first), (_, second) = world.asked
+    assert second - first >= 20
+
+
+async def test_a_refused_pod_does_not_hold_up_other_owners():
+    world = World()
+    world.api.fail(budget_refusal(), times=1000, path="web-1/eviction")
+    pods = [world.add("web-1"), *(world.add(f"db-{number}", owner=f"db-{number}") for number in range(20))]
+    outcomes = await world.execute(world.plan(*pods), seconds=60, per_minute=6000)
+    assert [outcome.result for outcome in outcomes] == [REFUSED, *[EVICTED] * 20]
+    assert max(world.times.values()) < 2
+
+
+async def test_several_budgets_are_no_matter_of_waiting():
+    world = World()
+    world.api.fail(ServerError("This pod has more than one PodDisruptionBudget", status=500), path="/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1")))
+    assert results(outcomes) == [("web-1", REFUSED, reasons.DISRUPTION_BUDGET)]
+    assert len(world.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(TooManyRequests("too many requests, please try again later", status=429), id="overload"),
+        pytest.param(ServerError("etcdserver: leader changed", status=500), id="server error"),
+        pytest.param(Unreachable("connection refused"), id="unreachable"),
+        pytest.param(Conflict("the object has been modified", status=409), id="conflict of versions"),
+    ],
+)
+async def test_a_passing_failure_is_retried(error):
+    world = World()
+    world.api.fail(error, times=3, path="/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1")))
+    assert results(outcomes) == [("web-1", EVICTED, reasons.EVICTED)]
+
+
+@pytest.mark.parametrize(
+    ("error", "result", "reason"),
+    [
+        pytest.param(TooManyRequests("slow down", status=429), REFUSED, reasons.EVICTION_REFUSED, id="overload"),
+        pytest.param(ServerError("boom", status=500), FAILED, reasons.EVICTION_FAILED, id="server error"),
+        pytest.param(Unreachable("connection refused"), FAILED, reasons.EVICTION_FAILED, id="unreachable"),
+    ],
+)
+async def test_a_failure_that_does_not_pass_is_reported_at_the_deadline(error, result, reason):
+    world = World()
+    world.api.fail(error, times=1000)
+    [outcome] = await world.execute(world.plan(world.add("web-1")), seconds=45)
+    assert (outcome.result, outcome.reason) == (result, reason)
+    assert str(error) in outcome.message
+    assert world.clock.monotonic() <= 45
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Forbidden("pods is forbidden: no create of pods/eviction", status=403), id="forbidden"),
+        pytest.param(Invalid("no such field", status=422), id="invalid"),
+        pytest.param(RuntimeError("a defect"), id="a defect of ours"),
+    ],
+)
+async def test_what_waiting_cannot_mend_is_reported_at_once_and_stops_nobody_else(error):
+    world = World()
+    world.api.fail(error, path="web-1/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("web-2"), world.add("db-1", owner="db")))
+    assert results(outcomes) == [
+        ("web-1", FAILED, reasons.EVICTION_FAILED),
+        ("web-2", EVICTED, reasons.EVICTED),
+        ("db-1", EVICTED, reasons.EVICTED),
+    ]
+    assert str(error) in outcomes[0].message
+    assert world.clock.monotonic() < 5
+
+
+async def test_an_eviction_whose_answer_was_lost_counts_and_is_not_asked_for_twice():
+    world = World()
+    world.api.lose = 1
+    [outcome] = await world.execute(world.plan(world.add("web-1")))
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+    assert len(world.asked) == 1
+
+
+async def test_a_lost_answer_is_looked_into_once_the_server_is_back():
+    world = World()
+    world.api.lose = 1
+    world.cut_after_eviction = 20.0
+    [outcome] = await world.execute(world.plan(world.add("web-1")))
+    assert outcome.result == EVICTED
+    assert len(world.asked) == 1
+    assert 20 < world.clock.monotonic() < 30
+
+
+async def test_a_pod_that_something_else_deleted_meanwhile_is_not_counted_as_evicted():
+    world = World()
+    pod = world.add("web-1")
+    world.api.fail(Unreachable("reset"), path="/eviction")
+    path = PODS.path("web-1", namespace="shop")
+    world.api.objects[path]["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:00Z"
+    [outcome] = await world.execute(world.plan(pod))
+    assert (outcome.result, outcome.reason) == (GONE, reasons.ALREADY_GONE)
+
+
+async def test_a_network_cut_in_the_middle_loses_nothing():
+    world = World(latency=0.05)
+    pods = [world.add(f"p-{number}", owner=f"o-{number % 10}") for number in range(40)]
+
+    async def cut() -> None:
+        await asyncio.sleep(3)
+        world.api.down = True
+        await asyncio.sleep(20)
+        world.api.down = False
+
+    cutting = asyncio.create_task(cut())
+    outcomes = await world.execute(world.plan(*pods))
+    await cutting
+    assert [outcome.result for outcome in outcomes] == [EVICTED] * 40
+    assert sorted(world.times) == sorted(pod.name for pod in pods)
+
+
+async def test_the_next_pod_of_an_owner_goes_only_after_the_replacement_runs():
+    world = World(restart=7.0)
+    pods = [world.add("web-1"), world.add("web-2"), world.add("web-3")]
+    outcomes = await world.execute(world.plan(*pods))
+    assert [outcome.result for outcome in outcomes] == [EVICTED] * 3
+    assert world.times["web-2"] - world.times["web-1"] >= 7
+    assert world.times["web-3"] - world.times["web-2"] >= 7
+
+
+async def test_owners_of_one_name_in_two_namespaces_do_not_wait_for_each_other():
+    world = World(restart=None)
+    one, other = world.plan(world.add("web-1"), world.add("web-2"))
+    other = msgspec.structs.replace(other, owner="ReplicaSet/other")
+    assert [outcome.result for outcome in await world.execute([one, other])] == [EVICTED, EVICTED]
+
+
+async def test_an_owner_that_does_not_recover_keeps_its_other_pods():
+    world = World(restart=None, settle=30.0)
+    pods = [world.add("web-1"), world.add("web-2"), world.add("web-3"), world.add("db-1", owner="db")]
+    outcomes = await world.execute(world.plan(*pods))
+    assert results(outcomes) == [
+        ("web-1", EVICTED, reasons.EVICTED),
+        ("web-2", SKIPPED, reasons.OWNER_NOT_SETTLED),
+        ("web-3", SKIPPED, reasons.OWNER_NOT_SETTLED),
+        ("db-1", EVICTED, reasons.EVICTED),
+    ]
+    assert outcomes[1].message == (
+        "ReplicaSet shop/web has 2 pods, 2 of them ready, since web-1 was evicted; before it had 3 and 3"
+    )
+    assert world.clock.monotonic() < 35
+
+
+async def test_an_owner_that_has_not_recovered_by_the_next_run_still_waits():
+    world = World(restart=None)
+    first, second = world.add("web-1"), world.add("web-2")
+    await world.execute(world.plan(first))
+    outcomes = await world.execute(world.plan(second))
+    assert results(outcomes) == [("web-2", SKIPPED, reasons.OWNER_NOT_SETTLED)]
+
+
+async def test_an_owner_that_was_scaled_down_is_not_held_back_for_ever():
+    world = World(restart=None)
+    first, second = world.add("web-1"), world.add("web-2")
+    await world.execute(world.plan(first))
+    await asyncio.sleep(1000)
+    assert results(await world.execute(world.plan(second))) == [("web-2", EVICTED, reasons.EVICTED)]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        pytest.param({"node": "", "phase": "Pending", "ready": False}, "has no node yet", id="unscheduled"),
+        pytest.param(
+            {"ready": False, "created": 1_800_000_000.0}, "was created 15s ago and is not ready yet", id="starting"
+        ),
+    ],
+)
+async def test_after_a_restart_the_owners_pods_tell_that_it_has_not_recovered(other, words):
+    world = World()
+    pod = world.add("web-1")
+    world.add("web-2", **{"node": "n2", **other})
+    [outcome] = await world.execute(world.plan(pod))
+    assert (outcome.result, outcome.reason) == (SKIPPED, reasons.OWNER_NOT_SETTLED)
+    assert words in outcome.message
+    assert not world.asked
+
+
+async def test_a_pod_of_the_owner_that_is_ill_for_long_holds_nothing_up():
+    world = World()
+    pod = world.add("web-1")
+    world.add("web-2", node="n2", ready=False, created=1_700_000_000.0)
+    assert results(await world.execute(world.plan(pod))) == [("web-1", EVICTED, reasons.EVICTED)]
+
+
+async def test_a_stateful_sets_next_pod_waits_until_the_last_one_has_gone():
+    world = World()
+    going = world.add("db-0", owner="db", deleted=1_800_000_000.0)
+    world.put(msgspec.structs.replace(going, owners=(msgspec.structs.replace(going.owners[0], kind="StatefulSet"),)))
+    pod = world.add("db-1", owner="db", node="n2")
+    pod = msgspec.structs.replace(pod, owners=(msgspec.structs.replace(pod.owners[0], kind="StatefulSet"),))
+    world.put(pod)
+    action = msgspec.structs.replace(world.plan(pod)[0], owner="StatefulSet/db")
+
+    async def gone() -> None:
+        await asyncio.sleep(5)
+        world.drop(world.snapshot.pods["shop/db-0"])
+
+    going_task = asyncio.create_task(gone())
+    assert [outcome.result for outcome in await world.execute([action])] == [EVICTED]
+    await going_task
+    assert world.times["db-1"] >= 5
+
+
+async def test_never_more_than_eight_requests_are_in_flight():
+    world = World(latency=1.0)
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(40)]
+    await world.execute(world.plan(*pods), per_minute=6000)
+    assert world.api.most == 8
+
+
+async def test_an_earlier_action_goes_before_a_later_one():
+    world = World()
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(20)]
+    await world.execute(world.plan(*pods), per_minute=6000)
+    assert [name for name, _ in world.asked] == [pod.name for pod in pods]
+
+
+@given(per_minute=st.integers(1, 90), number=st.integers(1, 60), latency=st.sampled_from([0.0, 0.3, 3.0]))
+@settings(deadline=None, max_examples=30)
+def test_no_minute_ever_sees_more_evictions_than_the_pace_allows(per_minute, number, latency):
+    import looptime
+
+    async def run() -> list[float]:
+        world = World(latency=latency)
+        pods = [world.add(f"p-{each}", owner=f"o-{each}") for each in range(number)]
+        half = number // 2
+        await world.execute(world.plan(*pods[:half]), per_minute=per_minute, seconds=4000)
+        await world.execute(world.plan(*pods[half:]), per_minute=per_minute, seconds=4000)
+        assert len(world.times) == number
+        return sorted(at for _, at in world.asked)
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        times = runner.run(run())
+    for start in times:
+        assert sum(start <= at < start + 59.9 for at in times) <= per_minute
+    assert times[-1] <= math.ceil(number / per_minute) * 60 + latency
+
+
+async def test_what_came_to_nothing_costs_no_pace():
+    world = World()
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(10)]
+    for pod in pods[:9]:
+        world.api.objects.pop(PODS.path(pod.name, namespace="shop"))
+    outcomes = await world.execute(world.plan(*pods), per_minute=1, seconds=30)
+    assert [outcome.result for outcome in outcomes] == [GONE] * 9 + [EVICTED]
+
+
+CHANGES = [
+    pytest.param(lambda world, pod: world.drop(pod), GONE, reasons.ALREADY_GONE, id="gone"),
+    pytest.param(
+        lambda world, pod: world.put(msgspec.structs.replace(pod, uid="another")), GONE, reasons.ALREADY_GONE, id="uid"
+    ),
+    pytest.param(
+        lambda world, pod: world.put(msgspec.structs.replace(pod, deleted=1.0)), GONE, reasons.TERMINATING, id="going"
+    ),
+    pytest.param(
+        lambda world, pod: world.put(msgspec.structs.replace(pod, phase="Failed")), SKIPPED, reasons.TERMINAL, id="end"
+    ),
+    pytest.param(
+        lambda world, pod: world.put(msgspec.structs.replace(pod, node="n9")),
+        SKIPPED,
+        reasons.PLAN_OUTDATED,
+        id="another node",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "result", "reason"), CHANGES)
+async def test_a_pod_that_changed_since_the_plan_is_left_alone(change, result, reason):
+    world = World()
+    pod = world.add("web-1")
+    plan = world.plan(pod)
+    change(world, pod)
+    assert results(await world.execute(plan)) == [("web-1", result, reason)]
+    assert not world.asked
+    assert not world.recorder.events
+
+
+async def test_a_successor_that_only_the_server_knows_is_not_hit():
+    world = World()
+    plan = world.plan(world.add("web-1"))
+    world.api.objects[PODS.path("web-1", namespace="shop")]["metadata"]["uid"] = "successor"
+    assert results(await world.execute(plan)) == [("web-1", GONE, reasons.ALREADY_GONE)]
+    assert PODS.path("web-1", namespace="shop") in world.api.objects
+
+
+async def test_an_action_without_a_uid_is_not_carried_out():
+    world = World()
+    [action] = world.plan(world.add("web-1"))
+    [outcome] = await world.execute([msgspec.structs.replace(action, uid="")])
+    assert outcome.result == FAILED
+    assert not world.asked
+
+
+async def test_the_recheck_has_the_last_word_before_each_eviction():
+    world = World(restart=1.0)
+    asked: list[tuple[str, float]] = []
+
+    def recheck(action):
+        asked.append((action.pod, world.clock.monotonic()))
+        return Refusal(reason=reasons.NO_PLACE, message="0/3 nodes") if action.pod == "web-2" else None
+
+    pods = [world.add("web-1"), world.add("web-2"), world.add("web-3")]
+    outcomes = await world.execute(world.plan(*pods), recheck=recheck)
+    assert results(outcomes) == [
+        ("web-1", EVICTED, reasons.EVICTED),
+        ("web-2", REFUSED, reasons.NO_PLACE),
+        ("web-3", EVICTED, reasons.EVICTED),
+    ]
+    assert [name for name, _ in asked] == ["web-1", "web-2", "web-3"]
+    assert asked[1][1] >= 1
+
+
+async def test_a_recheck_that_fails_stops_nobody_else():
+    world = World()
+
+    def recheck(action):
+        if action.pod == "web-1":
+            raise KeyError("n7")
+
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("db-1", owner="db")), recheck=recheck)
+    assert [outcome.result for outcome in outcomes] == [FAILED, EVICTED]
+    assert "KeyError" in outcomes[0].message
+
+
+async def test_a_stop_in_the_middle_finishes_what_is_in_flight_and_starts_nothing_more():
+    world = World(latency=2.0)
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(20)]
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(1.0, stop.set)
+    outcomes = await world.execute(world.plan(*pods), per_minute=6000, stop=stop)
+    assert [outcome.result for outcome in outcomes] == [EVICTED] * 8 + [SKIPPED] * 12
+    assert {outcome.reason for outcome in outcomes[8:]} == {reasons.SHUTTING_DOWN}
+    assert world.clock.monotonic() == pytest.approx(2.0, abs=0.1)
+
+
+async def test_a_stop_is_heard_while_waiting_for_a_budget_an_owner_or_the_pace():
+    world = World(restart=None)
+    world.api.fail(budget_refusal(retry_after=200), times=100, path="db-1/eviction")
+    pods = [world.add("web-1"), world.add("web-2"), world.add("db-1", owner="db")]
+    pods += [world.add(f"p-{number}", owner=f"o-{number}") for number in range(20)]
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(5.0, stop.set)
+    outcomes = await world.execute(world.plan(*pods), per_minute=6, stop=stop)
+    assert world.clock.monotonic() == pytest.approx(5.0, abs=0.1)
+    assert outcomes[0].result == EVICTED
+    assert (outcomes[1].result, outcomes[1].reason) == (SKIPPED, reasons.SHUTTING_DOWN)
+    assert {outcome.reason for outcome in outcomes[3:]} == {reasons.SHUTTING_DOWN}
+
+
+async def test_what_the_time_does_not_suffice_for_is_reported():
+    world = World()
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(10)]
+    outcomes = await world.execute(world.plan(*pods), per_minute=6, seconds=25)
+    assert [outcome.result for outcome in outcomes] == [EVICTED] * 3 + [SKIPPED] * 7
+    assert {outcome.reason for outcome in outcomes[3:]} == {reasons.CYCLE_DEADLINE}
+    assert world.clock.monotonic() == pytest.approx(25.0, abs=0.1)
+
+
+async def test_a_deadline_that_has_passed_starts_nothing():
+    world = World()
+    outcomes = await world.execute(world.plan(world.add("web-1")), seconds=0)
+    assert results(outcomes) == [("web-1", SKIPPED, reasons.CYCLE_DEADLINE)]
+    assert not world.asked
+
+
+async def test_an_empty_plan_is_done_at_once():
+    assert await World().execute([]) == []
+
+
+async def test_a_cancelled_run_leaves_no_task_behind():
+    world = World(latency=5.0)
+    running = asyncio.create_task(world.execute(world.plan(world.add("web-1"))))
+    await asyncio.sleep(1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_two_policies_acting_at_once_do_not_take_two_pods_of_one_owner():
+    world = World(restart=5.0, latency=0.5)
+    first, second = world.add("web-1"), world.add("web-2")
+    one, other = await asyncio.gather(world.execute(world.plan(first)), world.execute(world.plan(second)))
+    assert [outcome.result for outcome in [*one, *other]] == [EVICTED, EVICTED]
+    assert abs(world.times["web-2"] - world.times["web-1"]) >= 5
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=40)
+def test_every_action_has_one_outcome_whatever_the_server_does(data):
+    import looptime
+
+    errors = [
+        None,
+        budget_refusal(),
+        TooManyRequests("slow down", status=429),
+        ServerError("boom", status=500),
+        Forbidden("no", status=403),
+        Unreachable("reset"),
+        Conflict("modified", status=409),
+        ValueError("a defect"),
+    ]
+    number = data.draw(st.integers(0, 12))
+    owners = data.draw(st.lists(st.sampled_from("abc"), min_size=number, max_size=number))
+    faults = data.draw(st.lists(st.tuples(st.sampled_from(errors), st.integers(0, 11), st.integers(1, 30)), max_size=6))
+    lose = data.draw(st.integers(0, 3))
+    restart = data.draw(st.sampled_from([0.0, 3.0, None]))
+    stop_at = data.draw(st.none() | st.floats(0.0, 60.0))
+
+    async def run() -> None:
+        world = World(restart=restart, latency=data.draw(st.sampled_from([0.0, 0.4])))
+        pods = [world.add(f"p-{each}", owner=owner) for each, owner in enumerate(owners)]
+        for error, which, times in faults:
+            if error is not None:
+                world.api.fail(error, times=times, path=f"p-{which}")
+        world.api.lose = lose
+        stop = asyncio.Event()
+        if stop_at is not None:
+            asyncio.get_running_loop().call_later(stop_at, stop.set)
+        plan = world.plan(*pods)
+        outcomes = await world.execute(plan, seconds=90, stop=stop)
+        assert [outcome.action for outcome in outcomes] == plan
+        assert sorted(world.seen, key=lambda each: each.action.pod) == sorted(
+            outcomes, key=lambda each: each.action.pod
+        )
+        evicted = {outcome.action.pod for outcome in outcomes if outcome.result == EVICTED}
+        doubted = {outcome.action.pod for outcome in outcomes if "not known" in outcome.message}
+        assert evicted <= set(world.times) <= evicted | doubted
+        assert world.clock.monotonic() <= 90 + 20
+
+    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+        runner.run(run())

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from trimtab.cli.errors import Skipping, at_server
-from trimtab.cluster.load import LoadFailed, load
+from trimtab.cluster.load import RETRY, LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.config import ServerConfig, load_config
@@ -39,7 +39,7 @@ def with_api(work: Callable[[Api], Awaitable[T]], *, kubeconfig: str | None, con
 
 
 async def _within(config: ServerConfig, work: Callable[[Api], Awaitable[T]]) -> T:
-    async with Transport(config) as api:
+    async with Transport(config, retries=RETRY) as api:
         try:
             return await work(api)
         except LoadFailed as error:

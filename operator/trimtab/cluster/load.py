@@ -22,7 +22,7 @@ from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
-from trimtab.kube.retry import READS
+from trimtab.kube.retry import Backoff
 from trimtab.kube.status import error_from_status
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Page, Splitter, WatchFrame
@@ -37,6 +37,9 @@ PAGE: Final = 5_000
 
 IDLE: Final = 60.0
 """Seconds of silence after which the server counts as gone; it sends the present objects without a pause."""
+
+RETRY: Final = Backoff(initial=0.2, attempts=3)
+"""A cut connection or a busy server may pass; after a few tries somebody at a terminal waits for nothing."""
 
 _NO_PROTOBUF: Final = frozenset({406, 415})
 _NO_WATCH_LIST: Final = frozenset({400, 422})
@@ -131,11 +134,10 @@ class _Reader:
                     continue
                 if isinstance(error, _Garbled):
                     raise InputError(f"the API server's answer {error}", object=self.resource.plural) from error
-                # A cut connection or a busy server may pass; beyond a few tries somebody is waiting for nothing.
                 passing = isinstance(error, Unreachable | Gone | ServerError | TooManyRequests)
-                if not passing or READS.exhausted(retry):
+                if not passing or RETRY.exhausted(retry):
                     raise LoadFailed(self.resource, error) from error
-            await self._clock.sleep(READS.delay(retry))
+            await self._clock.sleep(RETRY.delay(retry))
             retry += 1
             self._forget()
 

@@ -42,9 +42,7 @@ def test_json_is_the_contract(run, cluster) -> None:
 
 
 def test_a_pod_on_a_node_is_judged_as_if_it_were_not_there(run, cluster) -> None:
-    answer = msgspec.json.decode(
-        run("explain", "pod", "shop/web-2", "--cluster", cluster, "-o", "json").stdout
-    )
+    answer = msgspec.json.decode(run("explain", "pod", "shop/web-2", "--cluster", cluster, "-o", "json").stdout)
 
     # n1 is too small even without web-2 itself, n2 takes it.
     assert answer["fits"] == ["n2"]

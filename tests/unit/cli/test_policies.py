@@ -97,7 +97,7 @@ def test_what_is_no_usable_policy_is_refused_with_its_place(file, text, told) ->
 
 
 def test_a_missing_file_is_bad_input(tmp_path) -> None:
-    with pytest.raises(InputError, match="nowhere.yaml: cannot be read: No such file or directory"):
+    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file or directory"):
         load_policies([str(tmp_path / "nowhere.yaml")])
 
 

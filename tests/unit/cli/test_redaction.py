@@ -66,9 +66,7 @@ def test_planners_read_the_same_before_and_after() -> None:
 def test_reasons_of_container_states_stay_for_strategies_that_ask_for_them() -> None:
     redacted = redact("Pod", loaded_pod())
 
-    assert redacted["status"]["containerStatuses"][0]["lastState"] == {
-        "terminated": {"exitCode": 1, "reason": "Error"}
-    }
+    assert redacted["status"]["containerStatuses"][0]["lastState"] == {"terminated": {"exitCode": 1, "reason": "Error"}}
 
 
 def test_other_annotations_stay() -> None:

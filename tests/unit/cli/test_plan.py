@@ -1,0 +1,242 @@
+"""``trimtab plan`` on files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.builders import budget, node, pod
+from tests.unit.cli.conftest import as_list
+
+NOW = "2026-11-20T12:00:00Z"
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+POLICY = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: default}
+spec:
+  strategies: {RemoveDuplicates: {}}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    return path
+
+
+def objects() -> list:
+    """Two duplicates on n1, one of another owner whose budget allows nothing, room elsewhere."""
+    return [
+        *(node(f"n{number}") for number in range(1, 5)),
+        *(pod(f"web-{number}").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready() for number in (1, 2)),
+        *(pod(f"db-{number}").on("n2").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in (1, 2)),
+        budget("db").selecting(app="db").allowing(0, healthy=2, expected=2),
+    ]
+
+
+def test_json_is_the_contract(run, write, policy) -> None:
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy, "--now", NOW, "-o", "json")
+
+    assert result.exit_code == 0
+    document = msgspec.json.decode(result.stdout)
+    assert list(document) == ["apiVersion", "kind", "now", "actions", "kept", "summary"]
+    assert (document["apiVersion"], document["kind"], document["now"]) == ("trimtab.dev/v1alpha1", "Plan", NOW)
+    (action,) = document["actions"]
+    assert list(action)[:9] == [
+        "action",
+        "policy",
+        "strategy",
+        "namespace",
+        "pod",
+        "node",
+        "target",
+        "reason",
+        "message",
+    ]
+    assert (action["action"], action["pod"], action["node"]) == ("Evict", "web-1", "n1")
+    assert {(kept["name"], kept["reason"]) for kept in document["kept"]} >= {("db-1", "DisruptionBudget")}
+    assert list(document["kept"][0])[:6] == ["kind", "namespace", "name", "strategy", "reason", "message"]
+    assert document["summary"] == {"Evict": 1, "kept": len(document["kept"])}
+
+
+def test_the_bytes_are_the_same_whatever_the_order_and_the_form_of_the_input(run, write, policy) -> None:
+    def planned(cluster: Path | str, stdin: bytes | None = None) -> str:
+        result = run("plan", "--cluster", cluster, "--policy", policy, "--now", NOW, "-o", "json", stdin=stdin)
+        assert result.exit_code == 0
+        return result.stdout
+
+    items = objects()
+    first = planned(write("c.json", *items))
+    shuffler = random.Random(7)
+
+    assert planned(write("c.json", *items)) == first
+    for _ in range(5):
+        shuffler.shuffle(items)
+        assert planned(write("shuffled.json", *items)) == first
+    assert planned(write("c.yaml", *items)) == first
+    assert planned("-", msgspec.json.encode(as_list(*items))) == first
+    for number, item in enumerate(items):
+        write(f"folder/{number % 2}/{number}.yaml", item)
+    assert planned(write("folder/last.json").parent) == first
+
+
+def test_the_order_of_policies_has_no_say(run, write, tmp_path, policy) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(POLICY.replace("default", "another"))
+    cluster = write("c.json", *objects())
+
+    one = run("plan", "--cluster", cluster, "--policy", policy, "--policy", other, "--now", NOW, "-o", "json")
+    two = run("plan", "--cluster", cluster, "--policy", other, "--policy", policy, "--now", NOW, "-o", "json")
+
+    assert one.stdout == two.stdout
+    assert msgspec.json.decode(one.stdout)["actions"][0]["policy"] == "another"
+
+
+def test_yaml_says_the_same_as_json(run, write, policy) -> None:
+    arguments = ["plan", "--cluster", write("c.json", *objects()), "--policy", policy, "--now", NOW]
+
+    as_yaml = msgspec.yaml.decode(run(*arguments, "-o", "yaml").stdout)
+
+    assert as_yaml == msgspec.json.decode(run(*arguments, "-o", "json").stdout)
+
+
+def test_the_table_tells_what_is_done_and_what_is_kept(run, write, policy) -> None:
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy, "--now", NOW)
+
+    first, blank, header, row, *rest = result.stdout.splitlines()
+    assert first.startswith(f"Plan for {NOW}: 1 Evict; ")
+    assert blank == ""
+    assert header.split() == ["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"]
+    assert row.split()[:4] == ["default", "RemoveDuplicates", "shop/web-1", "n1"]
+    assert any(line.startswith("Kept: DisruptionBudget (") for line in rest)
+    assert "\x1b[" not in result.stdout  # colours are for terminals
+
+
+def test_a_long_list_of_kept_pods_is_cut_unless_all_is_asked_for(run, write, policy) -> None:
+    crowd = [pod(f"db-{number}").on("n1").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in range(12)]
+    cluster = write("c.json", node("n1"), node("n2"), *crowd, budget("db").selecting(app="db").allowing(0))
+    arguments = ["plan", "--cluster", cluster, "--policy", policy, "--now", NOW]
+
+    short, long = run(*arguments).stdout, run(*arguments, "--all").stdout
+
+    assert "more (--all shows them)" in short
+    assert "--all" not in long
+    assert len(long.splitlines()) > len(short.splitlines())
+
+
+def test_a_plan_with_nothing_to_do_says_so(run, write, policy) -> None:
+    result = run("plan", "--cluster", write("c.json", node("n1")), "--policy", policy, "--now", NOW)
+
+    assert result.stdout == f"Plan for {NOW}: nothing to do; 0 kept\n"
+
+
+def test_mode_and_suspension_do_not_matter(run, write, tmp_path, policy) -> None:
+    acting = tmp_path / "acting.yaml"
+    acting.write_text(POLICY + "  mode: Act\n  suspend: true\n")
+    cluster = write("c.json", *objects())
+
+    def planned(by: Path) -> str:
+        return run("plan", "--cluster", cluster, "--policy", by, "--now", NOW, "-o", "json").stdout
+
+    assert planned(acting) == planned(policy)
+
+
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        pytest.param("2026-11-20T13:00:00+01:00", NOW, id="another zone"),
+        pytest.param("2026-11-20T12:00:00.999Z", NOW, id="a fraction, as plans print whole seconds"),
+    ],
+)
+def test_now_is_read_as_rfc_3339(run, write, policy, given, printed) -> None:
+    result = run("plan", "--cluster", write("c.json", node()), "--policy", policy, "--now", given, "-o", "json")
+
+    assert msgspec.json.decode(result.stdout)["now"] == printed
+
+
+@pytest.mark.parametrize("given", ["yesterday", "2026-11-20T12:00:00", "2026-11-20", "1800000000"])
+def test_a_time_without_date_or_zone_is_refused(run, write, policy, given) -> None:
+    result = run("plan", "--cluster", write("c.json", node()), "--policy", policy, "--now", given)
+
+    assert result.exit_code == 2
+    assert "is not a time with date and zone" in result.stderr
+
+
+def test_standard_input_can_be_read_once(run) -> None:
+    result = run("plan", "--cluster", "-", "--policy", "-", stdin=b"{}")
+
+    assert result.exit_code == 2
+    assert "can be read once" in result.stderr
+
+
+def test_the_policy_may_come_from_standard_input(run, write) -> None:
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", "-", stdin=POLICY.encode())
+
+    assert result.exit_code == 0
+    assert "shop/web-1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        pytest.param("{", "is not", id="broken"),
+        pytest.param("kind: List\napiVersion: v1\nitems: []", "holds no object that planners read", id="empty list"),
+        pytest.param(POLICY, "holds no object that planners read, which are Pod, Node", id="a policy"),
+    ],
+)
+def test_a_cluster_that_is_none_is_bad_input(run, tmp_path, policy, content, told) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(content)
+
+    result = run("plan", "--cluster", path, "--policy", policy)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"trimtab: {path}: ")
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_an_object_that_cannot_be_read_is_named_with_file_and_field(run, write, policy) -> None:
+    cluster = write("c.json", node("n1"), pod("bad").cpu("a lot"))
+
+    result = run("plan", "--cluster", cluster, "--policy", policy)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"trimtab: {cluster}: Pod/shop/bad: spec.containers[0].resources.requests")
+    assert result.stderr.count("\n") == 1
+
+
+def test_objects_that_cannot_be_read_are_skipped_on_request(run, write, policy) -> None:
+    cluster = write("c.json", *objects(), pod("bad").cpu("a lot"), node("worse").allocatable(cpu="x"))
+
+    result = run("plan", "--cluster", cluster, "--policy", policy, "--now", NOW, "--skip-invalid", "-o", "json")
+    good = run("plan", "--cluster", write("g.json", *objects()), "--policy", policy, "--now", NOW, "-o", "json")
+
+    assert result.exit_code == 0
+    assert [line.split(": ")[:4] for line in result.stderr.splitlines()] == [
+        ["trimtab", "skipped", str(cluster), "Pod/shop/bad"],
+        ["trimtab", "skipped", str(cluster), "Node/worse"],
+    ]
+    assert result.stdout == good.stdout
+
+
+def test_the_example_cluster_shows_what_its_comments_say(run, policy) -> None:
+    policy.write_text(
+        POLICY.replace(
+            "{RemoveDuplicates: {}}",
+            "{RemoveDuplicates: {}, RemovePodsViolatingNodeAffinity: {}, RemovePodsViolatingInterPodAntiAffinity: {}}",
+        )
+    )
+    result = run("plan", "--cluster", EXAMPLES / "cluster", "--policy", policy, "--now", NOW, "-o", "json")
+
+    document = msgspec.json.decode(result.stdout)
+    assert {action["pod"].split("-")[0]: action["target"] for action in document["actions"]}["search"] == "node-d"
+    assert sorted(action["pod"].split("-")[0] for action in document["actions"]) == ["cart", "search", "web"]
+    kept = {(each["namespace"], each["reason"]) for each in document["kept"]}
+    assert ("payments", "DisruptionBudget") in kept

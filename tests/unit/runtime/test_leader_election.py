@@ -1,0 +1,377 @@
+"""All under looptime: the loop's time is virtual, so minutes of election take milliseconds and are exact."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import looptime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.fakes.api import Call, FakeApi
+from tests.fakes.clock import LoopClock
+from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError, Unreachable
+from trimtab.runtime.leader_election import LeaderElector, Timings
+
+pytestmark = pytest.mark.looptime
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/trimtab/leases/trimtab"
+
+
+class Link:
+    """One candidate's connection to the shared fake server: it can be cut or hang while the others' work."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api = api
+        self.down = False
+        self.hangs = False
+        self.latency = 0.0
+        self.loses_answers = 0
+
+    async def request(self, method, path, **options):
+        await asyncio.sleep(self.latency)
+        if self.hangs:
+            await asyncio.sleep(options["timeout"])
+            raise Unreachable("timed out")
+        if self.down:
+            raise Unreachable("cut")
+        answer = await self.api.request(method, path, **options)
+        if self.loses_answers and method != "GET":
+            self.loses_answers -= 1
+            raise Unreachable("the answer was lost")
+        return answer
+
+    def stream(self, path, **options):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return FakeApi()
+
+
+def candidate(link, identity: str, *, clock: LoopClock | None = None, random: float = 0.0) -> LeaderElector:
+    return LeaderElector(
+        link, namespace="trimtab", name="trimtab", identity=identity, clock=clock or LoopClock(), random=lambda: random
+    )
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@asynccontextmanager
+async def acquiring(elector: LeaderElector) -> AsyncIterator[asyncio.Task[None]]:
+    """A candidate in the background, which ends without releasing: as kill -9 does."""
+    task = asyncio.create_task(elector.acquire())
+    try:
+        yield task
+    finally:
+        for each in (task, elector._renewing):
+            if each is not None:
+                each.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def leading(elector: LeaderElector) -> AsyncIterator[None]:
+    """As `acquiring`, for the one that gets it at once."""
+    async with acquiring(elector) as task:
+        await task
+        yield
+
+
+async def test_the_first_candidate_makes_the_lease_and_leads_at_once(api):
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        assert a.leading
+        assert a.holder == "a"
+        assert api.objects[LEASE]["spec"] == {
+            "holderIdentity": "a",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2027-01-15T08:00:00.000000Z",
+            "renewTime": "2027-01-15T08:00:00.000000Z",
+            "leaseTransitions": 0,
+        }
+
+
+async def test_the_leader_renews_every_retry_period_with_one_request(api):
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        api.calls.clear()
+        await asyncio.sleep(61)
+        assert [call.method for call in api.calls] == ["PUT"] * 30
+        assert api.objects[LEASE]["spec"]["acquireTime"] == "2027-01-15T08:00:00.000000Z"
+        assert api.objects[LEASE]["spec"]["renewTime"] == "2027-01-15T08:01:00.000000Z"
+        assert a.leading
+
+
+async def test_a_second_candidate_waits_as_long_as_the_first_renews(api):
+    async with candidate(api, "a") as a, candidate(api, "b") as b:
+        await a.acquire()
+        async with acquiring(b) as waiting:
+            await asyncio.sleep(600)
+            assert not waiting.done()
+            assert not b.leading
+            assert b.holder == "a"
+
+
+async def test_a_killed_leader_is_followed_after_the_lease_duration(api):
+    a, b = candidate(api, "a"), candidate(api, "b")
+    async with leading(a):
+        killed = asyncio.create_task(asyncio.sleep(11))
+        async with acquiring(b) as waiting:
+            await killed
+            assert a._renewing is not None
+            a._renewing.cancel()
+            await waiting
+        assert 10 + 15 <= now() <= 10 + 15 + 2 * 2  # the last renewal was at 10, and was seen within a retry period
+        assert api.objects[LEASE]["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_released_lease_is_taken_at_the_next_try(api):
+    b = candidate(api, "b")
+    async with acquiring(b) as waiting:
+        async with candidate(api, "a") as a:
+            await a.acquire()
+            await asyncio.sleep(7)
+        released_at = now()
+        spec = api.objects[LEASE]["spec"] if api.objects[LEASE]["spec"]["holderIdentity"] == "" else None
+        assert spec is None or spec["leaseDurationSeconds"] == 1
+        assert not a.leading
+        assert not a.lost.is_set()
+        await waiting
+        assert now() - released_at <= 2
+        assert api.objects[LEASE]["spec"]["holderIdentity"] == "b"
+
+
+async def test_a_leader_that_is_cut_off_gives_up_before_another_may_follow(api):
+    link = Link(api)
+    a, b = candidate(link, "a"), candidate(api, "b")
+    async with leading(a), acquiring(b) as waiting:
+        await asyncio.sleep(5)
+        assert a.leading
+        link.down = True
+        await a.lost.wait()
+        lost_at = now()
+        assert not a.leading
+        assert lost_at == pytest.approx(4 + 10)  # the last renewal was sent at 4
+        assert "no renewal for 10 s" in a.lost_because
+        await waiting
+        assert now() >= lost_at + 5
+
+
+async def test_a_leader_whose_requests_hang_gives_up_in_time(api):
+    link = Link(api)
+    a = candidate(link, "a")
+    async with leading(a):
+        await asyncio.sleep(5)
+        link.hangs = True
+        await a.lost.wait()
+        assert now() == pytest.approx(14)
+
+
+async def test_a_short_outage_is_ridden_out(api):
+    link = Link(api)
+    a, b = candidate(link, "a"), candidate(api, "b")
+    async with leading(a), acquiring(b) as waiting:
+        await asyncio.sleep(5)
+        link.down = True
+        await asyncio.sleep(6)
+        link.down = False
+        await asyncio.sleep(60)
+        assert a.leading
+        assert not waiting.done()
+
+
+async def test_leading_ends_by_time_alone_in_a_process_that_was_paused(api):
+    clock = LoopClock()
+    a = candidate(api, "a", clock=clock)
+    async with leading(a):
+        await asyncio.sleep(1)
+        assert a.leading
+        clock.monotonic = lambda: now() + 20  # the process slept; no task of it has run yet
+        assert not a.leading
+        assert not a.lost.is_set()
+
+
+async def test_the_answer_to_a_renewal_may_be_lost(api):
+    link = Link(api)
+    a = candidate(link, "a")
+    async with leading(a):
+        await asyncio.sleep(1)
+        link.loses_answers = 2
+        await asyncio.sleep(30)
+        assert a.leading
+
+
+async def test_a_lease_that_another_one_took_is_lost_at_once(api):
+    a = candidate(api, "a")
+    async with leading(a):
+        await asyncio.sleep(1)
+        taken = {"holderIdentity": "thief", "leaseDurationSeconds": 15}
+        api.put(LEASE, {"metadata": {"name": "trimtab"}, "spec": taken})
+        await asyncio.sleep(2)
+        assert a.lost.is_set()
+        assert not a.leading
+        assert "held by thief" in a.lost_because
+        await a.release()
+        assert api.objects[LEASE]["spec"] == taken  # what is another's is not released
+
+
+async def test_a_write_in_between_that_changed_no_holder_costs_nothing(api):
+    a = candidate(api, "a")
+    async with leading(a):
+        await asyncio.sleep(1)
+        api.put(LEASE, api.objects[LEASE] | {"metadata": {"labels": {"x": "y"}}})
+        await asyncio.sleep(60)
+        assert a.leading
+
+
+async def test_a_deleted_lease_is_made_again(api):
+    a = candidate(api, "a")
+    async with leading(a):
+        await asyncio.sleep(1)
+        api.objects.clear()
+        await asyncio.sleep(60)
+        assert a.leading
+        assert api.objects[LEASE]["spec"]["holderIdentity"] == "a"
+
+
+async def test_of_two_that_take_an_expired_lease_at_once_one_gets_it(api):
+    spec = {"holderIdentity": "gone", "leaseDurationSeconds": 15, "leaseTransitions": 7}
+    api.put(LEASE, {"metadata": {"name": "trimtab"}, "spec": spec})
+    links = [Link(api), Link(api)]
+    for link in links:
+        link.latency = 0.01
+    a, b = (candidate(link, name) for link, name in zip(links, "ab", strict=True))
+    async with acquiring(a), acquiring(b):
+        await asyncio.sleep(60)
+        assert [a.leading, b.leading].count(True) == 1
+        assert api.objects[LEASE]["spec"]["leaseTransitions"] == 8
+
+
+async def test_the_holders_wall_clock_is_never_trusted(api):
+    a = candidate(api, "a", clock=LoopClock(skew=-3600))
+    b = candidate(api, "b", clock=LoopClock(skew=+3600))
+    async with leading(a), acquiring(b) as waiting:
+        await asyncio.sleep(120)
+        assert a.leading
+        assert not waiting.done()
+
+
+async def test_the_holders_own_duration_is_waited_for(api):
+    spec = {"holderIdentity": "slow", "leaseDurationSeconds": 60}
+    api.put(LEASE, {"metadata": {"name": "trimtab"}, "spec": spec})
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        assert 60 <= now() <= 62
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("leases is forbidden", status=403),
+        NotFound("namespaces trimtab not found", status=404),
+        ServerError("etcd", status=500),
+        Unreachable("refused"),
+        Conflict("exists", status=409, reason="AlreadyExists"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_candidate_tries_until_the_server_lets_it(api, error, caplog):
+    api.fail(error, times=20, method="POST")
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        assert now() == pytest.approx(40)
+    told = [record for record in caplog.records if "Cannot take" in record.message]
+    assert len(told) == (0 if isinstance(error, Conflict) else 1)
+
+
+async def test_candidates_wait_different_times(api):
+    api.fail(Unreachable("refused"), times=1, method="GET")
+    async with candidate(api, "a", random=0.5) as a:
+        await a.acquire()
+        assert now() == pytest.approx(2 * 1.6)
+
+
+async def test_a_release_that_fails_is_no_error(api, caplog):
+    caplog.set_level(logging.WARNING)
+    async with candidate(api, "a") as a:
+        await a.acquire()
+        api.down = True
+    assert "Cannot release" in caplog.text
+
+
+async def test_a_renewal_that_fails_for_a_fault_of_ours_is_a_lost_lease(api):
+    a = candidate(api, "a")
+    async with leading(a):
+        await asyncio.sleep(1)
+        api.fail(TypeError("bug"))
+        await a.lost.wait()
+        assert "bug" in a.lost_because
+
+
+async def test_a_candidate_that_never_led_releases_nothing(api):
+    async with candidate(api, "a") as a, candidate(api, "b") as b:
+        await a.acquire()
+        async with acquiring(b):
+            await asyncio.sleep(1)
+        api.calls.clear()
+        await b.release()
+        assert api.calls == []
+
+
+def test_identities_differ_even_on_one_host(api):
+    assert LeaderElector(api, namespace="n", name="n").identity != LeaderElector(api, namespace="n", name="n").identity
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"lease_duration": 10}, {"renew_deadline": 2.0}, {"retry_period": 0.0}, {"retry_period": 9.0}]
+)
+def test_timings_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ValueError, match="retry_period x jitter"):
+        Timings(**wrong)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    cuts=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 40), st.sampled_from(["down", "hangs"])), max_size=6),
+    links=st.lists(st.integers(0, 2), min_size=6, max_size=6),
+    latencies=st.lists(st.floats(0, 3), min_size=3, max_size=3),
+)
+def test_there_are_never_two_leaders_whatever_is_cut(cuts, links, latencies):
+    async def scenario() -> None:
+        api = FakeApi()
+        connections = [Link(api) for _ in range(3)]
+        for connection, latency in zip(connections, latencies, strict=True):
+            connection.latency = latency
+        electors = [candidate(link, f"c{index}") for index, link in enumerate(connections)]
+
+        async def cut(index: int, begin: float, length: float, how: str) -> None:
+            await asyncio.sleep(begin)
+            setattr(connections[index], how, True)
+            await asyncio.sleep(length)
+            setattr(connections[index], how, False)
+
+        async def watch(_call: Call) -> None:
+            assert sum(elector.leading for elector in electors) <= 1
+
+        api.after = watch
+        tasks = [asyncio.create_task(cut(index, *each)) for index, each in zip(links, cuts, strict=False)]
+        tasks += [asyncio.create_task(elector.acquire()) for elector in electors]
+        for _ in range(180 * 2):
+            await asyncio.sleep(0.5)
+            assert sum(elector.leading for elector in electors) <= 1
+        tasks += [elector._renewing for elector in electors if elector._renewing is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    loop = looptime.new_event_loop()
+    try:
+        loop.run_until_complete(scenario())
+    finally:
+        loop.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimtab.descheduling.strategies.low_node_utilization import LowNodeUtilization
 from trimtab.descheduling.strategies.node_affinity import RemovePodsViolatingNodeAffinity
 from trimtab.descheduling.strategies.remove_duplicates import RemoveDuplicates
 from trimtab.descheduling.strategies.strategy import AnyStrategy
@@ -17,4 +18,5 @@ from trimtab.descheduling.strategies.strategy import AnyStrategy
 IN_ORDER: Final[tuple[type[AnyStrategy], ...]] = (
     RemovePodsViolatingNodeAffinity,
     RemoveDuplicates,
+    LowNodeUtilization,
 )

@@ -1,0 +1,202 @@
+"""LowNodeUtilization: pods move from overutilized nodes to underutilized ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from trimtab.api.reasons import (
+    IRRELEVANT_RESOURCE,
+    LIMIT_REACHED,
+    NO_UNDERUTILIZED_NODES,
+    NODE_OVERUTILIZED,
+    NOT_ENOUGH_NODES,
+)
+from trimtab.api.strategies import LowNodeUtilizationParams
+from trimtab.descheduling.context import Context, Wish, pending
+from trimtab.descheduling.order import rank, size
+from trimtab.descheduling.room import Room
+from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.strategies.strategy import Measure, Strategy
+from trimtab.descheduling.utilization import Excess, Level, above, excesses, levels_of, percent, underutilized
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+
+_NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
+
+
+class Victim(Struct, frozen=True, gc=False):
+    """A pod and what it requests, by column."""
+
+    pod: Pod
+    amounts: list[int]
+
+
+class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
+    """Overutilized is above any target, underutilized below all thresholds and above no target; by requests.
+
+    Nodes farthest above their targets are relieved first, and only until nothing of them is above a target. A pod goes
+    if it requests some of what its node has too much of, and if one node that was underutilized takes it and stays at
+    or below every target: room is never pooled, so nothing is evicted that fits nowhere.
+
+    Between pods of equal priority and QoS class the one goes that ends the excess of the worst resource with the least
+    overshoot, else the one with the most of it: the fewest evictions. Then the smaller, the younger, and by name.
+    """
+
+    NAME = "LowNodeUtilization"
+
+    def __init__(self, params: LowNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
+        super().__init__(params, scope, placer)
+        thresholds = params.node_resource_utilization_thresholds
+        self._levels: tuple[Level, ...] = () if thresholds is None else levels_of(thresholds, self.snapshot.nodes)
+        self._number = 0 if thresholds is None else thresholds.number_of_nodes
+        self._stuck: dict[tuple[bytes, int], Refusal] = {}
+
+    def plan(self, context: Context) -> None:
+        """From the fullest node to the least full one, ties by name."""
+        nodes = self.snapshot.nodes
+        excess = above(nodes, self._levels)
+        sources = sorted((slot for slot in self.scope.sources if excess[slot] > 0), key=lambda slot: -excess[slot])
+        if not sources:
+            return
+        under = self._destinations()
+        if len(under) <= self._number:
+            self._stay(context, sources, len(under))
+            return
+        room = Room(nodes, np.array(under, dtype=np.int64), self._levels)
+        for slot in sources:
+            self._relieve(context, slot, room)
+
+    def measure(self) -> Measure:
+        """Percent points above targets, over all nodes of the policy and all resources."""
+        return (float(above(self.snapshot.nodes, self._levels)[self.scope.selected].sum()),)
+
+    def _destinations(self) -> list[int]:
+        """The underutilized nodes that can start pods, by name. Cordoned ones don't count: the scheduler avoids them.
+
+        The parameters may name other resources as thresholds than as targets, so that a node may be below all of the
+        first and above one of the second: then it is overutilized.
+        """
+        nodes = self.snapshot.nodes
+        mask = underutilized(nodes, self._levels) & self.scope.destinations & (above(nodes, self._levels) <= 0)
+        return [slot for slot in self.scope.sources if mask[slot] and not nodes.node(slot).unschedulable]
+
+    def _stay(self, context: Context, sources: list[int], number: int) -> None:
+        """Say of every overutilized node why the strategy does not act."""
+        if number:
+            code = NOT_ENOUGH_NODES
+            text = f"{number} node{'s are' if number != 1 else ' is'} underutilized, not more than numberOfNodes"
+            text = f"{text} ({self._number})"
+        else:
+            code = NO_UNDERUTILIZED_NODES
+            text = "no schedulable node is below every threshold"
+        for slot in sources:
+            context.keep_node(slot, code, f"{self._over(slot)[0]}, but {text}")
+
+    def _over(self, slot: int) -> list[Excess]:
+        nodes = self.snapshot.nodes
+        return excesses(nodes.allocatable[slot], nodes.requested[slot], self._levels)
+
+    def _relieve(self, context: Context, slot: int, room: Room) -> None:
+        """Move pods off a node until nothing of it is above a target."""
+        cut: list[tuple[Victim, Refusal]] = []
+        for group in self._groups(context.candidates(slot)):
+            while group:
+                over = self._over(slot)
+                if not over:
+                    return
+                index = _pick(group, over)
+                if index is None:
+                    break
+                victim = group.pop(index)
+                refusal = self._try(context, victim, room, over[0])
+                if refusal is not None and refusal.reason == LIMIT_REACHED:
+                    cut.append((victim, refusal))
+                elif refusal is not None:
+                    context.keep(victim.pod, refusal.reason, refusal.message)
+            if group:
+                text = f"the pod requests none of what {self.snapshot.nodes.node(slot).name} has too much of: "
+                text += ", ".join(each.level.resource for each in over)
+                for victim in group:
+                    context.keep(victim.pod, IRRELEVANT_RESOURCE, text)
+        self._tell_cut(context, cut, slot)
+
+    def _groups(self, pods: list[Pod]) -> Iterator[list[Victim]]:
+        """Pods of equal priority and QoS class, the lesser first; in each the smaller first."""
+        ranked: dict[tuple[int, int], list[Pod]] = {}
+        for pod in pods:
+            ranked.setdefault(rank(pod), []).append(pod)
+        for key in sorted(ranked):
+            there = sorted(ranked[key], key=size)
+            yield [Victim(pod, self.snapshot.row(pod.spec).tolist()) for pod in there]
+
+    def _try(self, context: Context, victim: Victim, room: Room, worst: Excess) -> Refusal | None:
+        """Move a pod, or say why not."""
+        pod = victim.pod
+        found: int | Refusal = context.obstacle(pod) or self._find(context, pod, room)
+        if isinstance(found, Refusal):
+            return found
+        nodes = self.snapshot.nodes
+        level = worst.level
+        there = 100.0 * int(nodes.requested[found, level.column]) / max(int(nodes.allocatable[found, level.column]), 1)
+        text = (
+            f"{level.resource} {percent(worst.share, level.target)}% of {pod.node} is above its target "
+            f"{percent(level.target)}%; {nodes.node(found).name} is at {there:.0f}%"
+        )
+        refusal = context.move(pod, found, reason=NODE_OVERUTILIZED, message=text)
+        if refusal is None:
+            room.take(found, self.snapshot.row(pod.spec))
+        return refusal
+
+    def _find(self, context: Context, pod: Pod, room: Room) -> int | Refusal:
+        """The destination with most room left, or why there is none."""
+        row = self.snapshot.row(pod.spec)
+        if not self.placer.plain(pod):
+            return context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
+        eligible = self.placer.eligible(pending(pod))
+        likes = (row.tobytes(), id(eligible))
+        stuck = self._stuck.get(likes)
+        if stuck is not None:
+            return stuck
+        slot = room.best(row, eligible, [slot for guard in context.guards for slot in guard.objections(pod)])
+        if slot is not None:
+            return slot
+        refusal = context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
+        if isinstance(refusal, Refusal) and room.best(row, eligible) is None:
+            self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
+        return refusal
+
+    def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
+        """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""
+        have, want = self.snapshot.nodes.allocatable[slot], self.snapshot.nodes.requested[slot].copy()
+        for victim, refusal in cut:
+            if not excesses(have, want, self._levels):
+                return
+            context.keep(victim.pod, refusal.reason, refusal.message)
+            want[: len(victim.amounts)] -= victim.amounts
+
+
+def _pick(group: list[Victim], over: list[Excess]) -> int | None:
+    """Which pod goes next: of those with some of the worst resource the smallest that ends it, else the largest.
+
+    If none has any of it, the next resource decides; ``None`` if none has any of what is too much.
+    """
+    for excess in over:
+        column, amount = excess.level.column, excess.amount
+        ending: int | None = None
+        largest: int | None = None
+        least, most = 0, 0
+        for index, victim in enumerate(group):
+            has = victim.amounts[column]
+            if has >= amount:
+                if ending is None or has < least:
+                    ending, least = index, has
+            elif has > most:
+                largest, most = index, has
+        if ending is not None or largest is not None:
+            return largest if ending is None else ending
+    return None

@@ -1,0 +1,132 @@
+"""How full nodes are by what their pods request, against a policy's thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from trimtab.api.strategies import UtilizationThresholds
+from trimtab.cluster.nodes import NodeTable
+from trimtab.cluster.resources import BoolArray, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Level(Struct, frozen=True):
+    """One resource's marks in percent of allocatable.
+
+    Attributes:
+        resource: its name.
+        column: where it stands in the node table.
+        threshold: a node is underutilized only below it; ``None`` where the policy does not name the resource there.
+        target: a node is overutilized above it; 100 where the policy does not name the resource there.
+    """
+
+    resource: str
+    column: int
+    threshold: float | None
+    target: float
+
+
+class Excess(Struct, frozen=True):
+    """How far a node is above a target.
+
+    Attributes:
+        level: the target.
+        share: used, in percent of allocatable.
+        amount: requested beyond the target, in the resource's unit, rounded up; at least 1.
+    """
+
+    level: Level
+    share: float
+    amount: int
+
+    def __str__(self) -> str:
+        share = percent(self.share, self.level.target)
+        return f"{self.level.resource} {share}% is above its target {percent(self.level.target)}%"
+
+
+def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable) -> tuple[Level, ...]:
+    """The marks of every resource that is named, by name; resources that no node and no pod knows are left out."""
+    names = sorted({*thresholds.thresholds, *thresholds.target_thresholds})
+    return tuple(
+        Level(
+            resource=name,
+            column=nodes.axis.column[name],
+            threshold=thresholds.thresholds.get(name),
+            target=thresholds.target_thresholds.get(name, 100.0),
+        )
+        for name in names
+        if name in nodes.axis.column
+    )
+
+
+def underutilized(nodes: NodeTable, levels: Sequence[Level]) -> BoolArray:
+    """Which slots are below every threshold: bool, shape (nodes.capacity,).
+
+    Strictly below, as the OpenShift documentation of the strategy says; upstream's code takes equality for below. What
+    a node does not have is not used: 0 percent.
+    """
+    below: BoolArray = nodes.used.copy()
+    for level in levels:
+        if level.threshold is not None:
+            below &= share(nodes, level) < level.threshold
+    return below
+
+
+def above(nodes: NodeTable, levels: Sequence[Level]) -> FloatArray:
+    """By how many percent points slots are above targets, summed over resources: float64, shape (nodes.capacity,).
+
+    Percent and not amounts: a sum of bytes and millicores would order nodes by their memory alone.
+    """
+    total: FloatArray = np.zeros(nodes.capacity, dtype=np.float64)
+    for level in levels:
+        total += np.maximum(share(nodes, level) - level.target, 0.0)
+    return total
+
+
+def share(nodes: NodeTable, level: Level) -> FloatArray:
+    """Requested in percent of allocatable: float64, shape (nodes.capacity,); 0 where a node lacks the resource."""
+    have = nodes.allocatable[:, level.column]
+    want = nodes.requested[:, level.column]
+    shares: FloatArray = np.zeros(nodes.capacity, dtype=np.float64)
+    np.divide(100.0 * want, have, out=shares, where=have > 0)
+    return shares
+
+
+def room_below_target(allocatable: IntArray, target: float) -> IntArray:
+    """The most that may be requested without being above the target: int64."""
+    return np.asarray(np.floor(allocatable * target / 100.0), dtype=np.int64)
+
+
+def excesses(allocatable: IntArray, requested: IntArray, levels: Sequence[Level]) -> list[Excess]:
+    """Where a node is above its targets, the farthest first, then by resource name.
+
+    Args:
+        allocatable: the node's row of the table.
+        requested: likewise.
+        levels: the targets.
+    """
+    found = []
+    for level in levels:
+        have, want = int(allocatable[level.column]), int(requested[level.column])
+        if have > 0 and 100.0 * want > level.target * have:
+            amount = want - int(level.target * have // 100.0)
+            found.append(Excess(level, 100.0 * want / have, amount))
+    if len(found) > 1:
+        found.sort(key=lambda excess: (excess.level.target - excess.share, excess.level.resource))
+    return found
+
+
+def percent(value: float, other: float | None = None) -> str:
+    """A percentage with as few digits as it takes to tell it from ``other``: ``92``, ``50.4``, ``50.001``."""
+    for digits in (0, 1, 3, 6):
+        text = f"{value:.{digits}f}"
+        if other is None and float(text) == value:
+            break
+        if other is not None and float(text) != other:
+            break
+    return text.rstrip("0").rstrip(".") if "." in text else text

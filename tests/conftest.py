@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -21,6 +22,11 @@ from trimtab.local.components import Settings
 from trimtab.local.progress import PlainProgress, Progress
 
 MakeCluster = Callable[..., LocalCluster]
+
+
+def pytest_sessionstart() -> None:
+    """Say that there is no event loop yet: looptime asks for one before every test, and would make one that leaks."""
+    asyncio.set_event_loop(None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

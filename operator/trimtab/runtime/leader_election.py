@@ -28,6 +28,7 @@ from trimtab.kube.lease import Lease, LeaseLock
 logger = logging.getLogger(__name__)
 
 NEVER: Final = float("-inf")
+_TOO_SHORT: Final = 0.001  # seconds: no request is answered in so little, and waiting for less may not pass at all
 
 
 class Timings(Struct, frozen=True, kw_only=True):
@@ -170,7 +171,7 @@ class LeaderElector:
             left = self._deadline - self._clock.monotonic()
             await self._clock.sleep(min(self._timings.retry_period, left))
             left = self._deadline - self._clock.monotonic()
-            if left <= 0:
+            if left <= _TOO_SHORT:
                 self._lose(f"no renewal for {self._timings.renew_deadline:g} s")
                 return
             try:

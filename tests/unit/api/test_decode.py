@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -148,6 +149,7 @@ def test_what_is_no_policy_at_all_is_told_so(data: Any, field: str, message: str
     error = refusal(data)
 
     assert (error.field, error.message[: len(message)]) == (field, message)
+    assert len(error.errors) == 1
 
 
 @pytest.mark.parametrize("status", [None, {}, {"conditions": "later version"}, {"evicted": "many"}, {"new": 1}, 3])
@@ -254,3 +256,12 @@ def test_what_the_schema_lets_pass_the_types_take(value: Any) -> None:
         policy, errors = read_policy(GOOD | {"spec": value})
         assert policy is not None
         assert not errors
+
+
+def test_a_read_only_view_of_a_policy_is_taken_as_well() -> None:
+    """Kopf hands out views of objects, not plain dictionaries."""
+    view = MappingProxyType(
+        {key: MappingProxyType(item) if isinstance(item, dict) else item for key, item in GOOD.items()}
+    )
+
+    assert decode_policy(view).name == "test"

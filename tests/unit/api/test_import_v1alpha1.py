@@ -147,9 +147,14 @@ def test_a_strategy_that_is_not_there_yet_may_be_named_while_it_is_off(name: str
     [
         None,
         {},
-        policies.seed_file() | {"apiVersion": "descheduler/v1alpha2"},
         policies.seed_file() | {"kind": "Other"},
     ],
 )
 def test_what_is_no_such_file_is_refused(data: Any) -> None:
     assert errors_of(data) == {"": "must be a DeschedulerPolicy of descheduler/v1alpha1"}
+
+
+def test_the_next_version_is_told_to_be_not_read_yet() -> None:
+    errors = errors_of({"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": []})
+
+    assert "descheduler/v1alpha2 (profiles and plugins) is not read yet" in errors["apiVersion"]

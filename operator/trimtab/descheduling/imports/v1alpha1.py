@@ -25,6 +25,12 @@ FOREIGN_VERSION: Final = "descheduler/v1alpha1"
 DEFAULT_NAME: Final = "default"
 """What an imported policy is called: the format knows no names."""
 
+_LATER_VERSION: Final = "descheduler/v1alpha2"
+_ONLY: Final = f"must be a {KIND} of {FOREIGN_VERSION}"
+_NOT_YET_READ: Final = (
+    f"{_LATER_VERSION} (profiles and plugins) is not read yet; write the policy as {KIND} of {API_VERSION} or of "
+    f"{FOREIGN_VERSION}"
+)
 NOT_YET: Final = (
     "HighNodeUtilization",
     "PodLifeTime",
@@ -50,7 +56,8 @@ def import_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
         InvalidObject: with everything that is wrong, or that this version cannot do yet, under the file's own names.
     """
     if not isinstance(data, Mapping) or data.get("apiVersion") != FOREIGN_VERSION or data.get("kind") != KIND:
-        error = FieldError("", f"must be a {KIND} of {FOREIGN_VERSION}")
+        later = isinstance(data, Mapping) and data.get("apiVersion") == _LATER_VERSION
+        error = FieldError("apiVersion" if later else "", _NOT_YET_READ if later else _ONLY)
         raise InvalidObject((error,), source=source, object=describe(data))
     translation = _Translation(data)
     policy, errors = read_policy(translation.policy())

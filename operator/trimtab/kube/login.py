@@ -19,8 +19,8 @@ _Send = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 class LoginMiddleware:
     """Puts the login on every request to our server, and once more after a 401."""
 
-    CERTIFICATE_TRIES: Final[int] = 4
-    """Connections tried after a renewed certificate: pooled ones still carry the old one, each goes with its 401."""
+    CERTIFICATE_TRIES: Final[int] = 16
+    """Connections tried after a certificate was renewed: pooled ones still stand for the old one until they close."""
 
     def __init__(self, config: ServerConfig, credentials: Credentials, tls: ssl.SSLContext | None) -> None:
         self._config = config
@@ -44,8 +44,10 @@ class LoginMiddleware:
         if renewed is None:
             return response
         for _ in range(self.CERTIFICATE_TRIES if renewed.certificate else 1):
-            response.close()  # not released: a certificate is the connection's, so this one has the old identity
+            response.close()
             self._present(request, renewed)
+            if renewed.certificate:
+                request.headers["Connection"] = "close"
             response = await send(request)
             if response.status != 401:
                 break

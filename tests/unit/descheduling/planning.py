@@ -74,4 +74,3 @@ def web(name: str, on: str = "", *, owner: str = "web", namespace: str = "shop")
 def nodes(*names: str) -> list[NodeBuilder]:
     """Ready nodes of 4 cpu and 16Gi."""
     return [node(name) for name in names]
-

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimtab.descheduling.strategies.inter_pod_anti_affinity import RemovePodsViolatingInterPodAntiAffinity
 from trimtab.descheduling.strategies.low_node_utilization import LowNodeUtilization
 from trimtab.descheduling.strategies.node_affinity import RemovePodsViolatingNodeAffinity
 from trimtab.descheduling.strategies.remove_duplicates import RemoveDuplicates
@@ -17,6 +18,7 @@ from trimtab.descheduling.strategies.strategy import AnyStrategy
 
 IN_ORDER: Final[tuple[type[AnyStrategy], ...]] = (
     RemovePodsViolatingNodeAffinity,
+    RemovePodsViolatingInterPodAntiAffinity,
     RemoveDuplicates,
     LowNodeUtilization,
 )

@@ -47,7 +47,7 @@ bench: $(STAMP) ## measure
 
 .PHONY: demo
 demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself
-	$(BIN)/python examples/demo/run.py
+	$(BIN)/python -m examples.demo
 
 .PHONY: crds
 crds: $(STAMP) ## write crds/ from the types

@@ -84,7 +84,7 @@ class FakeApi:
             if fault.hits(method, path):
                 fault.times -= 1
                 raise fault.error
-        answer = copy.deepcopy(self._answer(call))
+        answer = copy.deepcopy(self._answer(copy.deepcopy(call)))
         if self.after is not None:
             await self.after(call)
         return answer

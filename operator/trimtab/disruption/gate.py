@@ -7,10 +7,14 @@ from trimtab.api.reasons import LIMIT_REACHED
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.limits import LimitCounter, PlannedEvictions
-from trimtab.disruption.protections.protection import EVICT_ANNOTATION_KEY, Context
+from trimtab.disruption.protections.protection import EVICT_ANNOTATION_KEY, Context, Protection
 from trimtab.disruption.protections.registry import protections_of
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.objects import Pod
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects import OwnerReference, Pod, PodSpec
+
+Template = tuple[PodSpec, tuple[OwnerReference, ...], Labels]
+"""What a protection of templates reads, the namespace aside."""
 
 
 class Gate:
@@ -39,8 +43,12 @@ class Rules:
         self._budgets = gate.budgets
         self._planned = gate.planned
         self._limits = LimitCounter(context.spec.limits, gate.planned)
-        self._all = protections_of(context)
-        self._firm = tuple(rule for rule in self._all if not rule.liftable)
+        rules = protections_of(context)
+        shared = [index for index, rule in enumerate(rules) if rule.of_template]
+        self._before = rules[: shared[0]]
+        self._shared = rules[shared[0] : shared[-1] + 1]
+        self._after = rules[shared[-1] + 1 :]
+        self._templates: dict[tuple[str, int, int, int], tuple[Template, Refusal | None]] = {}
         self._known: dict[str, Refusal | None] = {}
 
     def protected(self, pod: Pod) -> Refusal | None:
@@ -69,8 +77,28 @@ class Rules:
 
     def _first_refusal(self, pod: Pod) -> Refusal | None:
         willing = pod.annotations.get(EVICT_ANNOTATION_KEY) == "true"
-        for rule in self._firm if willing else self._all:
-            found = rule.refusal(pod)
-            if found is not None:
-                return found
-        return None
+        return (
+            _first(self._before, pod, willing=willing)
+            or self._of_template(pod, willing=willing)
+            or _first(self._after, pod, willing=willing)
+        )
+
+    def _of_template(self, pod: Pod, *, willing: bool) -> Refusal | None:
+        """What the pod's template is refused for; pods of one template share its parts, which are known by identity."""
+        key = (pod.namespace, id(pod.spec), id(pod.owners), id(pod.annotations))
+        known = self._templates.get(key)
+        if known is None:
+            template = (pod.spec, pod.owners, pod.annotations)  # held, so that their ids stay theirs
+            known = self._templates[key] = (template, _first(self._shared, pod, willing=willing))
+        return known[1]
+
+
+def _first(rules: tuple[Protection, ...], pod: Pod, *, willing: bool) -> Refusal | None:
+    """The first refusal; the annotation of a pod that is ``willing`` lifts the rules that can be lifted."""
+    for rule in rules:
+        if willing and rule.liftable:
+            continue
+        found = rule.refusal(pod)
+        if found is not None:
+            return found
+    return None

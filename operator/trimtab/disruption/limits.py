@@ -52,13 +52,14 @@ class LimitCounter:
         self._limits = limits
         self._planned = planned
         self._own = 0
+        self._by_place = any(limit is not None for limit in (limits.per_node, limits.per_namespace, limits.per_owner))
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Which limit is used up for the pod where it is now, or ``None``."""
         limits = self._limits
         if limits.per_cycle is not None and self._own >= limits.per_cycle:
             return _reached("perCycle", limits.per_cycle, "")
-        for place in places(pod):
+        for place in places(pod) if self._by_place else ():
             name, limit = self._limit(place)
             if limit is not None and self._planned.count(place) >= limit:
                 return _reached(name, limit, f" for {_words(place)}")

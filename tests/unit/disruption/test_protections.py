@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.builders import NOW, PodBuilder, budget, pod
@@ -12,6 +13,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.protections.registry import PROTECTIONS
 from trimtab.disruption.refusal import Refusal
+from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import KubeObject, PriorityClass
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
@@ -240,3 +242,25 @@ def test_every_protection_refuses_under_a_known_code_of_its_own():
 
 def test_builders_and_this_module_agree_on_now():
     assert web().started(NOW).build().started == NOW_SECONDS
+
+
+def test_the_rules_that_hold_for_templates_stand_side_by_side():
+    shared = "".join("t" if kind.of_template else "." for kind in PROTECTIONS)
+    assert shared.strip(".") == "t" * shared.count("t")
+
+
+def test_pods_that_share_a_template_are_still_told_apart_by_what_is_their_own():
+    first = web("web-1").build()
+    snapshot = Snapshot([first])
+    asked = Gate(snapshot, now=NOW_SECONDS).rules_for(spec())
+    assert asked.protected(first) is None
+    for fields, reason in [
+        ({"deleted": 1.0}, reasons.TERMINATING),
+        ({"phase": "Failed"}, reasons.TERMINAL),
+        ({"phase": "Pending"}, reasons.POD_STARTING),
+        ({"namespace": "kube-system"}, reasons.SYSTEM_NAMESPACE),
+        ({"annotations": FrozenMap({EVICT: "false"})}, reasons.EVICT_ANNOTATION),
+    ]:
+        refusal = asked.protected(msgspec.structs.replace(first, name=f"web-{reason}", **fields))
+        assert refusal is not None
+        assert refusal.reason == reason

@@ -13,6 +13,7 @@ class BarePods(Protection):
 
     name = BARE_POD
     liftable = False
+    of_template = True
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""

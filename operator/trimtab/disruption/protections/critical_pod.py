@@ -23,6 +23,7 @@ class CriticalPods(Protection):
 
     name = CRITICAL_POD
     liftable = False
+    of_template = True
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""

@@ -13,6 +13,7 @@ class DaemonSetPods(Protection):
 
     name = DAEMON_SET_POD
     liftable = False
+    of_template = True
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""

@@ -16,6 +16,7 @@ class EvictAnnotation(Protection):
 
     name = EVICT_ANNOTATION
     liftable = False
+    of_template = True
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""

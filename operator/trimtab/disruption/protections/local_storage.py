@@ -17,6 +17,7 @@ class PodsWithLocalStorage(Protection):
     """Refuses pods with an emptyDir or hostPath volume, unless the policy lifts it."""
 
     name = LOCAL_STORAGE
+    of_template = True
 
     @classmethod
     def applies(cls, spec: DeschedulerPolicySpec) -> bool:

@@ -18,6 +18,7 @@ class MirrorPods(Protection):
 
     name = MIRROR_POD
     liftable = False
+    of_template = True
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""

@@ -18,6 +18,7 @@ class PodsWithPersistentVolumeClaims(Protection):
     """Refuses pods that use a claim, where the policy asks for it."""
 
     name = PERSISTENT_VOLUME_CLAIM
+    of_template = True
 
     @classmethod
     def applies(cls, spec: DeschedulerPolicySpec) -> bool:

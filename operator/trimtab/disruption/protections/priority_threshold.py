@@ -18,6 +18,7 @@ class UnknownThreshold(Protection):
 
     name = UNKNOWN_PRIORITY_CLASS
     liftable = False
+    of_template = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -41,6 +42,7 @@ class PriorityThresholdRule(Protection):
     """Refuses pods at or above the threshold; a pod without a priority has 0."""
 
     name = PRIORITY_TOO_HIGH
+    of_template = True
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)

@@ -40,10 +40,13 @@ class Protection(ABC):
         name: the reason code under which it refuses.
         liftable: whether the pod's own annotation ``evict: "true"`` lifts it. Rules are not liftable where moving the
             pod would break it or the cluster, whatever anybody writes.
+        of_template: whether the answer follows from what all pods of a template share: namespace, spec, owners and
+            annotations. It is then found once a template, not once a pod.
     """
 
     name: ClassVar[str]
     liftable: ClassVar[bool] = True
+    of_template: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self.context = context

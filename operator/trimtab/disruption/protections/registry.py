@@ -1,7 +1,7 @@
 """Every protection, in the order in which they are asked: the first that refuses gives the reason.
 
 First what the pod is (those can't be lifted), then what its author says, then what the policy says. So a static pod in
-kube-system is called a static pod, whatever else it is.
+kube-system is called a static pod, whatever else it is. The rules that hold for whole templates stand side by side.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ class SystemNamespaces(Protection):
     """Refuses pods of namespaces that belong to the cluster itself, unless the policy lifts it."""
 
     name = SYSTEM_NAMESPACE
+    of_template = True
 
     @classmethod
     def applies(cls, spec: DeschedulerPolicySpec) -> bool:

@@ -235,6 +235,9 @@ class Transport:
                 # Chunks as they come, not lines: aiohttp's line reader fails on objects above 128 KiB.
                 yield response.content.iter_any()
             finally:
+                connection = response.connection
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()  # a TLS goodbye would outlive the loop of a command that ends now
                 response.close()
 
 

@@ -50,8 +50,8 @@ demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itse
 	$(BIN)/python -m examples.demo
 
 .PHONY: crds
-crds: $(STAMP) ## write crds/ from the types
-	$(BIN)/trimtab crds crds
+crds: $(STAMP) ## write crds/ and docs/reference/ from the types
+	$(BIN)/trimtab crds --docs docs/reference crds
 
 .PHONY: lock
 lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows

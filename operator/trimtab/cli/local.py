@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from trimtab.cli.errors import Reported, reported
 
 if TYPE_CHECKING:
     from trimtab.local.cluster import LocalCluster
     from trimtab.local.components import Settings
     from trimtab.local.status import Status
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _name = click.option("--name", default="default", show_default=True, metavar="X", help="Which cluster.")
 _bin_dir = click.option(
@@ -27,25 +26,16 @@ _bin_dir = click.option(
 )
 
 
-def _told(function: Callable[P, R]) -> Callable[P, R]:
-    """Turn failures into a line on standard error and the exit status that CLI.md promises."""
+@contextmanager
+def _told() -> Iterator[None]:
+    """What :func:`trimtab.cli.errors.reported` does, for failures of the local control plane as well."""
+    from trimtab.local.errors import LocalError
 
-    @functools.wraps(function)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        from trimtab.kube.api import ApiError, Unreachable
-        from trimtab.kube.errors import InputError
-        from trimtab.local.errors import LocalError
-
-        try:
-            return function(*args, **kwargs)
-        except InputError as error:
-            click.echo(f"trimtab local: {error}", err=True)
-            raise SystemExit(2) from None
-        except (LocalError, ApiError, Unreachable, OSError) as error:
-            click.echo(f"trimtab local: {error}", err=True)
-            raise SystemExit(1) from None
-
-    return wrapper
+    try:
+        with reported():
+            yield
+    except LocalError as error:
+        raise Reported(str(error)) from error
 
 
 def _cluster(name: str, *, bin_dir: Path | None = None) -> LocalCluster:
@@ -80,7 +70,7 @@ def local() -> None:
     help="Write the kubeconfig there as well.",
 )
 @click.option("--for-load", is_flag=True, help="Set up for very many objects: no flow control, rarer node leases.")
-@_told
+@_told()
 def up(name: str, bin_dir: Path | None, nodes: int | None, kubeconfig: Path | None, for_load: bool) -> None:
     """Start a cluster, or repair one that is half dead."""
     cluster = _cluster(name, bin_dir=bin_dir)
@@ -105,7 +95,7 @@ def _settings(cluster: LocalCluster, *, for_load: bool) -> Settings | None:
 @local.command()
 @_name
 @click.option("--keep-data", is_flag=True, help="Keep keys and objects: the next up continues with them.")
-@_told
+@_told()
 def down(name: str, keep_data: bool) -> None:
     """Stop a cluster: exactly the processes that were started, and no others."""
     if not _cluster(name).down(keep_data=keep_data):
@@ -117,7 +107,7 @@ def down(name: str, keep_data: bool) -> None:
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format."
 )
-@_told
+@_told()
 def status(name: str, output: str) -> None:
     """Show what runs. Exit status 1 unless all is healthy."""
     import msgspec
@@ -146,7 +136,7 @@ def _table(found: Status) -> str:
 @local.command()
 @_name
 @click.option("--raw", is_flag=True, help="Print the content instead of the path.")
-@_told
+@_told()
 def kubeconfig(name: str, raw: bool) -> None:
     """Print where the admin's kubeconfig is."""
     path = _cluster(name).kubeconfig
@@ -154,8 +144,28 @@ def kubeconfig(name: str, raw: bool) -> None:
 
 
 @local.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_name
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format.")
+@_told()
+def load(file: Path, name: str, output: str) -> None:
+    """Fill a cluster with the nodes and workloads of a scenario FILE (see examples/local)."""
+    import msgspec
+
+    from trimtab.local.load import load as run
+    from trimtab.local.progress import for_terminal
+    from trimtab.local.scenario import read_scenario
+
+    report = run(_cluster(name), read_scenario(file), progress=for_terminal())
+    if output == "json":
+        click.echo(msgspec.json.encode(report).decode())
+    else:
+        click.echo(f"{report.nodes:,} nodes and {report.pods:,} pods in {report.seconds:.0f} s")
+
+
+@local.command()
 @click.option("--helm", is_flag=True, help="Build helm as well.")
-@_told
+@_told()
 def build(helm: bool) -> None:
     """Build the binaries without starting anything, and print where they are."""
     from trimtab.local.builder import Builder

@@ -50,16 +50,20 @@ def find(
     components: Sequence[str],
     *,
     version: str = DEFAULT_VERSION,
-    bin_dir: Path | None = None,
+    given: Path | None = None,
     progress: Progress,
 ) -> Binaries:
     """The binaries of the components: those that the caller's directory has, and all others built.
 
+    Args:
+        components: whose.
+        version: Kubernetes version of those that are built.
+        given: the caller's directory, see :func:`given_directory`.
+        progress: where builds are told.
+
     Raises:
-        InputError: the caller's directory does not exist.
         LocalError: something can't be built.
     """
-    given = given_directory(bin_dir)
     builder = Builder(version=version, progress=progress)
     brought = {} if given is None else {c: given / c for c in components if os.access(given / c, os.X_OK)}
     built = builder.ensure([component for component in components if component not in brought])

@@ -137,7 +137,12 @@ class Builder:
 
     def _run(self, arguments: Sequence[str], *, module: str, title: str) -> str:
         """Run Go in a copy of the module's directory, for it wants to be able to write there; return its output."""
-        environment = os.environ | {"GOTOOLCHAIN": "local", "GOWORK": "off", "GO111MODULE": "on", "GOFLAGS": "-mod=mod"}
+        environment = os.environ | {
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+            "GO111MODULE": "on",
+            "GOFLAGS": "-mod=readonly",
+        }
         with tempfile.TemporaryDirectory(prefix="trimtab-") as copy, tempfile.TemporaryFile("w+") as errors:
             for name, content in _module_files(module).items():
                 (Path(copy) / name).write_bytes(content)

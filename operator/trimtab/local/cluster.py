@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from trimtab.kube.api import ApiError, Conflict, Unreachable
 from trimtab.kube.resources import NODES
 from trimtab.local import guard, kubeconfig, nodes
-from trimtab.local.binaries import Binaries, find
+from trimtab.local.binaries import Binaries, find, given_directory
 from trimtab.local.certificates import USERS, make_keys
 from trimtab.local.client import Client
 from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Layout, Settings, command
@@ -26,7 +27,7 @@ from trimtab.local.processes import alive, stop
 from trimtab.local.progress import Progress
 from trimtab.local.record import Record, Store
 from trimtab.local.status import Status, observe
-from trimtab.local.supervisor import Supervisor
+from trimtab.local.supervisor import START_ORDER, Supervisor
 from trimtab.local.versions import CONTROLLER_MANAGER, KWOK
 
 _OWN: Final = ("keys", "logs", "stages", "etcd", "cluster.json", "cluster.tmp")
@@ -163,12 +164,14 @@ class LocalCluster:
         """
         if copy is not None:
             kubeconfig.check_target(copy.absolute(), self.name)
-        wanted = settings or self._recorded_settings()
+        known = self.known()
+        wanted = settings or (Settings() if known is None else known.settings)
         wanted.check()
+        given = self._binaries_directory(known)
         # Before the lock: a build takes minutes, and nobody shall have to wait for it to look or to stop.
-        binaries = find(wanted.components, version=wanted.version, bin_dir=self._bin_dir, progress=self._progress)
+        binaries = find(wanted.components, version=wanted.version, given=given, progress=self._progress)
         with self._store.lock():
-            record = self._prepared(wanted, copy)
+            record = self._prepared(wanted, copy, given)
             if die_with_parent:
                 record = self._guarded(record)
             record = self._running(record, binaries, nodes)
@@ -177,14 +180,17 @@ class LocalCluster:
             self._store.write(record)
         return record
 
-    def _recorded_settings(self) -> Settings:
-        record = self.known()
-        return Settings() if record is None else record.settings
+    def _binaries_directory(self, known: Record | None) -> Path | None:
+        """The caller's, else the one that the cluster was started with, else the environment's."""
+        if self._bin_dir is None and known is not None:
+            recorded = Path(known.bin_dir)
+            return recorded if known.bin_dir and recorded.is_dir() else None
+        return given_directory(self._bin_dir)
 
-    def _prepared(self, settings: Settings, copy: Path | None) -> Record:
+    def _prepared(self, settings: Settings, copy: Path | None, given: Path | None) -> Record:
         """The record to start from, on disk, with its directory and keys."""
         record = self.known() or Record(name=self.name, settings=settings, ports=choose(PORTS))
-        record = replace(record, settings=settings)
+        record = replace(record, settings=settings, bin_dir="" if given is None else str(given))
         if copy is not None and str(copy.absolute()) not in record.copies:
             record = replace(record, copies=(*record.copies, str(copy.absolute())))
         (self.directory / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -276,6 +282,23 @@ class LocalCluster:
         except (ApiError, Unreachable):
             return False
         return True
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop all clients of the API server (controllers, scheduler, kwok) for a while, then start them again.
+
+        If this process is killed meanwhile, they stay stopped, ``status`` says so, and ``up`` starts them.
+        """
+        with self._store.lock():
+            before = self.record()
+            self._supervisor.stop(before, START_ORDER[-1])
+        try:
+            yield
+        finally:
+            with self._store.lock():
+                self._supervisor.resume(
+                    self.record(), {name: before.started[name] for name in START_ORDER[-1] if name in before.started}
+                )
 
     def down(self, *, keep_data: bool = False) -> bool:
         """Stop exactly what was recorded, clients before servers, and remove the cluster's files.

@@ -19,10 +19,12 @@ class Task(Struct, frozen=True):
 
     Attributes:
         advance: call it with how much more is done.
+        expect: call it with the new total, where that changes.
         tick: call it now and then while nothing can be counted, with a few words on what is happening.
     """
 
     advance: Callable[[int], None] = lambda _count: None
+    expect: Callable[[int], None] = lambda _total: None
     tick: Callable[[str], None] = lambda _detail: None
 
 
@@ -75,7 +77,11 @@ class PlainProgress(Progress):
             done += count
             tick("")
 
-        yield Task(advance=advance, tick=tick)
+        def expect(count: int) -> None:
+            nonlocal total
+            total = count
+
+        yield Task(advance=advance, expect=expect, tick=tick)
         line("")
 
 
@@ -108,8 +114,12 @@ class RichProgress(Progress):
             def tick(detail: str) -> None:
                 bar.update(row, description=f"{escape(title)} [dim]{escape(detail[:60])}[/dim]")
 
-            yield Task(advance=lambda count: bar.advance(row, count), tick=tick)
-            bar.update(row, description=escape(title), total=total or 1, completed=total or 1)
+            def expect(count: int) -> None:
+                bar.update(row, total=count)
+
+            yield Task(advance=lambda count: bar.advance(row, count), expect=expect, tick=tick)
+            whole = bar.tasks[row].total or 1
+            bar.update(row, description=escape(title), total=whole, completed=whole)
 
 
 def for_terminal() -> Progress:

@@ -47,6 +47,8 @@ class Record(Struct, frozen=True):
         ports: by component.
         started: by component, in the order of starting.
         copies: further places that the admin's kubeconfig was written to, which ``down`` removes.
+        bin_dir: the directory that the caller's binaries came from, ``""`` for none; kept, so that a later ``up`` does
+            not take others and restart everything.
         furnished: whether the first nodes were created.
         guard: the process that stops the cluster when its parent dies, where there is one.
         format: of this file.
@@ -57,6 +59,7 @@ class Record(Struct, frozen=True):
     ports: dict[str, int]
     started: dict[str, Started] = {}
     copies: tuple[str, ...] = ()
+    bin_dir: str = ""
     furnished: bool = False
     guard: Process | None = None
     format: int = _FORMAT

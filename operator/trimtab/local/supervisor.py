@@ -69,6 +69,13 @@ class Supervisor:
             await_healthy(group, record.started, layout)
         return record
 
+    def resume(self, record: Record, entries: Mapping[str, Started]) -> Record:
+        """Start components again as they were started before, and wait until they are healthy."""
+        for name, entry in entries.items():
+            record = self._ensured(record, name, entry.argv, entry.version)
+        await_healthy(entries, record.started, Layout(directory=self._store.directory, ports=record.ports))
+        return record
+
     def _ensured(self, record: Record, component: str, argv: tuple[str, ...], version: str) -> Record:
         old = record.started.get(component)
         if old is not None and alive(old.process):

@@ -1,0 +1,260 @@
+"""What a cluster is to be filled with: a small YAML file, read strictly.
+
+::
+
+    nodes:
+    - {count: 12, cpu: 8, memory: 32Gi}
+    namespaces:
+    - {name: shop}
+    workloads:
+    - {kind: Deployment, namespace: shop, name: web, replicas: 6, requests: {cpu: 250m, memory: 256Mi}}
+
+The types are the schema: every key that is not named here is refused with its path and what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from trimtab.api.base import Spec
+from trimtab.api.check import FieldError, check
+from trimtab.api.schema import structural_schema
+from trimtab.kube.errors import InputError
+from trimtab.kube.quantity import resource_amount
+from trimtab.local.nodes import ZONES
+
+Amount = str | int
+"""A quantity as Kubernetes writes it: ``250m``, ``2``, ``32Gi``."""
+
+_DNS: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+Prefix = Annotated[str, Meta(min_length=1, max_length=50, pattern=_DNS)]
+"""A name, or the beginning of numbered names."""
+
+DIRECT_KINDS: Final = ("ReplicaSet", "Pod")
+
+
+class Taint(Spec, frozen=True):
+    """A taint, as in ``Node.spec.taints``."""
+
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+
+
+class NodeGroup(Spec, frozen=True):
+    """Nodes that are alike: ``<prefix>-1`` to ``<prefix>-<count>``, in the zones in turn."""
+
+    count: Annotated[int, Meta(ge=1, le=20_000)]
+    prefix: Prefix = "node"
+    cpu: Amount = "8"
+    memory: Amount = "32Gi"
+    pods: Annotated[int, Meta(ge=1, le=10_000)] = 110
+    capacity: dict[str, Amount] = field(default_factory=dict)
+    """Further resources: ``ephemeral-storage``, ``nvidia.com/gpu``."""
+    zones: Annotated[tuple[str, ...], Meta(min_length=1)] = ZONES
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+
+    def names(self) -> list[str]:
+        """The names of its nodes."""
+        return [f"{self.prefix}-{number + 1}" for number in range(self.count)]
+
+    def resources(self) -> dict[str, Amount]:
+        """Capacity, which is allocatable as well."""
+        return {
+            "cpu": self.cpu,
+            "memory": self.memory,
+            "ephemeral-storage": "100Gi",
+            "pods": self.pods,
+            **self.capacity,
+        }
+
+
+class NamespaceGroup(Spec, frozen=True):
+    """A namespace, or with ``count`` the namespaces ``<name>-1`` to ``<name>-<count>``."""
+
+    name: Prefix
+    count: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def names(self) -> list[str]:
+        """The names of its namespaces."""
+        return [self.name] if self.count is None else [f"{self.name}-{number + 1}" for number in range(self.count)]
+
+
+class Placement(Spec, frozen=True):
+    """Where directly created pods go. As it stands: evenly over all nodes.
+
+    ``{heavyShare: 0.4, heavyFactor: 3}``: the first two fifths of the nodes hold three times the pods of the rest.
+    """
+
+    node_groups: tuple[str, ...] = ()
+    """Prefixes of the groups whose nodes are used; all unless given."""
+    heavy_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    heavy_factor: Annotated[float, Meta(ge=0)] = 1.0
+    seed: int = 0
+    """Which of the pods goes to which of the places: the same seed, the same cluster."""
+
+
+class Budget(Spec, frozen=True):
+    """A PodDisruptionBudget for each owner: exactly one of the two."""
+
+    min_available: Amount | None = None
+    max_unavailable: Amount | None = None
+
+
+class Workload(Spec, frozen=True):
+    """Owners that are alike, with their pods."""
+
+    kind: Literal["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "Pod"]
+    name: Prefix
+    namespace: Prefix = "default"
+    """A namespace of the list above; where that has a count, the owners go to its namespaces in turn."""
+    owners: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    """More than one: ``<name>-1`` to ``<name>-<owners>``."""
+    replicas: Annotated[int, Meta(ge=0, le=500_000)] = 1
+    """Pods of each owner."""
+    requests: dict[str, Amount] = field(default_factory=dict)
+    limits: dict[str, Amount] = field(default_factory=dict)
+    image: str = "registry.k8s.io/pause:3.10"
+    labels: dict[str, str] = field(default_factory=dict)
+    """Of the pods, besides ``app: <owner>``."""
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Of the pods."""
+    pod_spec: dict[str, Any] = field(default_factory=dict)
+    """Taken over as it stands: tolerations, affinity, priorityClassName, … ``{owner}`` in a text becomes its name."""
+    via: Literal["scheduler", "direct"] = "scheduler"
+    """``scheduler``: controllers make the pods, the real scheduler places them, kwok runs them. ``direct``: the pods
+    are created on their nodes and running, as ``placement`` says; for many of them."""
+    placement: Placement | None = None
+    budget: Budget | None = None
+
+    def owner_names(self) -> list[str]:
+        """The names of its owners."""
+        return [self.name] if self.owners == 1 else [f"{self.name}-{number + 1}" for number in range(self.owners)]
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it asks for; DaemonSets ask for what the nodes ask for."""
+        return 0 if self.kind == "DaemonSet" else self.owners * (1 if self.kind == "Pod" else self.replicas)
+
+
+class Scenario(Spec, frozen=True):
+    """Everything that a cluster is filled with."""
+
+    nodes: tuple[NodeGroup, ...] = ()
+    namespaces: tuple[NamespaceGroup, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it asks for."""
+        return sum(workload.pod_count for workload in self.workloads)
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes it asks for."""
+        return sum(group.count for group in self.nodes)
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a scenario file.
+
+    Raises:
+        InputError: it is no YAML, or says something it may not say; a line for each fault.
+    """
+    try:
+        data = msgspec.yaml.decode(path.read_bytes())
+    except OSError as error:
+        raise InputError(error.strerror or str(error), source=str(path)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"not a YAML file: {' '.join(str(error).split())}", source=str(path)) from None
+    return decode_scenario({} if data is None else data, source=str(path))
+
+
+def decode_scenario(data: object, *, source: str = "") -> Scenario:
+    """A scenario from plain data.
+
+    Raises:
+        InputError: with every fault, a line each.
+    """
+    errors = check(data, structural_schema(Scenario))
+    if not errors:
+        try:
+            scenario = msgspec.convert(data, Scenario)
+        except msgspec.ValidationError as error:
+            errors = (FieldError("", str(error)),)
+        else:
+            errors = tuple(_faults(scenario))
+            if not errors:
+                return scenario
+    first, *rest = errors
+    more = "".join(f"\n{source}: {error}" if source else f"\n{error}" for error in rest)
+    raise InputError(first.message + more, source=source, field=first.field)
+
+
+def _faults(scenario: Scenario) -> list[FieldError]:
+    """What types cannot say."""
+    faults = [
+        fault for index, group in enumerate(scenario.nodes) for fault in _amounts(group.resources(), f"nodes[{index}]")
+    ]
+    faults += _twice((group.prefix for group in scenario.nodes), "nodes", "prefix")
+    faults += _twice((group.name for group in scenario.namespaces), "namespaces", "name")
+    faults += _twice(
+        (f"{w.kind} {w.namespace}/{w.name}" for w in scenario.workloads), "workloads", "kind, namespace and name"
+    )
+    for index, workload in enumerate(scenario.workloads):
+        faults += _workload_faults(workload, scenario, f"workloads[{index}]")
+    return faults
+
+
+def _workload_faults(workload: Workload, scenario: Scenario, path: str) -> list[FieldError]:
+    faults = [
+        *_amounts(workload.requests, f"{path}.requests"),
+        *_amounts(workload.limits, f"{path}.limits"),
+    ]
+    known = ["default", *(group.name for group in scenario.namespaces)]
+    if workload.namespace not in known:
+        faults.append(FieldError(f"{path}.namespace", f"is not in namespaces; there are {', '.join(known)}"))
+    if workload.via == "direct" and workload.kind not in DIRECT_KINDS:
+        faults.append(FieldError(f"{path}.kind", f"via: direct makes {' or '.join(DIRECT_KINDS)}, not {workload.kind}"))
+    if workload.via == "direct" and not scenario.nodes:
+        faults.append(FieldError(f"{path}.via", "direct needs nodes to put the pods on; the scenario has none"))
+    if workload.via == "scheduler" and workload.placement is not None:
+        faults.append(FieldError(f"{path}.placement", "is for via: direct; otherwise the scheduler chooses"))
+    if workload.pod_spec.get("containers") and (workload.requests or workload.limits):
+        faults.append(
+            FieldError(f"{path}.podSpec.containers", "brings its own resources; leave out requests and limits")
+        )
+    budget = workload.budget
+    if budget is not None and (budget.min_available is None) == (budget.max_unavailable is None):
+        faults.append(FieldError(f"{path}.budget", "needs one of minAvailable and maxUnavailable, and not both"))
+    prefixes = [group.prefix for group in scenario.nodes]
+    faults += [
+        FieldError(
+            f"{path}.placement.nodeGroups[{place}]", f"no nodes have the prefix {name}; there are {', '.join(prefixes)}"
+        )
+        for place, name in enumerate(workload.placement.node_groups if workload.placement else ())
+        if name not in prefixes
+    ]
+    return faults
+
+
+def _amounts(amounts: dict[str, Amount], path: str) -> list[FieldError]:
+    faults = []
+    for name, amount in amounts.items():
+        try:
+            resource_amount(name, amount)
+        except ValueError as error:
+            faults.append(FieldError(f"{path}.{name}", str(error)))
+    return faults
+
+
+def _twice(names: Any, path: str, key: str) -> list[FieldError]:
+    return [FieldError(path, f"two have the same {key}: {name}") for name, count in Counter(names).items() if count > 1]

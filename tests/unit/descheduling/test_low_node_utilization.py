@@ -1,0 +1,305 @@
+"""LowNodeUtilization: which nodes give pods, which pods, and who gets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import HOSTNAME, NodeBuilder, PodBuilder, budget, node, selector
+from tests.unit.descheduling.planning import (
+    DUPLICATES,
+    PREFERRED,
+    kept,
+    messages,
+    moves,
+    node_affinity,
+    plan,
+    utilization,
+    web,
+)
+
+CPU = utilization({"cpu": 20}, {"cpu": 50})
+ALL = utilization({"cpu": 20, "memory": 20, "pods": 20}, {"cpu": 50, "memory": 50, "pods": 50})
+
+
+def big(name: str, **amounts: Any) -> NodeBuilder:
+    """A node of 10 cpu, 10Gi and 10 pods: shares are easily read."""
+    return node(name).allocatable(**{"cpu": "10", "memory": "10Gi", "pods": 10, **amounts})
+
+
+def app(name: str, on: str, cpu: str = "0", memory: str = "0") -> PodBuilder:
+    """A pod with an owner of its own."""
+    builder = web(name, on, owner=name)
+    if cpu != "0":
+        builder.cpu(cpu)
+    return builder.memory(memory) if memory != "0" else builder
+
+
+def filled(node_name: str, number: int, cpu: str = "1", prefix: str = "p") -> list[PodBuilder]:
+    return [app(f"{prefix}{index}", node_name, cpu) for index in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("strategies", "things", "expected"),
+    [
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 7)],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="moves end as soon as nothing is above its target",
+        ),
+        pytest.param(
+            CPU, [big("n1"), big("n2"), *filled("n1", 5)], [], id="exactly at the target is not above it"
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 7), *filled("n2", 2, prefix="q")],
+            [],
+            id="exactly at the threshold is not below it",
+        ),
+        pytest.param(
+            CPU, [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 1, prefix="q")], [], id="all underutilized"
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 9), *filled("n2", 9, prefix="q")],
+            [],
+            id="all overutilized",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), big("n3"), *filled("n1", 6), *filled("n2", 8, prefix="q")],
+            [("q0", "n2", "n3"), ("q1", "n2", "n3"), ("q2", "n2", "n3"), ("p0", "n1", "n3")],
+            id="the fullest node first",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), big("n3"), *filled("n1", 8)],
+            [("p0", "n1", "n2"), ("p1", "n1", "n3"), ("p2", "n1", "n2")],
+            id="each pod goes where most room is left",
+        ),
+        pytest.param(
+            # upstream pools the room of n2 and n3, and evicts the large pod every cycle
+            CPU,
+            [big("n1"), big("n2", cpu="4"), big("n3", cpu="4"), app("large", "n1", "4"), app("more", "n1", "3")],
+            [],
+            id="room is not pooled: what fits on no single node stays",
+        ),
+        pytest.param(
+            # upstream evicts the pods without cpu requests first, which relieves nothing
+            CPU,
+            [big("n1"), big("n2"), app("idle", "n1"), *filled("n1", 6)],
+            [("p0", "n1", "n2")],
+            id="pods that request nothing of what is too much stay",
+        ),
+        pytest.param(
+            utilization({"pods": 20}, {"pods": 50}),
+            [big("n1"), big("n2"), *(app(f"p{index}", "n1") for index in range(7))],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="too many pods: every pod counts",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), app("s", "n1", "1"), app("m", "n1", "2"), app("l", "n1", "4")],
+            [("m", "n1", "n2")],
+            id="the smallest pod that ends the excess goes",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *(app(name, "n1", cpu) for name, cpu in zip("abcd", "1233", strict=True))],
+            [("c", "n1", "n2"), ("a", "n1", "n2")],
+            id="if no single pod ends it the largest goes first",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                app("vip", "n1", "6").priority(100),
+                app("low", "n1", "1"),
+                app("mid", "n1", "1").priority(5),
+            ],
+            [("low", "n1", "n2"), ("mid", "n1", "n2")],
+            id="priority comes before size, and what would overfill the other node stays",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                app("guaranteed", "n1").cpu("2", "2").memory("1Gi", "1Gi"),
+                app("burstable", "n1", "4"),
+            ],
+            [("burstable", "n1", "n2")],
+            id="Burstable before Guaranteed",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2").cordoned(), big("n3"), *filled("n1", 6)],
+            [("p0", "n1", "n3")],
+            id="a cordoned node gets nothing",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1").cordoned(), big("n2"), *filled("n1", 6)],
+            [("p0", "n1", "n2")],
+            id="a cordoned node is relieved",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2").taint("a").taint("b"), *(pod.tolerates() for pod in filled("n1", 6))],
+            [("p0", "n1", "n2")],
+            id="one toleration of everything tolerates two taints",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2").taint("a", effect="PreferNoSchedule"), *filled("n1", 6)],
+            [("p0", "n1", "n2")],
+            id="PreferNoSchedule does not keep pods away",
+        ),
+        pytest.param(
+            utilization({"cpu": 20}, {"cpu": 50, "memory": 50}),
+            [big("n1"), big("n2"), *filled("n1", 6), app("other", "n2", memory="6Gi")],
+            [],
+            id="a node above another target is no destination, though below all thresholds",
+        ),
+        pytest.param(
+            utilization({"cpu": 20}, {"memory": 50}),
+            [big("n1"), big("n2"), app("a", "n1", memory="3Gi"), app("b", "n1", memory="4Gi")],
+            [("a", "n1", "n2")],
+            id="thresholds and targets may name different resources",
+        ),
+        pytest.param(
+            utilization({"example.com/gpu": 20}, {"example.com/gpu": 50}),
+            [
+                big("n1").allocatable({"example.com/gpu": 4}),
+                big("n2").allocatable({"example.com/gpu": 4}),
+                big("n3"),
+                *(app(name, "n1").requests({"example.com/gpu": "1"}) for name in "abc"),
+            ],
+            [("a", "n1", "n2")],
+            id="any resource",
+        ),
+        pytest.param(
+            utilization({"cpu": 20, "example.com/unknown": 20}, {"cpu": 50, "example.com/unknown": 50}),
+            [big("n1"), big("n2"), *filled("n1", 6)],
+            [("p0", "n1", "n2")],
+            id="a resource that nobody has plays no part",
+        ),
+        pytest.param(
+            ALL,
+            [big("n1", memory="100Gi"), big("n2"), big("n3"),
+             *(app(f"m{i}", "n1", memory="9Gi") for i in range(6)), *filled("n2", 9)],
+            [("p0", "n2", "n3"), ("p1", "n2", "n3"), ("p2", "n2", "n3"), ("p3", "n2", "n3")],
+            id="the order of nodes is by percent, not by bytes; what overfills n3 stays",
+        ),
+    ],
+)  # fmt: skip
+def test_pods_move_from_overutilized_to_underutilized_nodes(strategies, things, expected):
+    assert moves(plan(things, strategies)) == expected
+
+
+def test_nothing_happens_while_few_nodes_are_underutilized():
+    """The documentation says above numberOfNodes."""
+    things = [big("n1"), big("n2"), big("n3"), *filled("n1", 6)]
+    assert moves(plan(things, utilization({"cpu": 20}, {"cpu": 50}, 1))) == [("p0", "n1", "n2")]
+    result = plan(things, utilization({"cpu": 20}, {"cpu": 50}, 2))
+    assert (moves(result), kept(result)) == ([], {"n1": "NotEnoughNodes"})
+    assert messages(result)["n1"] == (
+        "cpu 60% is above its target 50%, but 2 nodes are underutilized, not more than numberOfNodes (2)"
+    )
+
+
+def test_without_underutilized_nodes_the_overutilized_ones_are_named():
+    things = [big("n1"), big("n2"), *filled("n1", 9), *filled("n2", 4, prefix="q")]
+    result = plan(things, CPU)
+    assert [(each.kind, each.name, each.reason) for each in result.kept] == [("Node", "n1", "NoUnderutilizedNodes")]
+    assert messages(result)["n1"] == "cpu 90% is above its target 50%, but no schedulable node is below every threshold"
+
+
+def test_the_message_has_the_numbers():
+    action = plan([big("n1"), big("n2"), *filled("n1", 6), *filled("n2", 1, prefix="q")], CPU).actions[0]
+    assert action.reason == "NodeOverutilized"
+    assert action.message == "cpu 60% of n1 is above its target 50%; n2 is at 10%"
+
+
+def test_pods_that_stay_are_named_with_the_reason():
+    things = [
+        big("n1"),
+        big("n2"),
+        big("n3").labels(disk="ssd"),
+        app("idle", "n1"),
+        app("local", "n1", "1").volume("emptyDir"),
+        app("bound", "n1", "1").node_selector(disk="hdd"),
+        app("huge", "n1", "6"),
+    ]
+    result = plan(things, CPU)
+    assert moves(result) == []
+    assert kept(result) == {
+        "idle": "IrrelevantResource",
+        "local": "LocalStorage",
+        "bound": "NoPlace",
+        "huge": "NoImprovement",
+    }
+    text = messages(result)
+    assert text["idle"] == "the pod requests none of what n1 has too much of: cpu"
+    assert text["bound"] == "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector."
+    assert text["huge"] == (
+        "0/3 nodes are available: 1 node(s) already ran the pod, "
+        "2 node(s) were not underutilized, or would have been above targetThresholds."
+    )
+
+
+def test_protected_pods_are_considered_in_order_and_named():
+    things = [big("n1"), big("n2"), app("daemon", "n1", "1"), *filled("n1", 6)]
+    things[2].merge(metadata={"ownerReferences": []})
+    things[2].owned_by("DaemonSet", "agent")
+    result = plan(things, CPU)
+    assert moves(result) == [("p0", "n1", "n2"), ("p1", "n1", "n2")]
+    assert kept(result) == {"daemon": "DaemonSetPod"}
+
+
+def test_a_budget_is_consumed_while_planning():
+    """Upstream's dry run lists evictions that the budget forbids."""
+    things = [big("n1"), big("n2"), *filled("n1", 8), budget().selecting().allowing(2)]
+    result = plan(things, CPU)
+    assert moves(result) == [("p0", "n1", "n2"), ("p1", "n1", "n2")]
+    assert kept(result) == {f"p{index}": "DisruptionBudget" for index in range(2, 8)}
+
+
+def test_what_a_limit_cuts_is_named_and_no_more():
+    """Three pods would relieve the node; the limit lets one go, so two are cut, and the others are no candidates."""
+    result = plan([big("n1"), big("n2"), *filled("n1", 8)], CPU, limits={"perCycle": 1})
+    assert moves(result) == [("p0", "n1", "n2")]
+    assert kept(result) == {"p1": "LimitReached", "p2": "LimitReached"}
+
+
+def test_pods_with_host_ports_and_anti_affinity_get_a_place_that_suits_them():
+    things = [big("n1"), big("n2"), big("n3"), *filled("n1", 4)]
+    things += [app("port", "n1", "2").priority(-1).host_port(80), app("holder", "n2").host_port(80)]
+    assert moves(plan(things, CPU)) == [("port", "n1", "n3")]
+    things = [big("n1"), big("n2"), big("n3"), *filled("n1", 4)]
+    lonely = app("lonely", "n1", "2").priority(-1)
+    lonely.anti_affinity(HOSTNAME, labelSelector=selector(app="holder"))
+    things += [lonely, app("holder", "n2")]
+    assert moves(plan(things, CPU)) == [("lonely", "n1", "n3")]
+
+
+def test_balance_makes_no_new_duplicates():
+    """Else RemoveDuplicates would bring the pod back in the next cycle, and this strategy away again, for ever."""
+    things = [big("n1"), big("n2"), web("twin-1", "n1").cpu("2"), web("twin-2", "n2").cpu("1"), *filled("n1", 4)]
+    assert moves(plan(things, CPU)) == [("p0", "n1", "n2")]
+    things = [big("n1"), big("n2"), web("twin-1", "n1").cpu("6"), web("twin-2", "n2").cpu("1")]
+    things[1].allocatable(cpu="20")
+    assert moves(plan(things, CPU)) == [("twin-1", "n1", "n2")]
+    result = plan(things, {**CPU, DUPLICATES: {}})
+    assert (moves(result), kept(result)) == ([], {"twin-1": "NoImprovement"})
+    assert "1 node(s) had their fair share of the owner's pods" in messages(result)["twin-1"]
+
+
+def test_balance_respects_preferences_that_are_looked_at():
+    picky = app("picky", "n1", "6").prefers_nodes(10, {"key": "disk", "operator": "In", "values": ["ssd"]})
+    things = [big("n1").labels(disk="ssd"), big("n2", cpu="20"), picky]
+    assert moves(plan(things, CPU)) == [("picky", "n1", "n2")]
+    assert kept(plan(things, {**CPU, **node_affinity(PREFERRED)})) == {"picky": "NoImprovement"}

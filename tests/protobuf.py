@@ -45,9 +45,13 @@ def encode_frame(event: str, kind: str, raw: bytes) -> bytes:
     return struct.pack(">I", len(frame)) + frame
 
 
-def encode_status(code: int, reason: str, message: str = "", *, retry_after: int = 0) -> bytes:
+def encode_status(
+    code: int, reason: str, message: str = "", *, retry_after: int = 0, causes: tuple[dict[str, str], ...] = ()
+) -> bytes:
     """A Status, as ERROR events carry it."""
     status = slim_pb2.Status(code=code, reason=reason, message=message)
+    for cause in causes:
+        status.details.causes.add(**cause)
     if retry_after:
         status.details.retry_after_seconds = retry_after
     return status.SerializeToString()

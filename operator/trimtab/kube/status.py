@@ -19,7 +19,6 @@ from trimtab.kube.api import (
     TooManyRequests,
     Unauthorized,
 )
-from trimtab.kube.errors import InputError
 
 _KINDS: Final[Mapping[int, type[ApiError]]] = {
     400: Invalid,
@@ -67,8 +66,6 @@ def error_from_answer(code: int, body: bytes, *, phrase: str = "", retry_after: 
         retry_after: the ``Retry-After`` header. Only seconds are understood: the API server sends nothing else.
     """
     wait = _seconds(retry_after)
-    if body.startswith(b"k8s\0"):
-        return _from_protobuf(code, body, retry_after=wait)
     status = _decoded(body)
     if isinstance(status, dict) and status.get("kind") == "Status":
         return error_from_status(status, code=code, retry_after=wait)
@@ -78,23 +75,10 @@ def error_from_answer(code: int, body: bytes, *, phrase: str = "", retry_after: 
     return _kind(code)(f"HTTP status {code}: {text}" if text else f"HTTP status {code}", status=code, retry_after=wait)
 
 
-def _from_protobuf(code: int, body: bytes, *, retry_after: float | None) -> ApiError:
-    """What a refused request for protobuf is answered with: the server keeps to the format that was asked for."""
-    from trimtab.kube.wire import Interner
-    from trimtab.kube.wire.protobuf import ProtobufCodec, decode_envelope  # not loaded where nobody speaks it
-
-    try:
-        said = ProtobufCodec("Status", Interner()).status(decode_envelope(body).raw)
-    except InputError as error:
-        return _kind(code)(f"HTTP status {code}: {error.message}", status=code, retry_after=retry_after)
-    status = {"reason": said.reason, "message": said.message}
-    return error_from_status(status, code=code, retry_after=said.retry_after if retry_after is None else retry_after)
-
-
 def _decoded(body: bytes) -> Any:
     """What the body says, in JSON or, where that was asked for, in protobuf; ``None`` where it is neither."""
     if body.startswith(b"k8s\0"):
-        from trimtab.kube.wire.protobuf import decode_error
+        from trimtab.kube.wire.protobuf import decode_error  # loaded already by whoever asked for protobuf
 
         return decode_error(body)
     try:

@@ -52,11 +52,23 @@ class ObjectList(_message.Message):
     items: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, metadata: _Optional[_Union[ListMeta, _Mapping]] = ..., items: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class StatusCause(_message.Message):
+    __slots__ = ("reason", "message", "field")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    field: str
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
+
 class StatusDetails(_message.Message):
-    __slots__ = ("retry_after_seconds",)
+    __slots__ = ("causes", "retry_after_seconds")
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    causes: _containers.RepeatedCompositeFieldContainer[StatusCause]
     retry_after_seconds: int
-    def __init__(self, retry_after_seconds: _Optional[int] = ...) -> None: ...
+    def __init__(self, causes: _Optional[_Iterable[_Union[StatusCause, _Mapping]]] = ..., retry_after_seconds: _Optional[int] = ...) -> None: ...
 
 class Status(_message.Message):
     __slots__ = ("message", "reason", "details", "code")

@@ -1,0 +1,333 @@
+"""The informer on a real API server: every wire format says the same, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from tests.builders import NOW, budget, expression, node, pod, priority_class
+from tests.fixtures.clusters import Cluster
+from tests.fixtures.proxy import CuttableProxy
+from trimtab.kube.api import NotFound
+from trimtab.kube.config import load_config
+from trimtab.kube.informer import Informer, ServerAbilities
+from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from trimtab.kube.store import Store
+from trimtab.kube.transport import Transport
+from trimtab.kube.wire.decode import decode_json
+
+WAYS = {
+    "protobuf streamed": (True, True),
+    "protobuf in pages": (True, False),
+    "JSON streamed": (False, True),
+    "JSON in pages": (False, False),
+}
+KINDS = [PODS, NODES, BUDGETS, NAMESPACES, PRIORITY_CLASSES]
+
+RICH = (
+    pod("rich")
+    .labels({"app.kubernetes.io/name": "rich", "app": "web"})
+    .annotations({"descheduler.alpha.kubernetes.io/evict": "true", "other": "x"})
+    .cpu("250m", "1")
+    .memory("1Gi", "2Gi")
+    .host_port(18080, ip="127.0.0.1")
+    .container("limited", image="x", resources={"limits": {"cpu": "100m", "ephemeral-storage": "1Gi"}})
+    .init_container(
+        "side", image="x", restartPolicy="Always", ports=[{"hostPort": 18081, "containerPort": 1, "protocol": "UDP"}]
+    )
+    .init_container("step", image="x", resources={"requests": {"cpu": "2"}})
+    .node_selector(disk="none")
+    .node_affinity(expression("zone", "In", "a", "b"), expression("cores", "Gt", "4"))
+    .node_affinity(fields=(expression("metadata.name", "In", "n1"),))
+    .prefers_nodes(10, expression("zone", "Exists"))
+    .affinity("topology.kubernetes.io/zone", namespaces=["a", "b"])
+    .affinity("topology.kubernetes.io/zone", preferred=3, namespaceSelector={}, matchLabelKeys=["pod-template-hash"])
+    .anti_affinity(namespaceSelector={"matchExpressions": [expression("team", "NotIn", "x")]})
+    .anti_affinity(preferred=7, labelSelector={"matchLabels": {"a": "b"}})
+    .spread(minDomains=2, nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor", matchLabelKeys=["pod-template-hash"])
+    .tolerates("dedicated", "db", "NoExecute", seconds=60)
+    .tolerates()
+    .volume("emptyDir")
+    .volume("hostPath", path="/tmp")
+    .volume("persistentVolumeClaim", claimName="data", readOnly=True)
+    .volume("configMap", name="x")
+    .volume("csi", driver="x")
+    .grace_period(5)
+    .merge(spec={"schedulingGates": [{"name": "example.com/gate"}], "schedulerName": "nobody"})
+)
+PODS_TO_MAKE = {
+    "plain": pod("plain"),
+    "rich": RICH,
+    "limits alone": pod("limited").limits(cpu="1", memory="1Gi"),
+    "host network": pod("host").merge(
+        spec={
+            "hostNetwork": True,
+            "containers": [{"name": "a", "image": "x", "ports": [{"containerPort": 19100}]}],
+        }
+    ),
+    "pod-level resources": pod("level")
+    .cpu("100m")
+    .limits({"hugepages-2Mi": "4Mi", "cpu": "1", "memory": "1Gi"})
+    .requests({"hugepages-2Mi": "4Mi"})
+    .merge(spec={"resources": {"limits": {"cpu": "3", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}}),
+    "terminating": pod("terminating").merge(metadata={"finalizers": ["trimtab.dev/test"]}),
+}
+
+
+@asynccontextmanager
+async def informing(
+    api: Transport, resource: Resource, *, way: str = "protobuf streamed", **options: Any
+) -> AsyncIterator[Informer[Any]]:
+    abilities = ServerAbilities()
+    abilities.protobuf, abilities.watch_list = WAYS[way]
+    informer: Informer[Any] = Informer(api, resource, Store(), abilities=abilities, **options)
+    task = asyncio.create_task(informer.run())
+    try:
+        yield informer
+        assert (abilities.protobuf, abilities.watch_list) == WAYS[way], "the server refused what it should know"
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        held = condition()
+        if await held if isinstance(held, Awaitable) else held:
+            return
+        assert asyncio.get_running_loop().time() < deadline, "it never came to hold"
+        await asyncio.sleep(0.02)
+
+
+def written(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """What is written of a built manifest: the server gives the UID, and the namespace is the test's own."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key != "uid"}
+    return {**manifest, "metadata": {**metadata, "namespace": namespace}}
+
+
+@pytest.fixture
+def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """Objects with everything that is projected, in a namespace of their own."""
+    client = cluster.client
+    for builder in PODS_TO_MAKE.values():
+        client.request("POST", PODS.path(namespace=namespace), written(builder.manifest(), namespace))
+    client.request("DELETE", PODS.path("terminating", namespace=namespace))
+    for built in (
+        budget("a").selecting(app="web").unhealthy_policy("AlwaysAllow"),
+        budget("b").merge(spec={"selector": {"matchExpressions": [expression("app", "In", "web", "db")]}}),
+        budget("c").selecting(),
+    ):
+        manifest = built.merge(spec={"minAvailable": "50%"}).manifest()
+        client.request("POST", BUDGETS.path(namespace=namespace), written(manifest, namespace))
+    tainted = node(f"{namespace}-n").zone("a").taint("dedicated", "db", added=NOW).provider_id("kwok://n").cordoned()
+    high = priority_class(f"{namespace}-high", 1000)
+    for resource, manifest in ((NODES, tainted.manifest()), (PRIORITY_CLASSES, high.manifest())):
+        del manifest["metadata"]["uid"]
+        client.request("POST", resource.path(), manifest)
+    yield namespace
+    client.request(
+        "PATCH",
+        PODS.path("terminating", namespace=namespace),
+        {"metadata": {"finalizers": None}},
+        content_type="application/merge-patch+json",
+    )
+    client.request("DELETE", NODES.path(f"{namespace}-n"))
+    client.request("DELETE", PRIORITY_CLASSES.path(f"{namespace}-high"))
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=[kind.plural for kind in KINDS])
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_to_list_gives_the_values_of_the_json_api(
+    api: Transport, objects: str, resource: Resource, way: str
+) -> None:
+    async with informing(api, resource, way=way) as informer:
+        await informer.synced()
+        assert len(informer.store) > 0
+        assert not informer.broken
+
+        async def equal() -> bool:
+            listed = await api.request("GET", resource.path())
+            values = [decode_json(resource.kind, msgspec.json.encode(item)) for item in listed["items"]]
+            return {value.key: value for value in values} == informer.store.objects
+
+        await until(equal)
+
+
+async def test_the_api_servers_defaults_are_ours(api: Transport, objects: str) -> None:
+    async with informing(api, PODS, namespace=objects) as informer:
+        await informer.synced()
+        for builder in PODS_TO_MAKE.values():
+            ours = builder.build()
+            theirs = informer.store.objects[f"{objects}/{ours.name}"]
+            assert theirs.spec.requests == ours.spec.requests, ours.name
+            assert theirs.spec.qos == ours.spec.qos, ours.name
+            assert theirs.spec.pod_resources == ours.spec.pod_resources, ours.name
+            assert theirs.spec.host_ports == ours.spec.host_ports, ours.name
+            assert theirs.spec.volumes == ours.spec.volumes, ours.name
+            assert theirs.spec.termination_grace_period == ours.spec.termination_grace_period, ours.name
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_changes_arrive(api: Transport, cluster: Cluster, namespace: str, way: str) -> None:
+    path = PODS.path(namespace=namespace)
+    manifest = written(pod("a").merge(spec={"schedulerName": "nobody"}).manifest(), namespace)
+    async with informing(api, PODS, way=way, namespace=namespace) as informer:
+        await informer.synced()
+        assert not informer.store.objects
+        await api.request("POST", path, body=manifest)
+        await until(lambda: len(informer.store) == 1)
+        patch = {"metadata": {"labels": {"a": "b"}}}
+        await api.request("PATCH", f"{path}/a", body=patch, content_type="application/merge-patch+json")
+        await until(lambda: informer.store.objects[f"{namespace}/a"].labels == {"a": "b"})
+        await api.request("DELETE", f"{path}/a", params={"gracePeriodSeconds": "0"})
+        await until(lambda: not informer.store.objects)
+        assert informer.statistics().connections <= 2
+
+
+class Outdated(Transport):
+    """Once armed, asks one time to resume at a version that the server has long forgotten."""
+
+    armed = False
+
+    def stream(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> Any:
+        if params and params.get("watch") and "sendInitialEvents" not in params and self.armed:
+            self.armed = False
+            params = {**params, "resourceVersion": "1"}
+        return super().stream(path, params=params, **options)
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """A kind that the server has not known from its start on, so that it knows nothing of version 1."""
+
+    key: str
+    uid: str
+    resource_version: str
+
+
+THING = {"apiVersion": "test.trimtab.dev/v1", "kind": "Thing"}
+THINGS = Resource("test.trimtab.dev", "v1", "things", "Thing", namespaced=False)
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "things.test.trimtab.dev"},
+    "spec": {
+        "group": "test.trimtab.dev",
+        "scope": "Cluster",
+        "names": {"plural": "things", "kind": "Thing"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+
+
+def thing(raw: bytes | msgspec.Raw) -> Thing:
+    metadata = msgspec.json.decode(raw)["metadata"]
+    return Thing(metadata["name"], metadata["uid"], metadata["resourceVersion"])
+
+
+@pytest.mark.parametrize("way", ["JSON streamed", "JSON in pages"])
+async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(
+    admin: Path, cluster: Cluster, way: str
+) -> None:
+    client, definitions = cluster.client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    client.request("POST", definitions, DEFINITION)
+    proxy = CuttableProxy(urlsplit(client.server).port or 443)
+    config = msgspec.structs.replace(load_config(admin), server=f"https://127.0.0.1:{proxy.port}")
+
+    async def served() -> bool:
+        try:
+            for name in ("kept", "gone"):
+                client.request("POST", THINGS.path(), {**THING, "metadata": {"name": name}})
+        except NotFound:
+            return False
+        return True
+
+    await until(served)
+    async with Outdated(config) as api, informing(api, THINGS, way=way, decode=thing) as informer:
+        await until(lambda: len(informer.store) == 2)
+        await informer.synced()
+        proxy.cut()
+        client.request("DELETE", THINGS.path("gone"))
+        api.armed = True
+        proxy.mend()
+        await until(lambda: informer.statistics().lists == 2)
+        assert not api.armed
+        assert set(informer.store.objects) == {"kept"}
+    proxy.close()
+    client.request("DELETE", f"{definitions}/things.test.trimtab.dev")
+
+    async def away() -> bool:
+        try:
+            client.request("GET", f"{definitions}/things.test.trimtab.dev")
+        except NotFound:
+            return True
+        return False
+
+    await until(away)
+
+
+async def test_a_cut_network_loses_nothing(admin: Path, cluster: Cluster, namespace: str) -> None:
+    client, path = cluster.client, PODS.path(namespace=namespace)
+
+    def create(name: str) -> None:
+        built = pod(name).merge(spec={"schedulerName": "nobody"})
+        client.request("POST", path, written(built.manifest(), namespace))
+
+    proxy = CuttableProxy(urlsplit(client.server).port or 443)
+    config = msgspec.structs.replace(load_config(admin), server=f"https://127.0.0.1:{proxy.port}")
+    create("kept")
+    create("gone")
+    async with Transport(config) as api, informing(api, PODS, namespace=namespace) as informer:
+        told: list[tuple[str, str]] = []
+        informer.store.subscribe(lambda old, new: told.append((old.name if old else "", new.name if new else "")))
+        await informer.synced()
+        proxy.cut()
+        await until(lambda: informer.state.phase == "Retrying")
+        create("new")
+        client.request("DELETE", f"{path}/gone", params={"gracePeriodSeconds": "0"})
+        proxy.mend()
+        await until(lambda: {value.name for value in informer.store} == {"kept", "new"})
+        assert ("gone", "") in told
+        assert informer.statistics().lists == 1
+        assert informer.state.phase == "Watching"
+    proxy.close()
+
+
+async def test_a_refusal_is_readable_in_the_state(api: Transport) -> None:
+    unknown = Resource("trimtab.dev", "v1", "nothings", "Nothing")
+    async with informing(api, unknown, decode=lambda raw: raw) as informer:
+        await until(lambda: informer.state.phase == "Refused")
+        assert "could not find the requested resource" in informer.state.error or "404" in informer.state.error
+
+
+async def test_a_wrong_selector_is_readable_in_the_state(api: Transport) -> None:
+    informer: Informer[Any] = Informer(api, PODS, Store(), label_selector="a in (")
+    task = asyncio.create_task(informer.run())
+    await until(lambda: informer.state.phase == "Retrying")
+    assert "unable to parse" in informer.state.error
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_forbidden_is_readable_in_the_state(cluster: Cluster, admin: Path, namespace: str) -> None:
+    token = cluster.client.request(
+        "POST",
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+    )["status"]["token"]
+    config = load_config(admin)
+    login = msgspec.structs.replace(config.login, authorization=f"Bearer {token}", certificate=b"", key=b"")
+    config = msgspec.structs.replace(config, login=login, kubeconfig="")
+    async with Transport(config) as api, informing(api, PODS) as informer:
+        await until(lambda: informer.state.phase == "Refused")
+        assert "cannot" in informer.state.error
+        assert "pods" in informer.state.error

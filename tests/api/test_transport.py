@@ -1,0 +1,226 @@
+"""The transport and what stands on it, against the real API server."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.fixtures.clusters import Cluster
+from trimtab.kube import verbs
+from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from trimtab.kube.config import Login, load_config
+from trimtab.kube.credentials import TokenFileCredentials
+from trimtab.kube.eviction import GONE, GRANTED, REFUSED, SEVERAL_BUDGETS, evict
+from trimtab.kube.recorder import EventRecorder
+from trimtab.kube.reference import ObjectReference
+from trimtab.kube.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
+from trimtab.kube.transport import Transport
+from trimtab.runtime.leader_election import LeaderElector
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+PROTOBUF = "application/vnd.kubernetes.protobuf;stream=watch"
+
+
+def config_map(name: str, **data: str) -> dict:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def test_text_json_and_errors_of_the_real_server(api, namespace):
+    assert await api.request("GET", "/readyz") == "ok"
+    assert (await api.request("GET", "/version"))["major"] == "1"
+    with pytest.raises(NotFound, match='configmaps "none" not found'):
+        await verbs.get(api, CONFIG_MAPS, "none", namespace=namespace)
+    await verbs.create(api, CONFIG_MAPS, config_map("a"), namespace=namespace)
+    with pytest.raises(Conflict) as exists:
+        await verbs.create(api, CONFIG_MAPS, config_map("a"), namespace=namespace)
+    assert exists.value.reason == "AlreadyExists"
+    with pytest.raises(Invalid) as invalid:
+        await verbs.create(api, CONFIG_MAPS, config_map("NOT A NAME"), namespace=namespace)
+    assert invalid.value.causes[0]["field"] == "metadata.name"
+
+
+async def test_lists_are_paged_and_selected(api, namespace):
+    for number in range(7):
+        body = {"metadata": {"name": f"m{number}", "labels": {"odd": str(number % 2)}}}
+        await verbs.create(api, CONFIG_MAPS, body, namespace=namespace)
+    listed = await verbs.list_objects(api, CONFIG_MAPS, namespace=namespace, label_selector="odd in (1),!x", limit=2)
+    assert [item["metadata"]["name"] for item in listed.items] == ["m1", "m3", "m5"]
+    assert int(listed.resource_version) > 0
+    named = await verbs.list_objects(api, CONFIG_MAPS, namespace=namespace, field_selector="metadata.name=m4")
+    assert len(named.items) == 1
+
+
+async def test_patches_and_apply(api, namespace):
+    await verbs.apply(api, CONFIG_MAPS, "a", {"data": {"x": "1", "y": "1"}}, namespace=namespace)
+    await verbs.merge_patch(api, CONFIG_MAPS, "a", {"data": {"z": "2"}}, namespace=namespace)
+    applied = await verbs.apply(api, CONFIG_MAPS, "a", {"data": {"x": "3"}}, namespace=namespace)
+    assert applied["data"] == {"x": "3", "z": "2"}
+    operations = [{"op": "test", "path": "/data/x", "value": "3"}, {"op": "remove", "path": "/data/z"}]
+    patched = await verbs.json_patch(api, CONFIG_MAPS, "a", operations, namespace=namespace)
+    assert patched["data"] == {"x": "3"}
+    with pytest.raises(Invalid):
+        await verbs.json_patch(api, CONFIG_MAPS, "a", operations, namespace=namespace)
+    with pytest.raises(Conflict):
+        await verbs.apply(
+            api, CONFIG_MAPS, "a", {"data": {"x": "4"}}, namespace=namespace, force=False, field_manager="other"
+        )
+
+
+async def test_a_deletion_spares_another_object_of_the_same_name(api, namespace):
+    await verbs.create(api, CONFIG_MAPS, config_map("a"), namespace=namespace)
+    with pytest.raises(Conflict):
+        await verbs.delete(api, CONFIG_MAPS, "a", namespace=namespace, uid="11111111-2222-3333-4444-555555555555")
+    await verbs.delete(api, CONFIG_MAPS, "a", namespace=namespace)
+
+
+async def test_a_refused_stream_tells_why_in_protobuf_too(api):
+    with pytest.raises(Invalid, match="unable to parse"):
+        async with api.stream(NODES.path(), params={"labelSelector": "a in ("}, accept=PROTOBUF):
+            pytest.fail("the block must not run")
+
+
+async def test_a_stream_tells_of_changes(api, namespace):
+    path = CONFIG_MAPS.path(namespace=namespace)
+    async with api.stream(path, params={"watch": "1", "fieldSelector": "metadata.name=seen"}) as chunks:
+        await verbs.create(api, CONFIG_MAPS, config_map("seen", big="x" * 500_000), namespace=namespace)
+        received = b""
+        async for chunk in chunks:
+            received += chunk
+            if received.endswith(b"\n"):
+                break
+    event = msgspec.json.decode(received)
+    assert (event["type"], len(event["object"]["data"]["big"])) == ("ADDED", 500_000)
+
+
+# ── Who we are ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_service_account_without_rights_is_forbidden_and_a_rotated_token_renewed(cluster, namespace, tmp_path):
+    config = msgspec.structs.replace(
+        load_config(cluster.kubeconfig), login=Login(authorization="Bearer stale"), kubeconfig=""
+    )
+    token = tmp_path / "token"
+    token.write_text(cluster.service_account_token(namespace, "default"))
+    async with Transport(config, credentials=TokenFileCredentials(config.login, str(token))) as transport:
+        with pytest.raises(Forbidden, match=f"system:serviceaccount:{namespace}:default"):
+            await transport.request("GET", NODES.path())
+    async with Transport(config) as transport:
+        with pytest.raises(Unauthorized):
+            await transport.request("GET", NODES.path())
+
+
+async def test_a_service_accounts_kubeconfig_is_read(cluster: Cluster, namespace: str, tmp_path: Path):
+    path = cluster.service_account_kubeconfig(namespace, "default", path=tmp_path / "config")
+    async with Transport(load_config(path)) as transport:
+        review = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview")
+        answer = await verbs.create(transport, review, {})
+    assert answer["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:default"
+
+
+# ── Evictions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def pod(api: Transport, namespace: str, name: str) -> str:
+    """A pod that runs as far as the API server knows, on no node that any kubelet looks after; returns its uid."""
+    body = {
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {
+            "containers": [{"name": "c", "image": "none"}],
+            "nodeName": "nowhere",
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+    created = await verbs.create(api, PODS, body, namespace=namespace)
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    status = {"status": {"phase": "Running", "conditions": [ready]}}
+    await verbs.merge_patch(api, PODS, name, status, namespace=namespace, subresource="status")
+    return str(created["metadata"]["uid"])
+
+
+async def budget(api: Transport, namespace: str, name: str, app: str) -> None:
+    body = {"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}}
+    await verbs.create(api, BUDGETS, body, namespace=namespace)
+
+
+async def test_what_the_server_says_to_evictions(api, namespace):
+    free, kept, twice = [await pod(api, namespace, name) for name in ("free", "kept", "twice")]
+    await budget(api, namespace, "kept", "kept")
+    await budget(api, namespace, "twice-1", "twice")
+    await budget(api, namespace, "twice-2", "twice")
+
+    dry = await evict(api, namespace=namespace, name="free", uid=free, dry_run=True)
+    assert dry.outcome == GRANTED
+    assert "deletionTimestamp" not in (await verbs.get(api, PODS, "free", namespace=namespace))["metadata"]
+
+    refused = await evict(api, namespace=namespace, name="kept", uid=kept)
+    assert refused.outcome == REFUSED
+    assert "disruption budget kept" in refused.message
+
+    several = await evict(api, namespace=namespace, name="twice", uid=twice)
+    assert several.outcome == SEVERAL_BUDGETS
+
+    replaced = await evict(api, namespace=namespace, name="free", uid=kept)
+    assert replaced.outcome == GONE
+    assert (await evict(api, namespace=namespace, name="free", uid=free, grace_period=0)).granted
+    assert (await evict(api, namespace=namespace, name="never", uid=free)).outcome == GONE
+
+
+# ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def events(api: Transport, namespace: str, name: str) -> list[dict]:
+    listed = await verbs.list_objects(api, EVENTS, namespace=namespace)
+    return [each for each in listed.items if each["regarding"]["name"] == name]
+
+
+async def test_the_server_takes_our_events_and_their_series(api, namespace):
+    regarding = ObjectReference.to(CONFIG_MAPS, "a", namespace=namespace, uid="u")
+    about = {"reason": "DuplicateOnNode", "action": "Evict", "note": "ä" * 2000}
+    async with EventRecorder(api, instance="test_1234", controller="trimtab.dev/trimtab") as recorder:
+        recorder.event(regarding, **about, related=ObjectReference.to(NODES, "n1"))
+        recorder.event(regarding, **about | {"note": "again"})
+        await recorder._queue.join()
+        recorder.event(regarding, **about | {"note": "again"})
+        recorder.event(regarding, **about | {"note": "twice at once"}, type="Warning")
+        recorder.event(regarding, **about | {"note": "twice at once"}, type="Warning")
+    assert recorder.statistics().dropped == {}
+    seen = {each["note"][:5]: each for each in await events(api, namespace, "a")}
+    assert set(seen) == {"äääää", "again", "twice"}
+    assert seen["again"]["series"]["count"] == 2
+    assert seen["twice"]["series"]["count"] == 2
+    assert seen["äääää"]["related"]["name"] == "n1"
+
+
+async def test_events_on_cluster_scoped_objects_are_taken(api, namespace):
+    regarding = ObjectReference.to(NAMESPACES, namespace)
+    async with EventRecorder(api, instance="test") as recorder:
+        recorder.event(regarding, reason="Idle", action="Wait", note="nothing to do")
+    assert recorder.statistics().dropped == {}
+    assert len(await events(api, "default", namespace)) == 1
+
+
+async def test_events_for_a_namespace_that_is_gone_are_dropped(api):
+    regarding = ObjectReference.to(PODS, "web-1", namespace="never-was")
+    async with EventRecorder(api, instance="test") as recorder:
+        recorder.event(regarding, reason="Idle", action="Wait", note="nothing to do")
+    assert recorder.statistics().dropped == {"Refused": 1}
+
+
+# ── The lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_released_lease_goes_to_the_next_candidate_at_once(api, namespace):
+    async with LeaderElector(api, namespace=namespace, name="trimtab", identity="b", random=lambda: 0.0) as second:
+        async with LeaderElector(api, namespace=namespace, name="trimtab", identity="a") as first:
+            await first.acquire()
+            assert first.leading
+            waiting = asyncio.create_task(second.acquire())
+            await asyncio.sleep(3)
+            assert not waiting.done()
+        released = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
+        assert released["spec"].get("holderIdentity", "") in ("", "b")
+        await asyncio.wait_for(waiting, timeout=10)
+        taken = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
+    assert taken["spec"]["holderIdentity"] == "b"
+    assert taken["spec"]["leaseTransitions"] == 1

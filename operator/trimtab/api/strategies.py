@@ -79,9 +79,9 @@ class UtilizationThresholds(Spec, frozen=True):
     thresholds: Annotated[
         Shares,
         bounded(
-            "A node is underutilized, and pods are moved to it, while its usage of every resource named here is at or "
-            "below the percentage. Resources: cpu, memory, pods, and any other that nodes offer. A resource that is "
-            "not named counts as 100: it never keeps a node from being underutilized.",
+            "A node is underutilized, and pods are moved to it, if its usage of every resource named here is below "
+            "the percentage. Resources: cpu, memory, pods, and any other that nodes offer. A resource that is not "
+            "named never keeps a node from being underutilized.",
             least=1,
             limit=16,
         ),
@@ -147,7 +147,7 @@ class RemovePodsViolatingNodeAffinity(Strategy, frozen=True):
 
 
 class Strategies(Spec, frozen=True):
-    """The strategies by name. They run in the order in which they stand here, whatever the order of the input."""
+    """The strategies by name. They run in the order of the descheduler's registry, whatever the order of the input."""
 
     remove_duplicates: Annotated[
         RemoveDuplicates | None,
@@ -179,4 +179,4 @@ class Strategies(Spec, frozen=True):
 
 
 STRATEGIES: Final[tuple[str, ...]] = Strategies.__struct_encode_fields__
-"""Every strategy's name, in the order in which they run."""
+"""Every strategy's name, in the order in which they are listed to users."""

@@ -190,5 +190,30 @@ class ProtobufCodec:
         )
 
 
+def decode_error(body: bytes) -> dict[str, Any] | None:
+    """The Status in an answer's body, as JSON has it; ``None`` where the body is no Status in protobuf.
+
+    The server writes failures in the format that was asked for.
+    """
+    status = slim_pb2.Status()
+    try:
+        envelope = decode_envelope(body)
+        status.MergeFromString(envelope.raw)
+    except (InputError, DecodeError):
+        return None
+    if envelope.kind not in {"Status", ""}:
+        return None
+    causes = [
+        {"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in status.details.causes
+    ]
+    return {
+        "kind": "Status",
+        "code": status.code,
+        "reason": status.reason,
+        "message": status.message,
+        "details": {"causes": causes, "retryAfterSeconds": status.details.retry_after_seconds},
+    }
+
+
 def _name(metadata: Any) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else str(metadata.name)

@@ -66,16 +66,25 @@ def error_from_answer(code: int, body: bytes, *, phrase: str = "", retry_after: 
         retry_after: the ``Retry-After`` header. Only seconds are understood: the API server sends nothing else.
     """
     wait = _seconds(retry_after)
-    try:
-        status = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        status = None
+    status = _decoded(body)
     if isinstance(status, dict) and status.get("kind") == "Status":
         return error_from_status(status, code=code, retry_after=wait)
     text = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())[:_SHOWN]
     if not text.isprintable() or not text:
         text = phrase
     return _kind(code)(f"HTTP status {code}: {text}" if text else f"HTTP status {code}", status=code, retry_after=wait)
+
+
+def _decoded(body: bytes) -> Any:
+    """What the body says, in JSON or, where that was asked for, in protobuf; ``None`` where it is neither."""
+    if body.startswith(b"k8s\0"):
+        from trimtab.kube.wire.protobuf import decode_error  # loaded already by whoever asked for protobuf
+
+        return decode_error(body)
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _kind(code: int) -> type[ApiError]:

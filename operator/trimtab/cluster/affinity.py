@@ -68,6 +68,11 @@ class AffinityIndex:
             for term in self.carried_terms(pod):
                 self._carrier(term).add(slot, amount)
 
+    @property
+    def size(self) -> int:
+        """How many classes and terms it remembers, also those of pods that are gone."""
+        return max(len(self._classes), len(self._terms_of))
+
     def refresh(self, slot: int) -> None:
         """Read the slot's labels again; only while no pod is counted there."""
         for topology in self._topologies.values():

@@ -25,7 +25,6 @@ class LiveCluster:
         self._snapshot = Snapshot()
         self._borrowed = asyncio.Lock()
         self._waiting: list[tuple[KubeObject | None, KubeObject | None]] = []
-        self._changed = asyncio.Event()
 
     def apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """Take one change of a store in: the listener that stores call, on the event loop."""
@@ -33,7 +32,6 @@ class LiveCluster:
             self._waiting.append((old, new))
             return
         self._apply(old, new)
-        self._changed.set()
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[Snapshot]:
@@ -45,7 +43,6 @@ class LiveCluster:
                 waiting, self._waiting = self._waiting, []
                 for old, new in waiting:
                     self._apply(old, new)
-                self._changed.set()
 
     def examine(self, question: Callable[[Snapshot], T]) -> T:
         """Ask the picture something at once, on the event loop; what the question tries out it must undo.
@@ -64,16 +61,6 @@ class LiveCluster:
     def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
         """The pods of a controller as the watches last told them."""
         return self._snapshot.owned_by(owner)
-
-    async def wait_for_change(self, timeout: float) -> bool:
-        """Wait until something changed, at most ``timeout`` seconds; whether something did."""
-        self._changed.clear()
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     @property
     def sizes(self) -> dict[str, int]:

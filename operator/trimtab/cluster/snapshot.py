@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,9 @@ from trimtab.kube.objects import (
     PodSpec,
     PriorityClass,
 )
+
+_SPARE: Final = 16_384
+"""Entries that caches may hold beyond twice the number of owners before what is gone is thrown out."""
 
 Change = tuple[str, str, KubeObject | None]
 OwnerKey = tuple[str, str, str]
@@ -94,6 +98,8 @@ class Snapshot:
             row = self.nodes.axis.row(spec.requests)
             row[PODS] = 1
             self.nodes.widen()
+            if len(self._rows) > 2 * len(self._owned) + _SPARE:
+                self._rows.clear()  # templates come and go; rows of those that still live are soon made again
             found = self._rows[id(spec)] = (spec, row)  # the spec is held, so that its id stays its own
         return found[1]
 
@@ -168,6 +174,8 @@ class Snapshot:
 
     def mark(self) -> int:
         """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
+        if not self._depth and self._affinity is not None and self._affinity.size > 2 * len(self._owned) + _SPARE:
+            self._affinity = None  # most of what it remembers is of templates long gone: counted anew when needed
         self._depth += 1
         return len(self._journal)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduler_status import DeschedulerStatus
@@ -32,6 +32,11 @@ night."""
 
 SOON: Final = 1.0
 """Seconds until the next cycle where the last one ended with work left that only wanted time."""
+
+BLIND: Final = 5.0
+"""Seconds without a picture that can be planned on before the status says so: a watch that is renewed takes less."""
+
+LOOK_AGAIN: Final = 0.5
 
 AFTER_FAILURE: Final = 30.0
 """Seconds until a cycle that failed is tried again, where its interval is longer."""
@@ -63,7 +68,8 @@ class PolicyController:
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None
         self._problem: InputError | None = None
-        self._generation = 0
+        self._generation = 0  # as last written
+        self._judged = 0  # what the status is about: the generation that the loop's current turn began with
         self._uid = ""
         self._status: DeschedulerStatus | None = None
         self._last_start: float | None = None
@@ -94,13 +100,14 @@ class PolicyController:
         try:
             while not stopped:
                 self._changed.clear()
+                self._judged = self._generation
                 due = await self._due()
                 now = self._services.clock.now()
                 if due is None or due > now:
                     await self._sleep(None if due is None else due - now)
                     continue
                 self._halt.clear()
-                if not stopped:
+                if not stopped and await self._can_see():
                     await self._cycle_safely()
         finally:
             watcher.cancel()
@@ -119,22 +126,36 @@ class PolicyController:
         except TimeoutError:
             pass
 
+    async def _can_see(self) -> bool:
+        """Wait until the picture can be planned on; ``False`` where the policy changed or ended before."""
+        clock, since = self._services.clock, self._services.clock.monotonic()
+        said = ""
+        while not self._halt.is_set():
+            wrong = self._services.stale()
+            if wrong is None:
+                return True
+            if wrong != said and clock.monotonic() - since >= BLIND:
+                said = wrong
+                log.warning("policy %s waits: %s", self.name, wrong)
+                self._set(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong)
+                await self._write()
+            await clock.sleep(LOOK_AGAIN)
+        return False
+
     async def _due(self) -> float | None:
         """When the next cycle is to start; ``None`` to wait for the policy to change."""
         now = self._services.clock.now()
         if self._policy is None:
             if self._problem is not None:
-                await self._say_invalid(self._problem, now)
+                await self._say_invalid(self._problem)
             return None
         spec = self._policy.spec
         if spec.suspend:
-            await self._say_idle(reasons.SUSPENDED, "spec.suspend is true: no cycle starts", now)
+            await self._say_suspended()
             return None
         due = self._due_by_time(self._policy, now)
-        assert self._status is not None
-        if due > now and self._status.next_run != to_time(due):
-            self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
-            await self._write()
+        if due > now:
+            await self._say_waiting(due)
         return due
 
     def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
@@ -164,6 +185,13 @@ class PolicyController:
                 await self._say_failed(error, started)
                 return
         await self._say_done(policy, result)
+
+    async def _say_waiting(self, due: float) -> None:
+        assert self._status is not None
+        if find_condition(self._status.conditions, READY) is None:
+            self._set(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet")
+        self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
+        await self._write()
 
     async def _say_running(self, message: str) -> None:
         self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
@@ -196,8 +224,7 @@ class PolicyController:
         self._services.metrics.cycles.labels(self.name, mode, "Failed").inc()
         await self._write()
 
-    async def _say_invalid(self, problem: InputError, now: float) -> None:
-        del now
+    async def _say_invalid(self, problem: InputError) -> None:
         message = str(problem)
         self._set(READY, False, reasons.INVALID_POLICY, message)
         self._set(DEGRADED, True, reasons.INVALID_POLICY, message)
@@ -207,13 +234,12 @@ class PolicyController:
         log.warning("policy %s cannot be used: %s", self.name, message)
         await self._write()
 
-    async def _say_idle(self, reason: str, message: str, now: float) -> None:
-        del now
-        self._set(PROGRESSING, False, reason, message)
+    async def _say_suspended(self) -> None:
+        self._set(PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts")
         self._observed(next_run=False)
         await self._write()
 
-    def _set(self, type_: str, status: bool, reason: str, message: str) -> None:
+    def _set(self, type_: str, status: ConditionStatus | bool, reason: str, message: str) -> None:
         assert self._status is not None
         self._status = with_condition(
             self._status,
@@ -222,13 +248,13 @@ class PolicyController:
             reason=reason,
             message=message,
             now=self._services.clock.now(),
-            generation=self._generation,
+            generation=self._judged,
         )
 
     def _observed(self, *, next_run: bool = True) -> None:
         assert self._status is not None
         kept = self._status.next_run if next_run else None
-        self._status = msgspec.structs.replace(self._status, observed_generation=self._generation, next_run=kept)
+        self._status = msgspec.structs.replace(self._status, observed_generation=self._judged, next_run=kept)
 
     async def _write(self) -> None:
         assert self._status is not None

@@ -50,7 +50,7 @@ class Services(Struct, frozen=True):
         clock: where the time comes from.
         metrics: the descheduler's metrics.
         turn: held by the one policy whose cycle runs.
-        synced: waits until the picture is complete, and again whenever it has gone stale.
+        stale: what keeps the picture from being planned on now, ``None`` where nothing does.
     """
 
     api: Api
@@ -60,7 +60,7 @@ class Services(Struct, frozen=True):
     clock: Clock
     metrics: DeschedulerMetrics
     turn: asyncio.Lock
-    synced: Callable[[], Awaitable[None]]
+    stale: Callable[[], str | None]
 
 
 class Cycle:
@@ -93,7 +93,6 @@ class Cycle:
             started: seconds since the epoch; the plan's ``now``.
         """
         services, spec = self._services, self._policy.spec
-        await services.synced()
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, set_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, set_condition
 from trimtab.api.descheduler_status import (
     MAX_COUNTS,
     MAX_EVICTIONS,
@@ -58,7 +58,7 @@ class CycleResult(Struct, frozen=True):
 def with_condition(
     status: DeschedulerStatus,
     type_: str,
-    value: bool,
+    value: ConditionStatus | bool,
     *,
     reason: str,
     message: str,

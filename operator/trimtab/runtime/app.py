@@ -11,8 +11,9 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from itertools import chain, repeat
 from typing import Any, Final
 
 import kopf
@@ -93,7 +94,7 @@ class App:
                 clock=SYSTEM_CLOCK,
                 metrics=DeschedulerMetrics(self._registry),
                 turn=asyncio.Lock(),
-                synced=watches.synced,
+                stale=watches.stale,
             )
             await self._lead(api, services, watching)
 
@@ -181,10 +182,21 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True
+    settings.networking.error_backoffs = _Patience()
     settings.persistence.finalizer = "trimtab.dev/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix="trimtab.dev")
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix="trimtab.dev")
     return settings
+
+
+class _Patience:
+    """Pauses between Kopf's attempts to reach the API server, without end: an outage must not end the process.
+
+    With leader election it does all the same, since the lease is lost by then, and that is meant.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((1, 1, 2, 3, 5, 8, 13), repeat(20))
 
 
 def _register_login(registry: kopf.OperatorRegistry, api: Transport) -> None:

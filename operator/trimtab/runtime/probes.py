@@ -59,7 +59,7 @@ class ProbeServer:
         app.router.add_get("/healthz", _probe(health))
         app.router.add_get("/readyz", _probe(ready))
         app.router.add_get("/metrics", make_aiohttp_handler(registry=metrics))
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self) -> None:
         """Listen.
@@ -68,7 +68,7 @@ class ProbeServer:
             OSError: the address is taken.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, self._host, self.port)
         await site.start()
         for address in self._runner.addresses:
             self.port = int(address[1])

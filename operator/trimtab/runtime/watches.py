@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from typing import Any, Final
 
 from trimtab.cluster.live import LiveCluster
@@ -14,13 +13,10 @@ from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CL
 from trimtab.kube.store import Store
 from trimtab.kube.wire.intern import Interner
 
-log = logging.getLogger(__name__)
-
 WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
 """What planners read; the chart's ClusterRole grants exactly these."""
 
 CUT: Final = frozenset(("Retrying", "Refused"))
-POLL: Final = 0.5
 
 
 class Watches:
@@ -59,15 +55,6 @@ class Watches:
         """What keeps the picture from being planned on now: not complete, or a watch that is cut."""
         cut = [f"{i.resource.plural} ({i.state.error})" for i in self._informers if i.state.phase in CUT]
         return self.check() or (f"no word from the API server on {', '.join(cut)}" if cut else None)
-
-    async def synced(self) -> None:
-        """Wait until the picture can be planned on."""
-        said = None
-        while (wrong := self.stale()) is not None:
-            if wrong != said:
-                log.info("not planning: %s", wrong)
-                said = wrong
-            await asyncio.sleep(POLL)
 
     async def _freeze(self) -> None:
         """Take the first fill out of the garbage collector's sight: it lives on, and walking it would stop the loop."""

@@ -1,0 +1,77 @@
+"""The live picture: changes wait while somebody has it, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import node, pod
+from trimtab.cluster.live import LiveCluster
+
+
+def with_nodes(*names: str) -> LiveCluster:
+    live = LiveCluster()
+    for name in names:
+        live.apply(None, node(name).build())
+    return live
+
+
+async def test_what_arrives_while_it_is_borrowed_waits_in_order() -> None:
+    live = with_nodes("n1")
+    first, second = pod("web").on("n1").build(), pod("web").on("n1").phase("Running").build()
+    async with live.borrow() as snapshot:
+        live.apply(None, first)
+        live.apply(first, second)
+        assert not snapshot.pods
+    assert live.pod("shop/web") is second
+
+
+async def test_what_goes_while_it_is_borrowed_is_gone_afterwards() -> None:
+    live = with_nodes("n1")
+    there = pod("web").on("n1").build()
+    live.apply(None, there)
+    async with live.borrow() as snapshot:
+        live.apply(there, None)
+        assert snapshot.pods
+    assert live.pod("shop/web") is None
+    assert live.sizes["pods"] == 0
+
+
+async def test_nobody_asks_it_anything_while_a_planner_tries_things_out() -> None:
+    live = with_nodes("n1")
+    async with live.borrow():
+        with pytest.raises(RuntimeError, match="borrowed"):
+            live.examine(lambda snapshot: len(snapshot.nodes))
+    assert live.examine(lambda snapshot: len(snapshot.nodes)) == 1
+
+
+async def test_a_planner_that_fails_gives_it_back_all_the_same() -> None:
+    live = with_nodes("n1")
+
+    async def fail() -> None:
+        async with live.borrow():
+            live.apply(None, node("n2").build())
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        await fail()
+    assert live.sizes["nodes"] == 2
+
+
+def test_templates_that_are_gone_do_not_pile_up() -> None:
+    from trimtab.cluster import snapshot as module
+    from trimtab.cluster.snapshot import Snapshot
+
+    snapshot = Snapshot([node("n1").allocatable(cpu="4", memory="8Gi", pods=110).build()])
+    limit = 50
+    original, module._SPARE = module._SPARE, limit
+    try:
+        for number in range(3 * limit):
+            passing = pod("web").on("n1").labels(version=str(number)).cpu(f"{number + 1}m").build()
+            snapshot.put(passing)
+            with snapshot.fork():
+                assert snapshot.affinity.pod_class("shop", passing.labels)
+        assert len(snapshot._rows) <= limit + 3
+        assert snapshot._affinity is not None
+        assert snapshot._affinity.size <= limit + 3
+    finally:
+        module._SPARE = original

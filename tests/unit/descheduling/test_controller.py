@@ -1,0 +1,354 @@
+"""The loop of one policy, on a virtual clock: when it runs, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.builders import node, pod
+from tests.fakes.api import FakeApi
+from tests.fakes.clock import START, LoopClock
+from trimtab.api.plan import Evict
+from trimtab.cluster.live import LiveCluster
+from trimtab.descheduling import cycle as cycles
+from trimtab.descheduling.controller import PolicyController
+from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.disruption.outcome import EVICTED, Outcome
+
+PATH = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies/default"
+pytestmark = pytest.mark.looptime(start=0)
+
+
+class FakeExecutor:
+    """Grants everything, or what it is told to."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.clock = clock
+        self.calls: list[dict[str, Any]] = []
+        self.takes = 0.0
+        self.reason = "Evicted"
+
+    async def execute(self, actions: Sequence[Evict], **arguments: Any) -> list[Outcome]:
+        self.calls.append(arguments)
+        stop = arguments["stop"]
+        try:
+            async with asyncio.timeout(self.takes):
+                await stop.wait()
+        except TimeoutError:
+            pass
+        result = EVICTED if self.reason == "Evicted" else "Skipped"
+        return [Outcome(action, result, self.reason, "", self.clock.now()) for action in actions]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def event(self, regarding: object, **fields: Any) -> None:
+        self.events.append(fields)
+
+
+class Desk:
+    """A controller with everything around it faked but the planner and the picture."""
+
+    def __init__(self) -> None:
+        self.api, self.clock, self.recorder = FakeApi(), LoopClock(), Recorder()
+        self.executor = FakeExecutor(self.clock)
+        self.live = LiveCluster()
+        self.wrong: str | None = None
+        for each in (
+            node("n1").allocatable(cpu="4", memory="8Gi", pods=110).build(),
+            node("n2").allocatable(cpu="4", memory="8Gi", pods=110).build(),
+            *(
+                pod(f"web-{i}", namespace="shop").on("n1").owned_by("ReplicaSet", "web").phase("Running").build()
+                for i in (1, 2)
+            ),
+        ):
+            self.live.apply(None, each)
+        self.services = Services(
+            api=self.api,
+            live=self.live,
+            executor=self.executor,  # type: ignore[arg-type]
+            recorder=self.recorder,  # type: ignore[arg-type]
+            clock=self.clock,
+            metrics=DeschedulerMetrics(CollectorRegistry()),
+            turn=asyncio.Lock(),
+            stale=lambda: self.wrong,
+        )
+        self.controller = PolicyController("default", self.services)
+        self.stopped = Stopped()
+
+    def write(self, *, generation: int = 1, status: Any = None, **spec: Any) -> None:
+        body = {
+            "apiVersion": "trimtab.dev/v1alpha1",
+            "kind": "DeschedulerPolicy",
+            "metadata": {"name": "default", "uid": "u1", "generation": generation},
+            "spec": {"strategies": {"RemoveDuplicates": {"enabled": True}}, **spec},
+            **({"status": status} if status else {}),
+        }
+        if PATH not in self.api.objects:
+            self.api.put(PATH, body)
+        self.controller.observe(body)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.api.objects[PATH].get("status", {})
+        return found
+
+    def condition(self, type_: str) -> tuple[str, str]:
+        found = next((c for c in self.status.get("conditions", ()) if c["type"] == type_), {})
+        return found.get("status", ""), found.get("reason", "")
+
+    @property
+    def runs(self) -> float:
+        return sum(
+            sample.value
+            for metric in self.services.metrics.cycles.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total") and sample.labels["result"] == "Completed"
+        )
+
+    @asynccontextmanager
+    async def running(self):  # type: ignore[no-untyped-def]
+        task = asyncio.create_task(self.controller.run(self.stopped))
+        yield task
+        self.stopped.set()
+        async with asyncio.timeout(60):
+            await task
+
+
+class Stopped:
+    """As Kopf's."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def __bool__(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> object:
+        return await self._event.wait()
+
+
+@pytest.fixture(autouse=True)
+def plan_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual clock does not wait for threads."""
+
+    async def at_once(function: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(cycles.asyncio, "to_thread", at_once)
+
+
+async def test_a_new_policy_runs_at_once_and_then_by_its_interval() -> None:
+    desk = Desk()
+    desk.write(interval="10m")
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+        assert desk.status["lastRun"]["planned"] == 1
+        assert desk.status["nextRun"] == "2027-01-15T08:10:00Z"
+        await asyncio.sleep(600)
+        assert desk.runs == 2
+
+
+async def test_simulating_tells_of_its_plan_and_evicts_nothing() -> None:
+    desk = Desk()
+    desk.write()
+    async with desk.running():
+        await asyncio.sleep(1)
+    assert desk.executor.calls == []
+    assert [event["reason"] for event in desk.recorder.events] == ["Simulated"]
+    assert desk.condition("Ready") == ("True", "CycleCompleted")
+
+
+async def test_acting_counts_what_was_evicted_on_top_of_what_was_before() -> None:
+    desk = Desk()
+    desk.write(mode="Act", status={"evicted": 7, "observedGeneration": 1})
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.status["evicted"] == 8
+        assert desk.executor.calls[0]["per_minute"] == 30
+
+
+async def test_a_restart_waits_for_what_is_left_of_the_interval() -> None:
+    desk = Desk()
+    last = {"time": "2027-01-15T07:55:00Z", "mode": "Simulate"}
+    desk.write(interval="10m", status={"observedGeneration": 1, "lastRun": last})
+    assert desk.clock.now() == START
+    async with desk.running():
+        await asyncio.sleep(290)
+        assert desk.runs == 0
+        await asyncio.sleep(20)
+        assert desk.runs == 1
+
+
+async def test_a_new_generation_runs_at_once_and_ends_the_acting_of_the_old_one() -> None:
+    desk = Desk()
+    desk.executor.takes = 100.0
+    desk.write(mode="Act", interval="10m")
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.condition("Progressing") == ("True", "CycleRunning")
+        desk.write(mode="Simulate", interval="10m", generation=2)
+        await asyncio.sleep(1)
+        assert desk.runs == 2
+        assert desk.status["observedGeneration"] == 2
+        assert desk.condition("Progressing") == ("False", "Idle")
+
+
+async def test_work_left_for_want_of_time_is_planned_anew_soon() -> None:
+    desk = Desk()
+    desk.executor.reason = "CycleDeadline"
+    desk.write(mode="Act", interval="1h")
+    async with desk.running():
+        await asyncio.sleep(3)
+        assert desk.runs >= 2
+
+
+async def test_a_schedule_is_waited_for_and_a_start_missed_by_hours_is_not_caught_up() -> None:
+    desk = Desk()
+    last = {"time": "2027-01-14T02:30:00Z", "mode": "Simulate"}
+    desk.write(schedule={"cron": "30 2 * * *"}, status={"lastRun": last})  # now it is 08:00
+    async with desk.running():
+        await asyncio.sleep(60)
+        assert desk.runs == 0
+        assert desk.status["nextRun"] == "2027-01-16T02:30:00Z"
+        await asyncio.sleep(18.5 * 3600)
+        assert desk.runs == 1
+
+
+async def test_a_policy_that_waits_for_its_first_cycle_says_so() -> None:
+    desk = Desk()
+    desk.write(schedule={"cron": "30 2 * * *"})
+    async with desk.running():
+        await asyncio.sleep(1)
+    assert desk.condition("Ready") == ("Unknown", "WaitingForFirstCycle")
+
+
+async def test_an_invalid_spec_is_told_and_mended_by_the_next() -> None:
+    desk = Desk()
+    desk.write(interval="soon")
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.condition("Ready") == ("False", "InvalidPolicy")
+        assert desk.condition("Degraded") == ("True", "InvalidPolicy")
+        assert "spec.interval" in next(c["message"] for c in desk.status["conditions"] if c["type"] == "Degraded")
+        desk.write(interval="10m", generation=2)
+        await asyncio.sleep(1)
+        assert desk.condition("Ready") == ("True", "CycleCompleted")
+        assert desk.condition("Degraded") == ("False", "AllWell")
+
+
+async def test_a_suspended_policy_does_nothing_until_it_is_resumed() -> None:
+    desk = Desk()
+    desk.write(suspend=True)
+    async with desk.running():
+        await asyncio.sleep(3600)
+        assert desk.runs == 0
+        assert desk.condition("Progressing") == ("False", "Suspended")
+        desk.write(generation=2)
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+
+
+async def test_a_failing_cycle_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    good = cycles.make_plan
+
+    def broken(*_args: Any, **_kwargs: Any) -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cycles, "make_plan", broken)
+    desk.write()
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.condition("Degraded") == ("True", "CycleFailed")
+        monkeypatch.setattr(cycles, "make_plan", good)
+        await asyncio.sleep(31)
+        assert desk.condition("Degraded") == ("False", "AllWell")
+
+
+async def test_without_a_picture_no_plan_is_made_and_the_status_says_why() -> None:
+    desk = Desk()
+    desk.wrong = "no word from the API server on pods"
+    desk.write()
+    async with desk.running():
+        await asyncio.sleep(10)
+        assert desk.runs == 0
+        assert desk.condition("Degraded") == ("True", "ClusterUnreachable")
+        desk.wrong = None
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+        assert desk.condition("Degraded") == ("False", "AllWell")
+
+
+async def test_stopping_ends_the_acting_and_the_loop() -> None:
+    desk = Desk()
+    desk.executor.takes = 1000.0
+    desk.write(mode="Act")
+    async with desk.running() as task:
+        await asyncio.sleep(1)
+        desk.stopped.set()
+        await asyncio.sleep(1)
+        assert task.done()
+    assert desk.status["lastRun"]["completed"]
+
+
+async def test_stopping_without_a_picture_does_not_wait_for_one() -> None:
+    desk = Desk()
+    desk.wrong = "waiting for pods"
+    desk.write()
+    async with desk.running() as task:
+        await asyncio.sleep(1)
+        desk.stopped.set()
+        await asyncio.sleep(1)
+        assert task.done()
+
+
+async def test_a_status_that_is_not_ours_to_read_counts_as_none() -> None:
+    desk = Desk()
+    desk.write(status={"evicted": "many"})
+    async with desk.running():
+        await asyncio.sleep(1)
+    assert desk.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("node_name", "reason"),
+    [("n2", "PlanOutdated"), ("n1", None)],
+    ids=["the pod went elsewhere", "still where it was"],
+)
+async def test_a_move_is_judged_again_before_it_is_made(node_name: str, reason: str | None) -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+    recheck = desk.executor.calls[0]["recheck"]
+    action = Evict("default", "RemoveDuplicates", "shop", "web-1", "n1", "n2", "DuplicateOnNode", "")
+    old = desk.live.pod("shop/web-1")
+    moved = pod("web-1", namespace="shop").on(node_name).owned_by("ReplicaSet", "web").phase("Running").build()
+    desk.live.apply(old, moved)
+    refusal = recheck(action)
+    assert (refusal.reason if refusal else None) == reason
+
+
+async def test_a_move_for_which_no_place_is_left_is_not_made() -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+    recheck = desk.executor.calls[0]["recheck"]
+    desk.live.apply(None, node("n2").allocatable(cpu="4", memory="8Gi", pods=110).cordoned().build())
+    refusal = recheck(Evict("default", "RemoveDuplicates", "shop", "web-1", "n1", "n2", "DuplicateOnNode", ""))
+    assert refusal.reason == "NoPlace"
+    assert "1 node(s) were unschedulable" in refusal.message

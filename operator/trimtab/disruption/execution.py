@@ -185,9 +185,7 @@ class Execution:
 
     def _ask(self, lane: Lane, job: Job, pod: Pod) -> None:
         now = self._now()
-        if (
-            lane.owner is not None and not job.asked
-        ):  # once an answer is lost, the count before it is the one that holds
+        if lane.owner is not None:
             self._means.book.open(lane.owner, pod, self._means.view.owned_by(lane.owner), now=now)
         self._terms.pace.take(now)
         job.started = now

@@ -190,6 +190,24 @@ async def test_a_pod_that_something_else_deleted_meanwhile_is_not_counted_as_evi
     assert (outcome.result, outcome.reason) == (GONE, reasons.ALREADY_GONE)
 
 
+async def test_a_request_that_is_carried_out_late_counts_as_evicted():
+    world = World()
+    pod = world.add("web-1")
+    world.api.fail(Unreachable("timed out"), path="/eviction")
+    looks = 0
+
+    async def late(call):
+        nonlocal looks
+        looks += call.method == "GET"
+        if call.path.endswith("/eviction") and looks == 2:
+            world.api.objects.pop(PODS.path("web-1", namespace="shop"))
+
+    world.api.before = late
+    [outcome] = await world.execute(world.plan(pod))
+    assert looks == 2
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+
+
 async def test_a_network_cut_in_the_middle_loses_nothing():
     world = World(latency=0.05)
     pods = [world.add(f"p-{number}", owner=f"o-{number % 10}") for number in range(40)]
@@ -245,6 +263,17 @@ async def test_an_owner_that_has_not_recovered_by_the_next_run_still_waits():
     await world.execute(world.plan(first))
     outcomes = await world.execute(world.plan(second))
     assert results(outcomes) == [("web-2", SKIPPED, reasons.OWNER_NOT_SETTLED)]
+
+
+async def test_an_old_plan_does_not_make_an_owner_forget_what_it_misses():
+    world = World(restart=None)
+    first, second = world.add("web-1"), world.add("web-2")
+    await world.execute(world.plan(first))
+    outcomes = await world.execute(world.plan(first, second))
+    assert results(outcomes) == [
+        ("web-1", GONE, reasons.ALREADY_GONE),
+        ("web-2", SKIPPED, reasons.OWNER_NOT_SETTLED),
+    ]
 
 
 async def test_an_owner_that_was_scaled_down_is_not_held_back_for_ever():
@@ -342,6 +371,30 @@ async def test_what_came_to_nothing_costs_no_pace():
         world.api.objects.pop(PODS.path(pod.name, namespace="shop"))
     outcomes = await world.execute(world.plan(*pods), per_minute=1, seconds=30)
     assert [outcome.result for outcome in outcomes] == [GONE] * 9 + [EVICTED]
+
+
+async def test_what_fails_for_all_pods_is_not_tried_faster_than_the_pace():
+    world = World()
+    world.api.fail(Forbidden("no create of pods/eviction", status=403), times=1000, path="/eviction")
+    pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(40)]
+    await world.execute(world.plan(*pods), per_minute=6, seconds=35)
+    assert len(world.asked) == 4
+
+
+async def test_what_is_refused_or_fails_for_a_while_costs_no_pace():
+    world = World()
+    world.api.fail(budget_refusal(), times=2, path="p-0/eviction")
+    world.api.fail(Conflict("the object has been modified", status=409), times=2, path="p-0/eviction")
+    outcomes = await world.execute(world.plan(world.add("p-0")), per_minute=1, seconds=50)
+    assert [outcome.result for outcome in outcomes] == [EVICTED]
+
+
+async def test_a_pod_that_cannot_be_tried_again_in_time_makes_way_for_the_next_at_once():
+    world = World()
+    world.api.fail(budget_refusal(retry_after=200), path="web-1/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("web-2")), seconds=60)
+    assert [outcome.result for outcome in outcomes] == [REFUSED, EVICTED]
+    assert world.clock.monotonic() < 5
 
 
 CHANGES = [

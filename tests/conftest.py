@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
 from trimtab.kube.api import NotFound
@@ -22,6 +23,11 @@ from trimtab.local.components import Settings
 from trimtab.local.progress import PlainProgress, Progress
 
 MakeCluster = Callable[..., LocalCluster]
+
+# How long an example takes says something of the machine, not of the code. In CI hypothesis draws the same examples
+# every time, which it decides by itself.
+settings.register_profile("trimtab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trimtab")
 
 
 def pytest_sessionstart() -> None:

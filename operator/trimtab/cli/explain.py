@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second, which --help must not wait
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.placement.placer import NodeVerdict
 
+SHOWN: Final = 30
+"""So many nodes the table shows one by one; more it shows by verdict, unless ``--all`` is given."""
+
 ALIASES: Final = {"pods": "pod", "po": "pod"}
 
 
@@ -41,6 +44,7 @@ def explain() -> None:
 @explain.command("pod")
 @click.argument("pod", metavar="NAMESPACE/NAME")
 @cluster_options
+@click.option("--all", "everything", is_flag=True, help=f"Show each node also where there are more than {SHOWN}.")
 @output_option("table", "json")
 def explain_pod(
     *,
@@ -49,6 +53,7 @@ def explain_pod(
     kubeconfig: str | None,
     context: str | None,
     skip_invalid: bool,
+    everything: bool,
     form: str,
 ) -> None:
     """Explain on which nodes a pod fits, and why not on the others.
@@ -70,7 +75,7 @@ def explain_pod(
         if form == "json":
             emit(document, form)
         else:
-            _print(document)
+            _print(document, everything=everything)
 
 
 def explanation(snapshot: Snapshot, namespace: str, name: str, *, source: str = "") -> dict[str, Any]:
@@ -139,11 +144,32 @@ def _nearest(snapshot: Snapshot, namespace: str, name: str) -> str:
     return f", and none at all in namespace {namespace}; pods are in {', '.join(near)}" if near else "; it has no pods"
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any], *, everything: bool) -> None:
     from trimtab.cli.output import echo, table
 
-    rows = [[node["node"], "yes" if node["fits"] else "no", "; ".join(node["reasons"])] for node in document["nodes"]]
+    nodes = document["nodes"]
     echo(f"{click.style(document['pod'], bold=True)}: {document['message']}")
-    if rows:
-        echo()
-        echo(table(["NODE", "FITS", "REASONS"], rows))
+    if not nodes:
+        return
+    echo()
+    if everything or len(nodes) <= SHOWN:
+        echo(table(["NODE", "FITS", "REASONS"], [[node["node"], *_verdict(node)] for node in nodes]))
+    else:
+        echo(table(["NODES", "FITS", "REASONS", "FOR EXAMPLE"], _groups(nodes)))
+        echo(f"{len(nodes)} nodes (--all shows each)")
+
+
+def _verdict(node: dict[str, Any]) -> tuple[str, str]:
+    return ("yes" if node["fits"] else "no"), "; ".join(node["reasons"])
+
+
+def _groups(nodes: list[dict[str, Any]]) -> list[list[str]]:
+    """Nodes of one verdict in a row, those that fit first, then the most frequent reason."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        groups.setdefault(_verdict(node), []).append(node["node"])
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0] == "no", -len(group[1]), group[0]))
+    return [
+        [str(len(names)), *verdict, ", ".join(names[:3]) + (", …" if len(names) > 3 else "")]
+        for verdict, names in ordered
+    ]

@@ -131,3 +131,19 @@ def test_a_file_and_a_live_cluster_exclude_each_other(run, cluster) -> None:
 
     assert result.exit_code == 2
     assert "--kubeconfig and --context name a live cluster" in result.stderr
+
+
+def test_many_nodes_are_shown_by_verdict_unless_all_are_asked_for(run, write) -> None:
+    small = [node(f"small-{number:02}").allocatable(cpu="1") for number in range(40)]
+    cluster = write("c.json", *small, node("big").allocatable(cpu="64"), pod("a", namespace="x").cpu("2"))
+
+    short = run("explain", "pod", "x/a", "--cluster", cluster).stdout.splitlines()
+    long = run("explain", "pod", "x/a", "--cluster", cluster, "--all").stdout.splitlines()
+
+    assert short[2:] == [
+        "NODES   FITS   REASONS            FOR EXAMPLE",
+        "1       yes                       big",
+        "40      no     Insufficient cpu   small-00, small-01, small-02, …",
+        "41 nodes (--all shows each)",
+    ]
+    assert len(long) == 3 + 41

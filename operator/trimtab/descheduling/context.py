@@ -49,6 +49,14 @@ class Guard(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Whoever keeps count of what is where and so must hear of every move."""
+
+    def moved(self, before: Pod, after: Pod) -> None:
+        """Take note of a planned move."""
+        ...
+
+
 class Board:
     """What all policies of a plan share: one picture, one placer, one gate, one list of moves.
 
@@ -66,6 +74,7 @@ class Board:
         self.moved: set[str] = set()
         self.leaning: list[str] = []
         """Moved pods with required pod affinity: later moves must not take away what they were moved to."""
+        self.watchers: tuple[Watcher, ...] = ()
 
 
 class Context:
@@ -157,6 +166,8 @@ class Context:
         self.snapshot.commit(mark)
         self._rules.take(pod)
         self.board.moved.add(pod.key)
+        for watcher in self.board.watchers:
+            watcher.moved(pod, moved)
         if pod.spec.affinity.pod_required:
             self.board.leaning.append(pod.key)
         owner = pod.controller

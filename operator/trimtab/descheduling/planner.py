@@ -50,6 +50,7 @@ def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: floa
     with snapshot.fork():
         board = Board(snapshot, now=now)
         runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name)))
+        board.watchers = tuple(run.strategy for run in runs)
         for run in runs:
             # Also those of policies that run later: the next plan would undo what they find wrong.
             guards = [other.strategy for other in runs if other.place < run.place]

@@ -72,15 +72,16 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
     def __init__(self, params: RemoveDuplicatesParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         self._excluded = ONE_PER_NODE.union(params.remove_duplicates.exclude_owner_kinds)
-        self._feasible: dict[OwnerKey, int] = {}
+        self._known: dict[OwnerKey, Spread | None] = {}
+        self._selected: list[bool] = scope.selected.tolist()
 
     def plan(self, context: Context) -> None:
         """Owner by owner in the order of their keys; of each the fullest nodes first."""
         for owner in self.snapshot.owners():
-            spread = self._spread(owner)
+            spread = self._count(owner)
             if spread is None or max(spread.counts.values(), default=0) < 2:
                 continue
-            spread.feasible = self._nodes_for(owner)
+            spread = self._known[owner] = self._known.get(owner) or self._judged(spread)
             rank = self.snapshot.nodes.rank()
             for slot in sorted(spread.counts, key=lambda slot: (-spread.counts[slot], rank[slot])):
                 if spread.feasible < 2:
@@ -92,30 +93,44 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         """Pods above the fair share, over all owners and nodes."""
         above = 0
         for owner in self.snapshot.owners():
-            spread = self._spread(owner)
+            spread = self._count(owner)
             if spread is not None:
-                spread.feasible = self._nodes_for(owner)
+                self._judged(spread)
                 above += sum(max(0, count - spread.fair) for count in spread.counts.values())
         return (float(above),)
 
     def unwelcome(self, pod: Pod) -> Sequence[int]:
         """Nodes on which the pod would be one more than the fair share, and no less crowded than where it is."""
         owner = owner_key(pod)
-        spread = None if owner is None else self._spread(owner)
-        if owner is None or spread is None:
+        if owner is None:
             return ()
-        spread.feasible = self._nodes_for(owner)
+        if owner not in self._known:
+            counted = self._count(owner)
+            self._known[owner] = None if counted is None else self._judged(counted)
+        spread = self._known[owner]
+        if spread is None:
+            return ()
         here = spread.counts[self.snapshot.nodes.slot_of[pod.node]]
         fair = spread.fair
         return [slot for slot, count in spread.counts.items() if count >= fair and count + 1 >= here]
 
-    def _spread(self, owner: OwnerKey) -> Spread | None:
+    def moved(self, before: Pod, after: Pod) -> None:
+        """Keep the counts of the pod's owner right."""
+        owner = owner_key(before)
+        spread = None if owner is None else self._known.get(owner)
+        if spread is not None:
+            for pod, amount in ((before, -1), (after, 1)):
+                slot = self.snapshot.nodes.slot_of[pod.node]
+                if self._selected[slot]:
+                    spread.counts[slot] += amount
+
+    def _count(self, owner: OwnerKey) -> Spread | None:
         """The owner's pods as they are now, ``None`` for an owner that the strategy leaves alone."""
         if owner[1] in self._excluded:
             return None
         counts: Counter[int] = Counter()
         loose = 0
-        slot_of, selected = self.snapshot.nodes.slot_of, self.scope.selected
+        slot_of, selected = self.snapshot.nodes.slot_of, self._selected
         for pod in self.snapshot.owned_by(owner):
             if pod.terminal or pod.deleted is not None:
                 continue
@@ -126,19 +141,18 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
                 counts[slot] += 1
         return Spread(owner, counts, loose)
 
-    def _nodes_for(self, owner: OwnerKey) -> int:
-        """How many of the policy's nodes can run some of the owner's pods; the same throughout a plan."""
-        found = self._feasible.get(owner)
-        if found is None:
-            masks = {
-                id(mask): mask
-                for pod in self.snapshot.owned_by(owner)
-                if not pod.terminal and pod.deleted is None
-                for mask in (self.placer.eligible(pending(pod)),)
-            }
-            union = np.logical_or.reduce(list(masks.values())) & self.scope.destinations if masks else np.zeros(0)
-            found = self._feasible[owner] = int(np.count_nonzero(union))
-        return found
+    def _judged(self, spread: Spread) -> Spread:
+        """The same with the number of the policy's nodes that can run some of the owner's pods."""
+        masks = {
+            id(mask): mask
+            for pod in self.snapshot.owned_by(spread.owner)
+            if not pod.terminal and pod.deleted is None
+            for mask in (self.placer.eligible(pending(pod)),)
+        }
+        if masks:
+            union = np.logical_or.reduce(list(masks.values())) & self.scope.destinations
+            spread.feasible = int(np.count_nonzero(union))
+        return spread
 
     def _on(self, context: Context, spread: Spread, slot: int) -> list[Pod]:
         node = self.snapshot.nodes.node(slot).name
@@ -166,10 +180,7 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             def message(target: int, start: str = start) -> str:
                 return f"{start}; {nodes.node(target).name} has {spread.counts[target] or 'none'}"
 
-            if context.try_move(pod, self._wish(spread), reason=DUPLICATE_ON_NODE, message=message):
-                target = nodes.slot_of[self.snapshot.pods[pod.key].node]
-                spread.counts[slot] -= 1
-                spread.counts[target] += 1
+            context.try_move(pod, self._wish(spread), reason=DUPLICATE_ON_NODE, message=message)
 
     def _wish(self, spread: Spread) -> Wish:
         """Nodes below the fair share, those with the fewest of the owner's pods first."""

@@ -62,5 +62,8 @@ class Strategy(ABC, Generic[P]):
         del pod
         return ()
 
+    def moved(self, before: Pod, after: Pod) -> None:
+        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own."""
+
 
 AnyStrategy = Strategy[Any]

@@ -145,7 +145,10 @@ class Pod(Struct, frozen=True, gc=False):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that recreates the pod, or ``None`` for a bare pod."""
-        return next((owner for owner in self.owners if owner.controller), None)
+        for owner in self.owners:
+            if owner.controller:
+                return owner
+        return None
 
     @property
     def terminal(self) -> bool:

@@ -73,6 +73,9 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     kubeconfig: str = ""
     context: str = ""
 
+    def __repr__(self) -> str:
+        return f"ServerConfig({self.server}, {self.source}, {self.login})"
+
 
 def load_config(
     kubeconfig: str | Path | None = None,

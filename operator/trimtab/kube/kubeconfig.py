@@ -115,7 +115,14 @@ def _run_plugin(user: Any, cluster: Any) -> float | None:
     if user is None or "exec" not in user or any(key in user for key in ("token", "tokenFile", "auth-provider")):
         return None
     # kubectl resolves a plugin's relative path against the kubeconfig that names it.
-    status = ExecProvider(user["exec"], os.path.dirname(os.path.abspath(user.path)), cluster).run()  # noqa: PTH100, PTH120
+    provider = ExecProvider(user["exec"], str(Path(user.path).absolute().parent), cluster)
+    try:
+        status = provider.run()
+    except OSError as error:
+        hint = " ".join(str(user["exec"].safe_get("installHint") or "").split())
+        raise ConfigException(
+            f"exec plugin {user['exec']['command']}: {error.strerror}{hint and f'; {hint}'}"
+        ) from error
     token, certificate, key = (status.get(each) for each in ("token", "clientCertificateData", "clientKeyData"))
     if not token and not (certificate and key):
         raise ConfigException(

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -32,9 +33,11 @@ logger = logging.getLogger(__name__)
 USER_AGENT: Final = f"trimtab/{__version__}"
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds to a TCP connection; a server that is up answers in far less, and a lost packet or two are allowed for."""
+DEAD_AFTER: Final = 30.0
+"""Seconds without any sign of the peer until the kernel gives a connection up."""
 
 Observe = Callable[[str, int, float], None]
-"""Called with method, HTTP status (0 for no answer) and seconds of each request: what metrics are made of."""
+"""Called with method, HTTP status (0 for no answer) and seconds of each request; of a stream, until it began."""
 
 
 class Transport:
@@ -114,7 +117,10 @@ class Transport:
         """
         if self._connector is None:
             self._connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=self._tls if self._tls is not None else True, keepalive_timeout=60.0
+                limit=self._connections,
+                ssl=self._tls if self._tls is not None else True,
+                keepalive_timeout=60.0,
+                socket_factory=_socket,
             )
         session = aiohttp.ClientSession(
             connector=self._connector,
@@ -171,47 +177,21 @@ class Transport:
     ) -> Any:
         """One try."""
         limits = aiohttp.ClientTimeout(total=max(timeout, 0.001), sock_connect=CONNECT_TIMEOUT)
-        async with self._answer(method, path, params=params, data=data, headers=headers, timeout=limits) as response:
-            body = await response.read()
-            if response.status >= 300:
-                raise _error(response, body)
-            return _decoded(body, response)
-
-    @asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-        data: bytes | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send, and turn what goes wrong on the wire into :class:`Unreachable`, in the ``async with`` block too."""
-        if self._own is None or self._own.closed:
-            self._own = self.borrowed_session()
+        url = self.config.server + path
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        status = 0
+        began, status = loop.time(), 0
         try:
-            async with self._own.request(
-                method,
-                self.config.server + path,
-                params=params,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                status = response.status
-                yield response
-        except TimeoutError as error:  # before ClientError: aiohttp's timeouts are both
-            raise Unreachable(f"{method} {self.config.server}{path}: {_words(error)}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"{method} {self.config.server}{path}: {_words(error)}") from error
+            with _reaching(method, url):
+                async with self._session().request(
+                    method, url, params=params, data=data, headers=headers, timeout=limits, allow_redirects=False
+                ) as response:
+                    body = await response.read()
+                    status = response.status
         finally:
             self._observe(method, status, loop.time() - began)
+        if status >= 300:
+            raise _error(response, body)
+        return _decoded(body, response)
 
     @asynccontextmanager
     async def stream(
@@ -228,25 +208,70 @@ class Transport:
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        async with self._answer("GET", path, params=params, headers=headers, timeout=limits) as response:
-            try:
-                if response.status >= 300:
-                    raise _error(response, await response.read())
-                # Chunks as they come, not lines: aiohttp's line reader fails on objects above 128 KiB.
-                yield response.content.iter_any()
-            finally:
-                connection = response.connection
-                if connection is not None and connection.transport is not None:
-                    connection.transport.abort()  # a TLS goodbye would outlive the loop of a command that ends now
-                response.close()
+        url = self.config.server + path
+        loop = asyncio.get_running_loop()
+        began, status = loop.time(), 0
+        try:
+            with _reaching("GET", url):
+                response = await self._session().get(
+                    url, params=params, headers=headers, timeout=limits, allow_redirects=False
+                )
+            status = response.status
+        finally:
+            self._observe("GET", status, loop.time() - began)
+        try:
+            if status >= 300:
+                with _reaching("GET", url):
+                    body = await response.read()
+                raise _error(response, body)
+            yield _chunks(response, url)
+        finally:
+            connection = response.connection
+            if connection is not None and connection.transport is not None:
+                connection.transport.abort()  # a TLS goodbye would outlive the loop of a command that ends now
+            response.close()
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._own is None or self._own.closed:
+            self._own = self.borrowed_session()
+        return self._own
+
+
+async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[bytes]:
+    """The body as it comes: not by lines, for aiohttp's line reader fails on objects above 128 KiB."""
+    with _reaching("GET", url):
+        async for chunk in response.content.iter_any():
+            yield chunk
+
+
+@contextmanager
+def _reaching(method: str, url: str) -> Iterator[None]:
+    """Turn what goes wrong on the wire into :class:`Unreachable`."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as error:  # aiohttp's timeouts are OSErrors, too
+        words = str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
+        raise Unreachable(f"{method} {url}: {words}") from error
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket whose connection dies with its peer.
+
+    Else what was sent into a cut network keeps the connection in the pool for a quarter of an hour, and each request
+    that is given to it waits until its own timeout.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_AFTER * 1000))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(DEAD_AFTER / 2))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(DEAD_AFTER / 6))
+    return made
 
 
 def _retry_after(error: Unreachable | ApiError) -> float:
     return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
-
-
-def _words(error: Exception) -> str:
-    return str(error) or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:

@@ -184,6 +184,15 @@ def test_a_failing_exec_plugin_is_an_error_with_its_own_words(tmp_path):
         load_config(file, environ={})
 
 
+def test_an_exec_plugin_that_is_missing_is_told_with_its_hint(tmp_path):
+    command = {"command": "no-such-plugin", "installHint": "get it\n from the shop"}
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **command}}
+    with pytest.raises(
+        InputError, match=r"exec plugin no-such-plugin: No such file or directory; get it from the shop"
+    ):
+        load_config(kubeconfig(tmp_path / "config", user=user), environ={})
+
+
 def test_an_exec_plugin_that_gives_nothing_is_an_error(tmp_path):
     with pytest.raises(InputError, match="neither a token nor a certificate"):
         load_config(kubeconfig(tmp_path / "config", user=plugin(tmp_path, {})), environ={})

@@ -309,11 +309,12 @@ async def test_leaving_a_stream_closes_its_connection(server, transport):
     await asyncio.wait_for(closed.wait(), timeout=10)
 
 
-async def test_errors_of_the_block_itself_pass_through(server, transport):
+@pytest.mark.parametrize("error", [KeyError("mine"), OSError("mine"), TimeoutError("mine")])
+async def test_errors_of_the_block_itself_pass_through(server, transport, error):
     server.answer(streamed(b"first"))
-    with pytest.raises(KeyError, match="mine"):
+    with pytest.raises(type(error), match="mine"):
         async with transport.stream(NODES):
-            raise KeyError("mine")
+            raise error
 
 
 # ── Login ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -102,12 +102,13 @@ def _json_items(text: bytes, place: str) -> Iterator[Document]:
 
 
 def _yaml_documents(text: bytes) -> Iterator[Document]:
-    import yaml
+    from yaml import YAMLError
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from trimtab.kube.wire.strict_yaml import load_all
+
     try:
-        loaded = [content for content in yaml.load_all(text, Loader=loader) if content is not None]
-    except yaml.YAMLError as error:
+        loaded = [content for content in load_all(text) if content is not None]
+    except YAMLError as error:
         raise InputError(f"is not YAML: {_one_line(error)}") from None
     for number, content in enumerate(loaded, 1):
         place = f"document {number}" if len(loaded) > 1 else ""

@@ -12,6 +12,12 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
+# uv does not read pip's configuration: a mirror that is set there is uv's as well.
+INDEX := $(or $(PIP_INDEX_URL),$(shell $(PYTHON) -m pip config get global.index-url 2>/dev/null))
+ifneq ($(INDEX),)
+export UV_DEFAULT_INDEX ?= $(INDEX)
+endif
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,9 +55,9 @@ bench: $(STAMP) ## measure
 demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself
 	$(BIN)/python -m examples.demo
 
-.PHONY: crds
-crds: $(STAMP) ## write crds/ and docs/reference/ from the types
-	$(BIN)/trimtab crds --docs docs/reference crds
+.PHONY: generate
+generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, manifests/base, reference pages
+	$(BIN)/python -m tools.generate
 
 .PHONY: lock
 lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows

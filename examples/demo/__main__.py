@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
 from examples.demo.install import apply, install, operator, wait_for
 from examples.demo.look import View, table
 from examples.demo.scene import NAMESPACE, Scene
-
 from trimtab.local.client import Client
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.progress import PlainProgress

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from examples.demo import workloads
 from examples.demo.install import apply, wait_for
-
 from trimtab.local.client import Client
 from trimtab.local.nodes import ZONES, node, ready
 

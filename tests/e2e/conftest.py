@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from examples.demo.install import OperatorProcess, apply, install, wait_for
 from examples.demo.workloads import deployment
-
 from trimtab.kube.api import NotFound
 from trimtab.local.client import Client
 from trimtab.local.cluster import LocalCluster

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from examples.demo.install import apply, wait_for
 from examples.demo.workloads import budget
-
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.proxy import CuttableProxy
 from trimtab.kube.api import Forbidden

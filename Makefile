@@ -59,6 +59,11 @@ demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itse
 generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, manifests/base, reference pages
 	$(BIN)/python -m tools.generate
 
+.PHONY: proto
+proto: $(STAMP) ## write slim_pb2 from slim.proto; a newer protoc raises the bound of protobuf in pyproject.toml
+	$(BIN)/python -m grpc_tools.protoc --proto_path=operator --python_out=operator --pyi_out=operator \
+		operator/trimtab/kube/wire/slim.proto
+
 .PHONY: lock
 lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows
 	$(BIN)/uv pip compile --quiet --upgrade --universal --no-emit-index-url --custom-compile-command "make lock" \

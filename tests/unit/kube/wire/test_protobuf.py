@@ -1,5 +1,7 @@
 """Decoding protobuf, and that it says the same as JSON."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -254,3 +256,16 @@ def test_a_length_beyond_reason_is_something_else():
 def test_both_codecs_know_the_kind(kind):
     assert hasattr(slim_pb2, kind)
     assert hasattr(json, kind)
+
+
+def test_the_generated_code_is_that_of_the_schema(tmp_path):
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="protoc comes with the dev dependencies")
+    source = Path(slim_pb2.__file__).parents[3]
+    schema = Path(slim_pb2.__file__).with_name("slim.proto")
+    assert protoc.main(["", f"--proto_path={source}", f"--python_out={tmp_path}", str(schema)]) == 0
+    made = (tmp_path / "trimtab/kube/wire/slim_pb2.py").read_text()
+    assert _descriptor(made) == _descriptor(Path(slim_pb2.__file__).read_text()), "run `make proto`"
+
+
+def _descriptor(code):
+    return next(line for line in code.splitlines() if line.startswith("DESCRIPTOR = "))

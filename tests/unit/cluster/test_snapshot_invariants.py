@@ -1,0 +1,129 @@
+"""The snapshot leaves no trace of how it came about: undone, reordered, kept or built anew, it is the same."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.cluster.worlds import APPS, NAMESPACES, NODE_NAMES, budgets, fingerprint, nodes, pods, worlds
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects import KubeObject, Namespace
+
+POD_NAMES = tuple(f"p{number:02}" for number in range(6))
+
+
+def objects() -> st.SearchStrategy[KubeObject]:
+    """Any object, new or with the name of one that may be there."""
+    return st.one_of(
+        st.sampled_from(NODE_NAMES).flatmap(nodes),
+        st.sampled_from(POD_NAMES).flatmap(pods),
+        st.sampled_from(POD_NAMES).flatmap(pods),
+        st.builds(lambda app, namespace: (app, namespace), st.sampled_from(APPS), st.sampled_from(NAMESPACES)).flatmap(
+            lambda names: budgets(*names)
+        ),
+        st.sampled_from(["x", "y"]).map(lambda team: Namespace("blog", labels=Labels({"team": team}))),
+    )
+
+
+def changes() -> st.SearchStrategy[list[tuple[bool, KubeObject]]]:
+    """Objects that come (or change) and objects that go."""
+    return st.lists(st.tuples(st.booleans(), objects()), max_size=12)
+
+
+def apply(snapshot: Snapshot, steps: list[tuple[bool, KubeObject]]) -> None:
+    for comes, obj in steps:
+        if comes:
+            snapshot.put(obj)
+        else:
+            snapshot.remove(obj)
+
+
+def everything(snapshot: Snapshot) -> list[KubeObject]:
+    found: list[KubeObject] = [snapshot.nodes.node(slot) for slot in snapshot.nodes.order().tolist()]
+    for kind in (snapshot.pods, snapshot.budgets, snapshot.namespaces, snapshot.priority_classes):
+        found.extend(kind.values())
+    return found
+
+
+@given(worlds(), changes())
+def test_a_fork_leaves_nothing_behind(world, steps):
+    snapshot = Snapshot(world)
+    before = fingerprint(snapshot)
+    with snapshot.fork():
+        apply(snapshot, steps)
+        fingerprint(snapshot)  # reads build indexes, which are part of what must be undone
+    assert fingerprint(snapshot) == before
+
+
+@given(worlds(), changes(), changes(), changes())
+def test_forks_nest(world, first, second, third):
+    snapshot = Snapshot(world)
+    with snapshot.fork():
+        apply(snapshot, first)
+        between = fingerprint(snapshot)
+        with snapshot.fork():
+            apply(snapshot, second)
+        assert fingerprint(snapshot) == between
+        mark = snapshot.mark()
+        apply(snapshot, third)
+        snapshot.commit(mark)
+        after = fingerprint(snapshot)
+    rebuilt = Snapshot(world)
+    assert fingerprint(snapshot) == fingerprint(rebuilt)
+    apply(rebuilt, first + third)
+    assert after == fingerprint(rebuilt)
+
+
+@given(worlds(), changes())
+def test_kept_up_to_date_it_equals_one_built_anew(world, steps):
+    snapshot = Snapshot(world)
+    fingerprint(snapshot)
+    apply(snapshot, steps)
+    assert fingerprint(snapshot) == fingerprint(Snapshot(everything(snapshot)))
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_arrival_leaves_no_trace(world, chance):
+    shuffled = list(world)
+    chance.shuffle(shuffled)
+    assert fingerprint(Snapshot(shuffled)) == fingerprint(Snapshot(world))
+
+
+@given(worlds())
+def test_columns_are_the_sum_of_the_pods_there(world):
+    snapshot = Snapshot(world)
+    for name, slot in snapshot.nodes.slot_of.items():
+        there = [pod for pod in snapshot.pods.values() if pod.node == name and not pod.terminal]
+        for resource, column in snapshot.nodes.axis.column.items():
+            wanted = len(there) if resource == "pods" else sum(pod.spec.requests.get(resource, 0) for pod in there)
+            assert snapshot.nodes.requested[slot, column] == wanted
+
+
+def test_a_pod_counts_once_its_node_is_known():
+    chance = random.Random(1)
+    from tests.builders import node, pod
+
+    things = [node("n1").build(), *(pod(f"p{i}").on("n1").cpu("100m").build() for i in range(5))]
+    for _ in range(5):
+        chance.shuffle(things)
+        snapshot = Snapshot(things)
+        assert snapshot.nodes.utilization(snapshot.nodes.slot_of["n1"])["cpu"] == pytest.approx(12.5)
+
+
+def test_more_resources_than_columns_widen_the_table():
+    from tests.builders import node, pod
+
+    many = {f"example.com/r{number}": 3 for number in range(20)}
+    wanted = dict.fromkeys(many, "2")
+    snapshot = Snapshot([node("n1").build(), pod("a").on("n1").cpu("1").build()])
+    with snapshot.fork():
+        snapshot.put(node("n2").allocatable(many).build())
+        snapshot.put(pod("b").on("n2").requests(wanted).build())
+        slot = snapshot.nodes.slot_of["n2"]
+        assert all(snapshot.nodes.utilization(slot)[name] == pytest.approx(100 * 2 / 3) for name in many)
+    snapshot.put(pod("c").on("n1").cpu("1").build())
+    assert snapshot.nodes.utilization(snapshot.nodes.slot_of["n1"])["cpu"] == pytest.approx(50.0)

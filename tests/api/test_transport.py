@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import kopf
 import msgspec
 import pytest
 
@@ -224,3 +225,66 @@ async def test_a_released_lease_goes_to_the_next_candidate_at_once(api, namespac
         taken = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
     assert taken["spec"]["holderIdentity"] == "b"
     assert taken["spec"]["leaseTransitions"] == 1
+
+
+# ── Kopf on our session ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_kopf_serves_our_objects_on_the_session_we_lend_it(api, cluster, namespace, tmp_path):
+    """With a token that is rotated while Kopf watches: its next request must carry the new one, without a new login."""
+    account = await _admin_account(api, namespace)
+    token = tmp_path / "token"
+    token.write_text(cluster.service_account_token(namespace, account))
+    config = msgspec.structs.replace(
+        load_config(cluster.kubeconfig), login=Login(authorization="Bearer stale"), kubeconfig="", namespace=namespace
+    )
+    registry, logins, seen = kopf.OperatorRegistry(), [], asyncio.Queue()
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None
+    async with Transport(config, credentials=TokenFileCredentials(config.login, str(token))) as transport:
+
+        @kopf.on.login(registry=registry)
+        async def login(**_):
+            logins.append(1)
+            return kopf.AiohttpSession(
+                aiohttp_session=transport.borrowed_session(),
+                server=transport.server,
+                default_namespace=transport.default_namespace,
+            )
+
+        @kopf.on.create("configmaps", registry=registry, labels={"watched": "yes"})
+        async def created(name, patch, **_):
+            patch.setdefault("data", {})["seen"] = name
+
+        @kopf.on.event("configmaps", registry=registry, labels={"watched": "yes"})
+        async def changed(body, **_):
+            if "seen" in body.get("data", {}):
+                seen.put_nowait(body["data"]["seen"])
+
+        stop, ready = asyncio.Event(), asyncio.Event()
+        operator = asyncio.create_task(
+            kopf.operator(
+                registry=registry, settings=settings, namespaces=[namespace], stop_flag=stop, ready_flag=ready
+            )
+        )
+        await asyncio.wait_for(ready.wait(), timeout=30)
+        body = {"metadata": {"name": "a", "labels": {"watched": "yes"}}}
+        await verbs.create(api, CONFIG_MAPS, body, namespace=namespace)
+        assert await asyncio.wait_for(seen.get(), timeout=30) == "a"
+        stop.set()
+        await asyncio.wait_for(operator, timeout=30)
+        assert logins == [1]
+        assert await transport.request("GET", "/readyz") == "ok"
+
+
+async def _admin_account(api: Transport, namespace: str) -> str:
+    binding = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+    body = {
+        "metadata": {"name": "admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    await verbs.create(api, binding, body, namespace=namespace)
+    return "default"

@@ -130,14 +130,10 @@ class FakeApi:
         return path
 
     def _get(self, path: str) -> Any:
-        if path in self.objects:
-            return self.objects[path]
-        items = [obj for at, obj in self.objects.items() if at.startswith(f"{path}/")]
-        if not items and path.rsplit("/", 1)[0] in {at.rsplit("/", 1)[0] for at in self.objects}:
-            self._existing(path)
-        if path.split("/")[-1][:1].islower() and path.count("/") % 2 == 1 and not items:
-            self._existing(path)
-        return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
+        if _is_collection(path):
+            items = [obj for at, obj in self.objects.items() if _lists(path, at)]
+            return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
+        return self.objects[self._existing(path)]
 
     def _create(self, call: Call) -> Any:
         obj = call.body
@@ -182,6 +178,23 @@ class FakeApi:
         metadata.setdefault("uid", str(uuid.uuid4()))
         self.objects[path] = obj
         return obj
+
+
+def _parts(path: str) -> list[str]:
+    """What comes after the group and version, without the namespace: plural, name, subresource."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    return parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+
+
+def _is_collection(path: str) -> bool:
+    return len(_parts(path)) == 1
+
+
+def _lists(path: str, at: str) -> bool:
+    """Whether the object at `at` is in the collection at `path`, of one namespace or of all."""
+    group = path.removesuffix(_parts(path)[0])
+    return at.startswith(f"{path}/") or (at.startswith(f"{group}namespaces/") and _parts(at)[:1] == _parts(path))
 
 
 def _merged(target: Any, patch: Any) -> Any:

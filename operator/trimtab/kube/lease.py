@@ -24,6 +24,7 @@ class Lease(Struct, frozen=True, kw_only=True):
         renewed: ``renewTime``.
         transitions: how often the holder changed.
         resource_version: of this state; ``""`` for one that is not stored yet.
+        metadata: the stored object's own, written back as it is: a PUT would take away what others put there.
     """
 
     holder: str = ""
@@ -32,6 +33,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     renewed: str = ""
     transitions: int = 0
     resource_version: str = ""
+    metadata: dict[str, Any] = {}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Lease:
@@ -44,6 +46,7 @@ class Lease(Struct, frozen=True, kw_only=True):
             renewed=spec.get("renewTime") or "",
             transitions=spec.get("leaseTransitions") or 0,
             resource_version=body["metadata"].get("resourceVersion", ""),
+            metadata=body["metadata"],
         )
 
     def held_by(self, holder: str, *, duration: int, now: float) -> Lease:
@@ -88,7 +91,7 @@ class LeaseLock:
             Conflict: somebody wrote in between, or made the lease first.
             NotFound: somebody deleted it in between, or there is no such namespace.
         """
-        metadata = {"name": self.name, "namespace": self.namespace}
+        metadata = {**lease.metadata, "name": self.name, "namespace": self.namespace}
         body = {
             "metadata": metadata,
             "spec": {

@@ -12,6 +12,11 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* A Service's name is a DNS label: 63 characters with its suffix. */ -}}
+{{- define "trimtab.metricsName" -}}
+{{- printf "%s-metrics" (include "trimtab.fullname" . | trunc 55 | trimSuffix "-") -}}
+{{- end -}}
+
 {{- define "trimtab.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "trimtab.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -19,9 +24,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "trimtab.labels" -}}
 {{ include "trimtab.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
 {{- define "trimtab.serviceAccountName" -}}
@@ -45,4 +50,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.controllers.descheduler.enabled }}{{ $names = append $names "descheduler" }}{{ end -}}
 {{- if not $names }}{{ fail "controllers: enable at least one" }}{{ end -}}
 {{- join "," $names -}}
+{{- end -}}
+
+{{- /* What the schema cannot say because it concerns two values. */ -}}
+{{- define "trimtab.check" -}}
+{{- if and (not .Values.leaderElection.enabled) (gt (int .Values.replicas) 1) }}
+{{- fail "replicas: more than 1 needs leaderElection.enabled, or every one of them would act" }}
+{{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) }}
+{{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled: it finds pods through the Service" }}
+{{- end }}
 {{- end -}}

@@ -1,0 +1,267 @@
+"""The chart and the kustomize base: rendered by helm and kubectl, judged and installed by a real API server."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools.generate import BASE, CHART
+from tools.generate.__main__ import all_files, drifted
+from tools.generate.base import base_files, helm, render
+
+from tests.fixtures.clusters import Cluster
+from trimtab.api.crds import crd_documents
+from trimtab.kube.api import ApiError, Forbidden
+from trimtab.local.client import Client
+
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deschedulerpolicies.trimtab.dev"
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
+NOT_SERVED = {"ServiceMonitor"}
+"""Kinds of the Prometheus operator, which is not there."""
+
+PLACES = {
+    "Namespace": "/api/v1/namespaces",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
+    "Service": "/api/v1/namespaces/{namespace}/services",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+    "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
+}
+
+
+def dry_run(client: Client, manifest: dict[str, Any], *, namespace: str) -> dict[str, Any]:
+    """Server-side apply that changes nothing and takes no unknown field."""
+    metadata = manifest["metadata"]
+    path = PLACES[manifest["kind"]].format(namespace=metadata.get("namespace", namespace))
+    answer: dict[str, Any] = client.request(
+        "PATCH",
+        f"{path}/{metadata['name']}",
+        manifest,
+        params={"fieldManager": "test", "force": "true", "dryRun": "All", "fieldValidation": "Strict"},
+        content_type="application/apply-patch+yaml",
+    )
+    return answer
+
+
+@pytest.fixture
+def restricted(cluster: Cluster, namespace: str) -> str:
+    """A namespace that takes no pod beyond the restricted standard."""
+    patch = {"metadata": {"labels": RESTRICTED}}
+    path = f"/api/v1/namespaces/{namespace}"
+    cluster.client.request("PATCH", path, patch, content_type="application/merge-patch+json")
+    return namespace
+
+
+def refusal(*arguments: str) -> str:
+    """What helm says when it refuses."""
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render(*arguments)
+    return str(refused.value.stderr)
+
+
+# ── Rendering ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
+def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
+    subprocess.run([helm(), "lint", "--strict", "--values", values, CHART], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["replica=2"], ["replica"]),
+        (["image.tagg=1"], ["image", "tagg"]),
+        (["metrics.serviceMonitor.every=1m"], ["serviceMonitor", "every"]),
+        (["replicas=two"], ["replicas", "integer"]),
+        (["replicas=-1"], ["replicas", "minimum"]),
+        (["image.digest=latest"], ["image", "digest"]),
+        (["image.pullPolicy=Sometimes"], ["pullPolicy"]),
+        (["log.level=verbose"], ["log", "level"]),
+        (["crds.keep=maybe"], ["crds", "keep"]),
+        (["tolerations.key=x"], ["tolerations", "array"]),
+        (["nodeSelector[0]=x"], ["nodeSelector"]),
+        (["resources.request.cpu=1"], ["resources", "request"]),
+        (["podSecurityContext.privileged=true"], ["podSecurityContext", "privileged"]),
+        (["podSecurityContext.runAsUser=0"], ["runAsUser", "minimum"]),
+        (["terminationGracePeriodSeconds=5"], ["terminationGracePeriodSeconds"]),
+        (["podDisruptionBudget.maxUnavailable=half"], ["maxUnavailable"]),
+        (["extraArgs[0]=--identity=one"], ["extraArgs"]),
+        (["extraArgs[0]=--no-leader-elect"], ["extraArgs"]),
+        (["controllers.autoscaler.enabled=true"], ["controllers", "autoscaler"]),
+        (["controllers.descheduler.enabled=false"], ["enable at least one"]),
+        (["replicas=2", "leaderElection.enabled=false"], ["leaderElection.enabled"]),
+        (["metrics.serviceMonitor.enabled=true", "metrics.service.enabled=false"], ["metrics.service.enabled"]),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, list) else "",
+)
+def test_values_that_cannot_be_meant_are_refused(values: list[str], words: list[str]) -> None:
+    said = refusal(*(part for value in values for part in ("--set", value)))
+    for word in words:
+        assert word in said
+
+
+def test_a_long_release_name_gives_names_that_fit() -> None:
+    for manifest in render(release="a" * 53, namespace="ns"):
+        if manifest["kind"] == "Service":
+            assert len(manifest["metadata"]["name"]) <= 63
+        for labels in (manifest["metadata"].get("labels") or {}).values():
+            assert len(labels) <= 63
+
+
+def test_a_build_number_in_the_version_is_no_problem_for_labels() -> None:
+    labels = render()[0]["metadata"]["labels"]
+    assert all("+" not in value for value in labels.values())
+
+
+def test_without_a_lease_the_old_pod_ends_before_the_new_one_starts() -> None:
+    [deployment] = [each for each in render("--set", "leaderElection.enabled=false") if each["kind"] == "Deployment"]
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert "--no-leader-elect" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_definitions_stay_when_the_chart_goes_unless_told_otherwise() -> None:
+    for keep in ("true", "false"):
+        [crd] = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
+        annotations = crd["metadata"].get("annotations") or {}
+        assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
+        assert crd["spec"] == crd_documents()[0]["spec"]
+
+
+def test_the_kustomize_base_is_what_the_chart_gives() -> None:
+    wanted = {BASE / name: text for name, text in base_files().items()}
+    assert not drifted(wanted), "write it with: make generate"
+    assert {path.name for path in BASE.iterdir()} == {path.name for path in wanted}
+
+
+def test_nothing_that_is_generated_has_drifted() -> None:
+    assert not drifted(all_files()), "write it with: make generate"
+
+
+def test_kubectl_builds_the_base() -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl here")
+    built = subprocess.run([kubectl, "kustomize", BASE], check=True, capture_output=True, text=True).stdout
+    names = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built)}
+    assert names == {(each["kind"], each["metadata"]["name"]) for each in _base()}
+
+
+# ── The API server's word ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _base() -> list[dict[str, Any]]:
+    texts = [(BASE / name).read_text(encoding="utf-8") for name in base_files() if name != "kustomization.yaml"]
+    return [document for text in texts for document in yaml.safe_load_all(text)]
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
+def test_every_manifest_is_valid(cluster: Cluster, restricted: str, values: Path) -> None:
+    manifests = render("--values", str(values), namespace=restricted)
+    for manifest in manifests:
+        if manifest["kind"] not in NOT_SERVED:
+            dry_run(cluster.client, manifest, namespace=restricted)
+    assert {manifest["kind"] for manifest in manifests} <= set(PLACES) | NOT_SERVED
+
+
+def test_every_manifest_of_the_base_is_valid(cluster: Cluster, restricted: str) -> None:
+    for manifest in _base():
+        if manifest["metadata"].get("namespace"):
+            manifest["metadata"]["namespace"] = restricted
+        dry_run(cluster.client, manifest, namespace=restricted)
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
+def test_the_pod_is_taken_where_the_restricted_standard_is_enforced(
+    cluster: Cluster, restricted: str, values: Path
+) -> None:
+    [deployment] = [
+        each for each in render("--values", str(values), namespace=restricted) if each["kind"] == "Deployment"
+    ]
+    template = deployment["spec"]["template"]
+    pods = f"/api/v1/namespaces/{restricted}/pods"
+    account = template["spec"]["serviceAccountName"]
+    cluster.client.request("POST", f"/api/v1/namespaces/{restricted}/serviceaccounts", {"metadata": {"name": account}})
+    pod = {"apiVersion": "v1", "kind": "Pod", **template}
+    pod["metadata"] = {**template["metadata"], "name": "trimtab"}
+    strict = {"dryRun": "All", "fieldValidation": "Strict"}
+    cluster.client.request("POST", pods, pod, params=strict)
+
+    pod["spec"] = {**pod["spec"], "hostNetwork": True}
+    with pytest.raises(Forbidden, match="violates PodSecurity"):
+        cluster.client.request("POST", pods, pod, params=strict)
+
+
+# ── Installing, upgrading, uninstalling ─────────────────────────────────────────────────────────────────────────────
+
+
+class Helm:
+    """Helm against the test's cluster, as its admin."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, home: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self.namespace = namespace
+        self._environment = {f"HELM_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "DATA")}
+
+    def __call__(self, *arguments: str, namespace: str = "") -> str:
+        command = [str(helm()), *arguments, "--kubeconfig", str(self._kubeconfig)]
+        command += ["--namespace", namespace or self.namespace]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=self._environment, timeout=150)
+        return done.stdout
+
+
+@pytest.fixture
+def helm_in(cluster: Cluster, restricted: str, tmp_path: Path) -> Iterator[Helm]:
+    """Helm, and nothing of ours left of what it installed but the definitions."""
+    run = Helm(cluster.kubeconfig, restricted, tmp_path)
+    yield run
+    for release in run("list", "--short", "--all").split():
+        run("uninstall", release)
+
+
+def test_it_installs_upgrades_and_goes_and_leaves_the_policies(cluster: Cluster, helm_in: Helm) -> None:
+    client = cluster.client
+    release = f"t{secrets.token_hex(3)}"
+    deployment = f"/apis/apps/v1/namespaces/{helm_in.namespace}/deployments/{release}-trimtab"
+    waiting = ["--wait", "--timeout", "120s"]
+
+    notes = helm_in("install", release, str(CHART), "--take-ownership", *waiting)
+    assert f"rollout status deployment/{release}-trimtab" in notes
+    assert client.request("GET", deployment)["status"]["readyReplicas"] == 1
+
+    helm_in("upgrade", release, str(CHART), "--set", "replicas=2,podDisruptionBudget.enabled=true", *waiting)
+    assert client.request("GET", deployment)["status"]["readyReplicas"] == 2
+    client.request("GET", f"/apis/policy/v1/namespaces/{helm_in.namespace}/poddisruptionbudgets/{release}-trimtab")
+
+    before = client.request("GET", CRD)["metadata"]["uid"]
+    helm_in("uninstall", release, "--wait", "--timeout", "120s")
+    assert client.request("GET", CRD)["metadata"]["uid"] == before, "the definition, and the policies with it, stayed"
+    with pytest.raises(ApiError):
+        client.request("GET", deployment)
+
+
+def test_a_second_release_is_refused_until_the_definitions_are_handed_over(
+    cluster: Cluster, helm_in: Helm, tmp_path: Path
+) -> None:
+    first, second = f"a{secrets.token_hex(3)}", f"b{secrets.token_hex(3)}"
+    helm_in("install", first, str(CHART), "--take-ownership", "--set", "replicas=0")
+    helm_in("uninstall", first)
+
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        helm_in("install", second, str(CHART), "--set", "replicas=0")
+    assert "invalid ownership metadata" in refused.value.stderr
+    assert "deschedulerpolicies.trimtab.dev" in refused.value.stderr
+
+    helm_in("install", second, str(CHART), "--set", "replicas=0", "--take-ownership")

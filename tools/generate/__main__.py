@@ -1,0 +1,65 @@
+"""``python -m tools.generate [--check]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from tools.generate import BASE, CHART, REFERENCE, ROOT, between
+from tools.generate.base import base_files
+from tools.generate.values import values_table
+from trimtab.api.crds import crd_files
+from trimtab.api.reference import reference_files
+
+
+def plain_files() -> dict[Path, str]:
+    """All files that are made without helm."""
+    definitions = {
+        directory / name: text
+        for directory in (ROOT / "crds", CHART / "crds-generated")
+        for name, text in crd_files().items()
+    }
+    pages = {REFERENCE / name: text for name, text in reference_files().items()}
+    return definitions | pages | {CHART / "README.md": _part(CHART / "README.md", "values", values_table())}
+
+
+def all_files() -> dict[Path, str]:
+    """All files; helm is built where it is not there."""
+    return plain_files() | {BASE / name: text for name, text in base_files().items()}
+
+
+def drifted(wanted: Mapping[Path, str]) -> list[str]:
+    """The files that are missing or other than wanted, relative to the repository."""
+    return [
+        str(path.relative_to(ROOT))
+        for path, text in wanted.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+
+
+def _part(path: Path, name: str, content: str) -> str:
+    return between(path.read_text(encoding="utf-8"), name, content)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing; end with status 1 if a file is not up to date.")
+def main(*, check: bool) -> None:
+    """Write all files that are made from others."""
+    wanted = all_files()
+    names = drifted(wanted)
+    for name in names:
+        if check:
+            click.echo(f"{name}: not up to date; `make generate` writes it", err=True)
+        else:
+            path = ROOT / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+            click.echo(name)
+    if check and names:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

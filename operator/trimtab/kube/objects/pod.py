@@ -112,7 +112,8 @@ class Pod(Struct, frozen=True, gc=False):
     """A pod as planners read it: about 0.4 KiB, the shared spec aside.
 
     ``annotations`` keeps only keys that trimtab or a peer gives a meaning (see ``kube.wire.annotations``).
-    ``conditions`` leaves out the five standard ones while they are True; ``ready_since`` is Ready's transition time.
+    ``conditions`` leaves out the five standard ones while they are True; ``ready_since`` is when Ready
+    became True, nil while it is not.
     ``restarts`` sums the containers' restart counts, init containers apart in ``init_restarts``.
     """
 

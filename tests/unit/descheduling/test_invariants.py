@@ -1,0 +1,211 @@
+"""What holds of every plan, whatever the cluster and the policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.cluster.worlds import DISK, NAMESPACES, fingerprint, worlds
+from tests.unit.descheduling.planning import (
+    ANTI_AFFINITY,
+    DUPLICATES,
+    NOW,
+    PREFERRED,
+    REQUIRED,
+    node_affinity,
+    policy,
+    utilization,
+)
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.plan import Plan
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.context import Context
+from trimtab.descheduling.planner import plan
+from trimtab.descheduling.scope import Scope, can_start_pods
+from trimtab.descheduling.strategies.registry import IN_ORDER
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+
+PLACE = {kind.NAME: place for place, kind in enumerate(IN_ORDER)}
+SHARES = st.sampled_from([0, 20, 40])
+TARGETS = st.sampled_from([40, 60, 80])
+
+
+def each_strategy() -> list[st.SearchStrategy[dict[str, Any]]]:
+    balance = st.builds(
+        lambda cpu, pods, low: utilization({"cpu": low, "pods": low}, {"cpu": cpu, "pods": pods}),
+        TARGETS,
+        TARGETS,
+        SHARES,
+    )
+    types = st.sampled_from([(REQUIRED,), (PREFERRED,), (REQUIRED, PREFERRED)])
+    return [
+        types.map(lambda names: node_affinity(*names)),
+        st.just({ANTI_AFFINITY: {}}),
+        st.just({DUPLICATES: {}}),
+        balance,
+    ]
+
+
+@st.composite
+def policies(draw: st.DrawFn, name: str = "default") -> DeschedulerPolicy:
+    """Some of the strategies, now and then with a scope, limits and protections lifted."""
+    strategies: dict[str, Any] = {}
+    for choice in each_strategy():
+        if draw(st.booleans()):
+            strategies |= draw(choice)
+    spec: dict[str, Any] = {}
+    if draw(st.integers(0, 3)) == 0:
+        spec["nodeSelector"] = {"matchLabels": {DISK: "ssd"}}
+    if draw(st.integers(0, 3)) == 0:
+        spec["namespaces"] = {"include": [draw(st.sampled_from(NAMESPACES))]}
+    if draw(st.integers(0, 3)) == 0:
+        limits = ["perCycle", "perNode", "perNamespace", "perOwner"]
+        spec["limits"] = {draw(st.sampled_from(limits)): draw(st.integers(1, 3))}
+    return policy(strategies or {DUPLICATES: {}}, name, **spec)
+
+
+def after(world: list[Any], done: Plan) -> list[Any]:
+    """The cluster once the plan has come true."""
+    targets = {action.key: action.target for action in done.actions}
+    return [
+        msgspec.structs.replace(each, node=targets.get(each.key, each.node)) if isinstance(each, Pod) else each
+        for each in world
+    ]
+
+
+@contextmanager
+def every_move_watched() -> Iterator[None]:
+    """Check each single move against the measures of its strategy and of those before it."""
+    move = Context.move
+
+    def watched(self: Context, pod: Pod, slot: int, **words: str) -> Refusal | None:
+        strategies = [each for each in self.board.watchers if PLACE[each.NAME] <= PLACE[self.strategy]]
+        before = {each.NAME: each.measure() for each in strategies}
+        refusal = move(self, pod, slot, **words)
+        now = {each.NAME: each.measure() for each in strategies}
+        if refusal is None:
+            assert now[self.strategy] < before[self.strategy], "a move that betters nothing"
+        assert all(now[name] <= before[name] for name in now), "a move that undoes what came before"
+        return refusal
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Context, "move", watched)
+        yield
+
+
+@given(worlds(), policies())
+def test_every_move_betters_its_own_measure_and_worsens_none_before_it(world, given_policy):
+    with every_move_watched():
+        plan(Snapshot(world), [given_policy], now=NOW)
+
+
+@settings(max_examples=50)
+@given(worlds(), policies())
+def test_planning_again_and_again_comes_to_an_end(world, given_policy):
+    for _ in range(40):
+        done = plan(Snapshot(world), [given_policy], now=NOW)
+        if not done.actions:
+            return
+        world = after(world, done)
+    pytest.fail("pods are sent back and forth")
+
+
+@given(worlds(), policies("a"), policies("b"), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(world, first, second, chance):
+    shuffled = list(world)
+    chance.shuffle(shuffled)
+    one = plan(Snapshot(world), [first, second], now=NOW)
+    other = plan(Snapshot(shuffled), [second, first], now=NOW)
+    assert msgspec.json.encode(one.document()) == msgspec.json.encode(other.document())
+
+
+@given(worlds(), policies("a"), policies("b"))
+def test_the_snapshot_is_as_before(world, first, second):
+    snapshot = Snapshot(world)
+    before = fingerprint(snapshot)
+    plan(snapshot, [first, second], now=NOW)
+    assert fingerprint(snapshot) == before
+
+
+@given(worlds(), policies("a"), policies("b"))
+def test_every_moved_pod_has_its_place_when_all_is_done(world, first, second):
+    """Judged anew on the end state, by all filters: nothing is overcommitted, nothing promised twice."""
+    done = plan(Snapshot(world), [first, second], now=NOW)
+    end = Snapshot(after(world, done))
+    placer = Placer(end)
+    for action in done.actions:
+        slot = end.nodes.slot_of[action.target]
+        assert can_start_pods(end.nodes.node(slot))
+        with end.fork():
+            assert placer.feasible(placer.lift(end.pods[action.key]))[slot], action
+
+
+@given(worlds(), policies("a"), policies("b"))
+def test_no_pod_is_moved_twice_or_against_the_rules(world, first, second):
+    snapshot = Snapshot(world)
+    done = plan(snapshot, [first, second], now=NOW)
+    by_name = {"a": first, "b": second}
+    assert max(Counter(action.key for action in done.actions).values(), default=1) == 1
+    for action in done.actions:
+        pod, spec = snapshot.pods[action.key], by_name[action.policy].spec
+        assert (pod.node, pod.uid) == (action.node, action.uid)
+        assert action.target != action.node
+        assert pod.controller is not None
+        assert not pod.terminal
+        assert pod.deleted is None
+        assert not spec.namespaces.include or pod.namespace in spec.namespaces.include
+        for name in (action.node, action.target):
+            assert spec.node_selector is None or snapshot.nodes.get(name).labels[DISK] == "ssd"
+
+
+@given(worlds(), policies("a"), policies("b"))
+def test_no_budget_and_no_limit_is_overdrawn(world, first, second):
+    snapshot = Snapshot(world)
+    done = plan(snapshot, [first, second], now=NOW)
+    moved = [snapshot.pods[action.key] for action in done.actions]
+    for budget in snapshot.budgets.values():
+        hit = [pod for pod in moved if pod.namespace == budget.namespace and pod.labels["app"] == budget.name]
+        assert len(hit) <= budget.disruptions_allowed
+    for each in (first, second):
+        own = [action for action in done.actions if action.policy == each.name]
+        limits = each.spec.limits
+        for limit, counts in (
+            (limits.per_cycle, Counter(action.policy for action in own)),
+            (limits.per_node, Counter(action.node for action in own)),
+            (limits.per_namespace, Counter(action.namespace for action in own)),
+            (limits.per_owner, Counter((action.namespace, action.owner) for action in own)),
+        ):
+            assert limit is None or max(counts.values(), default=0) <= limit
+
+
+@given(worlds(), policies())
+def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, given_policy):
+    done = plan(Snapshot(world), [given_policy], now=NOW)
+    named = Counter((each.strategy, each.kind, each.namespace, each.name) for each in done.kept)
+    assert max(named.values(), default=1) == 1
+    assert not {(action.strategy, "Pod", action.namespace, action.pod) for action in done.actions} & set(named)
+    for each in done.kept:
+        assert each.reason
+        assert each.message
+        if each.reason in ("NoPlace", "NoImprovement") and each.message.startswith("0/"):
+            number = int(each.message.removeprefix("0/").split()[0])
+            assert number == len(Snapshot(world).nodes)
+
+
+@pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.NAME)
+def test_measures_are_zero_on_an_empty_cluster(kind):
+    strategies = {**node_affinity(), ANTI_AFFINITY: {}, DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    enabled: dict[str, Any] = dict(policy(strategies).spec.strategies.enabled())
+    snapshot = Snapshot()
+    scope = Scope(policy(strategies).spec, snapshot)
+    assert not np.any(kind(enabled[kind.NAME].params, scope, Placer(snapshot)).measure())

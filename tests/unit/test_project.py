@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator"
 PACKAGE = SOURCE / "trimtab"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 CHARTS = sorted(ROOT.glob("manifests/charts/*/Chart.yaml"))
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -106,6 +107,13 @@ def test_the_image_does_without_what_only_people_need() -> None:
     pinned = pins("image.txt")
     assert {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["dependencies"]} <= set(pinned)
     assert not {"kubernetes", "cryptography", "rich"} & set(pinned)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=relative)
+def test_a_page_links_only_to_files_that_are_there(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    assert not [target for target in targets if target and not (path.parent / target).exists()]
 
 
 @pytest.mark.parametrize("name", ["development.txt", "image.txt"])

@@ -2,14 +2,16 @@
 
 import asyncio
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import kopf
 import msgspec
 import pytest
 
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.proxy import CuttableProxy
 from trimtab.kube import verbs
-from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, Unauthorized
+from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 from trimtab.kube.config import Login, load_config
 from trimtab.kube.credentials import TokenFileCredentials
 from trimtab.kube.eviction import GONE, GRANTED, REFUSED, SEVERAL_BUDGETS, evict
@@ -17,7 +19,7 @@ from trimtab.kube.recorder import EventRecorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from trimtab.kube.transport import Transport
-from trimtab.runtime.leader_election import LeaderElector
+from trimtab.runtime.leader_election import LeaderElector, Timings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PROTOBUF = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -225,6 +227,38 @@ async def test_a_released_lease_goes_to_the_next_candidate_at_once(api, namespac
         taken = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
     assert taken["spec"]["holderIdentity"] == "b"
     assert taken["spec"]["leaseTransitions"] == 1
+
+
+# ── A cut network ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_network_that_is_cut_for_a_while_costs_neither_events_nor_the_lease(cluster, api, namespace):
+    proxy = CuttableProxy(urlsplit(cluster.server).port or 443)
+    config = msgspec.structs.replace(load_config(cluster.kubeconfig), server=f"https://127.0.0.1:{proxy.port}")
+    regarding = ObjectReference.to(CONFIG_MAPS, "cut", namespace=namespace)
+    timings = Timings(lease_duration=8, renew_deadline=6, retry_period=0.5)
+    async with (
+        Transport(config) as transport,
+        LeaderElector(transport, namespace=namespace, name="cut", timings=timings) as elector,
+        EventRecorder(transport, instance="test") as recorder,
+    ):
+        await elector.acquire()
+        for number in range(30):
+            recorder.event(regarding, reason="Idle", action="Wait", note=f"event {number}")
+            if number == 10:
+                proxy.cut()
+                with pytest.raises(Unreachable):
+                    await transport.request("POST", CONFIG_MAPS.path(namespace=namespace), body=config_map("lost"))
+            if number == 20:
+                reading = asyncio.create_task(transport.request("GET", NODES.path()))
+                await asyncio.sleep(1)
+                proxy.mend()
+                assert (await reading)["kind"] == "NodeList"
+        await asyncio.wait_for(recorder._queue.join(), timeout=30)
+        assert elector.leading
+    assert recorder.statistics().dropped == {}
+    assert len(await events(api, namespace, "cut")) == 30
+    proxy.close()
 
 
 # ── Kopf on our session ─────────────────────────────────────────────────────────────────────────────────────────────

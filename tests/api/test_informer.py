@@ -15,7 +15,7 @@ import pytest
 from tests.builders import NOW, budget, expression, node, pod, priority_class
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
-from trimtab.kube.api import NotFound
+from trimtab.kube.api import Gone, NotFound
 from trimtab.kube.config import load_config
 from trimtab.kube.informer import Informer, ServerAbilities
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
@@ -197,11 +197,20 @@ class Outdated(Transport):
 
     armed = False
 
-    def stream(self, path: str, *, params: Mapping[str, str] | None = None, **options: Any) -> Any:
-        if params and params.get("watch") and "sendInitialEvents" not in params and self.armed:
-            self.armed = False
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Mapping[str, str] | None = None, **options: Any
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        params = params or {}
+        outdated = self.armed and "watch" in params and "sendInitialEvents" not in params
+        if outdated:
             params = {**params, "resourceVersion": "1"}
-        return super().stream(path, params=params, **options)
+        try:
+            async with super().stream(path, params=params, **options) as chunks:
+                yield chunks
+        except Gone:  # as an answer, or out of the stream; a connection that failed does not count
+            self.armed = False
+            raise
 
 
 class Thing(msgspec.Struct, frozen=True):

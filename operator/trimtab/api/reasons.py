@@ -171,5 +171,8 @@ CYCLE_FAILED: Final = "CycleFailed"
 EVICTIONS_FAILED: Final = "EvictionsFailed"
 """Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""
 
+LEASE_LOST: Final = "LeaseLost"
+"""The eviction was not sent: another process may lead by now."""
+
 ALL_WELL: Final = "AllWell"
 """Not degraded."""

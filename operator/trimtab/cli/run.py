@@ -46,7 +46,11 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Hold a Lease while acting.")
 @click.option("--lease-name", default="trimtab", show_default=True)
 @click.option("--lease-namespace", default="", help="Default: the namespace of the pod or of the context.")
-@click.option("--identity", default="", help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.")
+@click.option(
+    "--identity",
+    default="",
+    help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.",
+)
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -82,7 +86,10 @@ def run(
         identity=identity,
     )
     try:
-        raise SystemExit(app.run(settings))
+        app.run(settings)
     except InputError as error:
         click.echo(f"trimtab: {error}", err=True)
         raise SystemExit(2) from None
+    except OSError as error:
+        click.echo(f"trimtab: --listen {listen[0]}:{listen[1]}: {error.strerror or error}", err=True)
+        raise SystemExit(1) from None

@@ -51,6 +51,8 @@ class Services(Struct, frozen=True):
         metrics: the descheduler's metrics.
         turn: held by the one policy whose cycle runs.
         stale: what keeps the picture from being planned on now, ``None`` where nothing does.
+        leading: whether this process may still act; false by time alone once the lease could have run out, so that
+            even a process that was paused in the middle does not evict beside its successor.
     """
 
     api: Api
@@ -61,6 +63,7 @@ class Services(Struct, frozen=True):
     metrics: DeschedulerMetrics
     turn: asyncio.Lock
     stale: Callable[[], str | None]
+    leading: Callable[[], bool]
 
 
 class Cycle:
@@ -134,6 +137,8 @@ class Cycle:
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""
+        if not self._services.leading():
+            return Refusal(reasons.LEASE_LOST, "the lease may have run out")
         return self._services.live.examine(lambda snapshot: still_holds(snapshot, self._policy, action, self._now()))
 
     def _now(self) -> float:

@@ -62,6 +62,7 @@ class Desk:
         self.executor = FakeExecutor(self.clock)
         self.live = LiveCluster()
         self.wrong: str | None = None
+        self.leads = True
         for each in (
             node("n1").allocatable(cpu="4", memory="8Gi", pods=110).build(),
             node("n2").allocatable(cpu="4", memory="8Gi", pods=110).build(),
@@ -80,6 +81,7 @@ class Desk:
             metrics=DeschedulerMetrics(CollectorRegistry()),
             turn=asyncio.Lock(),
             stale=lambda: self.wrong,
+            leading=lambda: self.leads,
         )
         self.controller = PolicyController("default", self.services)
         self.stopped = Stopped()
@@ -352,3 +354,15 @@ async def test_a_move_for_which_no_place_is_left_is_not_made() -> None:
     refusal = recheck(Evict("default", "RemoveDuplicates", "shop", "web-1", "n1", "n2", "DuplicateOnNode", ""))
     assert refusal.reason == "NoPlace"
     assert "1 node(s) were unschedulable" in refusal.message
+
+
+async def test_a_process_whose_lease_may_have_run_out_evicts_nothing_more() -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+    recheck = desk.executor.calls[0]["recheck"]
+    action = Evict("default", "RemoveDuplicates", "shop", "web-1", "n1", "n2", "DuplicateOnNode", "")
+    assert recheck(action) is None
+    desk.leads = False
+    assert recheck(action).reason == "LeaseLost"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from tests.builders import HOSTNAME, ZONE, namespace, node, pod, selector
-from tests.unit.cluster.worlds import terms, worlds
+from tests.unit.cluster.worlds import Maker, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, anti_affinity_terms, bind
 from trimtab.kube.objects import Pod
@@ -24,7 +24,7 @@ def same_domain(snapshot: Snapshot, key: str, one: str, other: str) -> bool:
     return first is not None and first == second
 
 
-@given(worlds(), terms())
+@given(worlds(), makers.map(Maker.term))
 def test_matching_counts_what_a_term_picks_in_each_domain(world, term):
     snapshot = Snapshot(world)
     bound = bind(term, "shop")
@@ -54,7 +54,7 @@ def test_carriers_against_counts_the_terms_that_pick_a_pod(world):
             assert sum(int(by_slot[slot]) for by_slot in against) == expected
 
 
-@given(worlds(), terms())
+@given(worlds(), makers.map(Maker.term))
 def test_picked_names_the_classes_that_a_term_picks(world, term):
     snapshot = Snapshot(world)
     bound = bind(term, "shop")

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cluster.worlds import APPS, NAMESPACES, NODE_NAMES, budgets, fingerprint, nodes, pods, worlds
+from tests.unit.cluster.worlds import NODE_NAMES, Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import KubeObject, Namespace
+from trimtab.kube.objects import KubeObject
 
 POD_NAMES = tuple(f"p{number:02}" for number in range(6))
 
@@ -19,13 +18,11 @@ POD_NAMES = tuple(f"p{number:02}" for number in range(6))
 def objects() -> st.SearchStrategy[KubeObject]:
     """Any object, new or with the name of one that may be there."""
     return st.one_of(
-        st.sampled_from(NODE_NAMES).flatmap(nodes),
-        st.sampled_from(POD_NAMES).flatmap(pods),
-        st.sampled_from(POD_NAMES).flatmap(pods),
-        st.builds(lambda app, namespace: (app, namespace), st.sampled_from(APPS), st.sampled_from(NAMESPACES)).flatmap(
-            lambda names: budgets(*names)
-        ),
-        st.sampled_from(["x", "y"]).map(lambda team: Namespace("blog", labels=Labels({"team": team}))),
+        st.builds(Maker.node, makers, st.sampled_from(NODE_NAMES)),
+        st.builds(Maker.pod, makers, st.sampled_from(POD_NAMES)),
+        st.builds(Maker.pod, makers, st.sampled_from(POD_NAMES)),
+        st.builds(Maker.budget, makers),
+        st.builds(Maker.namespace, makers),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import random
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -39,126 +39,129 @@ GPU = "example.com/gpu"
 NODE_NAMES = tuple(f"n{number}" for number in range(1, 6))
 NAMESPACES = ("shop", "blog")
 APPS = ("a", "b", "c")
+T = TypeVar("T")
 TAINT = Taint(key="reserved", effect="NoSchedule")
 
 
-def sometimes(strategy: st.SearchStrategy[Any], default: Any, *, one_in: int = 3) -> st.SearchStrategy[Any]:
-    """The default most of the time: rules that always apply leave nothing to place."""
-    return st.integers(1, one_in).flatmap(lambda number: strategy if number == 1 else st.just(default))
+class Maker:
+    """Draws objects from a seed: faster than drawing each field from hypothesis, and so with more variety."""
 
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
 
-@st.composite
-def nodes(draw: st.DrawFn, name: str) -> Node:
-    """A node of that name, in one of two zones, with one of two disks; now and then tainted, cordoned, not ready."""
-    labels = {HOSTNAME: name, DISK: draw(st.sampled_from(["ssd", "hdd"]))}
-    zone = draw(st.sampled_from(["x", "y", None]))
-    if zone:
-        labels[ZONE] = zone
-    amounts = {
-        "cpu": draw(st.sampled_from([1000, 2000, 4000])),
-        "memory": 4 << 30,
-        "pods": draw(st.sampled_from([4, 8])),
-    }
-    if draw(st.booleans()):
-        amounts[GPU] = 2
-    ready = draw(sometimes(st.just("False"), "True", one_in=8))
-    return Node(
-        name=name,
-        labels=Labels(labels),
-        unschedulable=draw(sometimes(st.just(True), False, one_in=6)),
-        taints=draw(sometimes(st.just((TAINT,)), (), one_in=5)),
-        allocatable=ResourceList(amounts),
-        conditions=(NodeCondition("Ready", ready),),
-    )
+    def one_in(self, number: int) -> bool:
+        return self._chance.randrange(number) == 0
 
+    def pick(self, *values: T) -> T:
+        return self._chance.choice(values)
 
-apps = st.sampled_from(APPS)
-namespaces = st.sampled_from(NAMESPACES)
+    def node(self, name: str) -> Node:
+        """In one of two zones, with one of two disks; now and then tainted, cordoned, not ready."""
+        labels = {HOSTNAME: name, DISK: self.pick("ssd", "hdd")}
+        zone = self.pick("x", "y", None)
+        if zone:
+            labels[ZONE] = zone
+        amounts = {"cpu": self.pick(1000, 2000, 4000), "memory": 4 << 30, "pods": self.pick(4, 8, 12)}
+        if self.one_in(2):
+            amounts[GPU] = 2
+        return Node(
+            name=name,
+            labels=Labels(labels),
+            unschedulable=self.one_in(8),
+            taints=(TAINT,) if self.one_in(8) else (),
+            allocatable=ResourceList(amounts),
+            conditions=(NodeCondition("Ready", "False" if self.one_in(10) else "True"),),
+        )
 
+    def term(self) -> PodAffinityTerm:
+        """A pod affinity term over the apps."""
+        if self.one_in(2):
+            selector = LabelSelector(Labels({"app": self.pick(*APPS)}))
+        else:
+            values = (self.pick(*APPS),) if self.one_in(2) else APPS[:2]
+            selector = LabelSelector(match_expressions=(LabelRequirement("app", self.pick("In", "NotIn"), values),))
+        return PodAffinityTerm(
+            topology_key=self.pick(HOSTNAME, HOSTNAME, ZONE),
+            selector=selector,
+            namespaces=("blog",) if self.one_in(3) else (),
+            namespace_selector=LabelSelector(Labels({"team": "x"})) if self.one_in(3) else None,
+        )
 
-@st.composite
-def terms(draw: st.DrawFn) -> PodAffinityTerm:
-    """A pod affinity term over the apps."""
-    if draw(st.booleans()):
-        selector = LabelSelector(Labels({"app": draw(apps)}))
-    else:
-        values = tuple(draw(st.lists(apps, min_size=1, max_size=2)))
-        operator = draw(st.sampled_from(["In", "NotIn"]))
-        selector = LabelSelector(match_expressions=(LabelRequirement("app", operator, values),))
-    return PodAffinityTerm(
-        topology_key=draw(st.sampled_from([HOSTNAME, ZONE])),
-        selector=selector,
-        namespaces=draw(sometimes(st.just(("blog",)), ())),
-        namespace_selector=draw(sometimes(st.just(LabelSelector(Labels({"team": "x"}))), None)),
-    )
-
-
-@st.composite
-def specs(draw: st.DrawFn) -> PodSpec:
-    """A spec with some of everything that filters read."""
-    requests = {"cpu": draw(st.sampled_from([0, 100, 250, 500, 1000])), "memory": draw(st.sampled_from([0, 1 << 30]))}
-    if draw(sometimes(st.just(True), False, one_in=6)):
-        requests[GPU] = 1
-    on_ssd = NodeSelectorTerm((LabelRequirement(DISK, "In", ("ssd",)),))
-    requests = {name: amount for name, amount in requests.items() if amount}
-    return PodSpec(
-        requests=ResourceList(requests),
-        qos="Burstable" if requests else "BestEffort",
-        host_ports=draw(sometimes(st.just((HostPort(80),)), (), one_in=6)),
-        node_selector=draw(sometimes(st.just(Labels({DISK: "ssd"})), Labels(), one_in=5)),
-        affinity=Affinity(
-            node=NodeAffinity(
-                required=draw(sometimes(st.just(NodeSelector((on_ssd,))), None, one_in=6)),
-                preferred=draw(sometimes(st.just((PreferredNodeTerm(10, on_ssd),)), (), one_in=4)),
+    def spec(self) -> PodSpec:
+        """Some of everything that filters read."""
+        requests = {"cpu": self.pick(0, 100, 250, 500, 1000), "memory": self.pick(0, 1 << 30)}
+        if self.one_in(8):
+            requests[GPU] = 1
+        requests = {name: amount for name, amount in requests.items() if amount}
+        on_ssd = NodeSelectorTerm((LabelRequirement(DISK, "In", ("ssd",)),))
+        return PodSpec(
+            requests=ResourceList(requests),
+            qos="Burstable" if requests else "BestEffort",
+            host_ports=(HostPort(80),) if self.one_in(8) else (),
+            node_selector=Labels({DISK: "ssd"}) if self.one_in(6) else Labels(),
+            affinity=Affinity(
+                node=NodeAffinity(
+                    required=NodeSelector((on_ssd,)) if self.one_in(6) else None,
+                    preferred=(PreferredNodeTerm(10, on_ssd),) if self.one_in(3) else (),
+                ),
+                pod_required=(self.term(),) if self.one_in(10) else (),
+                anti_required=tuple(self.term() for _ in range(self.pick(1, 1, 2))) if self.one_in(4) else (),
             ),
-            pod_required=draw(sometimes(terms().map(lambda term: (term,)), (), one_in=8)),
-            anti_required=draw(sometimes(st.lists(terms(), max_size=2).map(tuple), (), one_in=4)),
-        ),
-        tolerations=draw(sometimes(st.just((Toleration(operator="Exists"),)), (), one_in=4)),
-        priority=draw(st.sampled_from([None, 0, 10])),
-    )
+            tolerations=(Toleration(operator="Exists"),) if self.one_in(4) else (),
+            priority=self.pick(None, 0, 10),
+        )
+
+    def pod(self, name: str, spec: PodSpec | None = None, on: tuple[str, ...] = NODE_NAMES) -> Pod:
+        """On a node most of the time, in one of three apps, owned by the app's ReplicaSet."""
+        app, namespace = self.pick(*APPS), self.pick(*NAMESPACES)
+        return Pod(
+            namespace=namespace,
+            name=name,
+            uid=f"uid-{namespace}-{name}",
+            labels=Labels({"app": app}),
+            owners=() if self.one_in(12) else (OwnerReference("ReplicaSet", app, controller=True),),
+            created=self.pick(None, 1000.0, 2000.0),
+            deleted=3000.0 if self.one_in(12) else None,
+            node="" if self.one_in(12) else self.pick(*on),
+            spec=self.spec() if spec is None else spec,
+            phase="Succeeded" if self.one_in(15) else "Running",
+            ready=True,
+            started=0.0,
+        )
+
+    def budget(self) -> PodDisruptionBudget:
+        """For one app's pods."""
+        app = self.pick(*APPS)
+        selector = LabelSelector(Labels({"app": app}))
+        return PodDisruptionBudget(
+            self.pick(*NAMESPACES),
+            app,
+            selector=selector,
+            disruptions_allowed=self.pick(0, 1, 2),
+            current_healthy=5,
+        )
+
+    def namespace(self) -> Namespace:
+        """The namespace ``blog``, whose label terms may select."""
+        return Namespace("blog", labels=Labels({"team": self.pick("x", "y")}))
+
+
+makers: st.SearchStrategy[Maker] = st.integers(0, 2**32 - 1).map(Maker)
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str, spec: PodSpec | None = None, on: Iterable[str] = NODE_NAMES) -> Pod:
-    """A pod of that name: on a node most of the time, in one of three apps, owned by the app's ReplicaSet."""
-    app = draw(apps)
-    namespace = draw(namespaces)
-    return Pod(
-        namespace=namespace,
-        name=name,
-        uid=f"uid-{namespace}-{name}",
-        labels=Labels({"app": app}),
-        owners=draw(sometimes(st.just(()), (OwnerReference("ReplicaSet", app, controller=True),), one_in=10)),
-        created=draw(st.sampled_from([None, 1000.0, 2000.0])),
-        deleted=draw(sometimes(st.just(3000.0), None, one_in=10)),
-        node=draw(sometimes(st.just(""), draw(st.sampled_from(sorted(on))), one_in=8)),
-        spec=draw(specs()) if spec is None else spec,
-        phase=draw(sometimes(st.just("Succeeded"), "Running", one_in=12)),
-        ready=True,
-        started=0.0,
-    )
-
-
-@st.composite
-def budgets(draw: st.DrawFn, app: str, namespace: str) -> PodDisruptionBudget:
-    """A budget for an app's pods."""
-    allowed = draw(st.integers(0, 2))
-    selector = LabelSelector(Labels({"app": app}))
-    return PodDisruptionBudget(namespace, app, selector=selector, disruptions_allowed=allowed, current_healthy=5)
-
-
-@st.composite
-def worlds(draw: st.DrawFn, *, most_pods: int = 14) -> list[KubeObject]:
-    """Nodes, namespaces, pods of a few shared specs, and now and then a budget."""
-    number = draw(st.integers(1, len(NODE_NAMES)))
-    objects: list[KubeObject] = [draw(nodes(name)) for name in NODE_NAMES[:number]]
-    objects.append(Namespace("blog", labels=Labels({"team": draw(st.sampled_from(["x", "y"]))})))
-    shared = draw(st.lists(specs(), min_size=1, max_size=4))
-    names = [f"p{index:02}" for index in range(draw(st.integers(0, most_pods)))]
-    objects += [draw(pods(name, draw(st.sampled_from(shared)), NODE_NAMES[:number])) for name in names]
-    if draw(sometimes(st.just(True), False)):
-        objects.append(draw(budgets(draw(apps), draw(namespaces))))
+def worlds(draw: st.DrawFn, *, nodes_least: int = 1, pods_least: int = 0, pods_most: int = 16) -> list[KubeObject]:
+    """Nodes, namespaces, pods of a few shared specs, and now and then a budget; the first node is the fullest."""
+    number, size = draw(st.integers(nodes_least, len(NODE_NAMES))), draw(st.integers(pods_least, pods_most))
+    make = draw(makers)
+    names = NODE_NAMES[:number]
+    objects: list[KubeObject] = [make.node(name) for name in names]
+    objects.append(make.namespace())
+    shared = [make.spec() for _ in range(make.pick(1, 2, 3, 4))]
+    crowd = ("n1", "n1", *names)
+    objects += [make.pod(f"p{index:02}", make.pick(*shared), crowd) for index in range(size)]
+    if make.one_in(3):
+        objects.append(make.budget())
     return objects
 
 

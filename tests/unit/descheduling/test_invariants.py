@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.cluster.worlds import DISK, NAMESPACES, fingerprint, worlds
+from tests.unit.cluster import worlds as small
+from tests.unit.cluster.worlds import DISK, NAMESPACES, fingerprint
 from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     DUPLICATES,
@@ -36,6 +38,7 @@ from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
 PLACE = {kind.NAME: place for place, kind in enumerate(IN_ORDER)}
+worlds = partial(small.worlds, nodes_least=3, pods_least=8, pods_most=24)
 SHARES = st.sampled_from([0, 20, 40])
 TARGETS = st.sampled_from([40, 60, 80])
 

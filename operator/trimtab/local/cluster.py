@@ -18,7 +18,7 @@ from trimtab.local import guard, kubeconfig, nodes
 from trimtab.local.binaries import Binaries, find, given_directory
 from trimtab.local.certificates import USERS, make_keys
 from trimtab.local.client import Client
-from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Layout, Settings, command
+from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Launch, Layout, Settings, launch
 from trimtab.local.errors import LocalError
 from trimtab.local.health import PATIENCE, PortTaken
 from trimtab.local.paths import cluster_directory
@@ -214,8 +214,7 @@ class LocalCluster:
             try:
                 return self._supervisor.reconcile(
                     record,
-                    self._commands(record, binaries),
-                    versions=binaries.versions,
+                    self._launches(record, binaries),
                     served=lambda: self._create_nodes(count or 0),
                 )
             except PortTaken as error:
@@ -230,8 +229,8 @@ class LocalCluster:
                 raise
         raise AssertionError("unreachable")
 
-    def _commands(self, record: Record, binaries: Binaries) -> dict[str, tuple[str, ...]]:
-        """The command lines, and the files that they name."""
+    def _launches(self, record: Record, binaries: Binaries) -> dict[str, Launch]:
+        """How to start each component; writes the files that the command lines name."""
         layout = Layout(directory=self.directory, ports=record.ports)
         for user in USERS:
             content = kubeconfig.render(
@@ -245,7 +244,13 @@ class LocalCluster:
             for stage in STAGES:
                 shutil.copyfile(binaries.stages / stage, layout.stages / stage)
         return {
-            component: command(component, binary=binaries.paths[component], layout=layout, settings=record.settings)
+            component: launch(
+                component,
+                binary=binaries.paths[component],
+                version=binaries.versions[component],
+                layout=layout,
+                settings=record.settings,
+            )
             for component in DEFAULT_COMPONENTS
             if component in record.settings.components
         }
@@ -291,14 +296,13 @@ class LocalCluster:
         """
         with self._store.lock():
             before = self.record()
-            self._supervisor.stop(before, START_ORDER[-1])
+            stopped = [name for name in START_ORDER[-1] if name in before.started]
+            self._supervisor.stop(before, stopped)
         try:
             yield
         finally:
             with self._store.lock():
-                self._supervisor.resume(
-                    self.record(), {name: before.started[name] for name in START_ORDER[-1] if name in before.started}
-                )
+                self._supervisor.resume(self.record(), {name: before.started[name].launch for name in stopped})
 
     def down(self, *, keep_data: bool = False) -> bool:
         """Stop exactly what was recorded, clients before servers, and remove the cluster's files.

@@ -9,21 +9,17 @@ they should have, and nothing to do.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-import uvloop
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.kube.api import Api, ApiError, Conflict, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.config import load_config
+from trimtab.kube.api import Api
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, Resource
-from trimtab.kube.transport import Transport
 from trimtab.local.cluster import LocalCluster
-from trimtab.local.errors import LocalError
 from trimtab.local.manifests import (
     Manifest,
     Owner,
@@ -35,18 +31,16 @@ from trimtab.local.manifests import (
     placements,
     pod_manifest,
 )
+from trimtab.local.nodes import as_ready
 from trimtab.local.progress import Progress
 from trimtab.local.scenario import Scenario, Workload
+from trimtab.local.sending import Job, Sender, insist
 from trimtab.local.settle import await_nodes, await_owners
 
-CONNECTIONS: Final = 48
-"""At once. More only make the API server switch more; with fewer it waits for us."""
 MANY_PODS: Final = 10_000
 MANY_NODES: Final = 500
 """From here on the cluster is set up for load (:attr:`trimtab.local.components.Settings.for_load`)."""
-_TRIES: Final = 6
-
-Job = Callable[[Api], Awaitable[None]]
+_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 class LoadReport(Struct, frozen=True, rename="camel"):
@@ -56,13 +50,13 @@ class LoadReport(Struct, frozen=True, rename="camel"):
         nodes: of the scenario.
         pods: of the scenario, without those of DaemonSets.
         seconds: of the whole, until everything is settled.
-        create_seconds: of these, sending objects.
+        sending_seconds: of these, sending objects.
     """
 
     nodes: int
     pods: int
     seconds: float
-    create_seconds: float
+    sending_seconds: float
 
 
 def load(cluster: LocalCluster, scenario: Scenario, *, progress: Progress | None = None) -> LoadReport:
@@ -84,27 +78,24 @@ def load(cluster: LocalCluster, scenario: Scenario, *, progress: Progress | None
     slots = placements(scenario)
     _set_up(cluster, scenario, progress)
     began = time.monotonic()
+    sender = Sender(cluster, progress)
     direct = [(w, s) for w, s in zip(scenario.workloads, slots, strict=True) if w.via == "direct"]
-    scheduled = [w for w in scenario.workloads if w.via == "scheduler"]
-    sending = _send(cluster, [_create(NODES, m) for m in node_manifests(scenario)], "nodes", progress)
-    sending += _send(cluster, _namespaces(scenario), "namespaces", progress)
+    with cluster.paused() if direct else contextlib.nullcontext():
+        _send_ground(sender, scenario, version=cluster.record().settings.version)
+        for workload, nodes in direct:
+            _send_direct(sender, scenario, workload, nodes)
+    await_nodes(cluster, progress)
     everything = [owner for workload in scenario.workloads for owner in owners(scenario, workload)]
     budgets = [manifest for owner in everything if (manifest := budget_manifest(owner)) is not None]
-    sending += _send(cluster, [_create(BUDGETS, m) for m in budgets], "disruption budgets", progress)
-    await_nodes(cluster, progress)
-    if direct:
-        with cluster.paused():
-            for workload, nodes in direct:
-                sending += _send_direct(cluster, scenario, workload, nodes, progress)
-        await_nodes(cluster, progress)
-    jobs = [_create(owner.resource, owner_manifest(owner)) for w in scheduled for owner in owners(scenario, w)]
-    sending += _send(cluster, jobs, "workloads", progress)
+    sender.send([_create(BUDGETS, manifest) for manifest in budgets], "disruption budgets")
+    scheduled = [owner for owner in everything if owner.workload.via == "scheduler"]
+    sender.send([_create(owner.resource, owner_manifest(owner)) for owner in scheduled], "workloads")
     await_owners(cluster, everything, progress)
     return LoadReport(
         nodes=scenario.node_count,
         pods=scenario.pod_count,
         seconds=round(time.monotonic() - began, 1),
-        create_seconds=round(sending, 1),
+        sending_seconds=round(sender.seconds, 1),
     )
 
 
@@ -117,16 +108,23 @@ def _set_up(cluster: LocalCluster, scenario: Scenario, progress: Progress) -> No
     cluster.up(settings)
 
 
-def _send_direct(
-    cluster: LocalCluster, scenario: Scenario, workload: Workload, nodes: list[str], progress: Progress
-) -> float:
+def _send_ground(sender: Sender, scenario: Scenario, *, version: str) -> None:
+    """Nodes, and namespaces with the account that pods run as: what controllers would make, they find made."""
+    nodes = [_create_node(manifest, version=version) for manifest in node_manifests(scenario)]
+    sender.send(nodes, "nodes")
+    namespaces = list(namespace_manifests(scenario))
+    sender.send([_create(NAMESPACES, manifest) for manifest in namespaces], "namespaces")
+    names = [manifest["metadata"]["name"] for manifest in namespaces]
+    accounts = [_create(_ACCOUNTS, {"metadata": {"name": "default", "namespace": name}}) for name in names]
+    sender.send(accounts, "service accounts")
+
+
+def _send_direct(sender: Sender, scenario: Scenario, workload: Workload, nodes: list[str]) -> None:
     """Owners first, for pods need their uids; then pods, each owner's one after the other."""
     chosen = owners(scenario, workload)
     uids: dict[tuple[str, str], str] = {}
-    seconds = 0.0
     if workload.kind != "Pod":
-        title = f"{workload.kind}s {workload.name}"
-        seconds += _send(cluster, [_create_owner(owner, uids) for owner in chosen], title, progress)
+        sender.send([_create_owner(owner, uids) for owner in chosen], f"{workload.kind}s {workload.name}")
     each = 1 if workload.kind == "Pod" else workload.replicas
 
     def jobs() -> Iterator[Job]:
@@ -137,17 +135,24 @@ def _send_direct(
             for number in range(each):
                 yield _run(pod_manifest(owner, number, uid=uid, node_name=nodes[index * each + number]))
 
-    return seconds + _send(cluster, jobs(), f"pods of {workload.name}", progress, total=workload.pod_count)
+    sender.send(jobs(), f"pods of {workload.name}", total=workload.pod_count)
 
 
-def _namespaces(scenario: Scenario) -> list[Job]:
-    return [_create(NAMESPACES, manifest) for manifest in namespace_manifests(scenario)]
+def _create_node(manifest: Manifest, *, version: str) -> Job:
+    """Create a Ready node, and remove the taint that the API server puts on every new one, as the controller would."""
+
+    async def job(api: Api) -> None:
+        await insist(api, "POST", NODES.path(), as_ready(manifest, version=version, now=_now()))
+        taints = {"spec": {"taints": manifest["spec"].get("taints")}}
+        await insist(api, "PATCH", NODES.path(manifest["metadata"]["name"]), taints)
+
+    return job
 
 
 def _create(resource: Resource, manifest: Manifest) -> Job:
     async def job(api: Api) -> None:
         path = resource.path(namespace=manifest["metadata"].get("namespace", ""))
-        await _insist(api, "POST", path, manifest)
+        await insist(api, "POST", path, manifest)
 
     return job
 
@@ -157,9 +162,9 @@ def _create_owner(owner: Owner, uids: dict[tuple[str, str], str]) -> Job:
 
     async def job(api: Api) -> None:
         manifest = owner_manifest(owner)
-        answer = await _insist(api, "POST", owner.resource.path(namespace=owner.namespace), manifest)
+        answer = await insist(api, "POST", owner.resource.path(namespace=owner.namespace), manifest)
         if answer is None:
-            answer = await _insist(api, "GET", owner.resource.path(owner.name, namespace=owner.namespace))
+            answer = await insist(api, "GET", owner.resource.path(owner.name, namespace=owner.namespace))
             if answer.get("status", {}).get("replicas", 0) >= owner.workload.replicas:
                 return
         uids[owner.namespace, owner.name] = answer["metadata"]["uid"]
@@ -172,10 +177,10 @@ def _run(manifest: Manifest) -> Job:
 
     async def job(api: Api) -> None:
         meta = manifest["metadata"]
-        await _insist(api, "POST", PODS.path(namespace=meta["namespace"]), manifest)
-        status = {"status": running_status(manifest, now=_now())}
+        await insist(api, "POST", PODS.path(namespace=meta["namespace"]), manifest)
+        # A PUT costs the API server half of what a PATCH does. It replaces labels too, so it brings them along.
         path = PODS.path(meta["name"], namespace=meta["namespace"], subresource="status")
-        await _insist(api, "PATCH", path, status)
+        await insist(api, "PUT", path, manifest | {"status": running_status(manifest, now=_now())})
 
     return job
 
@@ -204,52 +209,3 @@ def running_status(manifest: Manifest, *, now: str) -> dict[str, Any]:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-async def _insist(api: Api, method: str, path: str, body: Any = None) -> Any:
-    """Send until it is done; ``None`` where the object is there already."""
-    content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    for attempt in range(_TRIES):
-        try:
-            return await api.request(method, path, body=body, content_type=content_type, timeout=60.0)
-        except Conflict:
-            return None
-        except (TooManyRequests, ServerError, Unreachable):
-            if attempt == _TRIES - 1:
-                raise
-        except ApiError as error:
-            name = body["metadata"]["name"] if method == "POST" else ""
-            raise LocalError(f"{method} {path} {name}: {error.message}") from error
-        await asyncio.sleep(0.2 * 2**attempt)
-    raise AssertionError("unreachable")
-
-
-def _send(
-    cluster: LocalCluster, jobs: Iterable[Job], title: str, progress: Progress, *, total: int | None = None
-) -> float:
-    """Do all jobs, so many at once as there are connections; return the seconds."""
-    amount = total if total is not None else len(list(jobs := list(jobs)))
-    if not amount:
-        return 0.0
-    began = time.monotonic()
-    config = load_config(cluster.kubeconfig)
-
-    async def send() -> None:
-        queue = iter(jobs)
-        with progress.task(title, total=amount) as task:
-            async with Transport(config, connections=CONNECTIONS) as api, asyncio.TaskGroup() as group:
-
-                async def work() -> None:
-                    for job in queue:
-                        await job(api)
-                        task.advance(1)
-
-                for _ in range(CONNECTIONS):
-                    group.create_task(work())
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            runner.run(send())
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-    return time.monotonic() - began

@@ -14,6 +14,7 @@ DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
     "pods": "110",
 }
 DEFAULT_NODES: Final = 3
+_NODE_INFO: Final = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
 
 
 def node(
@@ -41,6 +42,39 @@ def node(
         },
         "spec": {"taints": [dict(taint) for taint in taints]} if taints else {},
         "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+    }
+
+
+def as_ready(manifest: dict[str, Any], *, version: str, now: str) -> dict[str, Any]:
+    """The node as its kubelet would report it after some time: Ready since ``now`` (RFC 3339).
+
+    kwok does the same for each node that it finds not Ready; for thousands that takes minutes on a small machine.
+    """
+    pressure = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+    conditions = [("Ready", "True", "KubeletReady"), *((name, "False", f"No{name}") for name in pressure)]
+    return manifest | {
+        "status": {
+            **manifest["status"],
+            "phase": "Running",  # what kwok's heartbeat looks for
+            "conditions": [
+                {
+                    "type": name,
+                    "status": status,
+                    "reason": reason,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+                for name, status, reason in conditions
+            ],
+            "addresses": [{"type": "Hostname", "address": manifest["metadata"]["name"]}],
+            "nodeInfo": dict.fromkeys(_NODE_INFO, "")
+            | {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "kubeletVersion": version,
+                "containerRuntimeVersion": "kwok://",
+            },
+        }
     }
 
 

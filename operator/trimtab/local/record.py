@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from trimtab.local.components import Settings
+from trimtab.local.components import Launch, Settings
 from trimtab.local.errors import LocalError
 from trimtab.local.processes import Process
 
@@ -27,15 +27,22 @@ class Started(Struct, frozen=True):
 
     Attributes:
         process: which process it is.
-        argv: its command line; another one wanted means that it has to be started anew.
+        argv: its command line.
         log: its log file.
-        version: ``""`` where the binary came from a directory of the caller's.
+        version: of the binary; ``""`` where the caller brought it.
+        environment: variables that it was given.
     """
 
     process: Process
     argv: tuple[str, ...]
     log: str
     version: str = ""
+    environment: dict[str, str] = {}
+
+    @property
+    def launch(self) -> Launch:
+        """How it was started; where something else is wanted, it has to be started anew."""
+        return Launch(argv=self.argv, environment=self.environment, version=self.version)
 
 
 class Record(Struct, frozen=True):

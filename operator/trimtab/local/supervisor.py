@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from trimtab.local.components import Layout
+from trimtab.local.components import Launch, Layout
 from trimtab.local.health import await_healthy, becomes_healthy
 from trimtab.local.processes import alive, start, stop
 from trimtab.local.progress import Progress
@@ -38,24 +38,22 @@ class Supervisor:
     def reconcile(
         self,
         record: Record,
-        wanted: Mapping[str, tuple[str, ...]],
+        wanted: Mapping[str, Launch],
         *,
-        versions: Mapping[str, str],
         served: Callable[[], None],
     ) -> Record:
         """Start what is wanted and does not run as wanted; stop what is not wanted; wait until all are healthy.
 
         Args:
             record: what was started before.
-            wanted: component to command line.
-            versions: component to the version to record.
+            wanted: component to how it is to be started.
             served: called once the API server answers, before the components that use it are awaited.
 
         Raises:
             LocalError: a component did not become healthy.
         """
         layout = Layout(directory=self._store.directory, ports=record.ports)
-        record = self.stop(record, [name for name, old in record.started.items() if old.argv != wanted.get(name)])
+        record = self.stop(record, [name for name, old in record.started.items() if old.launch != wanted.get(name)])
         for group in START_ORDER:
             # Group by group: an API server is not sick, only without etcd, and recovers when etcd is back.
             running = [name for name in group if name in record.started and alive(record.started[name].process)]
@@ -63,26 +61,32 @@ class Supervisor:
             record = self.stop(record, sick)
             for component in group:
                 if component in wanted:
-                    record = self._ensured(record, component, wanted[component], versions[component])
+                    record = self._ensured(record, component, wanted[component])
             if group == START_ORDER[-1]:
                 served()
             await_healthy(group, record.started, layout)
         return record
 
-    def resume(self, record: Record, entries: Mapping[str, Started]) -> Record:
-        """Start components again as they were started before, and wait until they are healthy."""
-        for name, entry in entries.items():
-            record = self._ensured(record, name, entry.argv, entry.version)
-        await_healthy(entries, record.started, Layout(directory=self._store.directory, ports=record.ports))
+    def resume(self, record: Record, launches: Mapping[str, Launch]) -> Record:
+        """Start components as given, and wait until they are healthy."""
+        for name, launch in launches.items():
+            record = self._ensured(record, name, launch)
+        await_healthy(launches, record.started, Layout(directory=self._store.directory, ports=record.ports))
         return record
 
-    def _ensured(self, record: Record, component: str, argv: tuple[str, ...], version: str) -> Record:
+    def _ensured(self, record: Record, component: str, launch: Launch) -> Record:
         old = record.started.get(component)
         if old is not None and alive(old.process):
             return record
         log = Layout(directory=self._store.directory, ports=record.ports).log(component)
-        process = start(argv, log=log)
-        entry = Started(process=process, argv=argv, log=str(log), version=version)
+        process = start(launch.argv, log=log, environment=launch.environment)
+        entry = Started(
+            process=process,
+            argv=launch.argv,
+            log=str(log),
+            version=launch.version,
+            environment=launch.environment,
+        )
         record = replace(record, started={**record.started, component: entry})
         self._store.write(record)
         self._progress.say(f"{component} started (process {process.pid})")

@@ -145,7 +145,7 @@ def apart(name: str, on: str, key: str = HOSTNAME) -> PodBuilder:
             id="of equally few the lesser go",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_fewest_pods_go_that_end_all_conflicts(things, expected):
     assert moves(plan(things, ONLY)) == expected
 

@@ -49,9 +49,7 @@ def filled(node_name: str, number: int, cpu: str = "1", prefix: str = "p") -> li
             [("p0", "n1", "n2"), ("p1", "n1", "n2")],
             id="moves end as soon as nothing is above its target",
         ),
-        pytest.param(
-            CPU, [big("n1"), big("n2"), *filled("n1", 5)], [], id="exactly at the target is not above it"
-        ),
+        pytest.param(CPU, [big("n1"), big("n2"), *filled("n1", 5)], [], id="exactly at the target is not above it"),
         pytest.param(
             CPU,
             [big("n1"), big("n2"), *filled("n1", 7), *filled("n2", 2, prefix="q")],
@@ -189,13 +187,18 @@ def filled(node_name: str, number: int, cpu: str = "1", prefix: str = "p") -> li
         ),
         pytest.param(
             ALL,
-            [big("n1", memory="100Gi"), big("n2"), big("n3"),
-             *(app(f"m{i}", "n1", memory="9Gi") for i in range(6)), *filled("n2", 9)],
+            [
+                big("n1", memory="100Gi"),
+                big("n2"),
+                big("n3"),
+                *(app(f"m{i}", "n1", memory="9Gi") for i in range(6)),
+                *filled("n2", 9),
+            ],
             [("p0", "n2", "n3"), ("p1", "n2", "n3"), ("p2", "n2", "n3"), ("p3", "n2", "n3")],
             id="the order of nodes is by percent, not by bytes; what overfills n3 stays",
         ),
     ],
-)  # fmt: skip
+)
 def test_pods_move_from_overutilized_to_underutilized_nodes(strategies, things, expected):
     assert moves(plan(things, strategies)) == expected
 

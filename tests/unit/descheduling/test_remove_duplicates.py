@@ -122,13 +122,18 @@ def _excluding(*kinds: str) -> dict[str, object]:
             id="a node without conditions, as in a file written by hand, is ready",
         ),
         pytest.param(
-            [node("n1").allocatable(cpu="8"), node("n2"), node("n3"), *(web(x, "n1").cpu("2") for x in "abc"),
-             web("z", "n2", owner="other").cpu("1")],
+            [
+                node("n1").allocatable(cpu="8"),
+                node("n2"),
+                node("n3"),
+                *(web(x, "n1").cpu("2") for x in "abc"),
+                web("z", "n2", owner="other").cpu("1"),
+            ],
             [("a", "n1", "n3"), ("b", "n1", "n2")],
             id="of equally bare nodes the emptier gets the first",
         ),
     ],
-)  # fmt: skip
+)
 def test_pods_of_an_owner_spread_over_the_nodes_that_can_run_them(things, expected):
     assert moves(plan(things, {DUPLICATES: {}})) == expected
 

@@ -1,0 +1,271 @@
+"""Each filter on two nodes: the first passes or fails as the case says, with kube-scheduler's own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import HOSTNAME, ZONE, expression, namespace, node, pod, selector
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement.placer import Placer
+
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+TAINT = "node(s) had untolerated taint(s)"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CORDON = "node(s) were unschedulable"
+
+
+def judged(things: list[Any], candidate: Any) -> dict[str, tuple[str, ...]]:
+    """The reasons node by node; none where the pod fits."""
+    placer = Placer(Snapshot([thing.build() for thing in things]))
+    return {verdict.node: verdict.reasons for verdict in placer.verdicts(candidate.build())}
+
+
+def in_zones() -> list[Any]:
+    return [node("n1").zone("a"), node("n2").zone("a"), node("n3").zone("b")]
+
+
+def app(name: str) -> Any:
+    return pod(name).labels(app=name)
+
+
+CASES: list[Any] = [
+    pytest.param(node("n1"), pod("p"), (), id="an empty node"),
+    # NodeUnschedulable
+    pytest.param(node("n1").merge(spec={"unschedulable": True}), pod("p"), (CORDON,), id="cordoned"),
+    pytest.param(
+        node("n1").cordoned(), pod("p").tolerates("node.kubernetes.io/unschedulable"), (), id="cordon tolerated"
+    ),
+    # TaintToleration
+    pytest.param(node("n1").taint("a"), pod("p"), (TAINT,), id="tainted NoSchedule"),
+    pytest.param(node("n1").taint("a", effect="NoExecute"), pod("p"), (TAINT,), id="tainted NoExecute"),
+    pytest.param(node("n1").taint("a", effect="PreferNoSchedule"), pod("p"), (), id="tainted PreferNoSchedule"),
+    pytest.param(node("n1").taint("a", "x"), pod("p").tolerates("a", "x"), (), id="tolerated by value"),
+    pytest.param(node("n1").taint("a", "x"), pod("p").tolerates("a", "y"), (TAINT,), id="another value"),
+    pytest.param(node("n1").taint("a"), pod("p").tolerates("a", effect="NoExecute"), (TAINT,), id="another effect"),
+    pytest.param(node("n1").taint("a").taint("b"), pod("p").tolerates("a"), (TAINT,), id="one of two tolerated"),
+    pytest.param(node("n1").taint("a").taint("b"), pod("p").tolerates(), (), id="all tolerated at once"),
+    pytest.param(
+        node("n1").taint("a", effect="NoExecute"), pod("p").tolerates("a", seconds=5), (), id="tolerated for a time"
+    ),
+    # NodeAffinity
+    pytest.param(node("n1"), pod("p").node_selector(disk="ssd"), (NODE_AFFINITY,), id="selector fails"),
+    pytest.param(node("n1").labels(disk="ssd"), pod("p").node_selector(disk="ssd"), (), id="selector holds"),
+    pytest.param(
+        node("n1").labels(disk="ssd"),
+        pod("p").node_selector(disk="ssd").node_affinity(expression("cpu", "Exists")),
+        (NODE_AFFINITY,),
+        id="selector holds and affinity fails",
+    ),
+    pytest.param(
+        node("n1").labels(disk="ssd"),
+        pod("p").node_affinity(expression("cpu", "Exists")).node_affinity(expression("disk", "In", "ssd")),
+        (),
+        id="one of two terms holds",
+    ),
+    pytest.param(
+        node("n1").labels(gen="7"), pod("p").node_affinity(expression("gen", "Gt", "6")), (), id="greater than"
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p").node_affinity(fields=(expression("metadata.name", "In", "n9"),)),
+        (NODE_AFFINITY,),
+        id="another name",
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p").merge(spec={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}}),
+        (NODE_AFFINITY,),
+        id="required without terms matches nothing",
+    ),
+    pytest.param(
+        node("n1"), pod("p").prefers_nodes(5, expression("disk", "Exists")), (), id="preferences don't filter"
+    ),
+    # NodeResourcesFit
+    pytest.param(node("n1"), pod("p").cpu("4").memory("16Gi"), (), id="exactly what there is"),
+    pytest.param(node("n1"), pod("p").cpu("4001m"), ("Insufficient cpu",), id="too much cpu"),
+    pytest.param(
+        node("n1"), pod("p").cpu("5").memory("17Gi"), ("Insufficient cpu", "Insufficient memory"), id="all are named"
+    ),
+    pytest.param(node("n1").allocatable(pods=0), pod("p"), ("Too many pods",), id="no pod more"),
+    pytest.param(
+        node("n1"),
+        pod("p").requests({"example.com/gpu": "1"}),
+        ("Insufficient example.com/gpu",),
+        id="no such resource",
+    ),
+    pytest.param(
+        node("n1"), pod("p").requests({"ephemeral-storage": "1Gi"}), ("Insufficient ephemeral-storage",), id="storage"
+    ),
+    # NodeName
+    pytest.param(
+        node("n1"), pod("p").on("n2"), ("node(s) didn't match the requested node name",), id="bound for another node"
+    ),
+]
+
+
+@pytest.mark.parametrize(("first", "candidate", "reasons"), CASES)
+def test_a_filter_of_nodes(first, candidate, reasons):
+    assert judged([first], candidate) == {"n1": reasons}
+
+
+@pytest.mark.parametrize(
+    ("things", "candidate", "failing"),
+    [
+        # NodeResourcesFit
+        pytest.param(
+            [node("n1"), pod("a").on("n1").cpu("3")], pod("p").cpu("2"), {"n1": "Insufficient cpu"}, id="cpu taken"
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").cpu("3").phase("Succeeded")],
+            pod("p").cpu("2"),
+            {},
+            id="taken by one that ended",
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").cpu("3").deleted()],
+            pod("p").cpu("2"),
+            {"n1": "Insufficient cpu"},
+            id="taken by one that is going",
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").cpu("5")],
+            pod("p").memory("1Gi"),
+            {},
+            id="overcommitted in what is not asked for",
+        ),
+        # NodePorts
+        pytest.param(
+            [node("n1"), node("n2"), pod("a").on("n1").host_port(80)],
+            pod("p").host_port(80),
+            {"n1": PORTS},
+            id="host port taken",
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").host_port(80)], pod("p").host_port(80, "UDP"), {}, id="another protocol"
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").host_port(80, ip="10.0.0.1")],
+            pod("p").host_port(80, ip="10.0.0.2"),
+            {},
+            id="another address",
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").host_port(80, ip="10.0.0.1")],
+            pod("p").host_port(80),
+            {"n1": PORTS},
+            id="all addresses include the one taken",
+        ),
+        pytest.param(
+            [node("n1"), pod("a").on("n1").host_port(80)],
+            pod("p").host_port(80, ip="10.0.0.1"),
+            {"n1": PORTS},
+            id="all addresses are taken",
+        ),
+        # InterPodAffinity: own affinity
+        pytest.param(
+            [*in_zones(), app("a").on("n1")],
+            pod("p").affinity(ZONE, labelSelector=selector(app="a")),
+            {"n3": AFFINITY},
+            id="affinity by zone",
+        ),
+        pytest.param(
+            [*in_zones(), app("a").on("n1")],
+            pod("p").affinity(HOSTNAME, labelSelector=selector(app="a")),
+            {"n2": AFFINITY, "n3": AFFINITY},
+            id="affinity by host",
+        ),
+        pytest.param(
+            in_zones(),
+            pod("p").affinity(ZONE, labelSelector=selector(app="a")),
+            {"n1": AFFINITY, "n2": AFFINITY, "n3": AFFINITY},
+            id="affinity to nobody",
+        ),
+        pytest.param(in_zones(), app("a").affinity(ZONE), {}, id="the first of a series may go anywhere"),
+        pytest.param(
+            [*in_zones(), node("n4")],
+            app("a").affinity(ZONE),
+            {"n4": AFFINITY},
+            id="but not where the label is missing",
+        ),
+        pytest.param(
+            [*in_zones(), app("a").on("n3"), app("b").on("n1")],
+            pod("p").affinity(ZONE, labelSelector=selector(app="a")).affinity(ZONE, labelSelector=selector(app="b")),
+            {"n1": AFFINITY, "n2": AFFINITY, "n3": AFFINITY},
+            id="all terms must pick one and the same pod",
+        ),
+        # InterPodAffinity: own anti-affinity
+        pytest.param(
+            [*in_zones(), app("a").on("n1")],
+            pod("p").anti_affinity(ZONE, labelSelector=selector(app="a")),
+            {"n1": ANTI_AFFINITY, "n2": ANTI_AFFINITY},
+            id="anti-affinity by zone",
+        ),
+        pytest.param(
+            [node("n1"), app("a").on("n1")],
+            pod("p").anti_affinity(ZONE, labelSelector=selector(app="a")),
+            {},
+            id="nodes without the label are apart from all",
+        ),
+        pytest.param(
+            [node("n1"), pod("a", "blog").labels(app="a").on("n1")],
+            pod("p").anti_affinity(labelSelector=selector(app="a")),
+            {},
+            id="another namespace's pods don't count",
+        ),
+        pytest.param(
+            [node("n1"), pod("a", "blog").labels(app="a").on("n1")],
+            pod("p").anti_affinity(labelSelector=selector(app="a"), namespaces=["blog"]),
+            {"n1": ANTI_AFFINITY},
+            id="unless it is named",
+        ),
+        pytest.param(
+            [node("n1"), pod("a", "blog").labels(app="a").on("n1")],
+            pod("p").anti_affinity(labelSelector=selector(app="a"), namespaceSelector={}),
+            {"n1": ANTI_AFFINITY},
+            id="or all are selected",
+        ),
+        pytest.param(
+            [node("n1"), namespace("blog").labels(team="x"), pod("a", "blog").labels(app="a").on("n1")],
+            pod("p").anti_affinity(labelSelector=selector(app="a"), namespaceSelector=selector(team="y")),
+            {},
+            id="another namespace is selected",
+        ),
+        # InterPodAffinity: existing pods' anti-affinity
+        pytest.param(
+            [*in_zones(), app("a").anti_affinity(ZONE, labelSelector=selector(app="p")).on("n1")],
+            app("p"),
+            {"n1": EXISTING, "n2": EXISTING},
+            id="a pod that is there minds",
+        ),
+        pytest.param(
+            [*in_zones(), app("a").anti_affinity(ZONE, labelSelector=selector(app="p"), preferred=9).on("n1")],
+            app("p"),
+            {},
+            id="preferences don't filter",
+        ),
+        pytest.param(
+            [*in_zones(), app("a").anti_affinity(ZONE, labelSelector=selector(app="p")).on("n1").phase("Failed")],
+            app("p"),
+            {},
+            id="a pod that has ended does not mind",
+        ),
+        # order
+        pytest.param(
+            [node("n1").taint("x"), pod("a").on("n1").cpu("4")],
+            pod("p").cpu("1").node_selector(disk="ssd"),
+            {"n1": TAINT},
+            id="the first filter in kube-scheduler's order is told",
+        ),
+    ],
+)
+def test_a_filter_of_what_is_there(things, candidate, failing):
+    found = judged(things, candidate)
+    assert {name: reasons for name, reasons in found.items() if reasons} == {
+        name: (reason,) for name, reason in failing.items()
+    }

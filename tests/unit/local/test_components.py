@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import importlib.resources
+import re
+from pathlib import Path
+
+import pytest
+
+from trimtab.kube.errors import InputError
+from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Layout, Settings, health, launch
+from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK, RELEASES, SCHEDULER, release
+
+LAYOUT = Layout(directory=Path("/state/x"), ports={name: 20000 + index for index, name in enumerate(PORTS)})
+
+
+def argv(component: str, settings: Settings) -> tuple[str, ...]:
+    return launch(component, binary=Path("/bin/it"), version="v1", layout=LAYOUT, settings=settings).argv
+
+
+@pytest.mark.parametrize("component", DEFAULT_COMPONENTS)
+def test_every_server_listens_on_loopback_only(component: str) -> None:
+    words = " ".join(argv(component, Settings()))
+    assert "0.0.0.0" not in words
+    assert f"127.0.0.1:{LAYOUT.ports[component]}" in words or "--bind-address=127.0.0.1" in words
+
+
+@pytest.mark.parametrize("component", DEFAULT_COMPONENTS)
+def test_health_is_asked_at_the_components_own_port(component: str) -> None:
+    assert re.match(
+        rf"https?://127\.0\.0\.1:{LAYOUT.ports[component]}/(health|healthz|readyz)$", health(component, LAYOUT)
+    )
+
+
+@pytest.mark.parametrize(
+    ("component", "settings", "flag"),
+    [
+        (ETCD, Settings(), "--unsafe-no-fsync"),
+        (ETCD, Settings(etcd_args=("--x",)), "--x"),
+        (APISERVER, Settings(), "--authorization-mode=RBAC"),
+        (APISERVER, Settings(apiserver_args=("--v=3",)), "--v=3"),
+        (APISERVER, Settings(for_load=True), "--max-requests-inflight=0"),
+        (APISERVER, Settings(components=(ETCD, APISERVER)), "--disable-admission-plugins=ServiceAccount"),
+        (CONTROLLER_MANAGER, Settings(controller_manager_args=("--controllers=*",)), "--controllers=*"),
+        (SCHEDULER, Settings(scheduler_args=("--v=4",)), "--v=4"),
+        (KWOK, Settings(kwok_args=("--cidr=10.1.0.0/16",)), "--cidr=10.1.0.0/16"),
+        *((KWOK, Settings(), f"--config=/state/x/stages/{stage}") for stage in STAGES),
+    ],
+)
+def test_settings_become_flags(component: str, settings: Settings, flag: str) -> None:
+    assert flag in argv(component, settings)
+
+
+@pytest.mark.parametrize(
+    ("component", "settings", "flag"),
+    [
+        (ETCD, Settings(fsync=True), "--unsafe-no-fsync"),
+        (APISERVER, Settings(), "--max-requests-inflight=0"),
+        (APISERVER, Settings(), "--disable-admission-plugins=ServiceAccount"),
+    ],
+)
+def test_flags_are_left_out_where_they_would_be_wrong(component: str, settings: Settings, flag: str) -> None:
+    assert flag not in argv(component, settings)
+
+
+@pytest.mark.parametrize("component", [APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, ETCD])
+def test_the_callers_flags_come_last_so_that_they_win(component: str) -> None:
+    names = {
+        APISERVER: "apiserver_args",
+        CONTROLLER_MANAGER: "controller_manager_args",
+        SCHEDULER: "scheduler_args",
+        KWOK: "kwok_args",
+        ETCD: "etcd_args",
+    }
+    settings = Settings(**{names[component]: ("--last",)}, for_load=True)
+    assert argv(component, settings)[-1] == "--last"
+
+
+def test_only_servers_that_hold_everything_collect_garbage_less_often() -> None:
+    tuned = [
+        component
+        for component in DEFAULT_COMPONENTS
+        if launch(component, binary=Path("/b"), version="", layout=LAYOUT, settings=Settings(for_load=True)).environment
+    ]
+    assert tuned == [ETCD, APISERVER]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(components=(ETCD, APISERVER, "kubelet")), "no component 'kubelet'; there are etcd,"),
+        (Settings(components=(APISERVER,)), "etcd is missing"),
+        (Settings(components=(ETCD, KWOK)), "kube-apiserver is missing"),
+    ],
+)
+def test_components_that_cannot_run_are_refused(settings: Settings, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        settings.check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "untaints"),
+    [
+        (Settings(), True),
+        (Settings(components=(ETCD, APISERVER, KWOK)), False),
+        (Settings(controller_manager_args=("--controllers=*,-node-lifecycle-controller",)), False),
+    ],
+)
+def test_it_is_known_who_removes_not_ready_taints(settings: Settings, untaints: bool) -> None:
+    assert settings.untaints_nodes is untaints
+
+
+def test_an_unknown_version_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match=r"v1\.0\.0.*known are v1\.36\.3"):
+        release("v1.0.0")
+
+
+BUILDS = [(version, name) for version, found in RELEASES.items() for name in found.builds]
+
+
+@pytest.mark.parametrize(("version", "component"), BUILDS)
+def test_the_module_pins_the_version_that_the_table_names(version: str, component: str) -> None:
+    build = RELEASES[version].builds[component]
+    root = importlib.resources.files("trimtab.local").joinpath("modules", build.module)
+    text = root.joinpath("go.mod").read_text()
+    sums = root.joinpath("go.sum").read_text()
+    assert re.search(rf"^(tool )?\t?{re.escape(build.package)}$", text, re.MULTILINE)
+    required = re.findall(r"^\t(\S+) (v\S+)", text, re.MULTILINE)
+    module = max((path for path, _ in required if f"{build.package}/".startswith(f"{path}/")), key=len)
+    assert dict(required)[module] == build.version
+    assert f"{module} {build.version} h1:" in sums
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_every_staging_module_is_replaced_by_the_one_of_the_same_release(version: str) -> None:
+    module = RELEASES[version].builds[APISERVER].module
+    text = importlib.resources.files("trimtab.local").joinpath("modules", module, "go.mod").read_text()
+    replaced = re.findall(r"^(?:replace )?\t?(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
+    assert len(replaced) == 33
+    assert {(old == new, tag) for old, new, tag in replaced} == {(True, version.replace("v1.", "v0.", 1))}

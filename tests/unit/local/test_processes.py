@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trimtab.local.processes import Process, alive, send, start, stop
+
+SLEEP = "import time; time.sleep(60)"
+
+
+def python(code: str, log: Path, **more) -> Process:
+    return start([sys.executable, "-c", code], log=log, **more)
+
+
+def wait_for(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 30
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def test_a_process_lives_until_it_is_stopped(log: Path) -> None:
+    process = python(SLEEP, log)
+    assert alive(process)
+    stop([process], patience=30)
+    assert not alive(process)
+
+
+def test_a_process_that_ignores_the_request_is_killed(log: Path) -> None:
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    process = python(code, log)
+    wait_for(log, "deaf")
+    stop([process], patience=0.2)
+    assert not alive(process)
+
+
+def test_another_process_with_a_recycled_id_is_left_alone(log: Path) -> None:
+    process = python(SLEEP, log)
+    earlier = Process(pid=process.pid, started="another boot/1")
+    try:
+        assert not alive(earlier)
+        assert not send(earlier, signal.SIGKILL)
+        stop([earlier], patience=0.1)
+        assert alive(process)
+    finally:
+        stop([process], patience=30)
+
+
+def test_an_id_that_nobody_has_is_not_alive() -> None:
+    nobody = Process(pid=2**22 + 1, started="")  # beyond the greatest process id of Linux
+    assert not alive(nobody)
+    assert not send(nobody, signal.SIGTERM)
+
+
+def test_a_process_that_ended_is_reaped_and_not_alive(log: Path) -> None:
+    process = python("", log)
+    deadline = time.monotonic() + 30
+    while alive(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def test_a_process_gets_a_small_environment_and_a_session_of_its_own(log: Path, monkeypatch) -> None:
+    monkeypatch.setenv("ETCD_NAME", "surprise")
+    code = "import os; print(os.environ.get('ETCD_NAME'), os.environ.get('GIVEN'), os.getsid(0) == os.getpid(), 'end')"
+    process = python(code, log, environment={"GIVEN": "yes"})
+    wait_for(log, "end")
+    assert log.read_text() == "None yes True end\n"
+    stop([process], patience=30)
+
+
+def test_the_log_is_appended_to_and_private(log: Path) -> None:
+    for word in ("first", "second"):
+        process = python(f"print('{word}')", log)
+        wait_for(log, word)
+        stop([process], patience=30)
+    assert log.read_text() == "first\nsecond\n"
+    assert log.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,102 @@
+"""Loading scenarios into a real API server."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.errors import LocalError
+from trimtab.local.load import load
+from trimtab.local.scenario import decode_scenario, read_scenario
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "local"
+
+
+@pytest.fixture(scope="module")
+def empty(make_cluster) -> LocalCluster:
+    """A cluster of this module's own: it counts nodes and pods."""
+    return make_cluster(nodes=0)
+
+
+def pods(cluster: LocalCluster, namespace: str = "") -> list[dict]:
+    path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
+    listed: list[dict] = cluster.client.request("GET", path)["items"]
+    return listed
+
+
+def direct(namespace: str) -> dict:
+    return {
+        "nodes": [{"count": 10, "prefix": "direct"}],
+        "namespaces": [{"name": namespace, "count": 2}],
+        "workloads": [
+            {
+                "kind": "ReplicaSet",
+                "name": "app",
+                "namespace": namespace,
+                "via": "direct",
+                "owners": 10,
+                "replicas": 20,
+                "requests": {"cpu": "10m"},
+                "placement": {"heavyShare": 0.4, "heavyFactor": 3},
+            },
+            {"kind": "Pod", "name": "bare", "namespace": namespace, "via": "direct"},
+        ],
+    }
+
+
+def test_directly_created_pods_run_where_they_should_and_their_controllers_add_none(empty: LocalCluster) -> None:
+    scenario = decode_scenario(direct("first"))
+    report = load(empty, scenario)
+    assert (report.nodes, report.pods) == (10, 201)
+    first = [pod for pod in pods(empty) if pod["metadata"]["namespace"].startswith("first-")]
+    assert Counter(pod["status"]["phase"] for pod in first) == {"Running": 201}
+    assert all(pod["metadata"]["labels"]["app"] for pod in first)
+    counts = Counter(pod["spec"]["nodeName"] for pod in first if "ownerReferences" in pod["metadata"])
+    assert {counts[f"direct-{number}"] for number in range(1, 5)} <= {33, 34}
+    assert {counts[f"direct-{number}"] for number in range(5, 11)} <= {11, 12}
+    owners = empty.client.request("GET", "/apis/apps/v1/replicasets")["items"]
+    assert {owner["status"]["readyReplicas"] for owner in owners} == {20}
+
+    names = {pod["metadata"]["name"] for pod in first}
+    load(empty, scenario)  # a second time changes nothing
+    again = [pod for pod in pods(empty) if pod["metadata"]["namespace"].startswith("first-")]
+    assert {pod["metadata"]["name"] for pod in again} == names
+
+
+def test_a_directly_created_pod_that_is_evicted_comes_back(empty: LocalCluster) -> None:
+    load(empty, decode_scenario(direct("second")))
+    victim = next(pod for pod in pods(empty, "second-1") if "ownerReferences" in pod["metadata"])["metadata"]
+    before = {pod["metadata"]["name"] for pod in pods(empty, "second-1")}
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": victim["name"]}}
+    empty.client.request("POST", f"/api/v1/namespaces/second-1/pods/{victim['name']}/eviction", eviction)
+    deadline = time.monotonic() + 60
+    while True:
+        running = {
+            pod["metadata"]["name"] for pod in pods(empty, "second-1") if pod["status"].get("phase") == "Running"
+        }
+        if len(running) == len(before) and victim["name"] not in running:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert len(running - before) == 1
+
+
+def test_the_small_example_is_placed_by_the_real_scheduler(empty: LocalCluster) -> None:
+    load(empty, read_scenario(EXAMPLES / "small.yaml"))
+    found = [pod for pod in pods(empty, "shop") if pod["status"]["phase"] == "Running"]
+    owners = Counter(pod["metadata"]["labels"]["app"].partition("-")[0] for pod in found)
+    assert (owners["web"], owners["api"], owners["database"]) == (9, 20, 3)
+    databases = [pod["spec"]["nodeName"] for pod in found if pod["metadata"]["labels"]["app"] == "database"]
+    assert len(set(databases)) == 3
+    budgets = empty.client.request("GET", "/apis/policy/v1/namespaces/shop/poddisruptionbudgets")["items"]
+    assert {budget["metadata"]["name"] for budget in budgets} == {"web", "database"}
+
+
+def test_an_object_that_the_api_server_refuses_is_told_with_its_words(empty: LocalCluster) -> None:
+    workload = {"kind": "Deployment", "name": "bad", "podSpec": {"restartPolicy": "Sometimes"}}
+    with pytest.raises(LocalError, match=r"POST /apis/apps/v1/namespaces/default/deployments: .*Sometimes"):
+        load(empty, decode_scenario({"workloads": [workload]}))

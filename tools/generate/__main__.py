@@ -9,6 +9,7 @@ import click
 
 from tools.generate import BASE, CHART, REFERENCE, ROOT, between
 from tools.generate.base import base_files
+from tools.generate.reference import commands_part, metrics_part, reasons_part
 from tools.generate.values import values_table
 from trimtab.api.crds import crd_files
 from trimtab.api.reference import reference_files
@@ -21,8 +22,15 @@ def plain_files() -> dict[Path, str]:
         for directory in (ROOT / "crds", CHART / "crds-generated")
         for name, text in crd_files().items()
     }
+    parts = {
+        CHART / "README.md": ("values", values_table()),
+        REFERENCE / "chart-values.md": ("values", values_table()),
+        REFERENCE / "cli.md": ("commands", commands_part()),
+        REFERENCE / "metrics.md": ("metrics", metrics_part()),
+        REFERENCE / "reasons.md": ("reasons", reasons_part()),
+    }
     pages = {REFERENCE / name: text for name, text in reference_files().items()}
-    return definitions | pages | {CHART / "README.md": _part(CHART / "README.md", "values", values_table())}
+    return definitions | pages | {path: _with_part(path, *part) for path, part in parts.items()}
 
 
 def all_files() -> dict[Path, str]:
@@ -39,7 +47,7 @@ def drifted(wanted: Mapping[Path, str]) -> list[str]:
     ]
 
 
-def _part(path: Path, name: str, content: str) -> str:
+def _with_part(path: Path, name: str, content: str) -> str:
     return between(path.read_text(encoding="utf-8"), name, content)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 import msgspec
@@ -44,7 +44,7 @@ class Guard(Protocol):
 
     unwelcome_text: str
 
-    def objections(self, pod: Pod) -> Sequence[int] | IntArray:
+    def objections(self, pod: Pod) -> Collection[int]:
         """The slots where the pod would make the strategy's measure rise."""
         ...
 
@@ -233,10 +233,10 @@ class Context:
                 return key
         return None
 
-    def _all_but(self, slots: Sequence[int] | IntArray) -> BoolArray:
+    def _all_but(self, slots: Collection[int]) -> BoolArray:
         mask: BoolArray = np.ones(self.snapshot.nodes.capacity, dtype=np.bool_)
-        if len(slots):
-            mask[np.asarray(slots, dtype=np.int64)] = False
+        if slots:
+            mask[list(slots)] = False
         return mask
 
 

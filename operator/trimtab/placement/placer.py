@@ -76,6 +76,15 @@ class Placer:
             found = self._eligible_of[asked] = (pod.spec, mask)  # the spec is held: its id stays its own
         return found[1]
 
+    def neighbourly(self, pod: Pod) -> BoolArray:
+        """The slots where the pods that are there, or around there, let the pod in: bool, shape (capacity,)."""
+        mask: BoolArray = self.snapshot.nodes.used.copy()
+        for rule in self._on_pods:
+            passing = rule.passing(pod)
+            if passing is not None:
+                mask &= passing
+        return mask
+
     def plain(self, pod: Pod) -> bool:
         """Whether only nodes and room decide where the pod can run.
 

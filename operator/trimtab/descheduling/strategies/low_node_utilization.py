@@ -16,6 +16,7 @@ from trimtab.api.reasons import (
     NOT_ENOUGH_NODES,
 )
 from trimtab.api.strategies import LowNodeUtilizationParams
+from trimtab.cluster.resources import BoolArray
 from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import rank, size
 from trimtab.descheduling.room import Room
@@ -23,7 +24,7 @@ from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
 from trimtab.descheduling.utilization import Excess, Level, above, excesses, levels_of, percent, underutilized
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.placer import Placer
 
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
@@ -54,6 +55,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         thresholds = params.node_resource_utilization_thresholds
         self._levels: tuple[Level, ...] = () if thresholds is None else levels_of(thresholds, self.snapshot.nodes)
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
+        self._eligible: dict[int, BoolArray] = {}
+        self._amounts: dict[int, list[int]] = {}
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
 
     def plan(self, context: Context) -> None:
@@ -132,7 +135,13 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             ranked.setdefault(rank(pod), []).append(pod)
         for key in sorted(ranked):
             there = sorted(ranked[key], key=size)
-            yield [Victim(pod, self.snapshot.row(pod.spec).tolist()) for pod in there]
+            yield [Victim(pod, self._amounts_of(pod.spec)) for pod in there]
+
+    def _amounts_of(self, spec: PodSpec) -> list[int]:
+        found = self._amounts.get(id(spec))  # the snapshot holds the specs of its pods, so ids stay theirs
+        if found is None:
+            found = self._amounts[id(spec)] = self.snapshot.row(spec).tolist()
+        return found
 
     def _try(self, context: Context, victim: Victim, room: Room, worst: Excess) -> Refusal | None:
         """Move a pod, or say why not."""
@@ -155,20 +164,33 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def _find(self, context: Context, pod: Pod, room: Room) -> int | Refusal:
         """The destination with most room left, or why there is none."""
         row = self.snapshot.row(pod.spec)
+        eligible = self._eligible.get(id(pod.spec))
+        if eligible is None:
+            eligible = self._eligible[id(pod.spec)] = self.placer.eligible(pending(pod))
+        objections = [slots for guard in context.guards if (slots := guard.objections(pod))]
+        unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
         if not self.placer.plain(pod):
-            return context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
-        eligible = self.placer.eligible(pending(pod))
+            slot = room.best(row, eligible, unwelcome, self._suitable_neighbours(pod))
+            return context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION)) if slot is None else slot
         likes = (row.tobytes(), id(eligible))
         stuck = self._stuck.get(likes)
         if stuck is not None:
             return stuck
-        slot = room.best(row, eligible, [slot for guard in context.guards for slot in guard.objections(pod)])
+        slot = room.best(row, eligible, unwelcome)
         if slot is not None:
             return slot
         refusal = context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
         if isinstance(refusal, Refusal) and room.best(row, eligible) is None:
             self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
         return refusal
+
+    def _suitable_neighbours(self, pod: Pod) -> BoolArray:
+        """The slots whose pods, and those of the nodes around them, let the pod in; its own presence aside."""
+        mark = self.snapshot.mark()
+        try:
+            return self.placer.neighbourly(self.placer.lift(pod))
+        finally:
+            self.snapshot.undo(mark)
 
     def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
         """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""

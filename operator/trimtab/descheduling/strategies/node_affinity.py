@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -46,12 +46,15 @@ class RemovePodsViolatingNodeAffinity(Strategy[NodeAffinityParams]):
 
     def plan(self, context: Context) -> None:
         """Node by node in the order of names, its pods in victim order."""
+        nodes = self.snapshot.nodes
+        stating = {pod.node for pod in self.snapshot.pods.values() if _states_something(pod.spec)}
+        sources = [slot for slot in self.scope.sources if nodes.node(slot).name in stating]
         if self._required:
-            for slot in self.scope.sources:
+            for slot in sources:
                 for pod in sorted(context.candidates(slot, self._violates), key=victim_order):
                     self._repair(context, pod, slot)
         if self._preferred:
-            for slot in self.scope.sources:
+            for slot in sources:
                 pods = context.candidates(slot, lambda pod: self._shortfall(pod) > 0 and not self._violates(pod))
                 for pod in sorted(pods, key=lambda pod: victim_order(pod, self._shortfall(pod))):
                     self._improve(context, pod, slot)
@@ -66,12 +69,13 @@ class RemovePodsViolatingNodeAffinity(Strategy[NodeAffinityParams]):
                     missed += self._shortfall(pod) if self._preferred else 0
         return float(violations), float(missed)
 
-    def unwelcome(self, pod: Pod) -> Sequence[int] | IntArray:
+    def unwelcome(self, pod: Pod) -> Collection[int]:
         """Nodes of less weight than the pod's own."""
         if not self._preferred or not pod.spec.affinity.node.preferred:
             return ()
         weights = self._weight(pod.spec)
-        return np.flatnonzero(weights < weights[self._home(pod)])
+        less: list[int] = np.flatnonzero(weights < weights[self._home(pod)]).tolist()
+        return less
 
     def _repair(self, context: Context, pod: Pod, slot: int) -> None:
         spec = id(pod.spec)
@@ -138,6 +142,11 @@ class RemovePodsViolatingNodeAffinity(Strategy[NodeAffinityParams]):
 
     def _home(self, pod: Pod) -> int:
         return self.snapshot.nodes.slot_of[pod.node]
+
+
+def _states_something(spec: PodSpec) -> bool:
+    affinity = spec.affinity.node
+    return bool(spec.node_selector) or affinity.required is not None or bool(affinity.preferred)
 
 
 def unmet(spec: PodSpec, node: Node) -> str:

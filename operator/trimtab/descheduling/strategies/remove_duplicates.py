@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from math import ceil
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from trimtab.api.reasons import DUPLICATE_ON_NODE, NOT_ENOUGH_NODES
 from trimtab.api.strategies import RemoveDuplicatesParams
@@ -30,24 +30,32 @@ class Spread(Struct):
 
     Attributes:
         counts: pods by slot, on the policy's nodes.
-        loose: pods without a node, which will land on some.
+        total: all pods, those without a node included, which will land on some.
         feasible: how many of the policy's nodes can run some of the pods, however full they are.
+        fair: what one node holds when the pods are spread evenly, rounded up.
+        full: the slots that hold at least as many.
     """
 
     owner: OwnerKey
     counts: Counter[int]
-    loose: int
+    total: int
     feasible: int = 0
+    fair: int = 0
+    full: set[int] = field(default_factory=set)
 
-    @property
-    def total(self) -> int:
-        """All pods."""
-        return self.counts.total() + self.loose
+    def judge(self, feasible: int) -> None:
+        """Work out the fair share."""
+        self.feasible = feasible
+        self.fair = ceil(self.total / feasible) if feasible else self.total
+        self.full = {slot for slot, count in self.counts.items() if count >= self.fair}
 
-    @property
-    def fair(self) -> int:
-        """What one node holds when the pods are spread evenly, rounded up."""
-        return ceil(self.total / self.feasible) if self.feasible else self.total
+    def add(self, slot: int, amount: int) -> None:
+        """Count a pod that comes (1) or goes (-1)."""
+        count = self.counts[slot] = self.counts[slot] + amount
+        if count >= self.fair:
+            self.full.add(slot)
+        else:
+            self.full.discard(slot)
 
     @property
     def name(self) -> str:
@@ -99,7 +107,7 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
                 above += sum(max(0, count - spread.fair) for count in spread.counts.values())
         return (float(above),)
 
-    def unwelcome(self, pod: Pod) -> Sequence[int]:
+    def unwelcome(self, pod: Pod) -> Collection[int]:
         """Nodes on which the pod would be one more than the fair share, and no less crowded than where it is."""
         owner = owner_key(pod)
         if owner is None:
@@ -111,8 +119,9 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         if spread is None:
             return ()
         here = spread.counts[self.snapshot.nodes.slot_of[pod.node]]
-        fair = spread.fair
-        return [slot for slot, count in spread.counts.items() if count >= fair and count + 1 >= here]
+        if here <= spread.fair + 1:
+            return spread.full
+        return [slot for slot in spread.full if spread.counts[slot] + 1 >= here]
 
     def moved(self, before: Pod, after: Pod) -> None:
         """Keep the counts of the pod's owner right."""
@@ -122,24 +131,25 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             for pod, amount in ((before, -1), (after, 1)):
                 slot = self.snapshot.nodes.slot_of[pod.node]
                 if self._selected[slot]:
-                    spread.counts[slot] += amount
+                    spread.add(slot, amount)
 
     def _count(self, owner: OwnerKey) -> Spread | None:
         """The owner's pods as they are now, ``None`` for an owner that the strategy leaves alone."""
         if owner[1] in self._excluded:
             return None
         counts: Counter[int] = Counter()
-        loose = 0
+        total = 0
         slot_of, selected = self.snapshot.nodes.slot_of, self._selected
         for pod in self.snapshot.owned_by(owner):
             if pod.terminal or pod.deleted is not None:
                 continue
             slot = slot_of.get(pod.node)
             if slot is None:
-                loose += 1
+                total += 1
             elif selected[slot]:
                 counts[slot] += 1
-        return Spread(owner, counts, loose)
+                total += 1
+        return Spread(owner, counts, total)
 
     def _judged(self, spread: Spread) -> Spread:
         """The same with the number of the policy's nodes that can run some of the owner's pods."""
@@ -149,9 +159,8 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             if not pod.terminal and pod.deleted is None
             for mask in (self.placer.eligible(pending(pod)),)
         }
-        if masks:
-            union = np.logical_or.reduce(list(masks.values())) & self.scope.destinations
-            spread.feasible = int(np.count_nonzero(union))
+        union = np.logical_or.reduce([*masks.values()]) & self.scope.destinations if masks else np.zeros(0)
+        spread.judge(int(np.count_nonzero(union)))
         return spread
 
     def _on(self, context: Context, spread: Spread, slot: int) -> list[Pod]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
 from trimtab.api.base import Spec
-from trimtab.cluster.resources import IntArray
 from trimtab.descheduling.context import Context
 from trimtab.descheduling.scope import Scope
 from trimtab.kube.objects import Pod
@@ -50,11 +49,11 @@ class Strategy(ABC, Generic[P]):
     def measure(self) -> Measure:
         """The violation in the snapshot as it is now, over all pods that count, protected ones among them."""
 
-    def objections(self, pod: Pod) -> Sequence[int] | IntArray:
+    def objections(self, pod: Pod) -> Collection[int]:
         """:meth:`unwelcome`, for pods that the policy looks at."""
         return self.unwelcome(pod) if self.scope.covers(pod) else ()
 
-    def unwelcome(self, pod: Pod) -> Sequence[int] | IntArray:
+    def unwelcome(self, pod: Pod) -> Collection[int]:
         """The slots where a placed pod would raise this strategy's measure; for the strategies that run after it.
 
         Without this, two strategies of one policy could send a pod back and forth for ever, one cycle each.

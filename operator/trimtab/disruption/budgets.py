@@ -102,9 +102,13 @@ class BudgetLedger:
             return f"PodDisruptionBudget {budget.name} allows no disruption ({health})"
         planned = budget.disruptions_allowed - self._left[budget.key]
         return (
-            f"PodDisruptionBudget {budget.name} allows {budget.disruptions_allowed} disruptions ({health}), "
-            f"and {planned} are planned"
+            f"PodDisruptionBudget {budget.name} allows {_counted(budget.disruptions_allowed, 'disruption')} ({health}), "
+            f"and {planned} {'is' if planned == 1 else 'are'} planned"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _guarded(pod: Pod) -> bool:
@@ -115,10 +119,11 @@ def _guarded(pod: Pod) -> bool:
 def _free(budget: PodDisruptionBudget, pod: Pod) -> bool:
     """Whether evicting the pod costs the budget nothing, because the pod is not healthy and the budget lets it go.
 
-    A cluster file's pod without a status has neither phase nor readiness: it is taken for healthy. Where the status is
-    stale, the API server goes on comparing its old numbers; we don't.
+    Unhealthy is only who says so: a cluster file's pod may have a phase without a Ready condition, or no status at all,
+    and is taken for healthy, though the API server would not. Where the status is stale, the API server goes on
+    comparing its old numbers; we don't.
     """
-    if pod.ready or not pod.phase:
+    if not any(condition.type == "Ready" for condition in pod.conditions):  # kept only while it is not True
         return False
     if budget.unhealthy_pod_eviction_policy == ALWAYS_ALLOW:
         return True

@@ -92,4 +92,5 @@ def _words(place: Place) -> str:
 
 
 def _reached(name: str, limit: int, where: str) -> Refusal:
-    return Refusal(reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {limit} evictions are planned{where}")
+    planned = "1 eviction is" if limit == 1 else f"{limit} evictions are"
+    return Refusal(reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {planned} planned{where}")

@@ -112,7 +112,7 @@ def test_what_is_taken_is_gone():
     book.take(web("web-1").build())
     refusal = book.refusal(web("web-2").build())
     assert refusal is not None
-    assert "allows 1 disruptions (3 of 3 pods healthy, 2 needed), and 1 are planned" in refusal.message
+    assert "allows 1 disruption (3 of 3 pods healthy, 2 needed), and 1 is planned" in refusal.message
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,9 @@ def test_evictions_that_cost_nothing_take_nothing(asked):
     assert book.refusal(web("web-2").build()) is None
 
 
-def test_a_pod_of_a_file_without_status_counts_as_healthy():
-    asked = msgspec.structs.replace(web().build(), phase="", ready=False)
+@pytest.mark.parametrize("phase", ["", "Running", "Unknown"])
+def test_a_pod_of_a_file_that_says_nothing_of_its_readiness_counts_as_healthy(phase):
+    asked = msgspec.structs.replace(web().build(), phase=phase, ready=False)
     assert ledger(pdb().allowing(0).build()).refusal(asked) is not None
 
 

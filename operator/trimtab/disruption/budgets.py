@@ -100,15 +100,11 @@ class BudgetLedger:
         health = f"{budget.current_healthy} of {budget.expected_pods} pods healthy, {budget.desired_healthy} needed"
         if budget.disruptions_allowed <= 0:
             return f"PodDisruptionBudget {budget.name} allows no disruption ({health})"
-        planned = budget.disruptions_allowed - self._left[budget.key]
+        allowed, planned = budget.disruptions_allowed, budget.disruptions_allowed - self._left[budget.key]
         return (
-            f"PodDisruptionBudget {budget.name} allows {_counted(budget.disruptions_allowed, 'disruption')} ({health}), "
-            f"and {planned} {'is' if planned == 1 else 'are'} planned"
+            f"PodDisruptionBudget {budget.name} allows {allowed} disruption{'s' if allowed != 1 else ''} ({health}), "
+            f"and {planned} {'are' if planned != 1 else 'is'} planned"
         )
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _guarded(pod: Pod) -> bool:

@@ -100,6 +100,13 @@ def test_no_policy_and_no_annotation_lifts_what_cannot_be_lifted(build, reason):
     assert refusal.reason == reason
 
 
+def test_an_owner_that_is_not_marked_as_controller_is_named():
+    lone = pod("lone", namespace="shop").on("n1").ready().owned_by("ReplicaSet", "web", controller=False)
+    refusal = verdict(lone, spec())
+    assert refusal is not None
+    assert refusal.message.endswith("it would not come back (ReplicaSet web: without controller: true)")
+
+
 LIFTABLE = [
     pytest.param(lambda: web().volume("emptyDir"), spec(), reasons.LOCAL_STORAGE, id="emptyDir"),
     pytest.param(lambda: web().volume("hostPath", path="/x"), spec(), reasons.LOCAL_STORAGE, id="hostPath"),

@@ -17,4 +17,9 @@ class BarePods(Protection):
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""
-        return None if pod.controller is not None else self.refuse("no controller owns the pod: it would not come back")
+        if pod.controller is not None:
+            return None
+        if not pod.owners:
+            return self.refuse("no controller owns the pod: it would not come back")
+        owners = ", ".join(f"{owner.kind} {owner.name}" for owner in pod.owners)
+        return self.refuse(f"no controller owns the pod: it would not come back ({owners}: without controller: true)")

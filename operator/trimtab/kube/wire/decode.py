@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.kube.errors import InputError
-from trimtab.kube.objects import KubeObject
+from trimtab.kube.objects import KubeObject, LabelSelector, PodDisruptionBudget
 from trimtab.kube.wire import fields, json
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.projection import projector
@@ -27,6 +27,9 @@ GROUPS: Final = {
     "PriorityClass": "scheduling.k8s.io",
 }
 """The kinds that decode to values, with their API groups; the version is v1 for all of them."""
+
+_OLDER: Final = {"PodDisruptionBudget": ("v1beta1",), "PriorityClass": ("v1beta1", "v1alpha1")}
+"""Versions of the same shape that clusters before Kubernetes 1.25 (1.14 for priority classes) write into files."""
 
 _NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget"})
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
@@ -69,11 +72,35 @@ class Head(Struct, rename="camel", gc=False):
 
     @property
     def typed(self) -> bool:
-        """Whether this is one of the kinds that decode to values. A file may leave the API version out."""
+        """Whether this is one of the kinds that decode to values. A file may leave the API version out.
+
+        Raises:
+            InputError: it is one of them in a version that is not known: to leave out a budget, say, would be worse.
+        """
         group = GROUPS.get(self.kind) if isinstance(self.kind, str) else None
         if group is None:
             return False
-        return not self.api_version or self.api_version == (f"{group}/v1" if group else "v1")
+        if not self.api_version:
+            return True
+        prefix = f"{group}/" if group else ""
+        allowed = [prefix + version for version in ("v1", *_OLDER.get(self.kind, ()))]
+        if self.api_version in allowed:
+            return True
+        if str(self.api_version).rpartition("/")[0] != group:
+            return False
+        raise InputError(
+            f"must be {' or '.join(allowed)}, not {self.api_version}", object=self.label, field="apiVersion"
+        )
+
+    def settled(self, value: KubeObject) -> KubeObject:
+        """The value as its API version means it: in policy/v1beta1 an empty selector selects nothing."""
+        if (
+            isinstance(value, PodDisruptionBudget)
+            and self.api_version == "policy/v1beta1"
+            and value.selector == LabelSelector()
+        ):
+            return msgspec.structs.replace(value, selector=None)
+        return value
 
 
 _HEAD: Final = msgspec.json.Decoder(Head)
@@ -101,7 +128,7 @@ def decode_object(manifest: Mapping[str, Any], *, interner: Interner | None = No
             message = msgspec.convert(manifest, codec.decoder.type)
         except msgspec.ValidationError:
             message = msgspec.convert(_without_nulls(manifest), codec.decoder.type)
-        return codec.project(message, interner or Interner())
+        return head.settled(codec.project(message, interner or Interner()))
     except (msgspec.ValidationError, fields.FieldError) as error:
         raise _input_error(head, error, manifest) from None
 

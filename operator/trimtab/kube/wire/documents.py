@@ -118,7 +118,7 @@ def _yaml_documents(text: bytes) -> Iterator[Document]:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return " ".join(str(error).split()).replace(' in "<byte string>",', " at")
 
 
 def _yaml_items(content: dict[str, Any], place: str) -> Iterator[Document]:

@@ -86,7 +86,7 @@ def resource_list(quantities: Mapping[str, Any], path: str) -> ResourceList:
         path: of the field, for the error.
 
     Raises:
-        FieldError: naming the resource, where a quantity cannot be read.
+        FieldError: naming the resource, where a quantity cannot be read or is negative, as the API server has none.
     """
     if not quantities:
         return NO_RESOURCES
@@ -99,6 +99,8 @@ def resource_list(quantities: Mapping[str, Any], path: str) -> ResourceList:
             amounts[name] = resource_amount(name, text)
         except QuantityError as error:
             raise FieldError(keyed(path, name), str(error)) from None
+        if amounts[name] < 0:
+            raise FieldError(keyed(path, name), f"must not be negative: {text}")
     return FrozenMap(amounts)
 
 

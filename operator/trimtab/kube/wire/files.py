@@ -133,7 +133,7 @@ class _Reader:
 
     def _decode(self, head: Head, document: Document) -> KubeObject:
         if isinstance(document.content, msgspec.Raw):
-            return decode_json(head.kind, document.content, interner=self._interner)
+            return head.settled(decode_json(head.kind, document.content, interner=self._interner))
         value = decode_object({**document.content, "kind": head.kind}, interner=self._interner)
         assert value is not None
         return value

@@ -221,7 +221,6 @@ def test_a_pod_of_a_file_is_in_the_default_namespace():
     [
         pytest.param({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, id="another kind"),
         pytest.param({"apiVersion": "metrics.k8s.io/v1", "kind": "Node"}, id="another group"),
-        pytest.param({"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget"}, id="another version"),
         pytest.param({"kind": 3}, id="no kind at all"),
         pytest.param({}, id="nothing"),
     ],

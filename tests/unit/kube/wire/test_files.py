@@ -6,8 +6,10 @@ import json
 import pytest
 import yaml
 
-from tests.builders import budget, cluster, node, pod
+from tests.builders import budget, cluster, node, pod, selector
 from trimtab.kube.errors import InputError
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import LabelSelector
 from trimtab.kube.wire.files import read_objects
 
 WEB = pod("web-1").on("n1").cpu("250m")
@@ -128,6 +130,16 @@ def test_broken_objects_can_be_left_out():
         pytest.param(b'{"kind": "List", "items": [{}]}', "items[0]: kind: is required", id="an item without a kind"),
         pytest.param(b"apiVersion: v1", "kind: is required", id="no kind"),
         pytest.param(b'{"kind": "Pod", "metadata": {}}', "Pod: metadata.name: is required", id="no name"),
+        pytest.param(
+            b"{apiVersion: policy/v2, kind: PodDisruptionBudget, metadata: {name: web, namespace: shop}}",
+            "PodDisruptionBudget/shop/web: apiVersion: must be policy/v1 or policy/v1beta1, not policy/v2",
+            id="a kind of ours in a version that nobody knows",
+        ),
+        pytest.param(
+            b"{kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: -1}}}",
+            "Node/n1: status.allocatable.cpu: must not be negative: -1",
+            id="a negative amount",
+        ),
     ],
 )
 def test_what_is_no_cluster_is_refused(text, says):
@@ -146,6 +158,26 @@ def test_an_object_that_is_there_twice_is_refused_with_both_places(tmp_path):
     assert str(caught.value) == (
         f"{second}: Pod/shop/web-1: is there twice: in {first} (items[1]) and in {second}; keep one"
     )
+
+
+def test_kinds_of_the_same_name_in_other_groups_are_none_of_ours():
+    text = b"{apiVersion: management.cattle.io/v3, kind: Node, metadata: {name: n1}, status: {allocatable: 3}}"
+    assert read_objects(io.BytesIO(text)).objects == ()
+
+
+@pytest.mark.parametrize("shape", [as_json, as_yaml])
+@pytest.mark.parametrize(
+    ("stated", "meant"),
+    [
+        pytest.param({}, None, id="an empty selector selects nothing"),
+        pytest.param(selector(app="web"), LabelSelector(FrozenMap({"app": "web"})), id="any other is the same"),
+    ],
+)
+def test_a_budget_of_an_old_cluster_is_read(shape, stated, meant):
+    manifest = budget("web", namespace="shop").manifest() | {"apiVersion": "policy/v1beta1"}
+    manifest["spec"]["selector"] = stated
+    [found] = read_objects(io.BytesIO(shape(manifest))).objects
+    assert found.selector == meant
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

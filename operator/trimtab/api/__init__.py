@@ -1,1 +1,1 @@
-"""trimtab's own API: custom resources as typed values, their definitions, conditions and reason codes."""
+"""trimtab's own API: custom resources and documents as typed values, their schemas, conditions and reason codes."""

@@ -213,7 +213,10 @@ class Helm:
     def __init__(self, kubeconfig: Path, namespace: str, home: Path) -> None:
         self._kubeconfig = kubeconfig
         self.namespace = namespace
-        self._environment = {f"HELM_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "DATA")}
+        # HOME is where the discovery cache goes; without one it would be the working directory.
+        self._environment = {
+            name: str(home) for name in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
+        }
 
     def __call__(self, *arguments: str, namespace: str = "") -> str:
         command = [str(helm()), *arguments, "--kubeconfig", str(self._kubeconfig)]

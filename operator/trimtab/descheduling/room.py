@@ -17,6 +17,9 @@ _Likes = tuple[bytes, int]
 _OFTEN: Final = 8
 """From so many pods of one kind on a queue of nodes pays for its making."""
 
+_GRAINS: Final = 2.0**30
+"""Of a whole node: a power of two, so that even shares of memory are whole numbers of grains, far from a half."""
+
 _MANY: Final = 64
 """With so many unwelcome slots a queue would mostly be passed by."""
 
@@ -132,15 +135,18 @@ class Room:
         return found
 
     def _scores(self, row: IntArray) -> FloatArray:
-        """What would be left free of cpu and memory, as shares: what the pod takes is not the same share everywhere."""
-        less_cpu: FloatArray = self._score - row[CPU] * self._share_of_one[CPU]
-        less_both: FloatArray = less_cpu - row[MEMORY] * self._share_of_one[MEMORY]
-        return less_both
+        """What would be left free of cpu and memory, as shares: what the pod takes is not the same share everywhere.
+
+        In whole grains, so that sums that differ by their rounding only are ties.
+        """
+        shares = self._score - row[CPU] * self._share_of_one[CPU] - row[MEMORY] * self._share_of_one[MEMORY]
+        grains: FloatArray = np.rint(shares * _GRAINS)
+        return grains
 
     def _score_of(self, row: IntArray, position: int) -> float:
-        """One of :meth:`_scores`, to the last bit."""
+        """One of :meth:`_scores`."""
         cpu, memory = self._share_of_one[CPU][position], self._share_of_one[MEMORY][position]
-        return float(self._score[position] - row[CPU] * cpu - row[MEMORY] * memory)
+        return float(np.rint((self._score[position] - row[CPU] * cpu - row[MEMORY] * memory) * _GRAINS))
 
     def _candidates(self, row: IntArray, eligible: BoolArray) -> BoolArray:
         fits = self._fits(row)

@@ -167,20 +167,17 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         eligible = self._eligible.get(id(pod.spec))
         if eligible is None:
             eligible = self._eligible[id(pod.spec)] = self.placer.eligible(pending(pod))
+        likes = (row.tobytes(), id(eligible))
+        plain = self.placer.plain(pod)
+        if plain and likes in self._stuck:
+            return self._stuck[likes]
         objections = [slots for guard in context.guards if (slots := guard.objections(pod))]
         unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
-        if not self.placer.plain(pod):
-            slot = room.best(row, eligible, unwelcome, self._suitable_neighbours(pod))
-            return context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION)) if slot is None else slot
-        likes = (row.tobytes(), id(eligible))
-        stuck = self._stuck.get(likes)
-        if stuck is not None:
-            return stuck
-        slot = room.best(row, eligible, unwelcome)
+        slot = room.best(row, eligible, unwelcome, None if plain else self._suitable_neighbours(pod))
         if slot is not None:
             return slot
         refusal = context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
-        if isinstance(refusal, Refusal) and room.best(row, eligible) is None:
+        if plain and isinstance(refusal, Refusal) and room.best(row, eligible) is None:
             self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
         return refusal
 

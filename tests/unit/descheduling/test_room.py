@@ -1,0 +1,104 @@
+"""Room and utilization: the shortcuts find what the long way finds."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import node, pod
+from trimtab.api.strategies import UtilizationThresholds
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.room import Room
+from trimtab.descheduling.utilization import (
+    above,
+    excesses,
+    levels_of,
+    percent,
+    share,
+    underutilized,
+)
+from trimtab.placement.placer import Placer
+
+
+def thresholds(low: dict[str, float], high: dict[str, float]) -> UtilizationThresholds:
+    return UtilizationThresholds(thresholds=low, target_thresholds=high)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 60))
+def test_the_best_place_is_the_placers_choice_below_the_targets(seed, number, size):
+    chance = random.Random(seed)
+    things = [
+        node(f"n{i:02}").allocatable(cpu=str(chance.choice([4, 8, 6])), pods=chance.choice([6, 20]))
+        for i in range(number)
+    ]
+    snapshot = Snapshot([thing.build() for thing in things])
+    levels = levels_of(thresholds({"cpu": 20}, {"cpu": chance.choice([33, 60.5]), "memory": 70}), snapshot.nodes)
+    room = Room(snapshot.nodes, snapshot.nodes.order(), levels)
+    placer = Placer(snapshot)
+    kinds = [
+        pod("x").cpu(f"{chance.choice([100, 300, 1000])}m").memory(f"{chance.choice([100, 2000])}Mi").build().spec
+        for _ in range(3)
+    ]
+    for index in range(size):
+        spec = chance.choice(kinds)
+        one = pod(f"p{index}").build()
+        one = msgspec.structs.replace(one, spec=spec)
+        unwelcome = [slot for slot in range(number) if chance.random() < 0.2]
+        fits = placer.feasible(one)
+        fits[unwelcome] = False
+        for slot in np.flatnonzero(fits):
+            want = snapshot.nodes.requested[slot] + snapshot.row(spec)
+            fits[slot] = not excesses(snapshot.nodes.allocatable[slot], want, levels)
+        expected = placer.choose(one, fits)
+        found = room.best(snapshot.row(spec), placer.eligible(one), unwelcome)
+        assert found == expected
+        if found is not None:
+            placer.reserve(one, found)
+            room.take(found, snapshot.row(spec))
+
+
+def test_shares_thresholds_and_targets():
+    things = [node("n1"), node("n2"), node("n3"), pod("a").on("n1").cpu("3"), pod("b").on("n2").cpu("800m")]
+    snapshot = Snapshot([thing.build() for thing in things])
+    table = snapshot.nodes
+    levels = levels_of(thresholds({"cpu": 20}, {"cpu": 50, "example.com/none": 1}), table)
+    assert [level.resource for level in levels] == ["cpu"]
+    slots = table.order()
+    assert share(table, levels[0])[slots].tolist() == [75.0, 20.0, 0.0]
+    assert underutilized(table, levels)[slots].tolist() == [False, False, True]
+    assert above(table, levels)[slots].tolist() == [25.0, 0.0, 0.0]
+    [excess] = excesses(table.allocatable[slots[0]], table.requested[slots[0]], levels)
+    assert (excess.share, excess.amount, str(excess)) == (75.0, 1000, "cpu 75% is above its target 50%")
+
+
+def test_the_amount_in_excess_is_what_ends_it():
+    snapshot = Snapshot([node("n1").allocatable(cpu="3").build(), pod("a").on("n1").cpu("1000m").build()])
+    levels = levels_of(thresholds({"cpu": 1}, {"cpu": 33}), snapshot.nodes)
+    have, want = snapshot.nodes.allocatable[0], snapshot.nodes.requested[0].copy()
+    [excess] = excesses(have, want, levels)
+    assert excess.amount == 10
+    want[0] -= excess.amount - 1
+    assert excesses(have, want, levels)
+    want[0] -= 1
+    assert not excesses(have, want, levels)
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "expected"),
+    [
+        (50.0, None, "50"),
+        (33.5, None, "33.5"),
+        (92.3, 50.0, "92"),
+        (50.4, 50.0, "50.4"),
+        (50.001, 50.0, "50.001"),
+        (100.0, 50.0, "100"),
+        (0.0, None, "0"),
+    ],
+)
+def test_percentages_have_the_digits_that_tell_them_apart(value, other, expected):
+    assert percent(value, other) == expected

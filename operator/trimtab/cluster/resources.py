@@ -15,7 +15,9 @@ BoolArray = npt.NDArray[np.bool_]
 CPU: Final = 0
 MEMORY: Final = 1
 PODS: Final = 2
-_FIXED: Final = ("cpu", "memory", "pods", "ephemeral-storage")
+_NAMES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
+FIXED: Final = len(_NAMES)
+"""How many columns are the same in every cluster."""
 
 
 class ResourceAxis:
@@ -26,8 +28,8 @@ class ResourceAxis:
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = list(_FIXED)
-        self.column: dict[str, int] = {name: index for index, name in enumerate(_FIXED)}
+        self.names: list[str] = list(_NAMES)
+        self.column: dict[str, int] = {name: index for index, name in enumerate(_NAMES)}
         self.width = 8
 
     def index(self, name: str) -> int:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from trimtab.cluster.resources import CPU, MEMORY, BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
+from trimtab.placement.filters.named_nodes import CONFLICT
 from trimtab.placement.framework import Failure, Filter
 from trimtab.placement.registry import DEFAULT_FILTERS
 
@@ -172,7 +173,8 @@ def sentence(number: int, counts: Mapping[str, int]) -> str:
         number: of nodes.
         counts: of nodes by reason; reasons without a node are left out.
     """
-    texts = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
+    told = ((count, reason) for reason, count in counts.items() if count)
+    texts = sorted(reason if reason == CONFLICT else f"{count} {reason}" for count, reason in told)
     start = f"0/{number} nodes are available:"
     return f"{start} {', '.join(texts)}." if texts else start
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
+from trimtab.placement.filters.named_nodes import NamedNodes
 from trimtab.placement.filters.node_affinity import NodeAffinity
 from trimtab.placement.filters.node_name import NodeName
 from trimtab.placement.filters.node_ports import NodePorts
@@ -17,6 +18,7 @@ from trimtab.placement.filters.taint_toleration import TaintToleration
 from trimtab.placement.framework import Filter
 
 DEFAULT_FILTERS: Final[tuple[type[Filter], ...]] = (
+    NamedNodes,
     NodeUnschedulable,
     NodeName,
     TaintToleration,

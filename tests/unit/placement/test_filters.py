@@ -13,6 +13,7 @@ from trimtab.placement.placer import Placer
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
+NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 TAINT = "node(s) had untolerated taint(s)"
@@ -74,8 +75,42 @@ CASES: list[Any] = [
     pytest.param(
         node("n1"),
         pod("p").node_affinity(fields=(expression("metadata.name", "In", "n9"),)),
-        (NODE_AFFINITY,),
+        (NAMED,),
         id="another name",
+    ),
+    pytest.param(
+        node("n1").cordoned(),
+        pod("p").node_affinity(fields=(expression("metadata.name", "In", "n9"),)).cpu("99"),
+        (NAMED,),
+        id="another name, before all that is wrong with the node",
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p").node_affinity(expression("disk", "Exists"), fields=(expression("metadata.name", "In", "n1"),)),
+        (NODE_AFFINITY,),
+        id="the name holds and a label fails",
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p")
+        .node_affinity(expression("disk", "Exists"))
+        .node_affinity(fields=(expression("metadata.name", "In", "n9"),)),
+        (NODE_AFFINITY,),
+        id="one term of two leaves other nodes open",
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p").node_affinity(fields=(expression("metadata.name", "NotIn", "n1"),)),
+        (NODE_AFFINITY,),
+        id="any name but this",
+    ),
+    pytest.param(
+        node("n1"),
+        pod("p").node_affinity(
+            fields=(expression("metadata.name", "In", "n1"), expression("metadata.name", "In", "n2"))
+        ),
+        ("pod affinity terms conflict",),
+        id="two names at once",
     ),
     pytest.param(
         node("n1"),
@@ -93,6 +128,19 @@ CASES: list[Any] = [
         node("n1"), pod("p").cpu("5").memory("17Gi"), ("Insufficient cpu", "Insufficient memory"), id="all are named"
     ),
     pytest.param(node("n1").allocatable(pods=0), pod("p"), ("Too many pods",), id="no pod more"),
+    pytest.param(
+        node("n1").allocatable({"x/b": 1, "x/a": 1, "pods": 0}),
+        pod("p").requests({"x/b": "2", "x/a": "2", "ephemeral-storage": "1Gi"}).memory("17Gi").cpu("5"),
+        (
+            "Too many pods",
+            "Insufficient cpu",
+            "Insufficient memory",
+            "Insufficient ephemeral-storage",
+            "Insufficient x/a",
+            "Insufficient x/b",
+        ),
+        id="in kube-scheduler's order, the rest by name",
+    ),
     pytest.param(
         node("n1"),
         pod("p").requests({"example.com/gpu": "1"}),

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trimtab.cluster.resources import PODS, BoolArray, IntArray
+from trimtab.cluster.resources import FIXED, PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.framework import Failure, Reads
@@ -40,11 +40,16 @@ class NodeResourcesFit:
         """Every resource that is short, as kube-scheduler names it."""
         row = self._snapshot.row(pod.spec)
         nodes = self._snapshot.nodes
-        wanted = np.flatnonzero(row > 0)
+        wanted = np.array(sorted(np.flatnonzero(row > 0).tolist(), key=self._place), dtype=np.int64)
         left = nodes.allocatable[np.ix_(slots, wanted)] - nodes.requested[np.ix_(slots, wanted)]
         patterns, which = np.unique(left < row[wanted], axis=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
             yield tuple(self._text(int(column)) for column in wanted[pattern]), slots[which.ravel() == number]
+
+    def _place(self, column: int) -> tuple[bool, bool, str | int]:
+        """kube-scheduler's order: pods, cpu, memory, storage; the rest, which it tells in any order, by name."""
+        fixed = column < FIXED
+        return column != PODS, not fixed, column if fixed else self._snapshot.nodes.axis.names[column]
 
     def _text(self, column: int) -> str:
         return "Too many pods" if column == PODS else f"Insufficient {self._snapshot.nodes.axis.names[column]}"

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
-from trimtab.local.binaries import find
+from trimtab.local.binaries import find, given_directory
 from trimtab.local.client import Client
 from trimtab.local.progress import Progress
 from trimtab.local.versions import DEFAULT_VERSION, HELM
@@ -53,7 +53,7 @@ class Target(Protocol):
 
 def render(*values: str, progress: Progress | None = None) -> list[dict[str, Any]]:
     """The chart's manifests as `helm template` prints them, with ``--set`` values."""
-    helm = find([HELM], progress=progress or Progress()).paths[HELM]
+    helm = find([HELM], given=given_directory(None), progress=progress or Progress()).paths[HELM]
     command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", DEFAULT_VERSION]
     command += [part for value in values for part in ("--set", value)]
     rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -112,13 +112,14 @@ class OperatorProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it and wait until its picture of the cluster is complete."""
+    def start(self, *, ready: bool = True) -> None:
+        """Start it and, unless told otherwise, wait until its picture of the cluster is complete."""
         command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self._kubeconfig}"]
         command += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
+        if ready:
+            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
 
     def running(self) -> bool:
         """Whether the process lives."""

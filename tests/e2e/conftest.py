@@ -164,11 +164,11 @@ def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
         count = 0
 
-        def begin(*arguments: str, target: Any = None) -> OperatorProcess:
+        def begin(*arguments: str, target: Any = None, ready: bool = True) -> OperatorProcess:
             nonlocal count
             count += 1
             process = OperatorProcess(target or stage.cluster, tmp_path, *arguments, name=f"operator-{count}")
-            process.start()
+            process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
             return process
 

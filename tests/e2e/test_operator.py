@@ -183,3 +183,20 @@ def test_the_service_account_may_evict_but_not_delete(stage: Stage, tmp_path: Pa
     ):
         with pytest.raises(Forbidden):
             client.request(method, path, {} if method == "PATCH" else None, content_type="application/merge-patch+json")
+
+
+def test_definitions_that_come_after_the_operator_are_waited_for(stage: Stage, start: Start) -> None:
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    name = "deschedulerpolicies.trimtab.dev"
+    definition = stage.client.request("GET", f"{definitions}/{name}")
+    stage.client.request("DELETE", f"{definitions}/{name}")
+    wait_for(lambda: not stage._exists(f"{definitions}/{name}"), "the definition to be gone")
+    process = start(ready=False)
+    wait_for(lambda: process.get("/healthz") is not None, "the operator to live")
+    time.sleep(3)
+    assert process.get("/readyz") is None
+    fresh = {key: definition["metadata"][key] for key in ("name", "annotations") if key in definition["metadata"]}
+    stage.client.request("POST", definitions, {**definition, "metadata": fresh, "status": None})
+    wait_for(process.ready, "the operator to be ready")
+    stage.write_policy("late-comer")
+    wait_for(lambda: bool(stage.status("late-comer").get("lastRun")), "the first cycle")

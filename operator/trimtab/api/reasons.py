@@ -61,6 +61,9 @@ CYCLE_DEADLINE: Final = "CycleDeadline"
 SHUTTING_DOWN: Final = "ShuttingDown"
 """trimtab is stopping and starts nothing new; whoever takes over judges the pod anew."""
 
+LEASE_LOST: Final = "LeaseLost"
+"""The eviction was not sent: another process may lead by now."""
+
 # ── Why a pod stays: it is protected ────────────────────────────────────────────────────────────────────────────────
 
 CRITICAL_POD: Final = "CriticalPod"
@@ -170,9 +173,6 @@ CYCLE_FAILED: Final = "CycleFailed"
 
 EVICTIONS_FAILED: Final = "EvictionsFailed"
 """Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""
-
-LEASE_LOST: Final = "LeaseLost"
-"""The eviction was not sent: another process may lead by now."""
 
 ALL_WELL: Final = "AllWell"
 """Not degraded."""

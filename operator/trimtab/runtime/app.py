@@ -25,7 +25,9 @@ from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.config import load_config
 from trimtab.kube.recorder import EventRecorder
+from trimtab.kube.resources import DESCHEDULER_POLICIES
 from trimtab.kube.transport import Transport
+from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity
 from trimtab.runtime.metrics import RuntimeMetrics
@@ -64,7 +66,8 @@ class App:
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
             live = LiveCluster()
             watches = Watches(api, live)
-            await self._serve_probes(stack, watches)
+            definitions = Definitions(api, (DESCHEDULER_POLICIES,), clock=SYSTEM_CLOCK)
+            await self._serve_probes(stack, watches, definitions)
             _background(stack, self._count_objects(live), "object counts")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
@@ -80,6 +83,8 @@ class App:
                 stale=watches.stale,
                 leading=lambda: elector is None or elector.leading,
             )
+            if not await self._unless_stopped(definitions.served(), watching):
+                return
             if elector is None:
                 await self._operate(api, services, watching, elector)
             else:
@@ -90,14 +95,14 @@ class App:
         namespace = settings.lease_namespace or api.default_namespace
         return LeaderElector(api, name=settings.lease_name, namespace=namespace, identity=self._identity)
 
-    async def _serve_probes(self, stack: AsyncExitStack, watches: Watches) -> None:
+    async def _serve_probes(self, stack: AsyncExitStack, watches: Watches, definitions: Definitions) -> None:
         heartbeat = Heartbeat(self._metrics.loop_lag.set)
         probes = ProbeServer(
             self._settings.listen_host,
             self._settings.listen_port,
             metrics=self._registry,
             health={"event-loop": heartbeat.check},
-            ready={"watches": watches.check},
+            ready={"watches": watches.check, "definitions": definitions.check},
         )
         await probes.start()
         stack.push_async_callback(probes.stop)
@@ -107,19 +112,23 @@ class App:
         self, api: Transport, services: Services, watching: list[asyncio.Task[None]], elector: LeaderElector
     ) -> None:
         """Wait for the lease, and hold it while the controllers run."""
-        acquiring = asyncio.create_task(elector.acquire(), name="acquire the lease")
-        stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
-        done, pending = await asyncio.wait({acquiring, stopping, *watching}, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending & {acquiring, stopping}:
-            task.cancel()
         try:
-            if acquiring in done and stopping not in done:
-                await acquiring
+            if await self._unless_stopped(elector.acquire(), watching):
                 await self._operate(api, services, watching, elector)
-            for task in done & set(watching):
-                task.result()
         finally:
             await elector.release()
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None], watching: list[asyncio.Task[None]]) -> bool:
+        """Wait for something; ``False`` where a signal came first, and what a watch raised where one failed."""
+        working = asyncio.create_task(work, name="wait before the controllers start")
+        stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
+        done, _ = await asyncio.wait({working, stopping, *watching}, return_when=asyncio.FIRST_COMPLETED)
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+        for failed in done & {working, *watching}:
+            failed.result()
+        return working in done and not self._stop.is_set()
 
     async def _operate(
         self, api: Transport, services: Services, watching: list[asyncio.Task[None]], elector: LeaderElector | None

@@ -110,8 +110,8 @@ class Context:
         """Why the pod must stay wherever it could go: protections, budgets, limits."""
         return self._rules.protected(pod) or self._rules.refusal(pod)
 
-    def try_move(self, pod: Pod, wish: Wish, *, reason: str, message: Callable[[int], str]) -> bool:
-        """Move the pod to the best node of the wish, or keep it and say why.
+    def try_move(self, pod: Pod, wish: Wish, *, reason: str, message: Callable[[int], str]) -> Refusal | None:
+        """Move the pod to the best node of the wish, or keep it, say why, and return that.
 
         Args:
             pod: a candidate.
@@ -123,7 +123,7 @@ class Context:
         refusal = found if isinstance(found, Refusal) else self.move(pod, found, reason=reason, message=message(found))
         if refusal is not None:
             self.keep(pod, refusal.reason, refusal.message)
-        return refusal is None
+        return refusal
 
     def find(self, pod: Pod, wish: Wish) -> int | Refusal:
         """The slot for the pod, or why there is none: no node takes it, or none of those that do is better."""

@@ -198,3 +198,16 @@ def test_the_message_names_the_others():
         "required anti-affinity forbids 5 pods in kubernetes.io/hostname=n1 together with this one: "
         "shop/b, shop/c, shop/d and 2 more"
     )
+
+
+def test_a_limit_cuts_the_fewest_and_sends_no_others_in_their_stead():
+    things = [*nodes("n1", "n2"), app("a", "n1"), *(app(name, "n1", "a") for name in "bcd")]
+    things += [app("k", "n2"), *(app(name, "n2", "k") for name in "lmn")]
+    result = plan(things, ONLY, limits={"perCycle": 1})
+    assert (moves(result), kept(result)) == ([("a", "n1", "n2")], {"k": "LimitReached"})
+
+
+def test_what_has_no_place_is_not_told_of_a_limit():
+    things = [*nodes("n1", "n2"), apart("a", "n1"), apart("b", "n1"), apart("c", "n1")]
+    result = plan(things, ONLY, limits={"perCycle": 1})
+    assert (moves(result), kept(result)) == ([("a", "n1", "n2")], {"b": "NoPlace", "c": "NoPlace"})

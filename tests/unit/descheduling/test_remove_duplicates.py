@@ -202,6 +202,13 @@ def test_a_budget_that_allows_nothing_keeps_all():
     assert (moves(result), kept(result)) == ([], {"a": "DisruptionBudget", "b": "DisruptionBudget"})
 
 
+def test_what_a_limit_cuts_is_named_and_no_more():
+    things = [*nodes("n1", "n2", "n3"), *(web(name, "n1") for name in "abcd")]
+    found = plan(things, {DUPLICATES: {}}, limits={"perCycle": 1})
+    assert moves(found) == [("a", "n1", "n2")]
+    assert kept(found) == {"b": "LimitReached"}
+
+
 def test_the_message_has_the_numbers():
     action = plan([*nodes("n1", "n2"), web("a", "n1"), web("b", "n1")], {DUPLICATES: {}}).actions[0]
     assert action.message == "2 pods of ReplicaSet shop/web on n1; n2 has none"

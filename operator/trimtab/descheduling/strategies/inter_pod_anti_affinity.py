@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.api.reasons import INTER_POD_ANTI_AFFINITY_VIOLATED
+from trimtab.api.reasons import INTER_POD_ANTI_AFFINITY_VIOLATED, LIMIT_REACHED
 from trimtab.api.strategies import NoParams
 from trimtab.descheduling.conflicts import Conflicts
 from trimtab.descheduling.context import Context, Wish
@@ -61,6 +61,8 @@ class _Repair:
         self._pods = {pod.key: pod for pod in sorted(pods, key=victim_order)}
         self._stays: dict[str, Refusal | None] = {}
         """Pods that cannot go; without a reason those that the policy does not look at."""
+        self._cut: dict[str, Refusal] = {}
+        """Pods that only a limit keeps. They count as gone, or others would go in their stead, and more of them."""
 
     def run(self) -> None:
         """Move what is to be moved, then tell of the pods that are still in conflict why they stay."""
@@ -69,15 +71,15 @@ class _Repair:
             here = context.snapshot.slot(pod)
             if here is None or not context.scope.selected[here] or not context.is_candidate(pod):
                 self._stays[key] = None
-            elif (refusal := context.obstacle(pod)) is not None:
+            elif (refusal := context.obstacle(pod)) is not None and refusal.reason != LIMIT_REACHED:
                 self._stays[key] = refusal
         if len(self._pods) - len(self._stays) <= SMALL:
             self._exactly()
         else:
             self._greedily()
         for key, pod in self._pods.items():
-            refusal = self._stays.get(key)
-            if refusal is not None and self._conflicts.degree(key):
+            refusal = self._cut.get(key) or (self._stays.get(key) if self._conflicts.degree(key) else None)
+            if refusal is not None:
                 context.keep(pod, refusal.reason, refusal.message)
 
     def _exactly(self) -> None:
@@ -140,12 +142,16 @@ class _Repair:
 
     def _move(self, pod: Pod) -> bool:
         context = self._context
-        found: int | Refusal = context.obstacle(pod) or context.find(pod, self._anywhere)
-        refusal = (
-            found
-            if isinstance(found, Refusal)
-            else context.move(pod, found, reason=INTER_POD_ANTI_AFFINITY_VIOLATED, message=self._message(pod))
-        )
+        obstacle = context.obstacle(pod)
+        limited = obstacle is not None and obstacle.reason == LIMIT_REACHED
+        found = obstacle if obstacle is not None and not limited else context.find(pod, self._anywhere)
+        if isinstance(found, Refusal):
+            refusal: Refusal | None = found
+        elif obstacle is not None:
+            self._cut[pod.key] = obstacle
+            refusal = None
+        else:
+            refusal = context.move(pod, found, reason=INTER_POD_ANTI_AFFINITY_VIOLATED, message=self._message(pod))
         if refusal is not None:
             self._stays[pod.key] = refusal
             return False

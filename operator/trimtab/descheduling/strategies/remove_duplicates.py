@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct, field
 
-from trimtab.api.reasons import DUPLICATE_ON_NODE, NOT_ENOUGH_NODES
+from trimtab.api.reasons import DUPLICATE_ON_NODE, LIMIT_REACHED, NOT_ENOUGH_NODES
 from trimtab.api.strategies import RemoveDuplicatesParams
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import OwnerKey, owner_key
@@ -178,18 +178,20 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             context.keep(pod, NOT_ENOUGH_NODES, text)
 
     def _relieve(self, context: Context, spread: Spread, slot: int) -> None:
-        """Move pods off a node until it holds its fair share."""
+        """Move pods off a node until it holds its fair share; what a limit keeps counts as if it had gone."""
         nodes = self.snapshot.nodes
+        cut = 0
         for pod in self._on(context, spread, slot):
             here = spread.counts[slot]
-            if here <= spread.fair:
+            if here - cut <= spread.fair:
                 return
             start = f"{here} pods of {spread.name} on {nodes.node(slot).name}"
 
             def message(target: int, start: str = start) -> str:
                 return f"{start}; {nodes.node(target).name} has {spread.counts[target] or 'none'}"
 
-            context.try_move(pod, self._wish(spread), reason=DUPLICATE_ON_NODE, message=message)
+            refusal = context.try_move(pod, self._wish(spread), reason=DUPLICATE_ON_NODE, message=message)
+            cut += refusal is not None and refusal.reason == LIMIT_REACHED
 
     def _wish(self, spread: Spread) -> Wish:
         """Nodes below the fair share, those with the fewest of the owner's pods first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.terms import BoundTerm, anti_affinity_terms
@@ -19,6 +19,9 @@ from trimtab.kube.objects import Pod, PodSpec
 
 Pair = tuple[str, str]
 T = TypeVar("T")
+
+_SPARE: Final = 1000
+"""Classes without pods that are no trouble."""
 
 
 class PodClass:
@@ -53,15 +56,26 @@ class AffinityIndex:
         self._carrying: dict[BoundTerm, DomainCounter] = {}
         self._carried_by_pair: defaultdict[Pair | None, list[BoundTerm]] = defaultdict(list)
         self._terms_of: dict[tuple[str, int], tuple[PodSpec, tuple[BoundTerm, ...]]] = {}
+        self._empty = 0
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether most of what is held is about pods that are gone: every rollout brings a label value of its own.
+
+        The index never forgets a class or a term by itself; whoever holds it makes it anew when this is so.
+        """
+        return self._empty > max(_SPARE, len(self._classes) // 2)
 
     def count(self, pod: Pod, slot: int, amount: int) -> None:
         """Count a pod in (``amount`` 1) or out (-1) on the node in ``slot``."""
         group = self.pod_class(pod.namespace, pod.labels)
+        was_empty = not group.by_slot
         number = group.by_slot.get(slot, 0) + amount
         if number:
             group.by_slot[slot] = number
         else:
             del group.by_slot[slot]
+        self._empty += (not group.by_slot) - was_empty
         for counter in group.watchers:
             counter.add(slot, amount)
         if pod.spec.affinity.anti_required:
@@ -91,6 +105,7 @@ class AffinityIndex:
         found = self._classes.get(key)
         if found is None:
             found = self._classes[key] = PodClass(namespace, labels)
+            self._empty += 1
             for pair in labels.items():
                 self._classes_by_pair[pair].append(found)
             for terms, counter in self._by_labels(self._watches, labels):

@@ -176,6 +176,8 @@ class Snapshot:
         """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
         if not self._depth and self._affinity is not None and self._affinity.size > 2 * len(self._owned) + _SPARE:
             self._affinity = None  # most of what it remembers is of templates long gone: counted anew when needed
+        if not self._depth and self._affinity is not None and self._affinity.overgrown:
+            self._affinity = None  # before planners start: what they hold of it stays right
         self._depth += 1
         return len(self._journal)
 

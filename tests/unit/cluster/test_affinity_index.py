@@ -82,3 +82,17 @@ def test_changed_namespace_labels_are_seen():
         snapshot.put(namespace("blog").labels(team="x").build())
         assert snapshot.affinity.matching((term,), HOSTNAME).total == 1
     assert snapshot.affinity.matching((term,), HOSTNAME).total == 0
+
+
+def test_an_index_full_of_pods_that_are_gone_is_made_anew():
+    snapshot = Snapshot([node("n1").allocatable(pods=5000).build(), pod("a").labels(app="a").on("n1").build()])
+    index = snapshot.affinity
+    for number in range(1100):
+        one = pod("rolling").labels(app="r", revision=str(number)).on("n1").build()
+        snapshot.put(one)
+    with snapshot.fork():
+        assert snapshot.affinity is not index
+        assert not snapshot.affinity.overgrown
+    index = snapshot.affinity
+    with snapshot.fork():
+        assert snapshot.affinity is index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -117,6 +118,26 @@ def test_data_that_is_kept_is_there_after_the_next_up(tmp_path: Path) -> None:
         cluster.down()
     assert not cluster.directory.exists()
     assert not cluster.down()
+
+
+@pytest.mark.parametrize("component", [ETCD, APISERVER])
+def test_a_port_that_a_stranger_took_meanwhile_is_changed(component: str, tmp_path: Path) -> None:
+    cluster = LocalCluster("moved", directory=tmp_path / "cluster")
+    try:
+        cluster.up(BARE, die_with_parent=True)
+        before = cluster.record().ports
+        cluster.down(keep_data=True)
+        with socket.socket() as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            stranger.bind(("127.0.0.1", before[component]))
+            stranger.listen()
+            cluster.up(die_with_parent=True)
+        after = cluster.record().ports
+        assert after[component] != before[component]
+        assert {name for name in after if after[name] != before[name]} <= {component, "etcd-peer"}
+        assert cluster.client.request("GET", "/api/v1/namespaces/default")
+    finally:
+        cluster.down()
 
 
 def test_a_cluster_ends_when_its_parent_is_killed(tmp_path: Path) -> None:

@@ -36,6 +36,9 @@ def _told() -> Iterator[None]:
             yield
     except LocalError as error:
         raise Reported(str(error)) from error
+    except ModuleNotFoundError as error:
+        # The operator's image does without what only this command needs.
+        raise Reported(f"{error.name} is not installed; install it with: pip install 'trimtab[cli]'") from error
 
 
 def _cluster(name: str, *, bin_dir: Path | None = None) -> LocalCluster:

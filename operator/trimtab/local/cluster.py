@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from trimtab.kube.api import ApiError, Conflict, Unreachable
-from trimtab.kube.resources import NODES
-from trimtab.local import guard, kubeconfig, nodes
+from trimtab.local import guard, kubeconfig
 from trimtab.local.binaries import Binaries, find, given_directory
 from trimtab.local.certificates import USERS, make_keys
 from trimtab.local.client import Client
-from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Launch, Layout, Settings, launch
+from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, PORTS_OF, STAGES, Launch, Layout, Settings, launch
 from trimtab.local.errors import LocalError
-from trimtab.local.health import PATIENCE, PortTaken
+from trimtab.local.furniture import await_account, await_nodes, create_nodes
+from trimtab.local.health import PortTaken
+from trimtab.local.nodes import DEFAULT_NODES, numbered
 from trimtab.local.paths import cluster_directory
 from trimtab.local.ports import choose
 from trimtab.local.processes import alive, stop
@@ -174,8 +173,14 @@ class LocalCluster:
             record = self._prepared(wanted, copy, given)
             if die_with_parent:
                 record = self._guarded(record)
-            record = self._running(record, binaries, nodes)
-            self._await_usable(record.settings)
+            if nodes is None and not record.furnished:
+                nodes = DEFAULT_NODES if KWOK in record.settings.components else 0
+            record = self._running(record, binaries, nodes or 0)
+            made = {manifest["metadata"]["name"] for manifest in numbered(nodes or 0)}
+            if record.settings.untaints_nodes and KWOK in record.settings.components:
+                await_nodes(self.client, made)
+            if CONTROLLER_MANAGER in record.settings.components and not record.furnished:
+                await_account(self.client)
             record = replace(record, furnished=True)
             self._store.write(record)
         return record
@@ -206,23 +211,25 @@ class LocalCluster:
         self._store.write(record)
         return record
 
-    def _running(self, record: Record, binaries: Binaries, count: int | None) -> Record:
+    def _running(self, record: Record, binaries: Binaries, count: int) -> Record:
         """All components healthy and the nodes made; other ports are tried where somebody took ours meanwhile."""
-        if count is None and not record.furnished:
-            count = nodes.DEFAULT_NODES if KWOK in record.settings.components else 0
         for attempt in range(_ATTEMPTS):
             try:
                 return self._supervisor.reconcile(
                     record,
                     self._launches(record, binaries),
-                    served=lambda: self._create_nodes(count or 0),
+                    served=lambda: create_nodes(self.client, count),
                 )
             except PortTaken as error:
-                record = self._supervisor.stop(self.record(), self.record().started)
                 if attempt == _ATTEMPTS - 1:
+                    self._supervisor.stop(self.record(), self.record().started)
                     raise
-                self._progress.say(f"{error}; choosing other ports")
-                record = replace(record, ports=choose(PORTS))
+                self._progress.say(f"{error}; choosing another")
+                record = self.record()
+                # What else names the port in its command line gets another one, and so starts anew as well.
+                others = choose(PORTS_OF.get(error.component, (error.component,)))
+                record = replace(record, ports=record.ports | others)
+                self._store.write(record)
             except BaseException:
                 # Whatever happened, Ctrl-C included: nothing half-started stays behind. Logs and data do.
                 self._supervisor.stop(self.record(), self.record().started)
@@ -254,39 +261,6 @@ class LocalCluster:
             for component in DEFAULT_COMPONENTS
             if component in record.settings.components
         }
-
-    def _create_nodes(self, count: int) -> None:
-        for manifest in nodes.numbered(count):
-            try:
-                self.client.request("POST", NODES.path(), manifest)
-            except Conflict:
-                continue
-
-    def _await_usable(self, settings: Settings) -> None:
-        """Wait for what users expect of a cluster that is up: nodes that take pods, the default service account."""
-        account = "/api/v1/namespaces/default/serviceaccounts/default"
-        wanted: list[tuple[str, Callable[[], bool]]] = []
-        if KWOK in settings.components and settings.untaints_nodes:
-            wanted.append(("nodes that are Ready", self._nodes_ready))
-        if CONTROLLER_MANAGER in settings.components:
-            wanted.append(("service account default/default", lambda: self._exists(account)))
-        deadline = time.monotonic() + PATIENCE
-        for what, holds in wanted:
-            while not holds():
-                if time.monotonic() > deadline:
-                    raise LocalError(f"no {what} after {PATIENCE:.0f} s; the logs are in {self.directory / 'logs'}")
-                time.sleep(0.2)
-
-    def _nodes_ready(self) -> bool:
-        listed = self.client.request("GET", NODES.path(), params={"resourceVersion": "0"})
-        return all(nodes.ready(live) for live in listed["items"])
-
-    def _exists(self, path: str) -> bool:
-        try:
-            self.client.request("GET", path)
-        except (ApiError, Unreachable):
-            return False
-        return True
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

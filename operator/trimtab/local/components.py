@@ -21,6 +21,9 @@ from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, DEFAULT_VERSIO
 PORTS: Final = (ETCD, "etcd-peer", APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """What needs a port of its own."""
 
+PORTS_OF: Final = {ETCD: (ETCD, "etcd-peer")}
+"""Which ports a component listens on, where it is not just its own."""
+
 DEFAULT_COMPONENTS: Final = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """All, in the order of starting; stopping goes the other way round."""
 

@@ -20,7 +20,15 @@ PATIENCE: Final = 120.0
 
 
 class PortTaken(LocalError):
-    """Somebody took a port between our choice and the server's start."""
+    """Somebody took a port between our choice and the server's start.
+
+    Attributes:
+        component: whose port.
+    """
+
+    def __init__(self, component: str, port: int) -> None:
+        super().__init__(f"{component}: port {port} is in use by another process")
+        self.component = component
 
 
 def healthy(component: str, layout: Layout) -> bool:
@@ -66,7 +74,7 @@ def _await(component: str, entry: Started, layout: Layout) -> None:
         if not alive(entry.process):
             end = log_end(Path(entry.log))
             if "address already in use" in end:
-                raise PortTaken(f"{component}: port {layout.ports[component]} is in use")
+                raise PortTaken(component, layout.ports[component])
             raise LocalError(f"{component} ended while it started; the end of {entry.log}:\n{end}")
         if time.monotonic() > deadline:
             end = log_end(Path(entry.log))

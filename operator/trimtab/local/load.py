@@ -84,7 +84,7 @@ def load(cluster: LocalCluster, scenario: Scenario, *, progress: Progress | None
         _send_ground(sender, scenario, version=cluster.record().settings.version)
         for workload, nodes in direct:
             _send_direct(sender, scenario, workload, nodes)
-    await_nodes(cluster, progress)
+    await_nodes(cluster, {name for group in scenario.nodes for name in group.names()}, progress)
     everything = [owner for workload in scenario.workloads for owner in owners(scenario, workload)]
     budgets = [manifest for owner in everything if (manifest := budget_manifest(owner)) is not None]
     sender.send([_create(BUDGETS, manifest) for manifest in budgets], "disruption budgets")

@@ -15,7 +15,8 @@ from trimtab.local.errors import LocalError
 _RANGE: Final = range(18000, 32000)
 
 
-def _free(port: int) -> bool:
+def free(port: int) -> bool:
+    """Whether a server could listen on the port of 127.0.0.1 now."""
     with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         # As Go's servers do: a port whose last connections linger in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,7 +38,7 @@ def choose(names: Sequence[str]) -> dict[str, int]:
     for port in candidates:
         if len(found) == len(names):
             break
-        if _free(port):
+        if free(port):
             found.append(port)
     if len(found) < len(names):
         raise LocalError(f"no {len(names)} free ports on 127.0.0.1 in {_RANGE.start}-{_RANGE.stop - 1}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from trimtab.kube.api import Unreachable
@@ -21,15 +21,15 @@ STALLED: Final = 120.0
 takes its time, and while something moves it is right to wait."""
 
 
-def await_nodes(cluster: LocalCluster, progress: Progress) -> None:
-    """Wait until all nodes are Ready, where components run that make them so."""
+def await_nodes(cluster: LocalCluster, names: Set[str], progress: Progress) -> None:
+    """Wait until these nodes are Ready, where components run that make them so."""
     settings = cluster.record().settings
-    if KWOK not in settings.components or not settings.untaints_nodes:
+    if not names or KWOK not in settings.components or not settings.untaints_nodes:
         return
 
     def count() -> tuple[int, int]:
         listed = _list(cluster, NODES)
-        return sum(map(nodes.ready, listed)), len(listed)
+        return sum(nodes.ready(live) for live in listed if live["metadata"]["name"] in names), len(names)
 
     _await(count, "nodes are Ready", progress)
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from trimtab.local.components import Launch, Layout
-from trimtab.local.health import await_healthy, becomes_healthy
+from trimtab.local.components import PORTS_OF, Launch, Layout
+from trimtab.local.health import PortTaken, await_healthy, becomes_healthy
+from trimtab.local.ports import free
 from trimtab.local.processes import alive, start, stop
 from trimtab.local.progress import Progress
 from trimtab.local.record import Record, Started, Store
@@ -78,6 +79,10 @@ class Supervisor:
         old = record.started.get(component)
         if old is not None and alive(old.process):
             return record
+        for name in PORTS_OF.get(component, (component,)):
+            # Else a stranger's etcd on our port would answer that all is well, and our API server would write to it.
+            if not free(record.ports[name]):
+                raise PortTaken(component, record.ports[name])
         log = Layout(directory=self._store.directory, ports=record.ports).log(component)
         process = start(launch.argv, log=log, environment=launch.environment)
         entry = Started(

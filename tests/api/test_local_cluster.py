@@ -97,6 +97,9 @@ def test_up_leaves_what_is_healthy_and_restarts_what_died(make_cluster) -> None:
     after = cluster.up().started
     assert {name for name in after if after[name] != before[name]} == {SCHEDULER}
     assert cluster.status().healthy
+    cluster.up(nodes=2)
+    listed = cluster.client.request("GET", "/api/v1/nodes")
+    assert {node["metadata"]["name"] for node in listed["items"]} == {"node-1", "node-2"}
 
 
 def test_new_flags_restart_only_the_component_that_they_are_for(make_cluster) -> None:

@@ -198,7 +198,8 @@ class LocalCluster:
         record = replace(record, settings=settings, bin_dir="" if given is None else str(given))
         if copy is not None and str(copy.absolute()) not in record.copies:
             record = replace(record, copies=(*record.copies, str(copy.absolute())))
-        (self.directory / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self.directory / "logs").mkdir(exist_ok=True)
         self._store.write(record)
         make_keys(Layout(directory=self.directory, ports=record.ports).keys.directory)
         return record

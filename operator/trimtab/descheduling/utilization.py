@@ -77,21 +77,26 @@ def underutilized(nodes: NodeTable, levels: Sequence[Level]) -> BoolArray:
     return below
 
 
-def above(nodes: NodeTable, levels: Sequence[Level]) -> FloatArray:
+def above(nodes: NodeTable, levels: Sequence[Level], requested: IntArray | None = None) -> FloatArray:
     """By how many percent points slots are above targets, summed over resources: float64, shape (nodes.capacity,).
 
     Percent and not amounts: a sum of bytes and millicores would order nodes by their memory alone.
+
+    Args:
+        nodes: the node table.
+        levels: the targets.
+        requested: int64, shape (nodes.capacity, axis.width), instead of the table's.
     """
     total: FloatArray = np.zeros(nodes.capacity, dtype=np.float64)
     for level in levels:
-        total += np.maximum(share(nodes, level) - level.target, 0.0)
+        total += np.maximum(share(nodes, level, requested) - level.target, 0.0)
     return total
 
 
-def share(nodes: NodeTable, level: Level) -> FloatArray:
+def share(nodes: NodeTable, level: Level, requested: IntArray | None = None) -> FloatArray:
     """Requested in percent of allocatable: float64, shape (nodes.capacity,); 0 where a node lacks the resource."""
     have = nodes.allocatable[:, level.column]
-    want = nodes.requested[:, level.column]
+    want = (nodes.requested if requested is None else requested)[:, level.column]
     shares: FloatArray = np.zeros(nodes.capacity, dtype=np.float64)
     np.divide(100.0 * want, have, out=shares, where=have > 0)
     return shares

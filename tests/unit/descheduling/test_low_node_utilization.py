@@ -263,6 +263,20 @@ def test_protected_pods_are_considered_in_order_and_named():
     assert kept(result) == {"daemon": "DaemonSetPod"}
 
 
+def test_pods_on_their_way_out_burden_the_node_they_leave_no_more():
+    """Else what was evicted and takes its time to go would cost others their place in the next cycle."""
+    going = [app(f"g{index}", "n1", "1").deleted() for index in range(3)]
+    assert moves(plan([big("n1"), big("n2"), *filled("n1", 5), *going], CPU)) == []
+    assert moves(plan([big("n1"), big("n2"), *filled("n1", 6), *going], CPU)) == [("p0", "n1", "n2")]
+    result = plan([big("n1"), big("n2"), *filled("n1", 8), *going], CPU, limits={"perCycle": 1})
+    assert kept(result) == {"p1": "LimitReached", "p2": "LimitReached"}
+
+
+def test_pods_on_their_way_out_still_take_their_room():
+    things = [big("n1"), big("n2"), *filled("n1", 7), app("going", "n2", "3").deleted()]
+    assert kept(plan(things, CPU)) == {"n1": "NoUnderutilizedNodes"}
+
+
 def test_a_budget_is_consumed_while_planning():
     """Upstream's dry run lists evictions that the budget forbids."""
     things = [big("n1"), big("n2"), *filled("n1", 8), budget().selecting().allowing(2)]

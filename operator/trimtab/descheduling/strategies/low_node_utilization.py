@@ -16,13 +16,22 @@ from trimtab.api.reasons import (
     NOT_ENOUGH_NODES,
 )
 from trimtab.api.strategies import LowNodeUtilizationParams
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import rank, size
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
-from trimtab.descheduling.utilization import Excess, Level, above, excesses, levels_of, percent, underutilized
+from trimtab.descheduling.utilization import (
+    Excess,
+    FloatArray,
+    Level,
+    above,
+    excesses,
+    levels_of,
+    percent,
+    underutilized,
+)
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.placer import Placer
@@ -39,6 +48,9 @@ class Victim(Struct, frozen=True, gc=False):
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     """Overutilized is above any target, underutilized below all thresholds and above no target; by requests.
+
+    Pods on their way out no longer burden the node that they leave, or what was evicted a while ago and takes its time
+    would cost others their place; but until they are gone, they leave no room on nodes that pods are moved to.
 
     Nodes farthest above their targets are relieved first, and only until nothing of them is above a target. A pod goes
     if it requests some of what its node has too much of, and if one node that was underutilized takes it and stays at
@@ -58,11 +70,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         self._eligible: dict[int, BoolArray] = {}
         self._amounts: dict[int, list[int]] = {}
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
+        self._leaving: dict[int, IntArray] = self._on_their_way_out()
 
     def plan(self, context: Context) -> None:
         """From the fullest node to the least full one, ties by name."""
         nodes = self.snapshot.nodes
-        excess = above(nodes, self._levels)
+        excess = self._excess()
         sources = sorted((slot for slot in self.scope.sources if excess[slot] > 0), key=lambda slot: -excess[slot])
         if not sources:
             return
@@ -76,7 +89,26 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def measure(self) -> Measure:
         """Percent points above targets, over all nodes of the policy and all resources."""
-        return (float(above(self.snapshot.nodes, self._levels)[self.scope.selected].sum()),)
+        return (float(self._excess()[self.scope.selected].sum()),)
+
+    def _on_their_way_out(self) -> dict[int, IntArray]:
+        """What terminating pods request, by slot: int64, shape (axis.width,)."""
+        found: dict[int, IntArray] = {}
+        for pod in self.snapshot.pods.values():
+            if pod.deleted is not None and not pod.terminal:
+                slot = self.snapshot.slot(pod)
+                if slot is not None:
+                    row = self.snapshot.row(pod.spec)
+                    found[slot] = found[slot] + row if slot in found else row
+        return found
+
+    def _excess(self) -> FloatArray:
+        """By how many percent points slots are above targets without what is on its way out."""
+        nodes = self.snapshot.nodes
+        requested = nodes.requested.copy() if self._leaving else nodes.requested
+        for slot, row in self._leaving.items():
+            requested[slot] -= row
+        return above(nodes, self._levels, requested)
 
     def _destinations(self) -> list[int]:
         """The underutilized nodes that can start pods, by name. Cordoned ones don't count: the scheduler avoids them.
@@ -101,8 +133,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             context.keep_node(slot, code, f"{self._over(slot)[0]}, but {text}")
 
     def _over(self, slot: int) -> list[Excess]:
-        nodes = self.snapshot.nodes
-        return excesses(nodes.allocatable[slot], nodes.requested[slot], self._levels)
+        return excesses(self.snapshot.nodes.allocatable[slot], self._staying(slot), self._levels)
+
+    def _staying(self, slot: int) -> IntArray:
+        """What the pods of a node request that are not on their way out: int64, shape (axis.width,)."""
+        requested: IntArray = self.snapshot.nodes.requested[slot]
+        return requested - self._leaving[slot] if slot in self._leaving else requested
 
     def _relieve(self, context: Context, slot: int, room: Room) -> None:
         """Move pods off a node until nothing of it is above a target."""
@@ -191,7 +227,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
         """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""
-        have, want = self.snapshot.nodes.allocatable[slot], self.snapshot.nodes.requested[slot].copy()
+        have, want = self.snapshot.nodes.allocatable[slot], self._staying(slot).copy()
         for victim, refusal in cut:
             if not excesses(have, want, self._levels):
                 return

@@ -1,0 +1,40 @@
+"""The benchmarks run, on clusters small enough for a test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import run
+from benchmarks.clusters import Shape, cluster
+from trimtab.cluster.snapshot import Snapshot
+
+SCRIPT = Path(run.__file__)
+
+
+def test_a_generated_cluster_is_the_same_every_time():
+    shape = Shape(nodes=20, pods=600, picky=3)
+    assert list(cluster(shape)) == list(cluster(shape))
+    snapshot = Snapshot(cluster(shape))
+    assert (len(snapshot.nodes), len(snapshot.pods), len(snapshot.owners())) == (20, 600, 30)
+    assert snapshot.any_anti_affinity
+
+
+@pytest.mark.parametrize("name", ["plan-5k", "plan-5k-anti-affinity", "plan-5k-full"])
+def test_plans_of_benchmarks_act(monkeypatch, name):
+    monkeypatch.setattr("benchmarks.clusters.Shape", lambda **shape: Shape(nodes=20, pods=600, **shape))
+    result = run.measure(name)
+    assert result["name"] == name
+    assert set(result) == {"name", "seconds", "peak_rss_mb", "params"}
+    assert result["params"]["evictions"]
+
+
+def test_an_unknown_benchmark_is_refused_with_those_there_are():
+    done = subprocess.run([sys.executable, SCRIPT, "nothing"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no benchmark is called nothing; there are snapshot-5k, plan-5k" in done.stderr
+    listed = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
+    assert "plan-5k" in listed.stdout

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Final
 
 import click
 
@@ -20,8 +22,39 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 """Command name to (module:attribute, one-line help); the help stands here so that listing imports nothing."""
 
 
+class BadUsage(click.UsageError):
+    """A wrong flag or argument, told in one line as all bad input is; click would take four."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line on stderr."""
+        command = self.ctx.command_path if self.ctx is not None else "trimtab"
+        told = " ".join(self.format_message().split()).removesuffix(".")
+        click.echo(f"trimtab: {told} (see '{command} --help')", file=file, err=file is None)
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Turn click's usage errors into :class:`BadUsage`; a command that was given nothing at all still gets its help."""
+    try:
+        yield
+    except (click.exceptions.NoArgsIsHelpError, BadUsage):
+        raise
+    except click.UsageError as error:
+        raise BadUsage(error.format_message(), error.ctx) from error
+
+
 class LazyGroup(click.Group):
     """A click group whose commands are imported when they are called."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments before the command's name."""
+        with in_one_line():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the command's own arguments and run it."""
+        with in_one_line():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every command, in the order of :data:`COMMANDS`."""

@@ -99,3 +99,25 @@ def test_a_plain_locale_is_no_trouble(form) -> None:
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
     assert trimtab("plan", "--cluster", CLUSTER, "--policy", POLICY, "-o", form, **plain).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["plan"], "trimtab: Missing option '--policy' (see 'trimtab plan --help')", id="missing option"),
+        pytest.param(["--wrong"], "trimtab: No such option", id="unknown option"),
+        pytest.param(["paln"], "trimtab: No such command 'paln'", id="unknown command"),
+        pytest.param(
+            ["plan", "--policy", POLICY, "--now", "today"],
+            "trimtab: Invalid value for '--now': 'today'",
+            id="bad value",
+        ),
+        pytest.param(["explain", "node", "n1"], "trimtab: No such command 'node'", id="unknown resource"),
+    ],
+)
+def test_bad_usage_is_told_in_one_line(arguments, said) -> None:
+    done = trimtab(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from trimtab.api.descheduler_status import DeschedulerStatus
 from trimtab.api.schema import structural_schema
 from trimtab.kube.errors import InputError
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123 subdomain
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
@@ -96,12 +98,21 @@ def _envelope(data: Mapping[Any, object]) -> list[FieldError]:
     errors += [
         FieldError(join_path("", str(key)), unknown_key(str(key), _TOP_LEVEL)) for key in data if key not in _TOP_LEVEL
     ]
-    metadata = data.get("metadata")
-    if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
-        errors.append(FieldError("metadata.name", "is required"))
+    errors += _naming(data.get("metadata"))
     if "spec" not in data:
         errors.append(FieldError("spec", "is required"))
     return errors
+
+
+def _naming(metadata: object) -> list[FieldError]:
+    """What is wrong with the name: what the API server would say, as the checks of the spec do."""
+    if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
+        return [FieldError("metadata.name", "is required")]
+    name = metadata.get("name")
+    if name and (not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name)):
+        allowed = "small letters, digits, - and ., beginning and ending with a letter or digit, at most 253 characters"
+        return [FieldError("metadata.name", f"must be a text of {allowed}; not {name!r}")]
+    return []
 
 
 def _status(data: object) -> DeschedulerStatus:

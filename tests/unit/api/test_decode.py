@@ -265,3 +265,17 @@ def test_a_read_only_view_of_a_policy_is_taken_as_well() -> None:
     )
 
     assert decode_policy(view).name == "test"
+
+
+@pytest.mark.parametrize("name", [5, "Spread", "a b", "a/b", ".a", "a..b", "-a", "a" * 254, ["a"]])
+def test_a_name_that_no_object_can_have_is_refused(name: Any) -> None:
+    data = policies.manifest({"strategies": policies.seed_strategies()})
+    data["metadata"]["name"] = name
+    assert (
+        str(refusal(data))
+        .partition(" not ")[0]
+        .endswith(
+            "metadata.name: must be a text of small letters, digits, "
+            "- and ., beginning and ending with a letter or digit, at most 253 characters;"
+        )
+    )

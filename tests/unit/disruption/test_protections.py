@@ -223,6 +223,11 @@ def test_a_threshold_by_class_uses_the_class_value():
     assert refusal.message == "priority 500 is not below the threshold 500 (high)"
 
 
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+def test_the_systems_own_classes_are_known_also_where_a_file_lacks_them(name):
+    assert verdict(web().priority(1_000_000_000), spec(priority_threshold=PriorityThreshold(name=name))) is None
+
+
 def test_a_threshold_by_an_unknown_class_keeps_every_pod():
     policy = spec(priority_threshold=PriorityThreshold(name="hihg"))
     refusal = verdict(web().annotations({EVICT: "true"}), policy)

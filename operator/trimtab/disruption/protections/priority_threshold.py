@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold
 from trimtab.api.reasons import PRIORITY_TOO_HIGH, UNKNOWN_PRIORITY_CLASS
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.protections.protection import Context, Protection
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
+
+
+SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Classes that every cluster has (scheduling ``SystemPriorityClasses``), whether or not a cluster file has them too."""
 
 
 class UnknownThreshold(Protection):
@@ -67,4 +73,4 @@ def resolve(threshold: PriorityThreshold, snapshot: Snapshot) -> int | None:
     if threshold.name is None:
         return threshold.value
     found = snapshot.priority_classes.get(threshold.name)
-    return None if found is None else found.value
+    return SYSTEM_CLASSES.get(threshold.name) if found is None else found.value

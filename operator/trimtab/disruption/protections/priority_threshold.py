@@ -11,7 +11,6 @@ from trimtab.disruption.protections.protection import Context, Protection
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 
-
 SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """Classes that every cluster has (scheduling ``SystemPriorityClasses``), whether or not a cluster file has them too."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.kube.objects import KubeObject
 
 
 def load_cluster(
@@ -50,4 +52,32 @@ def read_cluster(cluster: str, *, skip_invalid: bool = False) -> Snapshot:
     found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None)
     if not found.objects:
         raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
-    return Snapshot(found.objects)
+    return Snapshot(as_admitted(found.objects))
+
+
+def as_admitted(objects: Iterable[KubeObject]) -> Iterator[KubeObject]:
+    """The objects, with the priorities that pods have by their class where a file does not say them as numbers.
+
+    The API server writes the number into every pod (its Priority plugin); a pod written by hand has the name only. The
+    system's own classes need not be in the file.
+    """
+    from msgspec.structs import replace
+
+    from trimtab.disruption.protections.priority_threshold import SYSTEM_CLASSES
+    from trimtab.kube.objects import Pod, PodSpec, PriorityClass
+
+    objects = tuple(objects)
+    values = SYSTEM_CLASSES | {each.name: each.value for each in objects if isinstance(each, PriorityClass)}
+    defaults = [each.value for each in objects if isinstance(each, PriorityClass) and each.global_default]
+    default = min(defaults, default=None)  # of several the API server takes the lowest
+    known: dict[int, PodSpec] = {}
+    for each in objects:
+        if not isinstance(each, Pod) or each.spec.priority is not None:
+            yield each
+            continue
+        spec = known.get(id(each.spec))
+        if spec is None:
+            name = each.spec.priority_class_name
+            value = values.get(name) if name else default
+            spec = known[id(each.spec)] = each.spec if value is None else replace(each.spec, priority=value)
+        yield each if spec is each.spec else replace(each, spec=spec)

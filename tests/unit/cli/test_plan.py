@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.builders import budget, node, pod
+from tests.builders import budget, node, pod, priority_class
 from tests.unit.cli.conftest import as_list
 
 NOW = "2026-11-20T12:00:00Z"
@@ -240,3 +240,29 @@ def test_the_example_cluster_shows_what_its_comments_say(run, policy) -> None:
     assert sorted(action["pod"].split("-")[0] for action in document["actions"]) == ["cart", "search", "web"]
     kept = {(each["namespace"], each["reason"]) for each in document["kept"]}
     assert ("payments", "DisruptionBudget") in kept
+
+
+@pytest.mark.parametrize(
+    ("stated", "classes", "reasons"),
+    [
+        pytest.param({"priorityClassName": "high"}, [priority_class("high", 500)], ["PriorityTooHigh"], id="its class"),
+        pytest.param({}, [priority_class("high", 500).by_default()], ["PriorityTooHigh"], id="the default class"),
+        pytest.param(
+            {}, [priority_class("low", 5).by_default(), priority_class("high", 500).by_default()], [], id="the lowest"
+        ),
+        pytest.param({"priorityClassName": "system-node-critical"}, [], ["CriticalPod"], id="the system's class"),
+        pytest.param(
+            {"priorityClassName": "high", "priority": 3}, [priority_class("high", 500)], [], id="its own number counts"
+        ),
+        pytest.param({"priorityClassName": "gone"}, [], [], id="a class that is not there"),
+    ],
+)
+def test_pods_without_a_priority_have_their_classs(run, write, tmp_path, stated, classes, reasons):
+    twins = [pod(f"web-{number}").on("n1").owned_by("ReplicaSet", "web").merge(spec=stated) for number in (1, 2)]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY + "  priorityThreshold: {value: 100}\n")
+    cluster = write("cluster.yaml", *twins, node("n1"), node("n2"), *classes)
+    result = run("plan", "--cluster", cluster, "--policy", policy, "-o", "json")
+    document = msgspec.json.decode(result.stdout)
+    assert sorted({kept["reason"] for kept in document["kept"]}) == reasons
+    assert document["summary"].get("Evict", 0) == (0 if reasons else 1)

@@ -136,7 +136,7 @@ def test_messages_name_what_does_not_match():
     action = plan([node("n1"), ssd(), selecting()], node_affinity()).actions[0]
     assert action.message == "n1 has no label disk, the pod's node selector wants disk=ssd; n2 matches"
     action = plan([hdd(), ssd(), requiring()], node_affinity()).actions[0]
-    assert action.message == "n1 matches none of the pod's 1 required node affinity term; n2 matches"
+    assert action.message == "n1 does not match the pod's required node affinity; n2 matches"
     action = plan([hdd(), ssd(), preferring()], node_affinity(PREFERRED)).actions[0]
     assert action.message == "preferred node affinity weight of n1 is 0; n2 has 10"
     assert action.reason == "NodeAffinityViolated"

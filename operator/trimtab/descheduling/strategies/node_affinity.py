@@ -158,4 +158,6 @@ def unmet(spec: PodSpec, node: Node) -> str:
             return f"{node.name} has {has}, the pod's node selector wants {key}={value}"
     required = spec.affinity.node.required
     number = 0 if required is None else len(required.terms)
-    return f"{node.name} matches none of the pod's {number} required node affinity term{'s' if number != 1 else ''}"
+    if number == 1:
+        return f"{node.name} does not match the pod's required node affinity"
+    return f"{node.name} matches none of the pod's {number} required node affinity terms"

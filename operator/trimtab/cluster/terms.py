@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
 from msgspec import Struct
 
-from trimtab.kube.frozen import Labels
+from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm
 from trimtab.kube.selectors import matches_labels
+
+_EVERY: Final = LabelSelector()
 
 
 class BoundTerm(Struct, frozen=True, gc=False):
@@ -49,11 +54,24 @@ def bind(term: PodAffinityTerm, namespace: str) -> BoundTerm:
     return BoundTerm(term.topology_key, term.selector, namespaces, term.namespace_selector)
 
 
+def as_incoming(term: BoundTerm) -> BoundTerm:
+    """The term as kube-scheduler v1.36 reads it on the pod that it is placing, which is not quite what it says.
+
+    The scheduler looks the selected namespaces up beforehand and means to drop the selector then, but drops that of a
+    copy (``mergeAffinityTermNamespacesIfNotEmpty``), and goes on to compare it with no labels at all. So a namespace
+    selector that a namespace without labels would satisfy (NotIn and DoesNotExist alone) selects every namespace. On
+    pods that are there already, the same term means what it says.
+    """
+    if term.namespace_selector is None or not matches_labels(term.namespace_selector, NO_LABELS):
+        return term
+    return msgspec.structs.replace(term, namespace_selector=_EVERY)
+
+
 def anti_affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
     """The pod's required anti-affinity, bound."""
     return tuple(bind(term, pod.namespace) for term in pod.spec.affinity.anti_required)
 
 
 def affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
-    """The pod's required affinity, bound."""
-    return tuple(bind(term, pod.namespace) for term in pod.spec.affinity.pod_required)
+    """The pod's required affinity, bound, as the scheduler reads it: it concerns only pods that are being placed."""
+    return tuple(as_incoming(bind(term, pod.namespace)) for term in pod.spec.affinity.pod_required)

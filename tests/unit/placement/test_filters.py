@@ -18,6 +18,7 @@ NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 PORTS = "node(s) didn't have free ports for the requested pod ports"
 TAINT = "node(s) had untolerated taint(s)"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NOT_LABELLED = {"matchExpressions": [expression("team", "DoesNotExist")]}
 CORDON = "node(s) were unschedulable"
 
 
@@ -283,6 +284,34 @@ def test_a_filter_of_nodes(first, candidate, reasons):
             pod("p").anti_affinity(labelSelector=selector(app="a"), namespaceSelector=selector(team="y")),
             {},
             id="another namespace is selected",
+        ),
+        pytest.param(
+            # a slip of kube-scheduler's, which the differential test has found
+            [node("n1"), namespace("blog").labels(team="x"), pod("a", "blog").labels(app="a").on("n1")],
+            pod("p").anti_affinity(labelSelector=selector(app="a"), namespaceSelector=NOT_LABELLED),
+            {"n1": ANTI_AFFINITY},
+            id="a selector that no labels at all satisfy selects every namespace",
+        ),
+        pytest.param(
+            [
+                node("n1"),
+                namespace("blog").labels(team="x"),
+                pod("a", "blog").labels(app="a").on("n1"),
+                node("n2"),
+            ],
+            pod("p").affinity(labelSelector=selector(app="a"), namespaceSelector=NOT_LABELLED),
+            {"n2": AFFINITY},
+            id="also for affinity",
+        ),
+        pytest.param(
+            [
+                node("n1"),
+                namespace("blog").labels(team="x"),
+                pod("a").anti_affinity(labelSelector=selector(app="p"), namespaceSelector=NOT_LABELLED).on("n1"),
+            ],
+            pod("p", "blog").labels(app="p"),
+            {},
+            id="but on pods that are there it selects what it says",
         ),
         # InterPodAffinity: existing pods' anti-affinity
         pytest.param(

@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import BoundTerm, affinity_terms
+from trimtab.cluster.terms import BoundTerm, affinity_terms, as_incoming
 from trimtab.kube.objects import Pod
 from trimtab.placement.framework import Failure, Reads
 
@@ -74,7 +74,7 @@ class InterPodAffinity:
         if pod.spec.affinity.anti_required:
             index = self._snapshot.affinity
             for term in index.carried_terms(pod):
-                blocked |= index.matching((term,), term.topology_key).by_slot() > 0
+                blocked |= index.matching((as_incoming(term),), term.topology_key).by_slot() > 0
         return blocked
 
     def _existing_anti_affinity(self, pod: Pod) -> BoolArray:

@@ -52,12 +52,13 @@ class Count(Status, frozen=True):
 
 
 class KeptPod(Status, frozen=True):
-    """A pod that a strategy considered and left where it is."""
+    """A pod that a strategy considered and left where it is, or a node for which it can do nothing."""
 
-    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
-    pod: Annotated[ObjectName, doc("The pod's name.")]
     strategy: Annotated[ObjectName, doc("The strategy that considered it.")]
     reason: Annotated[Reason, doc("Why it was left: the reason's code.")]
+    namespace: Annotated[ObjectName, doc("The pod's namespace.")] = ""
+    pod: Annotated[ObjectName, doc("The pod's name; empty where a whole node is meant.")] = ""
+    node: Annotated[ObjectName, doc("The node it runs on, or that is meant.")] = ""
     message: Annotated[ShortText, doc("Why it was left, in words and numbers.")] = ""
 
 
@@ -102,7 +103,7 @@ class DeschedulerStatus(Status, frozen=True):
     kept: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Pods of the last cycle that were considered and left, the first ones of them; counts has their number.",
+            "Pods and nodes of the last cycle that were considered and left, the first of them; counts has all.",
             limit=MAX_KEPT,
             **{"x-kubernetes-list-type": "atomic"},
         ),

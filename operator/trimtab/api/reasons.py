@@ -36,10 +36,10 @@ NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 """The strategy needs more nodes than it has: fewer than two feasible ones, or too few underutilized (numberOfNodes)."""
 
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
-"""No schedulable node is below every threshold, so nothing can be moved to one."""
+"""No schedulable node is at or below every threshold, so nothing can be moved to one."""
 
 ALL_NODES_UNDERUTILIZED: Final = "AllNodesUnderutilized"
-"""Every node is below every threshold: there is nothing to balance."""
+"""Every node is at or below every threshold: there is nothing to balance."""
 
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
 """The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""

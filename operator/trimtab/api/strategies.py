@@ -79,9 +79,9 @@ class UtilizationThresholds(Spec, frozen=True):
     thresholds: Annotated[
         Shares,
         bounded(
-            "A node is underutilized, and pods are moved to it, if its usage of every resource named here is below "
-            "the percentage. Resources: cpu, memory, pods, and any other that nodes offer. A resource that is not "
-            "named never keeps a node from being underutilized.",
+            "A node is underutilized, and pods are moved to it, if its usage of every resource named here is at or "
+            "below the percentage. Resources: cpu, memory, pods, and any other that nodes offer. A resource that is "
+            "not named never keeps a node from being underutilized.",
             least=1,
             limit=16,
         ),

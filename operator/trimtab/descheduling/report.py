@@ -132,6 +132,7 @@ def _left_by_executor(outcomes: Iterable[Outcome]) -> list[Kept]:
             strategy=outcome.action.strategy,
             reason=outcome.reason,
             message=outcome.message,
+            node=outcome.action.node,
         )
         for outcome in outcomes
         if outcome.result in {REFUSED, FAILED, SKIPPED}
@@ -161,11 +162,13 @@ def _counts(cycle: CycleResult) -> tuple[Count, ...]:
 
 
 def _kept_pod(kept: Kept) -> KeptPod:
+    whole_node = kept.kind == "Node"
     return KeptPod(
-        namespace=kept.namespace,
-        pod=kept.name,
         strategy=kept.strategy,
         reason=kept.reason,
+        namespace=kept.namespace,
+        pod="" if whole_node else kept.name,
+        node=kept.name if whole_node else kept.node,
         message=kept.message[:_LONGEST],
     )
 

@@ -21,7 +21,7 @@ class Level(Struct, frozen=True):
     Attributes:
         resource: its name.
         column: where it stands in the node table.
-        threshold: a node is underutilized only below it; ``None`` where the policy does not name the resource there.
+        threshold: a node is underutilized only at or below it; ``None`` where the policy names no such resource.
         target: a node is overutilized above it; 100 where the policy does not name the resource there.
     """
 
@@ -65,15 +65,16 @@ def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable) -> tuple[Leve
 
 
 def underutilized(nodes: NodeTable, levels: Sequence[Level]) -> BoolArray:
-    """Which slots are below every threshold: bool, shape (nodes.capacity,).
+    """Which slots are at or below every threshold: bool, shape (nodes.capacity,).
 
-    Strictly below, as the OpenShift documentation of the strategy says; upstream's code takes equality for below. What
+    Equality counts: the strategy's documentation says "below", but its code has always taken a node at 20% of a
+    threshold of 20 for underutilized (sigs.k8s.io/descheduler v0.6 to v0.36), and users' thresholds rely on it. What
     a node does not have is not used: 0 percent.
     """
     below: BoolArray = nodes.used.copy()
     for level in levels:
         if level.threshold is not None:
-            below &= share(nodes, level) < level.threshold
+            below &= share(nodes, level) <= level.threshold
     return below
 
 

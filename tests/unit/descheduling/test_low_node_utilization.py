@@ -53,8 +53,8 @@ def filled(node_name: str, number: int, cpu: str = "1", prefix: str = "p") -> li
         pytest.param(
             CPU,
             [big("n1"), big("n2"), *filled("n1", 7), *filled("n2", 2, prefix="q")],
-            [],
-            id="exactly at the threshold is not below it",
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="exactly at the threshold is underutilized, as it has always been",
         ),
         pytest.param(
             CPU, [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 1, prefix="q")], [], id="all underutilized"
@@ -218,7 +218,8 @@ def test_without_underutilized_nodes_the_overutilized_ones_are_named():
     things = [big("n1"), big("n2"), *filled("n1", 9), *filled("n2", 4, prefix="q")]
     result = plan(things, CPU)
     assert [(each.kind, each.name, each.reason) for each in result.kept] == [("Node", "n1", "NoUnderutilizedNodes")]
-    assert messages(result)["n1"] == "cpu 90% is above its target 50%, but no schedulable node is below every threshold"
+    text = "cpu 90% is above its target 50%, but no schedulable node is at or below every threshold"
+    assert messages(result)["n1"] == text
 
 
 def test_the_message_has_the_numbers():

@@ -70,7 +70,7 @@ def test_shares_thresholds_and_targets():
     assert [level.resource for level in levels] == ["cpu"]
     slots = table.order()
     assert share(table, levels[0])[slots].tolist() == [75.0, 20.0, 0.0]
-    assert underutilized(table, levels)[slots].tolist() == [False, False, True]
+    assert underutilized(table, levels)[slots].tolist() == [False, True, True]
     assert above(table, levels)[slots].tolist() == [25.0, 0.0, 0.0]
     [excess] = excesses(table.allocatable[slots[0]], table.requested[slots[0]], levels)
     assert (excess.share, excess.amount, str(excess)) == (75.0, 1000, "cpu 75% is above its target 50%")

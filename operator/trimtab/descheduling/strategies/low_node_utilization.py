@@ -47,7 +47,7 @@ class Victim(Struct, frozen=True, gc=False):
 
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
-    """Overutilized is above any target, underutilized below all thresholds and above no target; by requests.
+    """Overutilized is above any target, underutilized at or below all thresholds and above no target; by requests.
 
     Pods on their way out no longer burden the node that they leave, or what was evicted a while ago and takes its time
     would cost others their place; but until they are gone, they leave no room on nodes that pods are moved to.
@@ -128,7 +128,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             text = f"{text} ({self._number})"
         else:
             code = NO_UNDERUTILIZED_NODES
-            text = "no schedulable node is below every threshold"
+            text = "no schedulable node is at or below every threshold"
         for slot in sources:
             context.keep_node(slot, code, f"{self._over(slot)[0]}, but {text}")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from trimtab.kube.api import Conflict
 from trimtab.local.cluster import LocalCluster
+from trimtab.local.copies import BATCH, Etcd, pod_copy
 from trimtab.local.errors import LocalError
 from trimtab.local.load import load
 from trimtab.local.scenario import decode_scenario, read_scenario
@@ -20,6 +24,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "local"
 def empty(make_cluster) -> LocalCluster:
     """A cluster of this module's own: it counts nodes and pods."""
     return make_cluster(nodes=0)
+
+
+@pytest.fixture
+def plain_namespace(empty: LocalCluster) -> Iterator[str]:
+    name = "plain"
+    empty.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    account = {"metadata": {"name": "default"}}
+    with contextlib.suppress(Conflict):
+        empty.client.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", account)
+    yield name
+    empty.client.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def pods(cluster: LocalCluster, namespace: str = "") -> list[dict]:
@@ -100,3 +115,44 @@ def test_an_object_that_the_api_server_refuses_is_told_with_its_words(empty: Loc
     workload = {"kind": "Deployment", "name": "bad", "podSpec": {"restartPolicy": "Sometimes"}}
     with pytest.raises(LocalError, match=r"POST /apis/apps/v1/namespaces/default/deployments: .*Sometimes"):
         load(empty, decode_scenario({"workloads": [workload]}))
+
+
+def test_a_copied_pod_is_one_like_those_that_the_api_server_makes(empty: LocalCluster) -> None:
+    load(empty, decode_scenario(direct("third")))
+    found = [pod for pod in pods(empty, "third-1") if pod["metadata"]["labels"]["app"] == "app-1"]
+    assert len({pod["metadata"]["uid"] for pod in found}) == 20
+    assert len({pod["metadata"]["resourceVersion"] for pod in found}) > 1
+
+    def plain(pod: dict) -> dict:
+        own = ("name", "uid", "resourceVersion")
+        return {
+            **pod,
+            "metadata": {key: value for key, value in pod["metadata"].items() if key not in own},
+            "spec": {**pod["spec"], "nodeName": ""},
+        }
+
+    assert all(plain(pod) == plain(found[0]) for pod in found)
+    for pod in found:  # the API server accepts it as the former state of a change, validation included
+        path = f"/api/v1/namespaces/third-1/pods/{pod['metadata']['name']}"
+        body = {"metadata": {"labels": {"seen": "yes"}}}
+        changed = empty.client.request("PATCH", path, body, content_type="application/merge-patch+json")
+        assert changed["spec"] == pod["spec"]
+        assert changed["metadata"]["uid"] == pod["metadata"]["uid"]
+    selected = empty.client.request(
+        "GET", "/api/v1/namespaces/third-1/pods", params={"labelSelector": "seen=yes", "resourceVersion": "0"}
+    )
+    assert len(selected["items"]) == 20
+
+
+async def test_what_a_load_that_broke_off_left_is_not_written_again(empty: LocalCluster, plain_namespace: str) -> None:
+    path = f"/api/v1/namespaces/{plain_namespace}/pods"
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "none"}], "nodeName": "none"}}
+    original = empty.client.request("POST", path, pod)
+    names = ["a", *(f"b-{number}" for number in range(BATCH + 5))]
+    async with Etcd(empty.layout.etcd) as etcd:
+        await etcd.create([pod_copy(original, name=name, node_name="other") for name in names])
+    found = {pod["metadata"]["name"]: pod for pod in pods(empty, plain_namespace)}
+    assert sorted(found) == sorted(names)
+    assert found["a"]["metadata"]["uid"] == original["metadata"]["uid"]
+    assert found["a"]["spec"]["nodeName"] == "none"
+    assert found["b-0"]["spec"]["nodeName"] == "other"

@@ -26,7 +26,7 @@ from trimtab.local.processes import alive, stop
 from trimtab.local.progress import Progress
 from trimtab.local.record import Record, Store
 from trimtab.local.status import Status, observe
-from trimtab.local.supervisor import START_ORDER, Supervisor
+from trimtab.local.supervisor import Supervisor
 from trimtab.local.versions import CONTROLLER_MANAGER, KWOK
 
 _OWN: Final = ("keys", "logs", "stages", "etcd", "cluster.json", "cluster.tmp")
@@ -264,14 +264,14 @@ class LocalCluster:
         }
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Stop all clients of the API server (controllers, scheduler, kwok) for a while, then start them again.
+    def paused(self, *components: str) -> Iterator[None]:
+        """Stop clients of the API server (controllers, scheduler, kwok) for a while, then start them again.
 
         If this process is killed meanwhile, they stay stopped, ``status`` says so, and ``up`` starts them.
         """
         with self._store.lock():
             before = self.record()
-            stopped = [name for name in START_ORDER[-1] if name in before.started]
+            stopped = [name for name in components if name in before.started]
             self._supervisor.stop(before, stopped)
         try:
             yield

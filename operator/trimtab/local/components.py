@@ -103,6 +103,11 @@ class Layout(Struct, frozen=True):
         return self.directory / "stages"
 
     @property
+    def etcd(self) -> str:
+        """The URL of etcd."""
+        return f"http://127.0.0.1:{self.ports[ETCD]}"
+
+    @property
     def server(self) -> str:
         """The API server's URL."""
         return f"https://127.0.0.1:{self.ports[APISERVER]}"
@@ -118,7 +123,7 @@ class Layout(Struct, frozen=True):
 
 def etcd(layout: Layout, settings: Settings) -> list[str]:
     """etcd: one member, plain HTTP on loopback."""
-    client = f"http://127.0.0.1:{layout.ports[ETCD]}"
+    client = layout.etcd
     peer = f"http://127.0.0.1:{layout.ports['etcd-peer']}"
     return [
         f"--data-dir={layout.directory / 'etcd'}",
@@ -140,7 +145,7 @@ def apiserver(layout: Layout, settings: Settings) -> list[str]:
     load = ("--max-requests-inflight=0", "--max-mutating-requests-inflight=0", "--enable-priority-and-fairness=false")
     accounts = CONTROLLER_MANAGER in settings.components
     return [
-        f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
+        f"--etcd-servers={layout.etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         "--endpoint-reconciler-type=none",
@@ -166,7 +171,7 @@ def controller_manager(layout: Layout, settings: Settings) -> list[str]:
     """kube-controller-manager: each controller under its own service account, as in a real cluster."""
     keys = layout.keys
     # kwok renews a lease after a quarter of its duration; late on a small machine, and that must not make NotReady.
-    load = ("--node-monitor-grace-period=400s", "--concurrent-gc-syncs=40")
+    load = ("--node-monitor-grace-period=400s", "--concurrent-gc-syncs=40", "--concurrent-replicaset-syncs=20")
     return [
         *_client(layout, CONTROLLER_MANAGER),
         f"--service-account-private-key-file={keys.service_account_key}",
@@ -259,7 +264,7 @@ def health(component: str, layout: Layout) -> str:
     """The URL that answers 200 when the component does its work."""
     port = layout.ports[component]
     if component == ETCD:
-        return f"http://127.0.0.1:{port}/health"
+        return f"{layout.etcd}/health"
     if component == KWOK:
         return f"http://127.0.0.1:{port}/readyz"
     return f"https://127.0.0.1:{port}/{'readyz' if component == APISERVER else 'healthz'}"

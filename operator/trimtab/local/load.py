@@ -4,7 +4,8 @@ Pods that the scheduler is to place need nothing but their owners. Pods that are
 created on their nodes and marked Running, which needs care with those who watch: the controller of a ReplicaSet would
 make its own pods before ours are there, the garbage collector and kwok would add their requests to ours. So the
 API server's clients are stopped for that time. When they start again, they find ReplicaSets with exactly the pods that
-they should have, and nothing to do.
+they should have, and nothing to do. Of each owner's pods the API server makes one, the others are copies of it in etcd
+(:mod:`trimtab.local.copies`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from trimtab.kube.api import Api
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, Resource
 from trimtab.local.cluster import LocalCluster
+from trimtab.local.copies import Etcd, pod_copy
 from trimtab.local.manifests import (
     Manifest,
     Owner,
@@ -30,12 +32,14 @@ from trimtab.local.manifests import (
     owners,
     placements,
     pod_manifest,
+    pod_name,
 )
 from trimtab.local.nodes import as_ready
 from trimtab.local.progress import Progress
 from trimtab.local.scenario import Scenario, Workload
 from trimtab.local.sending import Job, Sender, insist
 from trimtab.local.settle import await_nodes, await_owners
+from trimtab.local.versions import CONTROLLER_MANAGER, KWOK, SCHEDULER
 
 MANY_PODS: Final = 10_000
 MANY_NODES: Final = 500
@@ -80,10 +84,16 @@ def load(cluster: LocalCluster, scenario: Scenario, *, progress: Progress | None
     began = time.monotonic()
     sender = Sender(cluster, progress)
     direct = [(w, s) for w, s in zip(scenario.workloads, slots, strict=True) if w.via == "direct"]
-    with cluster.paused() if direct else contextlib.nullcontext():
-        _send_ground(sender, scenario, version=cluster.record().settings.version)
-        for workload, nodes in direct:
-            _send_direct(sender, scenario, workload, nodes)
+    with contextlib.ExitStack() as paused:
+        if direct:
+            paused.enter_context(cluster.paused(SCHEDULER, KWOK))
+        with cluster.paused(CONTROLLER_MANAGER) if direct else contextlib.nullcontext():
+            _send_ground(sender, scenario, version=cluster.record().settings.version)
+            for workload, nodes in direct:
+                _send_direct(sender, scenario, workload, nodes, etcd=Etcd(cluster.layout.etcd))
+        # The controllers first: they have much to read, and would have to share the machine with the others.
+        placed = [owner for workload, _ in direct for owner in owners(scenario, workload)]
+        await_owners(cluster, placed, progress)
     await_nodes(cluster, {name for group in scenario.nodes for name in group.names()}, progress)
     everything = [owner for workload in scenario.workloads for owner in owners(scenario, workload)]
     budgets = [manifest for owner in everything if (manifest := budget_manifest(owner)) is not None]
@@ -119,40 +129,45 @@ def _send_ground(sender: Sender, scenario: Scenario, *, version: str) -> None:
     sender.send(accounts, "service accounts")
 
 
-def _send_direct(sender: Sender, scenario: Scenario, workload: Workload, nodes: list[str]) -> None:
-    """Owners first, for pods need their uids; then pods, each owner's one after the other."""
+def _send_direct(sender: Sender, scenario: Scenario, workload: Workload, nodes: list[str], *, etcd: Etcd) -> None:
+    """Owners first, for pods need their uids; then the pods."""
     chosen = owners(scenario, workload)
+    title = f"pods of {workload.name}"
+    if workload.kind == "Pod":
+        pairs = zip(chosen, nodes, strict=True)
+        manifests = [pod_manifest(owner, 0, uid="", node_name=node_name) for owner, node_name in pairs]
+        sender.send([_create_running(manifest) for manifest in manifests], title)
+        return
     uids: dict[tuple[str, str], str] = {}
-    if workload.kind != "Pod":
-        sender.send([_create_owner(owner, uids) for owner in chosen], f"{workload.kind}s {workload.name}")
-    each = 1 if workload.kind == "Pod" else workload.replicas
+    sender.send([_create_owner(owner, uids) for owner in chosen], f"{workload.kind}s {workload.name}")
+    each = workload.replicas
 
     def jobs() -> Iterator[Job]:
         for index, owner in enumerate(chosen):
-            uid = uids.get((owner.namespace, owner.name), "")
-            if workload.kind != "Pod" and not uid:  # it was there, with all its pods
-                continue
-            for number in range(each):
-                yield _run(pod_manifest(owner, number, uid=uid, node_name=nodes[index * each + number]))
+            uid = uids.get((owner.namespace, owner.name))
+            if uid is not None and each:  # else it was there, with all its pods
+                yield _create_pods(owner, uid, nodes[index * each : (index + 1) * each], etcd)
 
-    sender.send(jobs(), f"pods of {workload.name}", total=workload.pod_count)
+    sender.send(jobs(), title, total=workload.pod_count, using=etcd)
 
 
 def _create_node(manifest: Manifest, *, version: str) -> Job:
     """Create a Ready node, and remove the taint that the API server puts on every new one, as the controller would."""
 
-    async def job(api: Api) -> None:
+    async def job(api: Api) -> int:
         await insist(api, "POST", NODES.path(), as_ready(manifest, version=version, now=_now()))
         taints = {"spec": {"taints": manifest["spec"].get("taints")}}
         await insist(api, "PATCH", NODES.path(manifest["metadata"]["name"]), taints)
+        return 1
 
     return job
 
 
 def _create(resource: Resource, manifest: Manifest) -> Job:
-    async def job(api: Api) -> None:
+    async def job(api: Api) -> int:
         path = resource.path(namespace=manifest["metadata"].get("namespace", ""))
         await insist(api, "POST", path, manifest)
+        return 1
 
     return job
 
@@ -160,29 +175,56 @@ def _create(resource: Resource, manifest: Manifest) -> Job:
 def _create_owner(owner: Owner, uids: dict[tuple[str, str], str]) -> Job:
     """Create a ReplicaSet and note its uid; one that exists with all its pods is left out."""
 
-    async def job(api: Api) -> None:
+    async def job(api: Api) -> int:
         manifest = owner_manifest(owner)
         answer = await insist(api, "POST", owner.resource.path(namespace=owner.namespace), manifest)
         if answer is None:
             answer = await insist(api, "GET", owner.resource.path(owner.name, namespace=owner.namespace))
             if answer.get("status", {}).get("replicas", 0) >= owner.workload.replicas:
-                return
+                return 1
         uids[owner.namespace, owner.name] = answer["metadata"]["uid"]
+        return 1
 
     return job
 
 
-def _run(manifest: Manifest) -> Job:
-    """Create a pod on its node and mark it Running, as its kubelet would."""
-
-    async def job(api: Api) -> None:
-        meta = manifest["metadata"]
-        await insist(api, "POST", PODS.path(namespace=meta["namespace"]), manifest)
-        # A PUT costs the API server half of what a PATCH does. It replaces labels too, so it brings them along.
-        path = PODS.path(meta["name"], namespace=meta["namespace"], subresource="status")
-        await insist(api, "PUT", path, manifest | {"status": running_status(manifest, now=_now())})
+def _create_running(manifest: Manifest) -> Job:
+    async def job(api: Api) -> int:
+        await _running(api, manifest)
+        return 1
 
     return job
+
+
+def _create_pods(owner: Owner, uid: str, nodes: list[str], etcd: Etcd) -> Job:
+    """An owner's first pod by the API server, the others as copies of it."""
+
+    async def job(api: Api) -> int:
+        original = await _running(api, pod_manifest(owner, 0, uid=uid, node_name=nodes[0]))
+        await etcd.create(
+            [
+                pod_copy(original, name=pod_name(owner, number), node_name=node_name)
+                for number, node_name in enumerate(nodes[1:], start=1)
+            ]
+        )
+        return len(nodes)
+
+    return job
+
+
+async def _running(api: Api, manifest: Manifest) -> Manifest:
+    """Create a pod on its node and mark it Running, as its kubelet would; return it as the API server has it."""
+    meta = manifest["metadata"]
+    path = PODS.path(meta["name"], namespace=meta["namespace"])
+    await insist(api, "POST", PODS.path(namespace=meta["namespace"]), manifest)
+    # A PUT costs the API server half of what a PATCH does. It replaces labels too, so it brings them along.
+    live: Manifest | None = await insist(
+        api, "PUT", f"{path}/status", manifest | {"status": running_status(manifest, now=_now())}
+    )
+    if live is None:
+        live = await insist(api, "GET", path)
+        assert live is not None  # only a Conflict is answered by nothing, and reading conflicts with nobody
+    return live
 
 
 def running_status(manifest: Manifest, *, now: str) -> dict[str, Any]:

@@ -141,9 +141,14 @@ def pod_manifest(owner: Owner, number: int, *, uid: str, node_name: str) -> Mani
             "name": owner.name,
             "uid": uid,
         }
-        meta["name"] = f"{owner.name}-{suffix(number)}"
+        meta["name"] = pod_name(owner, number)
         meta["ownerReferences"] = [{**reference, "controller": True, "blockOwnerDeletion": True}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _pod_spec(owner) | {"nodeName": node_name}}
+
+
+def pod_name(owner: Owner, number: int) -> str:
+    """The name of the ``number``-th pod of an owner."""
+    return f"{owner.name}-{suffix(number)}"
 
 
 def suffix(number: int) -> str:

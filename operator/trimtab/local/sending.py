@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 import uvloop
@@ -20,8 +21,8 @@ CONNECTIONS: Final = 48
 """At once. More only make the API server switch more; with fewer it waits for us."""
 _TRIES: Final = 6
 
-Job = Callable[[Api], Awaitable[None]]
-"""One object's requests, one after the other."""
+Job = Callable[[Api], Awaitable[int]]
+"""Requests that belong together, one after the other; returns how many objects that were."""
 
 
 async def insist(api: Api, method: str, path: str, body: Any = None) -> Any:
@@ -53,8 +54,21 @@ class Sender:
         self._config = load_config(cluster.kubeconfig)
         self._progress = progress
 
-    def send(self, jobs: Iterable[Job], title: str, *, total: int | None = None) -> None:
-        """Do all jobs; ``total`` is their number, where ``jobs`` is no list.
+    def send(
+        self,
+        jobs: Iterable[Job],
+        title: str,
+        *,
+        total: int | None = None,
+        using: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
+        """Do all jobs.
+
+        Args:
+            jobs: what to do.
+            title: what to tell of it.
+            total: how many objects that are, where ``jobs`` is no list of jobs for one each.
+            using: open for as long as the jobs run.
 
         Raises:
             LocalError: the API server refused something; what was sent before stays.
@@ -69,17 +83,16 @@ class Sender:
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             try:
-                runner.run(self._all(iter(jobs), task))
+                runner.run(self._all(iter(jobs), task, using or nullcontext()))
             except BaseExceptionGroup as failures:  # of many that failed alike, the first tells enough
                 raise failures.exceptions[0] from None
         self.seconds += time.monotonic() - began
 
-    async def _all(self, jobs: Iterator[Job], task: Task) -> None:
+    async def _all(self, jobs: Iterator[Job], task: Task, using: AbstractAsyncContextManager[object]) -> None:
         async def work() -> None:
             for job in jobs:
-                await job(api)
-                task.advance(1)
+                task.advance(await job(api))
 
-        async with Transport(self._config, connections=CONNECTIONS) as api, asyncio.TaskGroup() as group:
+        async with using, Transport(self._config, connections=CONNECTIONS) as api, asyncio.TaskGroup() as group:
             for _ in range(CONNECTIONS):
                 group.create_task(work())

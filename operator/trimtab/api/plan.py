@@ -70,7 +70,8 @@ class Plan(Struct, frozen=True):
     def document(self) -> dict[str, object]:
         """The plan as CLI.md prints it, ready for JSON or YAML."""
         tagged = [msgspec.to_builtins(action) for action in self.actions]
-        counts: Counter[str] = Counter(action["action"] for action in tagged)
+        counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
+        counts.update(action["action"] for action in tagged)
         summary: dict[str, int] = dict(sorted(counts.items()))
         summary["kept"] = len(self.kept)
         return {

@@ -72,8 +72,8 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
     from trimtab.cli.output import echo, table
 
     counts = document["summary"]
-    done = ", ".join(f"{number} {action}" for action, number in counts.items() if action != "kept") or "nothing to do"
-    echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done}; {counts['kept']} kept")
+    done = ", ".join(f"{number} {action}" for action, number in counts.items() if number and action != "kept")
+    echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done or 'nothing to do'}; {counts['kept']} kept")
     if document["actions"]:
         echo()
         echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(document["actions"])))

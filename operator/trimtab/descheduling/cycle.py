@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +31,8 @@ from trimtab.kube.resources import DESCHEDULER_POLICIES
 from trimtab.placement.placer import Placer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LONGEST_ACTING: Final = 300.0
 """Seconds that a cycle may act. A plan ages: what is left after that is planned anew, on the picture as it is then."""
@@ -99,7 +101,7 @@ class Cycle:
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
-            plan = await asyncio.to_thread(make_plan, snapshot, [self._policy], now=started)
+            plan = await _in_thread(lambda: make_plan(snapshot, [self._policy], now=started))
             services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
         services.metrics.planned_by(self._policy.name, spec.mode, plan)
         self._log_plan(plan)
@@ -129,6 +131,7 @@ class Cycle:
             deadline=services.clock.monotonic() + min(LONGEST_ACTING, max(SHORTEST_ACTING, spare)),
             recheck=self._recheck,
             stop=self._halt,
+            blind=services.stale,
         )
         for outcome in outcomes:
             action = outcome.action
@@ -162,6 +165,16 @@ class Cycle:
             action="Simulate",
             note=f"would evict {len(plan.actions)}: {shown}{more}",
         )
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread, and wait for its end even when cancelled: until then it uses what the caller lent it."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise
 
 
 def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float) -> Refusal | None:

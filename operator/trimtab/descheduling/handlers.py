@@ -11,7 +11,12 @@ from trimtab.descheduling.cycle import Services
 from trimtab.kube.resources import DESCHEDULER_POLICIES
 
 LONGEST_STOP: Final = 20.0
-"""Seconds that a policy's daemon gets to finish what is in flight: an eviction's request, never a wait."""
+"""Seconds that a policy's daemon gets to finish what is in flight: an eviction's request, never a wait.
+
+Kopf calls this its cancellation backoff. Without one it would cancel at once, in the middle of a request."""
+
+LONGEST_CANCEL: Final = 2.0
+"""Seconds that a daemon gets to end once it is cancelled, after which Kopf leaves it alone."""
 
 
 def register(registry: kopf.OperatorRegistry, services: Services) -> None:
@@ -21,19 +26,21 @@ def register(registry: kopf.OperatorRegistry, services: Services) -> None:
     handler, because a daemon alone would see a new spec only when it next looks.
     """
     resource = (DESCHEDULER_POLICIES.group, DESCHEDULER_POLICIES.version, DESCHEDULER_POLICIES.plural)
-    controllers: dict[str, PolicyController] = {}
+    controllers: dict[str, PolicyController] = {}  # by UID: a successor of the same name is another policy
 
     @kopf.on.event(*resource, registry=registry)
-    async def changed(body: kopf.Body, name: str | None, **_: Any) -> None:
-        controller = controllers.get(name or "")
+    async def changed(body: kopf.Body, uid: str | None, **_: Any) -> None:
+        controller = controllers.get(uid or "")
         if controller is not None and not body["metadata"].get("deletionTimestamp"):
             controller.observe(body)
 
-    @kopf.daemon(*resource, registry=registry, cancellation_timeout=LONGEST_STOP)
-    async def descheduler(body: kopf.Body, name: str | None, stopped: kopf.DaemonStopped, **_: Any) -> None:
-        controller = controllers[name or ""] = PolicyController(name or "", services)
+    @kopf.daemon(*resource, registry=registry, cancellation_backoff=LONGEST_STOP, cancellation_timeout=LONGEST_CANCEL)
+    async def descheduler(
+        body: kopf.Body, name: str | None, uid: str | None, stopped: kopf.DaemonStopped, **_: Any
+    ) -> None:
+        controller = controllers[uid or ""] = PolicyController(name or "", services)
         controller.observe(body)
         try:
             await controller.run(stopped)
         finally:
-            controllers.pop(name or "", None)
+            controllers.pop(uid or "", None)

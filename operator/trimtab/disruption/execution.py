@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 Recheck = Callable[[Evict], Refusal | None]
 
+Blind = Callable[[], str | None]
+"""What keeps the live picture from being judged by, ``None`` where nothing does."""
+
 SHORTEST_WAIT: Final = 0.01
 """Seconds: below it, rounding could make a wait end just before what it waits for."""
 
@@ -57,6 +60,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     deadline: float
     recheck: Recheck | None
     stop: asyncio.Event
+    blind: Blind
 
 
 class Execution:
@@ -121,7 +125,8 @@ class Execution:
         now = self._now()
         times = [self._terms.deadline]
         if self._queue.has_ready(now) and len(self._in_flight) < self._settings.in_flight:
-            times.append(now + self._terms.pace.wait(now, per_minute=self._terms.per_minute))
+            pause = self._settings.poll if self._terms.blind() else 0.0
+            times.append(now + max(pause, self._terms.pace.wait(now, per_minute=self._terms.per_minute)))
         later = self._queue.next_at()
         if later is not None:
             times.append(later)
@@ -131,7 +136,7 @@ class Execution:
 
     def _start_what_can(self) -> None:
         while len(self._in_flight) < self._settings.in_flight and self._queue.has_ready(self._now()):
-            if self._terms.pace.wait(self._now(), per_minute=self._terms.per_minute) > 0.0:
+            if self._terms.pace.wait(self._now(), per_minute=self._terms.per_minute) > 0.0 or self._terms.blind():
                 return
             self._go_on(self._queue.pop())
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from trimtab.api.plan import Evict
-from trimtab.disruption.execution import Execution, Means, Recheck, Terms
+from trimtab.disruption.execution import Blind, Execution, Means, Recheck, Terms
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.pace import Pace
 from trimtab.disruption.settings import ExecutorSettings
@@ -65,6 +65,7 @@ class Executor:
         deadline: float,
         recheck: Recheck | None = None,
         stop: asyncio.Event | None = None,
+        blind: Blind = lambda: None,
     ) -> list[Outcome]:
         """Carry out a plan's evictions, as far as the time allows.
 
@@ -79,6 +80,7 @@ class Executor:
                 takes up to twice ``settings.timeout``.
             recheck: asked right before each eviction whether it still makes sense; a refusal ends the action.
             stop: once set, nothing new is started and what is in flight is finished, as at the deadline.
+            blind: what keeps the live picture from being judged by; nothing is started until it says ``None``.
 
         Returns:
             An outcome for every action, in the order of ``actions``.
@@ -90,5 +92,6 @@ class Executor:
             deadline=deadline,
             recheck=recheck,
             stop=stop or asyncio.Event(),
+            blind=blind,
         )
         return await Execution(actions, self._means, terms).run()

@@ -192,6 +192,7 @@ class Informer(Generic[T]):
             except Gone as again:
                 logger.info("Listing %s again: %s", self.resource.plural, again)
                 self._intake.version = self._first_version = ""
+                self._enter("Listing")  # from now on: what is held may be long out of date
                 error = again
             except (ApiError, Unreachable, InputError) as failure:
                 if self._adapt(failure) or used != self._abilities.known():

@@ -17,6 +17,7 @@ WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUD
 """What planners read; the chart's ClusterRole grants exactly these."""
 
 CUT: Final = frozenset(("Retrying", "Refused"))
+"""Phases of an informer that hears nothing."""
 
 
 class Watches:
@@ -48,13 +49,16 @@ class Watches:
 
     def check(self) -> str | None:
         """What keeps the picture from being complete, for /readyz; ``None`` where nothing does."""
-        waiting = [informer.resource.plural for informer in self._informers if not informer.store.synced]
+        waiting = [_told(informer) for informer in self._informers if not informer.store.synced]
         return f"waiting for {', '.join(waiting)}" if waiting else None
 
     def stale(self) -> str | None:
-        """What keeps the picture from being planned on now: not complete, or a watch that is cut."""
-        cut = [f"{i.resource.plural} ({i.state.error})" for i in self._informers if i.state.phase in CUT]
-        return self.check() or (f"no word from the API server on {', '.join(cut)}" if cut else None)
+        """What keeps the picture from being planned on now: not complete, or a watch that is cut or being refilled."""
+        cut = [_told(informer) for informer in self._informers if informer.state.phase in CUT]
+        if cut or self.check():
+            return self.check() or f"no word from the API server on {', '.join(cut)}"
+        again = [informer.resource.plural for informer in self._informers if informer.state.phase != "Watching"]
+        return f"listing {', '.join(again)} again" if again else None
 
     async def _freeze(self) -> None:
         """Take the first fill out of the garbage collector's sight: it lives on, and walking it would stop the loop."""
@@ -62,3 +66,9 @@ class Watches:
             await informer.synced()
         gc.collect()
         gc.freeze()
+
+
+def _told(informer: Informer[Any]) -> str:
+    """The resource, and what is wrong with its watch."""
+    error = informer.state.error
+    return f"{informer.resource.plural} ({error})" if error else informer.resource.plural

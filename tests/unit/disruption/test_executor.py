@@ -500,6 +500,25 @@ async def test_a_stop_is_heard_while_waiting_for_a_budget_an_owner_or_the_pace()
     assert {outcome.reason for outcome in outcomes[3:]} == {reasons.SHUTTING_DOWN}
 
 
+async def test_nothing_is_asked_for_while_the_picture_is_not_to_be_trusted():
+    world = World()
+    pods = [world.add("web-1"), world.add("web-2")]
+
+    def blind():
+        return "no word on pods" if world.clock.monotonic() < 7.0 else None
+
+    outcomes = await world.execute(world.plan(*pods), blind=blind)
+    assert [outcome.result for outcome in outcomes] == [EVICTED, EVICTED]
+    assert min(at for _, at in world.asked) >= 7.0
+
+
+async def test_a_picture_that_does_not_come_back_in_time_leaves_the_rest_to_the_next_cycle():
+    world = World()
+    outcomes = await world.execute(world.plan(world.add("web-1")), seconds=30.0, blind=lambda: "no word on pods")
+    assert [outcome.reason for outcome in outcomes] == [reasons.CYCLE_DEADLINE]
+    assert world.asked == []
+
+
 async def test_what_the_time_does_not_suffice_for_is_reported():
     world = World()
     pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(10)]

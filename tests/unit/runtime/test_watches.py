@@ -1,0 +1,78 @@
+"""Whether the picture can be trusted, as the informers' states tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.fakes.watch import ScriptedApi
+from trimtab.cluster.live import LiveCluster
+from trimtab.kube.api import Forbidden, Gone, Unreachable
+from trimtab.kube.informer import InformerState
+from trimtab.runtime.watches import Watches
+
+pytestmark = pytest.mark.looptime(start=0)
+
+
+def filled() -> Watches:
+    watches = Watches(ScriptedApi(), LiveCluster())
+    for informer in watches._informers:
+        informer.store.synced = True
+        informer.state = InformerState(phase="Watching", error="", since=0.0)
+    return watches
+
+
+async def test_a_picture_that_is_watched_can_be_planned_on() -> None:
+    assert filled().check() is None
+    assert filled().stale() is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "error", "told"),
+    [
+        ("Retrying", "refused", "no word from the API server on pods (refused)"),
+        ("Refused", "forbidden", "no word from the API server on pods (forbidden)"),
+        ("Listing", "", "listing pods again"),
+    ],
+)
+async def test_one_that_is_cut_or_filled_again_cannot(phase: str, error: str, told: str) -> None:
+    watches = filled()
+    watches._informers[-1].state = InformerState(phase=phase, error=error, since=0.0)
+    assert watches.stale() == told
+    assert watches.check() is None, "it was complete once: no reason to take the process for not ready"
+
+
+async def test_a_watch_that_is_refused_from_the_start_says_why() -> None:
+    class NoBudgets(ScriptedApi):
+        @asynccontextmanager
+        async def stream(self, path: str, **options: Any) -> AsyncIterator[Any]:
+            if "poddisruptionbudgets" in path:
+                raise Forbidden("cannot watch poddisruptionbudgets", status=403)
+            async with super().stream(path, **options) as chunks:
+                yield chunks
+
+    watches = Watches(NoBudgets(), LiveCluster())
+    watches.start()
+    await asyncio.sleep(1)
+    assert "poddisruptionbudgets (cannot watch poddisruptionbudgets)" in (watches.check() or "")
+    assert watches.stale() == watches.check()
+    await watches.stop()
+
+
+async def test_what_is_too_old_is_not_planned_on_while_it_is_listed_again() -> None:
+    api = ScriptedApi(answers=[Gone("too old", status=410)])
+    watches = Watches(api, LiveCluster())
+    informer = watches._informers[0]
+    informer._intake.version, informer.store.synced = "1", True
+    task = asyncio.create_task(informer.run())
+    informer.state = InformerState(phase="Watching", error="", since=0.0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert informer.state.phase == "Listing"
+    task.cancel()
+    with pytest.raises((asyncio.CancelledError, Unreachable)):
+        await task

@@ -38,8 +38,15 @@ BLIND: Final = 5.0
 
 LOOK_AGAIN: Final = 0.5
 
+LONGEST_SLEEP: Final = 30.0
+"""Seconds until the wall clock is looked at again: sleeping follows another clock, and the two part when somebody sets
+the time. Less than :data:`LATEST_START`, so that a schedule is not missed for it."""
+
 AFTER_FAILURE: Final = 30.0
-"""Seconds until a cycle that failed is tried again, where its interval is longer."""
+"""Seconds until a cycle that failed is tried again; one that has a schedule waits for its next time."""
+
+MINUTE: Final = 60.0
+"""What ``perMinute`` counts in. How many evictions an earlier process made within the last one is not known here."""
 
 
 class Stopped(Protocol):
@@ -74,6 +81,7 @@ class PolicyController:
         self._status: DeschedulerStatus | None = None
         self._last_start: float | None = None
         self._not_before: float | None = None
+        self._act_from = 0.0
 
     def observe(self, body: Mapping[str, Any]) -> None:
         """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
@@ -81,8 +89,7 @@ class PolicyController:
         generation = int(metadata.get("generation", 0))
         if self._status is None:
             self._status = _read_status(body.get("status") or {})
-            if self._status.last_run is not None:
-                self._last_start = self._status.last_run.time.timestamp()
+            self._take_up(self._status)
         if generation == self._generation and metadata.get("uid") == self._uid:
             return
         self._generation, self._uid = generation, str(metadata.get("uid", ""))
@@ -94,6 +101,23 @@ class PolicyController:
         self._halt.set()
         self._changed.set()
 
+    def _take_up(self, status: DeschedulerStatus) -> None:
+        """Go on where an earlier process ended.
+
+        One that was killed while it acted has not reported its cycle, only that it began. That cycle counts all the
+        same: else each crash would be good for another ``perCycle`` evictions.
+        """
+        if status.last_run is not None:
+            self._last_start = status.last_run.time.timestamp()
+        acted = max((eviction.time.timestamp() for eviction in status.last_evictions), default=0.0)
+        running = find_condition(status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            log.warning("policy %s: an earlier process ended while its cycle acted", self.name)
+            acted = self._services.clock.now()
+            self._last_start = max(self._last_start or 0.0, running.last_transition_time.timestamp())
+            self._status = msgspec.structs.replace(status, observed_generation=running.observed_generation)
+        self._act_from = min(acted, self._services.clock.now()) + MINUTE
+
     async def run(self, stopped: Stopped) -> None:
         """Run cycles until stopped; what is in flight then is finished first."""
         watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
@@ -104,7 +128,7 @@ class PolicyController:
                 due = await self._due()
                 now = self._services.clock.now()
                 if due is None or due > now:
-                    await self._sleep(None if due is None else due - now)
+                    await self._sleep(None if due is None else min(due - now, LONGEST_SLEEP))
                     continue
                 self._halt.clear()
                 if not stopped and await self._can_see():
@@ -160,12 +184,19 @@ class PolicyController:
 
     def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
         assert self._status is not None
+        if self._last_start is not None:
+            self._last_start = min(self._last_start, now)  # the clock was set back: nothing is due from a time to come
         if self._not_before is not None:
+            self._not_before = min(self._not_before, now + AFTER_FAILURE)
             return self._not_before
+        return max(self._due_by_spec(policy, now), self._act_from if policy.spec.mode == "Act" else 0.0)
+
+    def _due_by_spec(self, policy: DeschedulerPolicy, now: float) -> float:
+        assert self._status is not None
         if policy.spec.schedule is not None:
             return policy.spec.next_due(last=max(self._last_start or 0.0, now - LATEST_START))
         if self._last_start is None or self._status.observed_generation != self._generation:
-            return now
+            return 0.0
         return policy.spec.next_due(last=self._last_start)
 
     async def _cycle_safely(self) -> None:
@@ -182,7 +213,7 @@ class PolicyController:
                 result = await Cycle(policy, services, halt=self._halt, running=self._say_running).run(started)
             except Exception as error:
                 log.exception("cycle of policy %s failed", self.name)
-                await self._say_failed(error, started)
+                await self._say_failed(policy, error, started)
                 return
         await self._say_done(policy, result)
 
@@ -190,6 +221,9 @@ class PolicyController:
         assert self._status is not None
         if find_condition(self._status.conditions, READY) is None:
             self._set(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet")
+        running = find_condition(self._status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            self._set(PROGRESSING, False, reasons.IDLE, "the process ended while a cycle acted; the next one goes on")
         self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
         await self._write()
 
@@ -212,16 +246,16 @@ class PolicyController:
         services.metrics.last_cycle.labels(self.name).set(result.finished)
         await self._write()
 
-    async def _say_failed(self, error: Exception, started: float) -> None:
-        mode = self._policy.spec.mode if self._policy else "Simulate"
+    async def _say_failed(self, policy: DeschedulerPolicy, error: Exception, started: float) -> None:
         self._last_start = started
-        self._not_before = self._services.clock.now() + AFTER_FAILURE
+        if policy is self._policy and policy.spec.schedule is None:
+            self._not_before = self._services.clock.now() + AFTER_FAILURE
         message = f"{type(error).__name__}: {error}"
         self._set(READY, False, reasons.CYCLE_FAILED, message)
         self._set(DEGRADED, True, reasons.CYCLE_FAILED, message)
         self._set(PROGRESSING, False, reasons.IDLE, "the last cycle failed; it will be tried again")
         self._observed()
-        self._services.metrics.cycles.labels(self.name, mode, "Failed").inc()
+        self._services.metrics.cycles.labels(self.name, policy.spec.mode, "Failed").inc()
         await self._write()
 
     async def _say_invalid(self, problem: InputError) -> None:

@@ -51,13 +51,14 @@ class DeschedulerMetrics:
 
     def planned_by(self, policy: str, mode: str, plan: Plan) -> None:
         """Show the policy's last plan; what the one before had and this one has not goes to nothing."""
-        self.forget(policy)
+        for gauge in (self.planned, self.kept):
+            gauge.remove_by_labels({"policy": policy})
         for action in plan.actions:
             self.planned.labels(policy, action.strategy, action.reason, mode).inc()
         for kept in plan.kept:
             self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
 
     def forget(self, policy: str) -> None:
-        """Drop the gauges of a policy's last plan, as when it is gone."""
-        for gauge in (self.planned, self.kept):
-            gauge.remove_by_labels({"policy": policy})
+        """Drop all that is told of a policy that is gone: its last cycle would look late for ever."""
+        for metric in (self.cycles, self.plan_seconds, self.planned, self.kept, self.evictions, self.last_cycle):
+            metric.remove_by_labels({"policy": policy})

@@ -20,6 +20,9 @@ REMEMBERED: Final = 900.0
 """Seconds after which an eviction is no longer held against its owner: it may have been scaled down since, and then
 never has as many pods again. What its pods show is still looked at."""
 
+_SWEEP_FROM: Final = 1000
+"""Owners remembered below which forgetting the old ones is not worth its while."""
+
 
 class Strength(Struct, frozen=True):
     """How many pods an owner has: ``alive`` have not ended and are not going, ``ready`` of them are Ready."""
@@ -48,6 +51,10 @@ class OwnerBook:
 
     def __init__(self) -> None:
         self._open: dict[OwnerKey, _Entry] = {}
+        self._sweep_at = _SWEEP_FROM
+
+    def __len__(self) -> int:
+        return len(self._open)
 
     def open(self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], *, now: float) -> None:
         """Note that a pod's eviction is being asked for.
@@ -58,6 +65,9 @@ class OwnerBook:
             pods: the owner's pods at this moment, the victim among them.
             now: seconds on a monotonic clock.
         """
+        if len(self._open) >= self._sweep_at:  # owners that never lose a second pod would stay for ever
+            self._open = {key: entry for key, entry in self._open.items() if now - entry.since <= REMEMBERED}
+            self._sweep_at = max(_SWEEP_FROM, 2 * len(self._open))
         self._open[owner] = _Entry(uid=victim.uid, pod=victim.name, before=strength(pods), since=now)
 
     def grant(self, owner: OwnerKey, *, now: float) -> None:

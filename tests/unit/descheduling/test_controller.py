@@ -61,6 +61,7 @@ class Desk:
         self.api, self.clock, self.recorder = FakeApi(), LoopClock(), Recorder()
         self.executor = FakeExecutor(self.clock)
         self.live = LiveCluster()
+        self.registry = CollectorRegistry()
         self.wrong: str | None = None
         self.leads = True
         for each in (
@@ -78,7 +79,7 @@ class Desk:
             executor=self.executor,  # type: ignore[arg-type]
             recorder=self.recorder,  # type: ignore[arg-type]
             clock=self.clock,
-            metrics=DeschedulerMetrics(CollectorRegistry()),
+            metrics=DeschedulerMetrics(self.registry),
             turn=asyncio.Lock(),
             stale=lambda: self.wrong,
             leading=lambda: self.leads,
@@ -322,7 +323,105 @@ async def test_a_status_that_is_not_ours_to_read_counts_as_none() -> None:
     desk.write(status={"evicted": "many"})
     async with desk.running():
         await asyncio.sleep(1)
-    assert desk.runs == 1
+        assert desk.runs == 1
+
+
+CUT_SHORT = {
+    "observedGeneration": 1,
+    "lastRun": {"time": "2027-01-15T06:00:00Z", "mode": "Act"},
+    "conditions": [
+        {
+            "type": "Progressing",
+            "status": "True",
+            "reason": "CycleRunning",
+            "message": "evicting 9 pods",
+            "lastTransitionTime": "2027-01-15T07:59:50Z",
+            "observedGeneration": 2,
+        }
+    ],
+}
+"""What a process leaves that was killed while it acted, ten seconds ago."""
+
+
+async def test_a_cycle_that_a_killed_process_left_unreported_counts_as_run() -> None:
+    desk = Desk()
+    desk.write(mode="Act", interval="1h", generation=2, status=CUT_SHORT)
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.condition("Progressing") == ("False", "Idle")
+        assert desk.status["nextRun"] == "2027-01-15T08:59:50Z"
+        await asyncio.sleep(3500)
+        assert desk.runs == 0
+        await asyncio.sleep(100)
+        assert desk.runs == 1
+
+
+EVICTED_JUST_NOW = {
+    "observedGeneration": 1,
+    "lastEvictions": [
+        {"namespace": "shop", "pod": "web", "strategy": "x", "reason": "y", "time": "2027-01-15T07:59:40Z"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds"),
+    [pytest.param(CUT_SHORT, 60, id="killed"), pytest.param(EVICTED_JUST_NOW, 40, id="stopped in good order")],
+)
+async def test_the_minute_of_a_pace_goes_on_over_a_restart(status: dict[str, Any], seconds: float) -> None:
+    desk = Desk()
+    desk.write(mode="Act", interval="5s", generation=2, status=status)
+    async with desk.running():
+        await asyncio.sleep(seconds - 1)
+        assert desk.executor.calls == []
+        await asyncio.sleep(2)
+        assert len(desk.executor.calls) == 1
+
+
+@pytest.mark.parametrize("spec", [{"interval": "10m"}, {"schedule": {"cron": "*/10 * * * *"}}], ids=str)
+async def test_a_last_run_in_the_future_does_not_stop_the_loop(spec: dict[str, Any]) -> None:
+    desk = Desk()
+    last = {"time": "2030-01-01T00:00:00Z", "mode": "Simulate"}
+    desk.write(status={"observedGeneration": 1, "lastRun": last}, **spec)
+    async with desk.running():
+        await asyncio.sleep(601)
+        assert desk.runs == 1
+
+
+async def test_a_clock_that_is_set_while_a_policy_sleeps_is_noticed() -> None:
+    desk = Desk()
+    desk.write(schedule={"cron": "30 9 * * *"})  # now it is 08:00
+    async with desk.running():
+        await asyncio.sleep(1)
+        desk.clock.skew = 5390.0
+        await asyncio.sleep(45)
+        assert desk.runs == 1
+
+
+async def test_a_scheduled_cycle_that_failed_is_not_tried_at_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    tries = []
+
+    def fail(*args: object, **kwargs: object) -> None:
+        tries.append(desk.clock.now())
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(cycles, "make_plan", fail)
+    desk.write(schedule={"cron": "1 8 * * *"})
+    async with desk.running():
+        await asyncio.sleep(3600)
+        assert len(tries) == 1
+        assert desk.condition("Degraded") == ("True", "CycleFailed")
+
+
+async def test_nothing_is_told_of_a_policy_that_is_gone() -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+    samples = [each for metric in desk.registry.collect() for each in metric.samples]
+    assert [each for each in samples if each.labels.get("policy")] == []
 
 
 @pytest.mark.parametrize(

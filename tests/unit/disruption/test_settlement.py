@@ -76,3 +76,10 @@ def test_a_pod_that_goes_after_a_lost_answer_goes_because_of_us():
         assert ended is not None
         assert ended.result == GONE
     assert LOST_ANSWER.reason == reasons.EVICTED
+
+
+def test_owners_that_were_evicted_from_long_ago_are_forgotten():
+    book = OwnerBook()
+    for number in range(20_000):
+        book.open(("shop", "ReplicaSet", f"web-{number}"), VICTIM, [VICTIM], now=float(number))
+    assert len(book) < 4_000

@@ -8,7 +8,6 @@ files, else it plays nothing.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
@@ -231,12 +230,10 @@ class Launch(Struct, frozen=True):
 
     Attributes:
         argv: the whole command line.
-        environment: variables besides the few that every process gets.
         version: of the binary; ``""`` where the caller brought it.
     """
 
     argv: tuple[str, ...]
-    environment: dict[str, str]
     version: str
 
 
@@ -244,20 +241,8 @@ def launch(component: str, *, binary: Path, version: str, layout: Layout, settin
     """How to start a component of this cluster."""
     return Launch(
         argv=(str(binary), *_ARGUMENTS[component](layout, settings)),
-        environment=_environment(component, settings),
         version=version,
     )
-
-
-def _environment(component: str, settings: Settings) -> dict[str, str]:
-    """For load, Go collects garbage rarely: that saves the servers a fifth of their work.
-
-    The soft limit keeps them from taking the whole machine where the objects alone are big.
-    """
-    if not settings.for_load or component not in (ETCD, APISERVER):
-        return {}
-    third = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3
-    return {"GOGC": "200", "GOMEMLIMIT": str(third)}
 
 
 def health(component: str, layout: Layout) -> str:

@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 
 _POLL: Final = 0.05
-_PASSED_ON: Final = ("PATH", "HOME", "TMPDIR", "LANG", "GOMAXPROCS", "GOMEMLIMIT")
+_PASSED_ON: Final = ("PATH", "HOME", "TMPDIR", "LANG", "GOMAXPROCS", "GOGC", "GOMEMLIMIT")
 
 
 class Process(Struct, frozen=True):

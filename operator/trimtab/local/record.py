@@ -30,19 +30,17 @@ class Started(Struct, frozen=True):
         argv: its command line.
         log: its log file.
         version: of the binary; ``""`` where the caller brought it.
-        environment: variables that it was given.
     """
 
     process: Process
     argv: tuple[str, ...]
     log: str
     version: str = ""
-    environment: dict[str, str] = {}
 
     @property
     def launch(self) -> Launch:
         """How it was started; where something else is wanted, it has to be started anew."""
-        return Launch(argv=self.argv, environment=self.environment, version=self.version)
+        return Launch(argv=self.argv, version=self.version)
 
 
 class Record(Struct, frozen=True):

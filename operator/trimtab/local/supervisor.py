@@ -84,13 +84,12 @@ class Supervisor:
             if not free(record.ports[name]):
                 raise PortTaken(component, record.ports[name])
         log = Layout(directory=self._store.directory, ports=record.ports).log(component)
-        process = start(launch.argv, log=log, environment=launch.environment)
+        process = start(launch.argv, log=log)
         entry = Started(
             process=process,
             argv=launch.argv,
             log=str(log),
             version=launch.version,
-            environment=launch.environment,
         )
         record = replace(record, started={**record.started, component: entry})
         self._store.write(record)

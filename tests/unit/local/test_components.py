@@ -75,15 +75,6 @@ def test_the_callers_flags_come_last_so_that_they_win(component: str) -> None:
     assert argv(component, settings)[-1] == "--last"
 
 
-def test_only_servers_that_hold_everything_collect_garbage_less_often() -> None:
-    tuned = [
-        component
-        for component in DEFAULT_COMPONENTS
-        if launch(component, binary=Path("/b"), version="", layout=LAYOUT, settings=Settings(for_load=True)).environment
-    ]
-    assert tuned == [ETCD, APISERVER]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

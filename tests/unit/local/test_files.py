@@ -136,7 +136,7 @@ def test_taken_ports_are_not_chosen(monkeypatch) -> None:
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     store = Store(directory=tmp_path)
     assert store.read() is None
-    started = Started(process=Process(pid=1, started="x"), argv=("a", "b"), log="l", environment={"GOGC": "1"})
+    started = Started(process=Process(pid=1, started="x"), argv=("a", "b"), log="l", version="v1")
     record = Record(name="n", settings=Settings(for_load=True), ports={"etcd": 1}, started={"etcd": started})
     store.write(record)
     assert store.read() == record

@@ -102,6 +102,22 @@ def test_up_leaves_what_is_healthy_and_restarts_what_died(make_cluster) -> None:
     assert {node["metadata"]["name"] for node in listed["items"]} == {"node-1", "node-2"}
 
 
+def test_a_new_kwok_takes_the_nodes_over_at_once(make_cluster) -> None:
+    # With for_load leases last minutes: waiting for them to expire would fail this test, not just slow it down.
+    cluster: LocalCluster = make_cluster(Settings(components=(ETCD, APISERVER, KWOK), for_load=True), nodes=1)
+    path = "/api/v1/namespaces/default/pods"
+    spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
+    cluster.client.request("POST", path, {"metadata": {"name": "p"}, "spec": spec})
+    eventually(lambda: running(cluster, "default"), what="the pod runs")
+    kwok = cluster.record().started[KWOK].process
+    os.kill(kwok.pid, signal.SIGKILL)
+    eventually(lambda: not alive(kwok), what="kwok is dead")
+    cluster.client.request("DELETE", f"{path}/p")
+    assert cluster.client.request("GET", path)["items"]
+    cluster.up()
+    eventually(lambda: not cluster.client.request("GET", path)["items"], what="the pod is gone")
+
+
 def test_new_flags_restart_only_the_component_that_they_are_for(make_cluster) -> None:
     cluster: LocalCluster = make_cluster(BARE)
     before = cluster.record().started

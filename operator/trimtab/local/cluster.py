@@ -17,7 +17,7 @@ from trimtab.local.certificates import USERS, make_keys
 from trimtab.local.client import Client
 from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, PORTS_OF, STAGES, Launch, Layout, Settings, launch
 from trimtab.local.errors import LocalError
-from trimtab.local.furniture import await_account, await_nodes, create_nodes
+from trimtab.local.furniture import await_account, await_nodes, create_nodes, release_nodes
 from trimtab.local.health import PortTaken
 from trimtab.local.nodes import DEFAULT_NODES, numbered
 from trimtab.local.paths import cluster_directory
@@ -57,7 +57,7 @@ class LocalCluster:
         self._bin_dir = bin_dir
         self._progress = progress or Progress()
         self._store = Store(directory=self.directory)
-        self._supervisor = Supervisor(self._store, progress=self._progress)
+        self._supervisor = Supervisor(self._store, progress=self._progress, starting=self._starting)
         self._leash: int | None = None
         self._client: Client | None = None
 
@@ -236,6 +236,10 @@ class LocalCluster:
                 self._supervisor.stop(self.record(), self.record().started)
                 raise
         raise AssertionError("unreachable")
+
+    def _starting(self, component: str) -> None:
+        if component == KWOK:
+            release_nodes(self.client)
 
     def _launches(self, record: Record, binaries: Binaries) -> dict[str, Launch]:
         """How to start each component; writes the files that the command lines name."""

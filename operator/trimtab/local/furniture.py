@@ -7,12 +7,13 @@ from collections.abc import Callable, Set
 from typing import Final
 
 from trimtab.kube.api import Conflict, NotFound, Unreachable
-from trimtab.kube.resources import NODES
+from trimtab.kube.resources import NODES, Resource
 from trimtab.local.client import Client
 from trimtab.local.errors import LocalError
 from trimtab.local.health import PATIENCE
 from trimtab.local.nodes import numbered, ready
 
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease").path(namespace="kube-node-lease")
 _ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -23,6 +24,15 @@ def create_nodes(client: Client, count: int) -> None:
             client.request("POST", NODES.path(), manifest)
         except Conflict:
             continue
+
+
+def release_nodes(client: Client) -> None:
+    """Delete the leases of all nodes, so that a new kwok takes the nodes over at once.
+
+    A kwok only plays the nodes whose lease it holds, and each run of it is another holder: left alone, nodes would lie
+    idle until the leases of the run before expire, and pods that are deleted there would stay Terminating.
+    """
+    client.request("DELETE", LEASES, timeout=120)
 
 
 def await_nodes(client: Client, names: Set[str]) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from trimtab.kube.api import Unreachable
-from trimtab.kube.resources import NODES, Resource
+from trimtab.kube.resources import NODES
 from trimtab.local import nodes
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.errors import LocalError
+from trimtab.local.furniture import LEASES
 from trimtab.local.manifests import Owner
 from trimtab.local.progress import Progress
 from trimtab.local.versions import CONTROLLER_MANAGER, KWOK, SCHEDULER
@@ -22,14 +23,15 @@ takes its time, and while something moves it is right to wait."""
 
 
 def await_nodes(cluster: LocalCluster, names: Set[str], progress: Progress) -> None:
-    """Wait until these nodes are Ready, where components run that make them so."""
+    """Wait until these nodes are Ready and kwok plays them, where components run that make them so."""
     settings = cluster.record().settings
     if not names or KWOK not in settings.components or not settings.untaints_nodes:
         return
 
     def count() -> tuple[int, int]:
-        listed = _list(cluster, NODES)
-        return sum(nodes.ready(live) for live in listed if live["metadata"]["name"] in names), len(names)
+        able = {live["metadata"]["name"] for live in _list(cluster, NODES.path()) if nodes.ready(live)}
+        played = {lease["metadata"]["name"] for lease in _list(cluster, LEASES)}
+        return len(names & able & played), len(names)
 
     _await(count, "nodes are Ready", progress)
 
@@ -45,7 +47,7 @@ def await_owners(cluster: LocalCluster, owners: Sequence[Owner], progress: Progr
     def count() -> tuple[int, int]:
         sums: Counter[str] = Counter()
         for resource in kinds.values():
-            for live in _list(cluster, resource):
+            for live in _list(cluster, resource.path()):
                 if (resource, live["metadata"]["namespace"], live["metadata"]["name"]) in wanted:
                     done, all_ = running(resource.kind, live)
                     sums.update(done=done, all=all_)
@@ -70,8 +72,8 @@ def running(kind: str, live: Mapping[str, Any]) -> tuple[int, int]:
             return status.get("readyReplicas", 0), spec.get("replicas", 1)
 
 
-def _list(cluster: LocalCluster, resource: Resource) -> list[dict[str, Any]]:
-    listed = cluster.client.request("GET", resource.path(), params={"resourceVersion": "0"}, timeout=120)
+def _list(cluster: LocalCluster, path: str) -> list[dict[str, Any]]:
+    listed = cluster.client.request("GET", path, params={"resourceVersion": "0"}, timeout=120)
     items: list[dict[str, Any]] = listed["items"]
     return items
 

@@ -32,9 +32,19 @@ _FAREWELL: Final = 15.0
 class Supervisor:
     """Starts and stops the components of one cluster."""
 
-    def __init__(self, store: Store, *, progress: Progress) -> None:
+    def __init__(
+        self, store: Store, *, progress: Progress, starting: Callable[[str], None] = lambda _component: None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            store: of the record.
+            progress: where each step is told.
+            starting: called with a component's name just before it is started; what it needs is running then.
+        """
         self._store = store
         self._progress = progress
+        self._starting = starting
 
     def reconcile(
         self,
@@ -84,6 +94,7 @@ class Supervisor:
             if not free(record.ports[name]):
                 raise PortTaken(component, record.ports[name])
         log = Layout(directory=self._store.directory, ports=record.ports).log(component)
+        self._starting(component)
         process = start(launch.argv, log=log)
         entry = Started(
             process=process,

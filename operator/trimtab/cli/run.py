@@ -19,8 +19,8 @@ def _controllers(_context: click.Context, _parameter: click.Parameter, value: st
 def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
     host, _, port = value.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 0.0.0.0:8080 or :8080")
-    return host or "0.0.0.0", int(port)
+        raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 127.0.0.1:8080, [::1]:8080 or :8080")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @click.command("run")
@@ -38,10 +38,10 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--context", default="", help="A context of the kubeconfig.")
 @click.option(
     "--listen",
-    default="0.0.0.0:8080",
+    default=":8080",
     show_default=True,
     callback=_address,
-    help="Where /healthz, /readyz and /metrics are served.",
+    help="HOST:PORT of /healthz, /readyz and /metrics; without a host all addresses, of IPv4 and IPv6.",
 )
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Hold a Lease while acting.")
 @click.option("--lease-name", default="trimtab", show_default=True)

@@ -43,7 +43,7 @@ class ProbeServer:
     """A small HTTP server beside the controllers.
 
     Args:
-        host: the address to listen on.
+        host: the address to listen on; ``""`` for all, of IPv4 and IPv6: a cluster may have only one of them.
         port: 0 to choose a free one; :attr:`port` then says which.
         metrics: what /metrics shows.
         health: checks of /healthz: wrong means that a restart would help.
@@ -68,7 +68,7 @@ class ProbeServer:
             OSError: the address is taken.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port)
+        site = web.TCPSite(self._runner, self._host or None, self.port)
         await site.start()
         for address in self._runner.addresses:
             self.port = int(address[1])

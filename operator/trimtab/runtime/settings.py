@@ -17,7 +17,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         controllers: which of :data:`CONTROLLERS` run.
         kubeconfig: a file; ``""`` to look where kubectl does, then for a service account.
         context: of the kubeconfig; ``""`` for its current one.
-        listen_host: where /healthz, /readyz and /metrics are served.
+        listen_host: where /healthz, /readyz and /metrics are served; ``""`` for all addresses, of IPv4 and IPv6.
         listen_port: 0 to choose a free one.
         leader_elect: whether to hold a Lease while controllers run.
         lease_name: the Lease's name.
@@ -28,7 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...] = CONTROLLERS
     kubeconfig: str = ""
     context: str = ""
-    listen_host: str = "0.0.0.0"
+    listen_host: str = ""
     listen_port: int = 8080
     leader_elect: bool = True
     lease_name: str = "trimtab"

@@ -132,7 +132,7 @@ def test_probes_and_service_go_to_the_port_that_is_listened_on() -> None:
     [container] = the("Deployment")["spec"]["template"]["spec"]["containers"]
     parsed = run.make_context("run", list(container["args"][1:])).params
     assert container["ports"] == [{"name": "http", "containerPort": parsed["listen"][1]}]
-    assert parsed["listen"][0] == "0.0.0.0"
+    assert parsed["listen"][0] == "", "all addresses: a cluster may know IPv6 only"
     for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
         assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     [port] = the("Service", "trimtab-metrics")["spec"]["ports"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import aiohttp
+import pytest
 from prometheus_client import CollectorRegistry
 
+from trimtab.cli.run import run
 from trimtab.runtime.metrics import RuntimeMetrics
 from trimtab.runtime.probes import Heartbeat, ProbeServer
 
@@ -44,3 +48,31 @@ def test_a_loop_that_stands_still_is_not_healthy() -> None:
     assert heartbeat.check() is None
     heartbeat._last -= 31
     assert "31 s" in (heartbeat.check() or "")
+
+
+async def test_without_a_host_it_listens_to_ipv4_and_where_there_is_one_ipv6() -> None:
+    server = ProbeServer("", 0, metrics=CollectorRegistry(), health={}, ready={})
+    await server.start()
+    try:
+        families = {":" in str(address[0]) for address in server._runner.addresses}
+        assert families >= {False}
+        assert (True in families) == ipv6()
+    finally:
+        await server.stop()
+
+
+def ipv6() -> bool:
+    try:
+        with socket.create_server(("::", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("given", "host", "port"),
+    [(":8080", "", 8080), ("127.0.0.1:0", "127.0.0.1", 0), ("[::1]:9", "::1", 9), ("[::]:9", "::", 9)],
+)
+def test_an_address_may_be_of_ipv6(given: str, host: str, port: int) -> None:
+    parsed = run.make_context("run", [f"--listen={given}"]).params
+    assert parsed["listen"] == (host, port)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -82,6 +83,7 @@ class PolicyController:
         self._last_start: float | None = None
         self._not_before: float | None = None
         self._act_from = 0.0
+        self._ended = False
 
     def observe(self, body: Mapping[str, Any]) -> None:
         """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
@@ -118,11 +120,17 @@ class PolicyController:
             self._status = msgspec.structs.replace(status, observed_generation=running.observed_generation)
         self._act_from = min(acted, self._services.clock.now()) + MINUTE
 
+    def end(self) -> None:
+        """End :meth:`run`: the policy is gone, whoever took our finalizer away."""
+        self._ended = True
+        self._halt.set()
+        self._changed.set()
+
     async def run(self, stopped: Stopped) -> None:
         """Run cycles until stopped; what is in flight then is finished first."""
         watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
         try:
-            while not stopped:
+            while not stopped and not self._ended:
                 self._changed.clear()
                 self._judged = self._generation
                 due = await self._due()
@@ -204,8 +212,8 @@ class PolicyController:
         policy = self._policy
         assert policy is not None
         services = self._services
-        async with services.turn:  # one policy at a time: two that believe in the same free slot would both be wrong
-            if self._halt.is_set():
+        async with self._turn() as ours:
+            if not ours:
                 return
             started = services.clock.now()
             self._not_before = None
@@ -216,6 +224,25 @@ class PolicyController:
                 await self._say_failed(policy, error, started)
                 return
         await self._say_done(policy, result)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[bool]:
+        """One policy at a time: two that believe in the same free slot would both be wrong.
+
+        ``False`` where the policy changed or ended first: the one that acts may take minutes.
+        """
+        turn = self._services.turn
+        taking = asyncio.create_task(turn.acquire(), name=f"turn of policy {self.name}")
+        halting = asyncio.create_task(self._halt.wait(), name=f"halt of policy {self.name}")
+        try:
+            await asyncio.wait({taking, halting}, return_when=asyncio.FIRST_COMPLETED)
+            yield taking.done() and not self._halt.is_set()
+        finally:
+            halting.cancel()
+            taking.cancel()
+            await asyncio.gather(halting, taking, return_exceptions=True)
+            if not taking.cancelled():
+                turn.release()
 
     async def _say_waiting(self, due: float) -> None:
         assert self._status is not None

@@ -29,9 +29,13 @@ def register(registry: kopf.OperatorRegistry, services: Services) -> None:
     controllers: dict[str, PolicyController] = {}  # by UID: a successor of the same name is another policy
 
     @kopf.on.event(*resource, registry=registry)
-    async def changed(body: kopf.Body, uid: str | None, **_: Any) -> None:
+    async def changed(body: kopf.Body, uid: str | None, type: str | None, **_: Any) -> None:  # noqa: A002
         controller = controllers.get(uid or "")
-        if controller is not None and not body["metadata"].get("deletionTimestamp"):
+        if controller is None:
+            return
+        if type == "DELETED":
+            controller.end()  # Kopf forgets the daemon of a policy that went without its finalizer
+        elif not body["metadata"].get("deletionTimestamp"):
             controller.observe(body)
 
     @kopf.daemon(*resource, registry=registry, cancellation_backoff=LONGEST_STOP, cancellation_timeout=LONGEST_CANCEL)

@@ -326,6 +326,35 @@ async def test_a_status_that_is_not_ours_to_read_counts_as_none() -> None:
         assert desk.runs == 1
 
 
+@pytest.mark.parametrize("how", ["stopped", "ended"])
+async def test_a_policy_that_waits_for_its_turn_need_not_get_it_to_end(how: str) -> None:
+    desk = Desk()
+    desk.write()
+    await desk.services.turn.acquire()  # another policy acts, for minutes
+    task = asyncio.create_task(desk.controller.run(desk.stopped))
+    await asyncio.sleep(1)
+    assert not task.done()
+    desk.stopped.set() if how == "stopped" else desk.controller.end()
+    async with asyncio.timeout(1):
+        await task
+    assert desk.services.turn.locked(), "it is not ours to give back"
+    desk.services.turn.release()
+
+
+async def test_a_spec_that_changes_while_its_turn_comes_neither_runs_as_it_was_nor_keeps_the_turn() -> None:
+    desk = Desk()
+    desk.write(mode="Act", interval="1h")
+    await desk.services.turn.acquire()
+    async with desk.running():
+        await asyncio.sleep(1)
+        desk.services.turn.release()
+        desk.write(mode="Simulate", interval="1h", generation=2)
+        await asyncio.sleep(1)
+        assert desk.executor.calls == []
+        assert desk.runs == 1
+        assert not desk.services.turn.locked()
+
+
 CUT_SHORT = {
     "observedGeneration": 1,
     "lastRun": {"time": "2027-01-15T06:00:00Z", "mode": "Act"},

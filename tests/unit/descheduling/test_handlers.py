@@ -26,15 +26,18 @@ class Controller:
         del services
         self.name = name
         self.seen: list[str] = []
-        self.end = asyncio.Event()
+        self.end_ = asyncio.Event()
         self.made.append(self)
 
     def observe(self, body: Any) -> None:
         self.seen.append(body["metadata"]["uid"])
 
+    def end(self) -> None:
+        self.end_.set()
+
     async def run(self, stopped: object) -> None:
         del stopped
-        await self.end.wait()
+        await self.end_.wait()
 
 
 def registered() -> tuple[Any, Callable[..., Coroutine[Any, Any, None]]]:
@@ -61,15 +64,28 @@ async def test_a_policy_that_was_deleted_and_made_again_is_another_one(monkeypat
 
     old = asyncio.create_task(daemon.fn(body=body("1"), name="web", uid="1", stopped=None))
     await asyncio.sleep(0)
-    await changed(body=body("2"), name="web", uid="2")
+    await changed(body=body("2"), name="web", uid="2", type="MODIFIED")
     new = asyncio.create_task(daemon.fn(body=body("2"), name="web", uid="2", stopped=None))
     await asyncio.sleep(0)
-    Controller.made[0].end.set()
+    Controller.made[0].end()
     await old
-    await changed(body=body("2"), name="web", uid="2")
-    Controller.made[1].end.set()
+    await changed(body=body("2"), name="web", uid="2", type="MODIFIED")
+    Controller.made[1].end()
     await new
     assert [each.seen for each in Controller.made] == [["1"], ["2", "2"]]
+
+
+async def test_a_policy_that_went_without_its_finalizer_does_not_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kopf stops daemons while a policy waits for its finalizer; where that was taken away it forgets them."""
+    Controller.made = []
+    monkeypatch.setattr(handlers, "PolicyController", Controller)
+    daemon, changed = registered()
+    body = {"metadata": {"name": "web", "uid": "1"}}
+    task = asyncio.create_task(daemon.fn(body=body, name="web", uid="1", stopped=None))
+    await asyncio.sleep(0)
+    await changed(body=body, name="web", uid="1", type="DELETED")
+    async with asyncio.timeout(5):
+        await task
 
 
 async def test_a_cancelled_cycle_keeps_the_picture_until_the_planner_has_let_go() -> None:

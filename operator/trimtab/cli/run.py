@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from trimtab.kube.errors import InputError
@@ -92,4 +94,7 @@ def run(
         raise SystemExit(2) from None
     except OSError as error:
         click.echo(f"trimtab: --listen {listen[0]}:{listen[1]}: {error.strerror or error}", err=True)
+        raise SystemExit(1) from None
+    except Exception:  # so that it stands in the log as all else does, on one line of JSON
+        logging.getLogger(__name__).exception("the operator cannot go on")
         raise SystemExit(1) from None

@@ -1,0 +1,29 @@
+"""``trimtab run``: how it ends when it cannot go on."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from click.testing import CliRunner
+
+from trimtab.cli.run import run
+from trimtab.runtime import app, logs
+
+
+def test_a_defect_is_told_in_the_log_on_one_line_like_all_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_settings: object) -> None:
+        raise ValueError("no luck\nat all")
+
+    monkeypatch.setattr(app, "run", fail)
+    monkeypatch.setattr(logs, "set_up", lambda **_: None)
+    result = CliRunner().invoke(run, [])
+    assert result.exit_code == 1
+    assert result.output == ""
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    line = logs.JsonFormatter().format(record)
+    assert "\n" not in line
+    assert "ValueError: no luck" in json.loads(line)["exception"]

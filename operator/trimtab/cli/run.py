@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
 import click
 
@@ -23,6 +28,23 @@ def _address(_context: click.Context, _parameter: click.Parameter, value: str) -
     if not port.isdigit() or int(port) > 65535:
         raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 127.0.0.1:8080, [::1]:8080 or :8080")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """End in good order on a SIGTERM that comes before the event loop takes signals over, a second or two after start.
+
+    The first process of a container would not hear it: for that one the kernel knows no default.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.command("run")
@@ -73,28 +95,29 @@ def run(
 ) -> None:
     """Run the operator until it is told to stop (SIGTERM or Ctrl-C)."""
     del role  # one role so far; the flag is there so that manifests can already name it
-    from trimtab.runtime import app, logs
+    with _ending_at_once():
+        from trimtab.runtime import app, logs
 
-    logs.set_up(form=log_format, level=log_level)
-    settings = Settings(
-        controllers=controllers,
-        kubeconfig=kubeconfig,
-        context=context,
-        listen_host=listen[0],
-        listen_port=listen[1],
-        leader_elect=leader_elect,
-        lease_name=lease_name,
-        lease_namespace=lease_namespace,
-        identity=identity,
-    )
-    try:
-        app.run(settings)
-    except InputError as error:
-        click.echo(f"trimtab: {error}", err=True)
-        raise SystemExit(2) from None
-    except OSError as error:
-        click.echo(f"trimtab: --listen {listen[0]}:{listen[1]}: {error.strerror or error}", err=True)
-        raise SystemExit(1) from None
-    except Exception:  # so that it stands in the log as all else does, on one line of JSON
-        logging.getLogger(__name__).exception("the operator cannot go on")
-        raise SystemExit(1) from None
+        logs.set_up(form=log_format, level=log_level)
+        settings = Settings(
+            controllers=controllers,
+            kubeconfig=kubeconfig,
+            context=context,
+            listen_host=listen[0],
+            listen_port=listen[1],
+            leader_elect=leader_elect,
+            lease_name=lease_name,
+            lease_namespace=lease_namespace,
+            identity=identity,
+        )
+        try:
+            app.run(settings)
+        except InputError as error:
+            click.echo(f"trimtab: {error}", err=True)
+            raise SystemExit(2) from None
+        except OSError as error:
+            click.echo(f"trimtab: --listen {listen[0]}:{listen[1]}: {error.strerror or error}", err=True)
+            raise SystemExit(1) from None
+        except Exception:  # so that it stands in the log as all else does, on one line of JSON
+            logging.getLogger(__name__).exception("the operator cannot go on")
+            raise SystemExit(1) from None

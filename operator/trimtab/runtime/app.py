@@ -58,8 +58,8 @@ class App:
             OSError: the address of the probes is taken.
         """
         settings = self._settings
-        config = await asyncio.to_thread(load_config, settings.kubeconfig or None, context=settings.context or None)
         self._catch_signals()
+        config = await asyncio.to_thread(load_config, settings.kubeconfig or None, context=settings.context or None)
         async with AsyncExitStack() as stack:
             api = await stack.enter_async_context(Transport(config, observe=self._metrics.observe))
             elector = self._elector(api) if settings.leader_elect else None

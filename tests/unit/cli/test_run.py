@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 
 import pytest
 from click.testing import CliRunner
@@ -27,3 +29,15 @@ def test_a_defect_is_told_in_the_log_on_one_line_like_all_else(
     line = logs.JsonFormatter().format(record)
     assert "\n" not in line
     assert "ValueError: no luck" in json.loads(line)["exception"]
+
+
+def test_a_stop_that_comes_before_the_loop_runs_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked_to_stop(_settings: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("it goes on")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(app, "run", asked_to_stop)
+    monkeypatch.setattr(logs, "set_up", lambda **_: None)
+    assert CliRunner().invoke(run, []).exit_code == 0
+    assert signal.getsignal(signal.SIGTERM) is before

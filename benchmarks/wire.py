@@ -19,9 +19,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from trimtab.kube.informer import Informer
 from trimtab.kube.resources import PODS
-from trimtab.kube.store import Store
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.store import Store
 from trimtab.kube.wire import slim_pb2
 from trimtab.kube.wire.codec import INITIAL_EVENTS_END
 

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
 from trimtab.kube.api import NotFound
-from trimtab.kube.config import load_config
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
 from trimtab.local.progress import PlainProgress, Progress

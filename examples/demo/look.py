@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from examples.demo.scene import CAPACITY, NAMESPACE, NODES
-from trimtab.kube.quantity import cpu_millis
+from trimtab.kube.rules.quantity import cpu_millis
 from trimtab.local.client import Client
 
 TARGET: Final = 50.0

@@ -20,13 +20,13 @@ from trimtab.disruption.outcome import EVICTED, GONE, REFUSED, SKIPPED
 from trimtab.kube import verbs
 from trimtab.kube.api import Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK
-from trimtab.kube.informer import Informer
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.objects import Pod
-from trimtab.kube.recorder import EventRecorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import BUDGETS, EVENTS, PODS, Resource
-from trimtab.kube.store import Store
-from trimtab.kube.transport import Transport
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.store import Store
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 

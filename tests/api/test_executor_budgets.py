@@ -11,8 +11,8 @@ from trimtab.cluster.load import load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube import eviction, verbs
+from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import BUDGETS, PODS
-from trimtab.kube.transport import Transport
 
 
 def least(number: int | str, **more: Any) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from tests.builders import NOW, budget, expression, node, pod, priority_class
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
 from trimtab.kube.api import Gone, NotFound
-from trimtab.kube.config import load_config
-from trimtab.kube.informer import Informer, ServerAbilities
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
-from trimtab.kube.store import Store
-from trimtab.kube.transport import Transport
+from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.decode import decode_json
 
 WAYS = {

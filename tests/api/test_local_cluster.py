@@ -15,7 +15,7 @@ import pytest
 
 from tests.fixtures.clusters import Cluster
 from trimtab.kube.api import Forbidden
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.transport import Transport
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
 from trimtab.local.processes import alive

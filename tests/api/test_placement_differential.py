@@ -12,9 +12,9 @@ from tests.conftest import MakeCluster
 from tests.fixtures.scheduling import Chance, Scheduler, pinned
 from trimtab.cluster.load import load
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.config import load_config
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod
-from trimtab.kube.transport import Transport
 from trimtab.kube.wire.decode import decode_json
 from trimtab.local.client import Client
 from trimtab.local.cluster import LocalCluster

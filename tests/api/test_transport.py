@@ -12,13 +12,13 @@ from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
 from trimtab.kube import verbs
 from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
-from trimtab.kube.config import Login, load_config
-from trimtab.kube.credentials import TokenFileCredentials
+from trimtab.kube.connection.config import Login, load_config
+from trimtab.kube.connection.credentials import TokenFileCredentials
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.eviction import GONE, GRANTED, REFUSED, SEVERAL_BUDGETS, evict
-from trimtab.kube.recorder import EventRecorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
-from trimtab.kube.transport import Transport
 from trimtab.runtime.leader_election import LeaderElector, Timings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")

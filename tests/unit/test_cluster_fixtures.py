@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.clusters import KindBackend, docker_runs
-from trimtab.kube.config import load_config
+from trimtab.kube.connection.config import load_config
 from trimtab.local import kubeconfig
 from trimtab.local.certificates import make_keys
 

@@ -23,7 +23,7 @@ from trimtab.api.scalars import (
 )
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import STRATEGIES, Strategy
-from trimtab.kube.selectors import label_selector_errors
+from trimtab.kube.rules.selectors import label_selector_errors
 
 Errors = Iterator[FieldError]
 

@@ -47,7 +47,7 @@ class Selector(Spec, frozen=True):
     ] = ()
 
     def compile(self) -> KubeSelector:
-        """The selector as the value that :mod:`trimtab.kube.selectors` matches with."""
+        """The selector as the value that :mod:`trimtab.kube.rules.selectors` matches with."""
         return KubeSelector(
             match_labels=FrozenMap(self.match_labels),
             match_expressions=tuple(

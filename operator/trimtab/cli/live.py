@@ -9,8 +9,8 @@ from trimtab.cli.errors import Skipping, at_server
 from trimtab.cluster.load import RETRY, LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api, ApiError, Unreachable
-from trimtab.kube.config import ServerConfig, load_config
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.config import ServerConfig, load_config
+from trimtab.kube.connection.transport import Transport
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ def _controllers(_context: click.Context, _parameter: click.Parameter, value: st
 
 def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
     host, _, port = value.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 127.0.0.1:8080, [::1]:8080 or :8080")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

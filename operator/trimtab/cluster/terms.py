@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm
-from trimtab.kube.selectors import matches_labels
+from trimtab.kube.rules.selectors import matches_labels
 
 _EVERY: Final = LabelSelector()
 

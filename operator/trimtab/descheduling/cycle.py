@@ -25,7 +25,7 @@ from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
-from trimtab.kube.recorder import Recorder
+from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import DESCHEDULER_POLICIES
 from trimtab.placement.placer import Placer

@@ -8,7 +8,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
-from trimtab.kube.selectors import matches_labels
+from trimtab.kube.rules.selectors import matches_labels
 
 
 class Scope:

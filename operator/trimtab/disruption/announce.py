@@ -8,8 +8,8 @@ from typing import Final
 from trimtab.api.plan import Evict
 from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, Outcome
-from trimtab.kube.event import NORMAL, WARNING
-from trimtab.kube.recorder import Recorder
+from trimtab.kube.events.event import NORMAL, WARNING
+from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import NODES, PODS
 

@@ -15,7 +15,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodDisruptionBudget
-from trimtab.kube.selectors import LabelMatcher, label_matcher
+from trimtab.kube.rules.selectors import LabelMatcher, label_matcher
 
 MAX_DISRUPTED_PODS: Final = 2000
 """Evictions that may await the disruption controller's notice; with more the API server grants none."""

@@ -24,8 +24,8 @@ from trimtab.disruption.settlement import OwnerBook
 from trimtab.disruption.view import ClusterView
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
+from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import Pod
-from trimtab.kube.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from trimtab.disruption.settlement import OwnerBook
 from trimtab.disruption.view import ClusterView
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
-from trimtab.kube.recorder import Recorder
+from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 
 

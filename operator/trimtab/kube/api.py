@@ -91,7 +91,7 @@ class Unreachable(Exception):
 
 
 class Api(Protocol):
-    """What trimtab needs of an API server; implemented by :class:`trimtab.kube.transport.Transport`."""
+    """What trimtab needs of an API server; implemented by :class:`trimtab.kube.connection.transport.Transport`."""
 
     async def request(
         self,

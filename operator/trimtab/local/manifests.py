@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec import Struct, to_builtins
 
 from trimtab.kube.errors import InputError
-from trimtab.kube.quantity import format_amount, resource_amount
 from trimtab.kube.resources import Resource
+from trimtab.kube.rules.quantity import format_amount, resource_amount
 from trimtab.local.nodes import node
 from trimtab.local.scenario import Placement, Scenario, Workload
 

@@ -25,7 +25,7 @@ from trimtab.api.base import Spec
 from trimtab.api.check import FieldError, check
 from trimtab.api.schema import structural_schema
 from trimtab.kube.errors import InputError
-from trimtab.kube.quantity import resource_amount
+from trimtab.kube.rules.quantity import resource_amount
 from trimtab.local.nodes import ZONES
 
 Amount = str | int

@@ -11,8 +11,8 @@ from typing import Any, Final
 import uvloop
 
 from trimtab.kube.api import Api, ApiError, Conflict, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.config import load_config
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.errors import LocalError
 from trimtab.local.progress import Progress, Task

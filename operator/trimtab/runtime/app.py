@@ -23,10 +23,10 @@ from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
-from trimtab.kube.config import load_config
-from trimtab.kube.recorder import EventRecorder
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.resources import DESCHEDULER_POLICIES
-from trimtab.kube.transport import Transport
 from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity

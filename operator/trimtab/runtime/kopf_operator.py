@@ -13,7 +13,7 @@ from typing import Any
 
 import kopf
 
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.transport import Transport
 
 MARK = "trimtab.dev"
 """Prefix of Kopf's finalizer and annotations on our resources."""

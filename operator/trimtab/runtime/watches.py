@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Api
-from trimtab.kube.informer import Informer, ServerAbilities
 from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
-from trimtab.kube.store import Store
+from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.intern import Interner
 
 WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)

@@ -194,7 +194,7 @@ def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     from trimtab.descheduling.cycle import LONGEST_ACTING, SHORTEST_ACTING
     from trimtab.disruption.protections.starting_pod import START_GRACE
     from trimtab.disruption.settings import ExecutorSettings
-    from trimtab.kube.event_series import RecorderLimits
+    from trimtab.kube.events.event_series import RecorderLimits
     from trimtab.runtime.leader_election import Timings
 
     assert (LONGEST_ACTING, SHORTEST_ACTING, LATEST_START, AFTER_FAILURE) == (300, 30, 60, 30)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.kube.config import Login, ServerConfig, load_config
+from trimtab.kube.connection.config import Login, ServerConfig, load_config
+from trimtab.kube.connection.proxy import proxy_for
 from trimtab.kube.errors import InputError
-from trimtab.kube.proxy import proxy_for
 
 
 def kubeconfig(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.clock import SetClock
-from trimtab.kube.config import Login, ServerConfig
-from trimtab.kube.credentials import (
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.credentials import (
     FixedCredentials,
     ReloadedCredentials,
     TokenFileCredentials,

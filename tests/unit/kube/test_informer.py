@@ -12,9 +12,9 @@ from tests.fakes.clock import START, LoopClock
 from tests.fakes.watch import END, HOLD, Json, Protobuf, ScriptedApi
 from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.informer import Informer, ServerAbilities
 from trimtab.kube.resources import DESCHEDULER_POLICIES, NODES, PODS
-from trimtab.kube.store import Store
+from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.store import Store
 
 pytestmark = pytest.mark.looptime
 

@@ -13,9 +13,9 @@ from kopf._cogs.structs import credentials
 from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
 from trimtab import __version__
-from trimtab.kube.config import Login, ServerConfig
-from trimtab.kube.credentials import TokenFileCredentials
-from trimtab.kube.transport import Transport
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.credentials import TokenFileCredentials
+from trimtab.kube.connection.transport import Transport
 
 LOGGER = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.builders import pod
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Container
-from trimtab.kube.pod_requests import (
+from trimtab.kube.rules.pod_requests import (
     PodLevelResources,
     effective_requests,
     qos_class,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from tests.strategies import BINARY_SUFFIXES, DECIMAL_SUFFIXES, numbers, quantities
-from trimtab.kube.quantity import MAX_AMOUNT, QuantityError, amount, cpu_millis, format_amount, resource_amount
+from trimtab.kube.rules.quantity import MAX_AMOUNT, QuantityError, amount, cpu_millis, format_amount, resource_amount
 
 # What resource.ParseQuantity takes, in the words of the pattern that Kubernetes puts into schemas of custom resources,
 # with integers as exponents (the pattern lets e1.5 pass, the parser doesn't).

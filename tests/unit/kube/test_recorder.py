@@ -6,9 +6,9 @@ import pytest
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, SetClock
 from trimtab.kube.api import Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.event import cut, event_name
-from trimtab.kube.event_series import RecorderLimits
-from trimtab.kube.recorder import EventRecorder
+from trimtab.kube.events.event import cut, event_name
+from trimtab.kube.events.event_series import RecorderLimits
+from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import NODES, PODS
 from trimtab.kube.retry import Backoff

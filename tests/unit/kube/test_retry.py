@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.clock import micro_time
+from trimtab.kube.events.token_bucket import TokenBucket
 from trimtab.kube.retry import Backoff
-from trimtab.kube.token_bucket import TokenBucket
 
 
 def test_waits_double_up_to_the_maximum():

@@ -16,7 +16,7 @@ from tests.strategies import (
 )
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelRequirement, LabelSelector, NodeSelector, NodeSelectorTerm
-from trimtab.kube.selectors import (
+from trimtab.kube.rules.selectors import (
     FieldRequirement,
     FieldSelector,
     SelectorError,

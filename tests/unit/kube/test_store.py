@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.builders import node
 from tests.fakes.clock import SetClock
-from trimtab.kube.store import Store
+from trimtab.kube.watching.store import Store
 
 
 def build(name, version=1, uid=None):

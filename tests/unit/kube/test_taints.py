@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import taints, tolerations
 from trimtab.kube.objects import Taint, Toleration
-from trimtab.kube.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, tolerates, untolerated
+from trimtab.kube.rules.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, tolerates, untolerated
 
 TAINT = Taint("dedicated", NO_SCHEDULE, "db")
 

@@ -16,11 +16,11 @@ from cryptography.x509.oid import NameOID
 from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
 from trimtab.kube.api import Unauthorized, Unreachable
-from trimtab.kube.config import Login, ServerConfig
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.tls import tls_context
+from trimtab.kube.connection.transport import Transport
 from trimtab.kube.errors import InputError
 from trimtab.kube.retry import Backoff
-from trimtab.kube.tls import tls_context
-from trimtab.kube.transport import Transport
 
 ONCE = Backoff(attempts=1)
 

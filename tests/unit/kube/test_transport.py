@@ -8,10 +8,10 @@ from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
 from trimtab import __version__
 from trimtab.kube import api as kube_api
-from trimtab.kube.config import Login, ServerConfig
-from trimtab.kube.credentials import TokenFileCredentials
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.credentials import TokenFileCredentials
+from trimtab.kube.connection.transport import Transport
 from trimtab.kube.retry import Backoff
-from trimtab.kube.transport import Transport
 
 QUICK = Backoff(initial=0.0, jitter=0.0, attempts=3)
 NODES = "/api/v1/nodes"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trimtab.kube.config import load_config
+from trimtab.kube.connection.config import load_config
 from trimtab.kube.errors import InputError
 from trimtab.local import kubeconfig, ports
 from trimtab.local.certificates import USERS, make_keys

@@ -14,8 +14,8 @@ from tests.unit.cluster.worlds import Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, affinity_terms, anti_affinity_terms
 from trimtab.kube.objects import Node, Pod
-from trimtab.kube.selectors import matches_node_selector
-from trimtab.kube.taints import untolerated
+from trimtab.kube.rules.selectors import matches_node_selector
+from trimtab.kube.rules.taints import untolerated
 from trimtab.placement.placer import Placer, sentence, unavailable
 
 

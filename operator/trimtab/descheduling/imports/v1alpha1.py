@@ -19,7 +19,7 @@ from trimtab.api.checks import validate
 from trimtab.api.decode import InvalidObject, describe, read_policy
 from trimtab.api.descheduler_policy import KIND, DeschedulerPolicy
 from trimtab.api.strategies import STRATEGIES
-from trimtab.kube.selectors import SelectorError, parse_label_selector
+from trimtab.kube.rules.selectors import SelectorError, parse_label_selector
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha1"
 DEFAULT_NAME: Final = "default"

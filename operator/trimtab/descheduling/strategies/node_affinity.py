@@ -15,7 +15,7 @@ from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Node, Pod, PodSpec
-from trimtab.kube.selectors import node_term_matcher
+from trimtab.kube.rules.selectors import node_term_matcher
 from trimtab.placement.filters.node_affinity import NodeAffinity
 from trimtab.placement.placer import Placer
 

@@ -1,4 +1,4 @@
-"""Label selectors and node selector terms as values; how they match is in :mod:`trimtab.kube.selectors`."""
+"""Label selectors and node selector terms as values; how they match is in :mod:`trimtab.kube.rules.selectors`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, FrozenMap, Labels, ResourceList
 from trimtab.kube.objects import LabelRequirement, LabelSelector, OwnerReference
-from trimtab.kube.quantity import QuantityError, resource_amount
+from trimtab.kube.rules.quantity import QuantityError, resource_amount
 from trimtab.kube.wire.annotations import meaningful
 from trimtab.kube.wire.intern import Interner
 

@@ -20,7 +20,7 @@ from trimtab.kube.objects import (
     Volume,
     WeightedPodTerm,
 )
-from trimtab.kube.pod_requests import (
+from trimtab.kube.rules.pod_requests import (
     PodLevelResources,
     effective_requests,
     qos_class,

@@ -15,7 +15,7 @@ import msgspec
 
 from trimtab.kube.frozen import FrozenMap, ResourceList
 from trimtab.kube.objects import Container, PodCondition, PodSpec
-from trimtab.kube.pod_requests import effective_requests
+from trimtab.kube.rules.pod_requests import effective_requests
 from trimtab.kube.wire import fields
 
 RESIZE_CONDITIONS: Final = frozenset({"PodResizePending", "PodResizeInProgress"})

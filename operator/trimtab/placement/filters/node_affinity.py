@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from trimtab.kube.objects import Node, Pod, PodSpec
-from trimtab.kube.selectors import matches_node_selector
+from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.placement.framework import StaticFilter
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import ClassVar, Final
 
 from trimtab.kube.objects import Node, Pod, Taint
-from trimtab.kube.taints import UNSCHEDULABLE, tolerates
+from trimtab.kube.rules.taints import UNSCHEDULABLE, tolerates
 from trimtab.placement.framework import StaticFilter
 
 _CORDON: Final = Taint(key=UNSCHEDULABLE, effect="NoSchedule")

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import ClassVar, Final
 
 from trimtab.kube.objects import Node, Pod
-from trimtab.kube.taints import untolerated
+from trimtab.kube.rules.taints import untolerated
 from trimtab.placement.framework import StaticFilter
 
 HARD_EFFECTS: Final = frozenset(("NoSchedule", "NoExecute"))

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 from trimtab.kube.objects.selector import LabelRequirement, LabelSelector, NodeSelector, NodeSelectorTerm
-from trimtab.kube.selector_syntax import (
+from trimtab.kube.rules.selector_syntax import (
     FieldRequirement,
     FieldSelector,
     SelectorError,

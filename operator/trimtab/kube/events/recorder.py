@@ -19,12 +19,12 @@ from msgspec import Struct
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
-from trimtab.kube.event import NORMAL, Event, Occurrence
-from trimtab.kube.event_series import RecorderLimits, SeriesBook
+from trimtab.kube.events.event import NORMAL, Event, Occurrence
+from trimtab.kube.events.event_series import RecorderLimits, SeriesBook
+from trimtab.kube.events.token_bucket import TokenBucket
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import EVENTS
 from trimtab.kube.retry import Backoff
-from trimtab.kube.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 

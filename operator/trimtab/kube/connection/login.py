@@ -9,9 +9,9 @@ from typing import Final
 import aiohttp
 from yarl import URL
 
-from trimtab.kube.config import Login, ServerConfig
-from trimtab.kube.credentials import Credentials
-from trimtab.kube.tls import load_certificate
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.credentials import Credentials
+from trimtab.kube.connection.tls import load_certificate
 
 _Send = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 

@@ -21,12 +21,12 @@ import msgspec
 
 from trimtab import __version__
 from trimtab.kube.api import ApiError, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.config import ServerConfig
-from trimtab.kube.credentials import Credentials, credentials_for
-from trimtab.kube.login import LoginMiddleware
+from trimtab.kube.connection.config import ServerConfig
+from trimtab.kube.connection.credentials import Credentials, credentials_for
+from trimtab.kube.connection.login import LoginMiddleware
+from trimtab.kube.connection.tls import tls_context
 from trimtab.kube.retry import READS, Backoff
 from trimtab.kube.status import error_from_answer
-from trimtab.kube.tls import tls_context
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Keeps a :class:`~trimtab.kube.store.Store` equal to one kind of objects on the API server.
+"""Keeps a :class:`~trimtab.kube.watching.store.Store` equal to one kind of objects on the API server.
 
 The cheapest way that the server offers is taken. First a watch that begins with the present objects (WatchList), in
 protobuf; where the server refuses that, a list in pages and then a watch; where it speaks no protobuf, JSON. What was
@@ -31,10 +31,10 @@ from msgspec import Raw, Struct
 from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
-from trimtab.kube.intake import Intake
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
-from trimtab.kube.store import Store, Stored
+from trimtab.kube.watching.intake import Intake
+from trimtab.kube.watching.store import Store, Stored
 from trimtab.kube.wire.codec import Codec, Splitter
 from trimtab.kube.wire.decode import GROUPS
 from trimtab.kube.wire.intern import Interner

@@ -19,9 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from trimtab.kube.config import Login, ServerConfig
+from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.proxy import proxy_for
 from trimtab.kube.errors import InputError
-from trimtab.kube.proxy import proxy_for
 
 _LOADING: Final = threading.Lock()  # the loader keeps its temporary files in a global
 

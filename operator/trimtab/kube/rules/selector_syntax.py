@@ -2,7 +2,7 @@
 
 The grammars are those of k8s.io/apimachinery v0.36 (``labels.Parse`` and ``fields.ParseSelector``). Label selectors
 become the same :class:`~trimtab.kube.objects.LabelSelector` that objects hold, so there is one way to match; matching
-is in :mod:`trimtab.kube.selectors`.
+is in :mod:`trimtab.kube.rules.selectors`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is done with what a server sends: objects into the store, resource versions remembered, no I/O.
 
-Apart from :mod:`trimtab.kube.informer`, which knows about connections, this knows about the order of events.
+Apart from :mod:`trimtab.kube.watching.informer`, which knows about connections, this knows about the order of events.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.status import error_from_status
-from trimtab.kube.store import Store, Stored
+from trimtab.kube.watching.store import Store, Stored
 from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Metadata, StatusMessage, WatchFrame
 
 T = TypeVar("T", bound=Stored)

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
-from trimtab.kube.config import Login, ServerConfig
+from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def credentials_for(config: ServerConfig, *, clock: Clock = SYSTEM_CLOCK) -> Cre
         return FixedCredentials(config.login)
 
     def load() -> Login:
-        from trimtab.kube.kubeconfig import load_kubeconfig
+        from trimtab.kube.connection.kubeconfig import load_kubeconfig
 
         files = [Path(path) for path in config.kubeconfig.split(os.pathsep)]
         return load_kubeconfig(files, context=config.context).login

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from trimtab.kube.connection.proxy import proxy_for
 from trimtab.kube.errors import InputError
-from trimtab.kube.proxy import proxy_for
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where the kubelet mounts a pod's service account."""
@@ -104,7 +104,7 @@ def load_config(
         paths = environ.get("KUBECONFIG") or f"{home}/.kube/config"
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     if any(file.exists() for file in files):
-        from trimtab.kube.kubeconfig import load_kubeconfig  # the operator's image never needs it
+        from trimtab.kube.connection.kubeconfig import load_kubeconfig  # the operator's image never needs it
 
         return load_kubeconfig(files, context=context or "", environ=environ)
     if kubeconfig or context:

@@ -6,7 +6,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from trimtab.kube.config import Login, ServerConfig
+from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.errors import InputError
 
 

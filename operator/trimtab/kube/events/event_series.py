@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from trimtab.kube.event import Event, Occurrence, event_name
+from trimtab.kube.events.event import Event, Occurrence, event_name
+from trimtab.kube.events.token_bucket import TokenBucket
 from trimtab.kube.reference import ObjectReference
-from trimtab.kube.token_bucket import TokenBucket
 
 
 class RecorderLimits(Struct, frozen=True, kw_only=True):

@@ -12,17 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
 
-import msgspec
-
-from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import to_time
 from trimtab.descheduling.cycle import Cycle, Services
-from trimtab.descheduling.report import CycleResult, conditions_after, status_after, with_condition
-from trimtab.descheduling.status import StatusWriter
+from trimtab.descheduling.status import PolicyStatus
 from trimtab.kube.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -71,15 +64,13 @@ class PolicyController:
     def __init__(self, name: str, services: Services) -> None:
         self.name = name
         self._services = services
-        self._writer = StatusWriter(services.api, name)
+        self._status = PolicyStatus(name, services)
         self._changed = asyncio.Event()
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None
         self._problem: InputError | None = None
         self._generation = 0  # as last written
-        self._judged = 0  # what the status is about: the generation that the loop's current turn began with
         self._uid = ""
-        self._status: DeschedulerStatus | None = None
         self._last_start: float | None = None
         self._not_before: float | None = None
         self._act_from = 0.0
@@ -89,9 +80,8 @@ class PolicyController:
         """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
         metadata = body["metadata"]
         generation = int(metadata.get("generation", 0))
-        if self._status is None:
-            self._status = _read_status(body.get("status") or {})
-            self._take_up(self._status)
+        if not self._generation:
+            self._take_up(body.get("status") or {})
         if generation == self._generation and metadata.get("uid") == self._uid:
             return
         self._generation, self._uid = generation, str(metadata.get("uid", ""))
@@ -103,22 +93,18 @@ class PolicyController:
         self._halt.set()
         self._changed.set()
 
-    def _take_up(self, status: DeschedulerStatus) -> None:
+    def _take_up(self, wire: Mapping[str, Any]) -> None:
         """Go on where an earlier process ended.
 
         One that was killed while it acted has not reported its cycle, only that it began. That cycle counts all the
         same: else each crash would be good for another ``perCycle`` evictions.
         """
-        if status.last_run is not None:
-            self._last_start = status.last_run.time.timestamp()
-        acted = max((eviction.time.timestamp() for eviction in status.last_evictions), default=0.0)
-        running = find_condition(status.conditions, PROGRESSING)
-        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+        now = self._services.clock.now()
+        self._last_start, acted = self._status.take_up(wire)
+        if self._status.cut_short:
             log.warning("policy %s: an earlier process ended while its cycle acted", self.name)
-            acted = self._services.clock.now()
-            self._last_start = max(self._last_start or 0.0, running.last_transition_time.timestamp())
-            self._status = msgspec.structs.replace(status, observed_generation=running.observed_generation)
-        self._act_from = min(acted, self._services.clock.now()) + MINUTE
+            acted = now
+        self._act_from = min(acted, now) + MINUTE
 
     def end(self) -> None:
         """End :meth:`run`: the policy is gone, whoever took our finalizer away."""
@@ -130,20 +116,23 @@ class PolicyController:
         """Run cycles until stopped; what is in flight then is finished first."""
         watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
         try:
-            while not stopped and not self._ended:
+            while self._goes_on(stopped):
                 self._changed.clear()
-                self._judged = self._generation
+                self._status.generation = self._generation
                 due = await self._due()
                 now = self._services.clock.now()
                 if due is None or due > now:
                     await self._sleep(None if due is None else min(due - now, LONGEST_SLEEP))
                     continue
                 self._halt.clear()
-                if not stopped and await self._can_see():
+                if self._goes_on(stopped) and await self._can_see():
                     await self._cycle_safely()
         finally:
             watcher.cancel()
             self._services.metrics.forget(self.name)
+
+    def _goes_on(self, stopped: Stopped) -> bool:
+        return not stopped and not self._ended
 
     async def _watch(self, stopped: Stopped) -> None:
         while not stopped:
@@ -168,9 +157,7 @@ class PolicyController:
                 return True
             if wrong != said and clock.monotonic() - since >= BLIND:
                 said = wrong
-                log.warning("policy %s waits: %s", self.name, wrong)
-                self._set(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong)
-                await self._write()
+                await self._status.blind(wrong)
             await clock.sleep(LOOK_AGAIN)
         return False
 
@@ -179,19 +166,18 @@ class PolicyController:
         now = self._services.clock.now()
         if self._policy is None:
             if self._problem is not None:
-                await self._say_invalid(self._problem)
+                await self._status.invalid(self._problem)
             return None
         spec = self._policy.spec
         if spec.suspend:
-            await self._say_suspended()
+            await self._status.suspended()
             return None
         due = self._due_by_time(self._policy, now)
         if due > now:
-            await self._say_waiting(due)
+            await self._status.waiting(due)
         return due
 
     def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
-        assert self._status is not None
         if self._last_start is not None:
             self._last_start = min(self._last_start, now)  # the clock was set back: nothing is due from a time to come
         if self._not_before is not None:
@@ -200,7 +186,6 @@ class PolicyController:
         return max(self._due_by_spec(policy, now), self._act_from if policy.spec.mode == "Act" else 0.0)
 
     def _due_by_spec(self, policy: DeschedulerPolicy, now: float) -> float:
-        assert self._status is not None
         if policy.spec.schedule is not None:
             return policy.spec.next_due(last=max(self._last_start or 0.0, now - LATEST_START))
         if self._last_start is None or self._status.observed_generation != self._generation:
@@ -218,12 +203,19 @@ class PolicyController:
             started = services.clock.now()
             self._not_before = None
             try:
-                result = await Cycle(policy, services, halt=self._halt, running=self._say_running).run(started)
+                result = await Cycle(policy, services, halt=self._halt, running=self._status.running).run(started)
             except Exception as error:
                 log.exception("cycle of policy %s failed", self.name)
-                await self._say_failed(policy, error, started)
+                self._last_start = started
+                if policy is self._policy and policy.spec.schedule is None:
+                    self._not_before = services.clock.now() + AFTER_FAILURE
+                await self._status.failed(error, mode=policy.spec.mode)
                 return
-        await self._say_done(policy, result)
+        self._last_start = result.started
+        next_run = policy.spec.next_due(last=result.started)
+        if result.unfinished and policy.spec.schedule is None:
+            next_run = self._not_before = min(next_run, result.finished + SOON)
+        await self._status.done(result, next_run=next_run)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[bool]:
@@ -243,89 +235,3 @@ class PolicyController:
             await asyncio.gather(halting, taking, return_exceptions=True)
             if not taking.cancelled():
                 turn.release()
-
-    async def _say_waiting(self, due: float) -> None:
-        assert self._status is not None
-        if find_condition(self._status.conditions, READY) is None:
-            self._set(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet")
-        running = find_condition(self._status.conditions, PROGRESSING)
-        if running is not None and running.reason == reasons.CYCLE_RUNNING:
-            self._set(PROGRESSING, False, reasons.IDLE, "the process ended while a cycle acted; the next one goes on")
-        self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
-        await self._write()
-
-    async def _say_running(self, message: str) -> None:
-        self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
-        await self._write()
-
-    async def _say_done(self, policy: DeschedulerPolicy, result: CycleResult) -> None:
-        assert self._status is not None
-        self._last_start = result.started
-        next_run = policy.spec.next_due(last=result.started)
-        if result.unfinished and policy.spec.schedule is None:
-            next_run = self._not_before = min(next_run, result.finished + SOON)
-        self._status = status_after(self._status, result, next_run=next_run)
-        for condition in conditions_after(result):
-            self._set(*condition)
-        self._observed()
-        services = self._services
-        services.metrics.cycles.labels(self.name, result.mode, "Completed").inc()
-        services.metrics.last_cycle.labels(self.name).set(result.finished)
-        await self._write()
-
-    async def _say_failed(self, policy: DeschedulerPolicy, error: Exception, started: float) -> None:
-        self._last_start = started
-        if policy is self._policy and policy.spec.schedule is None:
-            self._not_before = self._services.clock.now() + AFTER_FAILURE
-        message = f"{type(error).__name__}: {error}"
-        self._set(READY, False, reasons.CYCLE_FAILED, message)
-        self._set(DEGRADED, True, reasons.CYCLE_FAILED, message)
-        self._set(PROGRESSING, False, reasons.IDLE, "the last cycle failed; it will be tried again")
-        self._observed()
-        self._services.metrics.cycles.labels(self.name, policy.spec.mode, "Failed").inc()
-        await self._write()
-
-    async def _say_invalid(self, problem: InputError) -> None:
-        message = str(problem)
-        self._set(READY, False, reasons.INVALID_POLICY, message)
-        self._set(DEGRADED, True, reasons.INVALID_POLICY, message)
-        self._set(PROGRESSING, False, reasons.IDLE, "waiting for a spec that can be used")
-        self._observed(next_run=False)
-        self._services.metrics.cycles.labels(self.name, "", "InvalidPolicy").inc()
-        log.warning("policy %s cannot be used: %s", self.name, message)
-        await self._write()
-
-    async def _say_suspended(self) -> None:
-        self._set(PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts")
-        self._observed(next_run=False)
-        await self._write()
-
-    def _set(self, type_: str, status: ConditionStatus | bool, reason: str, message: str) -> None:
-        assert self._status is not None
-        self._status = with_condition(
-            self._status,
-            type_,
-            status,
-            reason=reason,
-            message=message,
-            now=self._services.clock.now(),
-            generation=self._judged,
-        )
-
-    def _observed(self, *, next_run: bool = True) -> None:
-        assert self._status is not None
-        kept = self._status.next_run if next_run else None
-        self._status = msgspec.structs.replace(self._status, observed_generation=self._judged, next_run=kept)
-
-    async def _write(self) -> None:
-        assert self._status is not None
-        await self._writer.write(self._status)
-
-
-def _read_status(wire: Mapping[str, Any]) -> DeschedulerStatus:
-    """The status that an earlier process wrote; one that cannot be read counts as none, for it is only a report."""
-    try:
-        return msgspec.convert(dict(wire), DeschedulerStatus)
-    except msgspec.ValidationError as error:
-        log.warning("the status written before cannot be read and starts anew: %s", error)
-        return DeschedulerStatus()

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, set_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
 from trimtab.api.descheduler_status import (
     MAX_COUNTS,
     MAX_EVICTIONS,
@@ -53,23 +53,6 @@ class CycleResult(Struct, frozen=True):
     def unfinished(self) -> bool:
         """Whether planned evictions were left only because time ran out."""
         return any(outcome.reason == reasons.CYCLE_DEADLINE for outcome in self.outcomes)
-
-
-def with_condition(
-    status: DeschedulerStatus,
-    type_: str,
-    value: ConditionStatus | bool,
-    *,
-    reason: str,
-    message: str,
-    now: float,
-    generation: int,
-) -> DeschedulerStatus:
-    """The status with one condition set."""
-    conditions = set_condition(
-        status.conditions, type_, value, reason=reason, message=message, now=now, generation=generation
-    )
-    return status if conditions is status.conditions else msgspec.structs.replace(status, conditions=conditions)
 
 
 def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ...]:

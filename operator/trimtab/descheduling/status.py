@@ -1,13 +1,22 @@
-"""Writing a policy's status, and not more often than it changes."""
+"""What a policy's status says as its loop goes on, and writing it, not more often than it changes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+import msgspec
+
+from trimtab.api import reasons
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition, set_condition
 from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
+from trimtab.api.scalars import to_time
+from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.report import CycleResult, conditions_after, status_after
 from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES
 from trimtab.kube.verbs import merge_patch
 
@@ -56,3 +65,126 @@ class StatusWriter:
             else:
                 self._written = status
                 return
+
+
+class PolicyStatus:
+    """The status of one policy: each method says one thing of the loop and writes it.
+
+    Attributes:
+        generation: what the status is about: the generation that the loop's current turn began with.
+        cut_short: whether the status that was found tells of a cycle that never ended.
+    """
+
+    def __init__(self, name: str, services: Services) -> None:
+        self.generation = 0
+        self.cut_short = False
+        self._name = name
+        self._clock = services.clock
+        self._metrics = services.metrics
+        self._writer = StatusWriter(services.api, name)
+        self._status = DeschedulerStatus()
+
+    @property
+    def observed_generation(self) -> int:
+        """The generation that the last report was about."""
+        return self._status.observed_generation
+
+    def take_up(self, wire: Mapping[str, Any]) -> tuple[float | None, float]:
+        """Go on from the status that an earlier process wrote.
+
+        Returns:
+            When the last cycle started, ``None`` where there was none, and when the last pod was evicted, 0 for never;
+            seconds since the epoch.
+        """
+        self._status = _read(wire)
+        last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
+        running = find_condition(self._status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            self.cut_short = True
+            last = max(last or 0.0, running.last_transition_time.timestamp())
+            self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
+        return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
+
+    async def waiting(self, due: float) -> None:
+        """The next cycle is due then (seconds since the epoch)."""
+        if find_condition(self._status.conditions, READY) is None:
+            self._set(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet")
+        running = find_condition(self._status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            self._set(PROGRESSING, False, reasons.IDLE, "the process ended while a cycle acted; the next one goes on")
+        self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
+        await self._write()
+
+    async def blind(self, wrong: str) -> None:
+        """A cycle is due, but there is no picture of the cluster to plan on."""
+        log.warning("policy %s waits: %s", self._name, wrong)
+        self._set(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong)
+        await self._write()
+
+    async def running(self, message: str) -> None:
+        """A cycle acts."""
+        self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
+        await self._write()
+
+    async def done(self, result: CycleResult, *, next_run: float) -> None:
+        """A cycle has ended; the next one is due then (seconds since the epoch)."""
+        self._status = status_after(self._status, result, next_run=next_run)
+        for condition in conditions_after(result):
+            self._set(*condition)
+        self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()
+        self._metrics.last_cycle.labels(self._name).set(result.finished)
+        await self._report()
+
+    async def failed(self, error: Exception, *, mode: str) -> None:
+        """A cycle has ended with an error."""
+        message = f"{type(error).__name__}: {error}"
+        self._set(READY, False, reasons.CYCLE_FAILED, message)
+        self._set(DEGRADED, True, reasons.CYCLE_FAILED, message)
+        self._set(PROGRESSING, False, reasons.IDLE, "the last cycle failed; it will be tried again")
+        self._metrics.cycles.labels(self._name, mode, "Failed").inc()
+        await self._report()
+
+    async def invalid(self, problem: InputError) -> None:
+        """The spec cannot be used."""
+        message = str(problem)
+        log.warning("policy %s cannot be used: %s", self._name, message)
+        self._set(READY, False, reasons.INVALID_POLICY, message)
+        self._set(DEGRADED, True, reasons.INVALID_POLICY, message)
+        self._set(PROGRESSING, False, reasons.IDLE, "waiting for a spec that can be used")
+        self._metrics.cycles.labels(self._name, "", "InvalidPolicy").inc()
+        await self._report(next_run=False)
+
+    async def suspended(self) -> None:
+        """The policy is held."""
+        self._set(PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts")
+        await self._report(next_run=False)
+
+    def _set(self, type_: str, status: ConditionStatus | bool, reason: str, message: str) -> None:
+        conditions = set_condition(
+            self._status.conditions,
+            type_,
+            status,
+            reason=reason,
+            message=message,
+            now=self._clock.now(),
+            generation=self.generation,
+        )
+        self._status = msgspec.structs.replace(self._status, conditions=conditions)
+
+    async def _report(self, *, next_run: bool = True) -> None:
+        """Write it as a report on the generation: what came before is no longer what counts."""
+        kept = self._status.next_run if next_run else None
+        self._status = msgspec.structs.replace(self._status, observed_generation=self.generation, next_run=kept)
+        await self._write()
+
+    async def _write(self) -> None:
+        await self._writer.write(self._status)
+
+
+def _read(wire: Mapping[str, Any]) -> DeschedulerStatus:
+    """The status that was found; one that cannot be read counts as none, for it is only a report."""
+    try:
+        return msgspec.convert(dict(wire), DeschedulerStatus)
+    except msgspec.ValidationError as error:
+        log.warning("the status written before cannot be read and starts anew: %s", error)
+        return DeschedulerStatus()

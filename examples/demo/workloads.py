@@ -41,11 +41,6 @@ def pod_spec(*, cpu: str = "100m", memory: str = "64Mi") -> dict[str, Any]:
     return {"containers": [{"name": "main", "image": IMAGE, "resources": {"requests": requests}}]}
 
 
-def on_node(*names: str) -> dict[str, Any]:
-    """Required affinity to nodes by their hostname label."""
-    return required("kubernetes.io/hostname", names)
-
-
 def required(key: str, values: Sequence[str]) -> dict[str, Any]:
     """Required node affinity: one expression."""
     expression = {"key": key, "operator": "In", "values": list(values)}

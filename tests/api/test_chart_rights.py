@@ -13,11 +13,11 @@ from tools.generate.base import render
 from examples.demo.install import NAMESPACE, RELEASE, OperatorProcess, install, wait_for
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
+from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import NotFound
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
 from trimtab.local.nodes import node, ready
-from trimtab.runtime.watches import WATCHED
 
 USER = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
@@ -126,7 +126,7 @@ def test_in_all_its_life_the_operator_asks_for_what_it_may_and_no_right_lies_idl
     assert audit.refused() == []
     assert audit.asked() <= granted()
     # For a server that does not stream lists, and for an eviction whose answer was lost.
-    fallbacks = {(resource.group, resource.plural, "list") for resource in WATCHED} | {("", "pods", "get")}
+    fallbacks = {(resource.group, resource.plural, "list") for resource in KINDS} | {("", "pods", "get")}
     assert granted() - audit.asked() <= fallbacks
 
 

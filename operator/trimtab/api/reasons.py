@@ -38,9 +38,6 @@ NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
 """No schedulable node is at or below every threshold, so nothing can be moved to one."""
 
-ALL_NODES_UNDERUTILIZED: Final = "AllNodesUnderutilized"
-"""Every node is at or below every threshold: there is nothing to balance."""
-
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
 """The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""
 
@@ -116,17 +113,6 @@ TERMINATING: Final = "Terminating"
 
 TERMINAL: Final = "Terminal"
 """The pod has run to its end (Succeeded or Failed): it holds no place."""
-
-# ── Why a pod stays: the policy does not look at it ─────────────────────────────────────────────────────────────────
-
-NAMESPACE_NOT_SELECTED: Final = "NamespaceNotSelected"
-"""The policy's ``namespaces`` leave the pod's namespace out."""
-
-POD_NOT_SELECTED: Final = "PodNotSelected"
-"""The policy's ``podSelector`` does not match the pod."""
-
-NODE_NOT_SELECTED: Final = "NodeNotSelected"
-"""The policy's ``nodeSelector`` does not match the pod's node."""
 
 # ── How an eviction ended ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,8 @@ from typing import IO, Any, Final, TextIO
 import msgspec
 
 from trimtab.cli.redaction import redact
-from trimtab.cluster.load import KINDS, LoadFailed
+from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.load import LoadFailed
 from trimtab.kube.api import Api, ApiError, Gone, Unreachable
 from trimtab.kube.resources import Resource
 

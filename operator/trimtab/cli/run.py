@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from trimtab.cli.errors import Reported, reported
 from trimtab.kube.errors import InputError
 from trimtab.runtime.settings import CONTROLLERS, Settings
 
@@ -95,7 +96,7 @@ def run(
 ) -> None:
     """Run the operator until it is told to stop (SIGTERM or Ctrl-C)."""
     del role  # one role so far; the flag is there so that manifests can already name it
-    with _ending_at_once():
+    with _ending_at_once(), reported():
         from trimtab.runtime import app, logs
 
         logs.set_up(form=log_format, level=log_level)
@@ -112,12 +113,10 @@ def run(
         )
         try:
             app.run(settings)
-        except InputError as error:
-            click.echo(f"trimtab: {error}", err=True)
-            raise SystemExit(2) from None
+        except InputError:
+            raise
         except OSError as error:
-            click.echo(f"trimtab: --listen {listen[0]}:{listen[1]}: {error.strerror or error}", err=True)
-            raise SystemExit(1) from None
+            raise Reported(f"--listen {listen[0]}:{listen[1]}: {error.strerror or error}") from error
         except Exception:  # so that it stands in the log as all else does, on one line of JSON
             logging.getLogger(__name__).exception("the operator cannot go on")
             raise SystemExit(1) from None

@@ -16,33 +16,26 @@ from typing import Final
 
 from msgspec import Raw
 
+from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api, ApiError, Gone, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
-from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
 from trimtab.kube.status import error_from_status
+from trimtab.kube.watching.informer import NO_FORMAT, NO_OPTION, PAGE_SIZE, WATCH_LIST
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Page, Splitter, WatchFrame
 from trimtab.kube.wire.json_codec import JsonCodec
 from trimtab.kube.wire.protobuf import ProtobufCodec
-
-KINDS: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
-"""What planners read. `trimtab snapshot` writes the same, so a kind that planners come to read is one more entry."""
-
-PAGE: Final = 5_000
-"""Objects a page, where lists are not streamed."""
 
 IDLE: Final = 60.0
 """Seconds of silence after which the server counts as gone; it sends the present objects without a pause."""
 
 RETRY: Final = Backoff(initial=0.2, attempts=3)
 """A cut connection or a busy server may pass; after a few tries somebody at a terminal waits for nothing."""
-
-_NO_PROTOBUF: Final = frozenset({406, 415})
-_NO_WATCH_LIST: Final = frozenset({400, 422})
 
 OnInvalid = Callable[[InputError], None]
 """What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
@@ -155,24 +148,18 @@ class _Reader:
     def _does_without(self, error: ApiError | Unreachable | _Garbled) -> bool:
         """Stop asking for what the server has just refused; whether there was something to stop asking for."""
         status = error.status if isinstance(error, ApiError) else 0
-        if self._protobuf and (status in _NO_PROTOBUF or isinstance(error, _Garbled)):
+        if self._protobuf and (status in NO_FORMAT or isinstance(error, _Garbled)):
             self._protobuf = False
-        elif self._watch_list and status in _NO_WATCH_LIST:
+        elif self._watch_list and status in NO_OPTION:
             self._watch_list = False
         else:
             return False
         return True
 
     async def _stream(self, codec: Codec) -> None:
-        params = {
-            "watch": "true",
-            "sendInitialEvents": "true",
-            "resourceVersionMatch": "NotOlderThan",
-            "allowWatchBookmarks": "true",
-        }
         splitter = codec.splitter()
         async with self._api.stream(
-            self.resource.path(), params=params, accept=codec.watch_type, idle_timeout=IDLE
+            self.resource.path(), params=WATCH_LIST, accept=codec.watch_type, idle_timeout=IDLE
         ) as chunks:
             async for chunk in chunks:
                 for event in _frames(codec, splitter, chunk):
@@ -192,7 +179,7 @@ class _Reader:
         return False
 
     async def _pages(self, codec: Codec) -> None:
-        params = {"limit": str(PAGE)}
+        params = {"limit": str(PAGE_SIZE)}
         while True:
             async with self._api.stream(
                 self.resource.path(), params=params, accept=codec.list_type, idle_timeout=IDLE
@@ -203,7 +190,7 @@ class _Reader:
                 self._take(codec, raw)
             if not page.next:
                 return
-            params = {"limit": str(PAGE), "continue": page.next}
+            params = {"limit": str(PAGE_SIZE), "continue": page.next}
 
     def _take(self, codec: Codec, raw: bytes | Raw, *, gone: bool = False) -> None:
         try:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
@@ -124,7 +123,7 @@ class Cycle:
     async def _act(self, plan: Plan, started: float) -> list[Outcome]:
         services, policy = self._services, self._policy
         spare = policy.spec.next_due(last=started) - started
-        outcomes = await services.executor.execute(
+        return await services.executor.execute(
             plan.actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
@@ -133,10 +132,6 @@ class Cycle:
             stop=self._halt,
             blind=services.stale,
         )
-        for outcome in outcomes:
-            action = outcome.action
-            services.metrics.evictions.labels(policy.name, action.strategy, action.reason, outcome.result).inc()
-        return outcomes
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""
@@ -190,9 +185,8 @@ def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, no
         return protected
     with snapshot.fork():
         placer = Placer(snapshot)
-        lifted = msgspec.structs.replace(pod, node="")
         source = snapshot.slot(pod)
-        snapshot.remove(pod)
+        lifted = placer.lift(pod)
         places = placer.feasible(lifted)
         if source is not None:
             places[source] = False

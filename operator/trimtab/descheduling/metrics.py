@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from trimtab.api.plan import Plan
+from trimtab.disruption.outcome import Outcome
 
 
 class DeschedulerMetrics:
@@ -57,6 +58,11 @@ class DeschedulerMetrics:
             self.planned.labels(policy, action.strategy, action.reason, mode).inc()
         for kept in plan.kept:
             self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
+
+    def ended(self, outcome: Outcome) -> None:
+        """Count how an eviction ended; what the executor calls as soon as it is known."""
+        action = outcome.action
+        self.evictions.labels(action.policy, action.strategy, action.reason, outcome.result).inc()
 
     def forget(self, policy: str) -> None:
         """Drop all that is told of a policy that is gone: its last cycle would look late for ever."""

@@ -97,11 +97,6 @@ class LocalCluster:
         return self.layout.keys.ca
 
     @property
-    def admin_token(self) -> str:
-        """A bearer token with every right."""
-        return self.layout.keys.token("admin")
-
-    @property
     def client(self) -> Client:
         """A synchronous client with the admin's rights."""
         layout = self.layout

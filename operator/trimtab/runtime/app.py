@@ -72,13 +72,14 @@ class App:
             stack.push_async_callback(watches.stop)
             watching = watches.start()
             log.info("watching %s", config.server, extra={"server": config.server, "identity": self._identity})
+            metrics = DeschedulerMetrics(self._registry)
             services = Services(
                 api=api,
                 live=live,
-                executor=Executor(api=api, recorder=recorder, clock=SYSTEM_CLOCK, view=live),
+                executor=Executor(api=api, recorder=recorder, clock=SYSTEM_CLOCK, view=live, observe=metrics.ended),
                 recorder=recorder,
                 clock=SYSTEM_CLOCK,
-                metrics=DeschedulerMetrics(self._registry),
+                metrics=metrics,
                 turn=asyncio.Lock(),
                 stale=watches.stale,
                 leading=lambda: elector is None or elector.leading,

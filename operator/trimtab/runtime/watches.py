@@ -6,15 +6,12 @@ import asyncio
 import gc
 from typing import Any, Final
 
+from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Api
-from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
 from trimtab.kube.watching.informer import Informer, ServerAbilities
 from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.intern import Interner
-
-WATCHED: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, PODS)
-"""What planners read; the chart's ClusterRole grants exactly these."""
 
 CUT: Final = frozenset(("Retrying", "Refused"))
 """Phases of an informer that hears nothing."""
@@ -26,7 +23,7 @@ class Watches:
     def __init__(self, api: Api, live: LiveCluster) -> None:
         self._informers: list[Informer[Any]] = []
         interner, abilities = Interner(), ServerAbilities()
-        for resource in WATCHED:
+        for resource in KINDS:
             store: Store[Any] = Store()
             store.subscribe(live.apply)
             self._informers.append(Informer(api, resource, store, interner=interner, abilities=abilities))

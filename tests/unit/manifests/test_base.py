@@ -12,9 +12,9 @@ from tools.generate import BASE, ROOT
 from tools.generate.base import NAMESPACE
 
 from trimtab.cli.run import run
+from trimtab.cluster.kinds import KINDS
 from trimtab.kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, PODS, Resource
 from trimtab.runtime.settings import Settings
-from trimtab.runtime.watches import WATCHED
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -47,7 +47,7 @@ def right(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
 
 
 def test_the_operator_may_do_what_the_code_does_and_nothing_else() -> None:
-    expected = set().union(*(right(resource, "list", "watch") for resource in WATCHED))
+    expected = set().union(*(right(resource, "list", "watch") for resource in KINDS))
     expected |= right(PODS, "get") | right(PODS, "create", subresource="eviction")
     expected |= right(EVENTS, "create", "patch")
     expected |= right(DESCHEDULER_POLICIES, "list", "watch", "patch")

@@ -45,6 +45,7 @@ T = TypeVar("T", bound=Stored)
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 5_000
+"""Objects a page, where lists are not streamed."""
 WATCH_SECONDS: Final = 290
 """After which the server ends a watch; up to a tenth is added, so that all watches don't begin anew at once."""
 IDLE_SECONDS: Final = 75.0
@@ -60,8 +61,14 @@ RETRY_REFUSED: Final = Backoff(initial=5.0, maximum=60.0)
 STABLE_SECONDS: Final = 5.0
 """A connection that lasted so long was a good one, even if nothing came of it."""
 
-_NO_FORMAT: Final = frozenset({406, 415})
-_NO_OPTION: Final = frozenset({400, 422})
+NO_FORMAT: Final = frozenset({406, 415})
+"""HTTP statuses of a server that does not speak the format that was asked for."""
+NO_OPTION: Final = frozenset({400, 422})
+"""HTTP statuses of a server that does not know an option, as WatchList's."""
+
+WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
+WATCH_LIST: Final = WATCH | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+"""Asks for a watch that begins with the present objects."""
 
 
 class ServerAbilities:
@@ -235,11 +242,11 @@ class Informer(Generic[T]):
         if isinstance(error, InputError) and self._intake.lists:
             self._intake.version = ""  # a frame was lost in a format that has worked so far: only a list is sure
             return False
-        if abilities.protobuf and self._decode is None and (status in _NO_FORMAT or isinstance(error, InputError)):
+        if abilities.protobuf and self._decode is None and (status in NO_FORMAT or isinstance(error, InputError)):
             logger.info("The server gives %s no protobuf, going on with JSON: %s", self.resource.plural, error)
             abilities.protobuf = False
             return True
-        if abilities.watch_list and not self._intake.version and status in _NO_OPTION:
+        if abilities.watch_list and not self._intake.version and status in NO_OPTION:
             logger.info("The server streams no lists of %s, going on with pages: %s", self.resource.plural, error)
             abilities.watch_list = False
             return True
@@ -306,14 +313,7 @@ class Informer(Generic[T]):
 
     def _watch_params(self, *, initial: bool) -> dict[str, str]:
         seconds = WATCH_SECONDS + random.randrange(WATCH_SECONDS // 10)
-        params = {
-            **self._selectors,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(seconds),
-        }
-        if initial:
-            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        params = self._selectors | (WATCH_LIST if initial else WATCH) | {"timeoutSeconds": str(seconds)}
         version = self._first_version if initial else self._intake.version
         return params | ({"resourceVersion": version} if version else {})
 

@@ -64,7 +64,8 @@ class AffinityIndex:
 
         The index never forgets a class or a term by itself; whoever holds it makes it anew when this is so.
         """
-        return self._empty > max(_SPARE, len(self._classes) // 2)
+        classes = len(self._classes)
+        return self._empty > max(_SPARE, classes // 2) or len(self._terms_of) > 2 * classes + _SPARE
 
     def count(self, pod: Pod, slot: int, amount: int) -> None:
         """Count a pod in (``amount`` 1) or out (-1) on the node in ``slot``."""
@@ -81,11 +82,6 @@ class AffinityIndex:
         if pod.spec.affinity.anti_required:
             for term in self.carried_terms(pod):
                 self._carrier(term).add(slot, amount)
-
-    @property
-    def size(self) -> int:
-        """How many classes and terms it remembers, also those of pods that are gone."""
-        return max(len(self._classes), len(self._terms_of))
 
     def refresh(self, slot: int) -> None:
         """Read the slot's labels again; only while no pod is counted there."""

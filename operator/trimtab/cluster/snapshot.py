@@ -29,7 +29,7 @@ from trimtab.kube.objects import (
 )
 
 _SPARE: Final = 16_384
-"""Entries that caches may hold beyond twice the number of owners before what is gone is thrown out."""
+"""Rows that are kept beyond twice the number of owners before those of templates that are gone are thrown out."""
 
 Change = tuple[str, str, KubeObject | None]
 OwnerKey = tuple[str, str, str]
@@ -135,7 +135,6 @@ class Snapshot:
         """Add or replace an object of any kind."""
         match obj:
             case Pod():
-                self._record("pod", obj.key, self.pods.get(obj.key))
                 self._put_pod(obj)
             case Node():
                 self._record("node", obj.name, self.nodes.get(obj.name))
@@ -174,8 +173,6 @@ class Snapshot:
 
     def mark(self) -> int:
         """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
-        if not self._depth and self._affinity is not None and self._affinity.size > 2 * len(self._owned) + _SPARE:
-            self._affinity = None  # most of what it remembers is of templates long gone: counted anew when needed
         if not self._depth and self._affinity is not None and self._affinity.overgrown:
             self._affinity = None  # before planners start: what they hold of it stays right
         self._depth += 1
@@ -221,8 +218,8 @@ class Snapshot:
     def _take(self, kind: str, key: str) -> None:
         if kind == "pod":
             pod = self.pods.pop(key)
-            self._detach(pod)
-            self._disown(pod)
+            self._detach(key, pod)
+            self._disown(key, pod)
         elif kind == "node":
             self._take_node(key)
         elif kind == "budget":
@@ -233,44 +230,45 @@ class Snapshot:
             del self.priority_classes[key]
 
     def _put_pod(self, pod: Pod) -> None:
-        key = pod.key
+        key = pod.key  # made once: a large cluster has 150,000 of them
         old = self.pods.get(key)
+        self._record("pod", key, old)
         if old is not None and _counts_alike(old, pod):
             if pod.node:
                 self._on_node[pod.node][key] = pod
         else:
             if old is not None:
-                self._detach(old)
-            self._attach(pod)
+                self._detach(key, old)
+            self._attach(key, pod)
         if old is not None and old.owners != pod.owners:
-            self._disown(old)
+            self._disown(key, old)
         owner = owner_key(pod)
         if owner is not None:
             self._owned.setdefault(owner, {})[key] = pod
         self.pods[key] = pod
 
-    def _disown(self, pod: Pod) -> None:
+    def _disown(self, key: str, pod: Pod) -> None:
         owner = owner_key(pod)
         if owner is None:
             return
         siblings = self._owned[owner]
-        del siblings[pod.key]
+        del siblings[key]
         if not siblings:
             del self._owned[owner]
 
-    def _attach(self, pod: Pod) -> None:
+    def _attach(self, key: str, pod: Pod) -> None:
         if not pod.node:
             return
-        self._on_node.setdefault(pod.node, {})[pod.key] = pod
+        self._on_node.setdefault(pod.node, {})[key] = pod
         slot = self.nodes.slot_of.get(pod.node)
         if slot is not None:
             self._count(pod, slot, 1)
 
-    def _detach(self, pod: Pod) -> None:
+    def _detach(self, key: str, pod: Pod) -> None:
         if not pod.node:
             return
         there = self._on_node[pod.node]
-        del there[pod.key]
+        del there[key]
         if not there:
             del self._on_node[pod.node]
         slot = self.nodes.slot_of.get(pod.node)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
 import numpy as np
 
 from trimtab.cluster.resources import PODS, BoolArray, IntArray, ResourceAxis
-from trimtab.kube.objects import Node
+from trimtab.cluster.topology import TopologyKey
+from trimtab.kube.objects import Node, Taint
+
+_LOG: Final = 65_536
+"""Changes of amounts that are remembered; who has not looked for longer looks at all nodes."""
 
 
 class NodeTable:
@@ -17,8 +24,16 @@ class NodeTable:
         at: the node in each slot, ``None`` where free.
         allocatable: int64, shape (capacity, axis.width).
         requested: int64, same shape; the sum of the requests of the pods there, in column ``PODS`` their number.
+        nonzero: int64, shape (capacity, 2); the same of cpu and memory as scores count them
+            (:attr:`~trimtab.kube.objects.PodSpec.nonzero_requests`).
         used: bool, shape (capacity,); which slots hold a node.
+        cordoned: bool, shape (capacity,); which nodes are unschedulable.
+        taints: int64, shape (capacity,); which of :attr:`taint_sets` each node has.
+        taint_sets: the sets of taints that were seen, without their times; the first is empty.
         version: rises whenever names, labels, taints or cordons change; caches of static verdicts key on it.
+        images_version: rises whenever a node's images change.
+        touched: the slots whose amounts changed, the latest last, since :attr:`epoch` began.
+        epoch: rises when :attr:`touched` is cut: then any slot may have changed.
     """
 
     def __init__(self) -> None:
@@ -27,8 +42,17 @@ class NodeTable:
         self.at: list[Node | None] = []
         self.allocatable: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
         self.requested: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
+        self.nonzero: IntArray = np.zeros((0, 2), dtype=np.int64)
         self.used: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.cordoned: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.taints: IntArray = np.zeros(0, dtype=np.int64)
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
         self.version = 0
+        self.images_version = 0
+        self.touched: list[int] = []
+        self.epoch = 0
+        self._taint_set_of: dict[tuple[Taint, ...], int] = {(): 0}
+        self._columns: dict[str, TopologyKey] = {}
         self._free: list[int] = []
         self._order: tuple[int, IntArray] | None = None
         self._rank: tuple[int, IntArray] | None = None
@@ -57,6 +81,13 @@ class NodeTable:
         slot = self.slot_of.get(name)
         return None if slot is None else self.at[slot]
 
+    def column(self, key: str) -> TopologyKey:
+        """The values of a node label as a column, made when first asked for and then kept up to date."""
+        found = self._columns.get(key)
+        if found is None:
+            found = self._columns[key] = TopologyKey(key, self)
+        return found
+
     def order(self) -> IntArray:
         """Slots in the order of node names: what planners iterate, so that plans don't depend on arrival."""
         if self._order is None or self._order[0] != self.version:
@@ -74,7 +105,10 @@ class NodeTable:
         return self._rank[1]
 
     def put(self, node: Node) -> tuple[int, Node | None]:
-        """Add or replace a node; its requested amounts stay. Returns the slot and the node that was there."""
+        """Add or replace a node; its requested amounts stay. Returns the slot and the node that was there.
+
+        Where labels change, no pod may be counted on the node meanwhile: counters go by its old labels.
+        """
         slot = self.slot_of.get(node.name)
         old = None if slot is None else self.at[slot]
         if slot is None:
@@ -86,10 +120,15 @@ class NodeTable:
             self._set_allocatable(slot, node)
         if old is None or _static(old) != _static(node):
             self.version += 1
+            self.cordoned[slot] = node.unschedulable
+            self.taints[slot] = self._taint_set(node.taints)
+            self._refresh_columns(slot)
+        if old is None or old.images != node.images:
+            self.images_version += 1
         return slot, old
 
     def drop(self, name: str) -> tuple[int, Node]:
-        """Remove a node and zero its columns.
+        """Remove a node and zero its columns; no pod may be counted on it.
 
         Raises:
             KeyError: there is no such node.
@@ -98,11 +137,24 @@ class NodeTable:
         node = self.node(slot)
         self.at[slot] = None
         self.used[slot] = False
+        self.cordoned[slot] = False
+        self.taints[slot] = 0
         self.allocatable[slot] = 0
         self.requested[slot] = 0
+        self.nonzero[slot] = 0
+        self.touch(slot)
         self._free.append(slot)
         self.version += 1
+        self.images_version += 1
+        self._refresh_columns(slot)
         return slot, node
+
+    def touch(self, slot: int) -> None:
+        """Note that the amounts of a slot changed; for those who keep something computed from them."""
+        if len(self.touched) >= _LOG:
+            self.touched.clear()
+            self.epoch += 1
+        self.touched.append(slot)
 
     def widen(self) -> None:
         """Give the arrays the axis' width, where a new resource made it grow."""
@@ -126,6 +178,21 @@ class NodeTable:
         self.allocatable[slot] = row
         if "pods" not in node.allocatable:
             self.allocatable[slot, PODS] = 0
+        self.touch(slot)
+
+    def _taint_set(self, taints: tuple[Taint, ...]) -> int:
+        if not taints:
+            return 0
+        timeless = tuple(msgspec.structs.replace(taint, time_added=None) for taint in taints)
+        found = self._taint_set_of.get(timeless)
+        if found is None:
+            found = self._taint_set_of[timeless] = len(self.taint_sets)
+            self.taint_sets.append(timeless)
+        return found
+
+    def _refresh_columns(self, slot: int) -> None:
+        for column in self._columns.values():
+            column.refresh(slot)
 
     def _take_slot(self) -> int:
         if self._free:
@@ -136,7 +203,10 @@ class NodeTable:
             more = max(64, self.capacity)
             self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
             self.requested = np.pad(self.requested, ((0, more), (0, 0)))
+            self.nonzero = np.pad(self.nonzero, ((0, more), (0, 0)))
             self.used = np.pad(self.used, (0, more))
+            self.cordoned = np.pad(self.cordoned, (0, more))
+            self.taints = np.pad(self.taints, (0, more))
             self.version += 1
         return slot
 

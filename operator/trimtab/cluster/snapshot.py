@@ -14,24 +14,19 @@ from typing import Final
 import msgspec
 
 from trimtab.cluster.affinity import AffinityIndex
+from trimtab.cluster.amounts import Amounts, amounts_of
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.ports import HostPortIndex
-from trimtab.cluster.resources import PODS, IntArray
+from trimtab.cluster.resources import IntArray
+from trimtab.cluster.shelves import Shelves
+from trimtab.cluster.volume_users import VolumeUsers
 from trimtab.kube.frozen import NO_LABELS, Labels
-from trimtab.kube.objects import (
-    KubeObject,
-    Namespace,
-    Node,
-    Pod,
-    PodDisruptionBudget,
-    PodSpec,
-    PriorityClass,
-)
+from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
 _SPARE: Final = 16_384
 """Rows that are kept beyond twice the number of owners before those of templates that are gone are thrown out."""
 
-Change = tuple[str, str, KubeObject | None]
+Change = tuple[type[KubeObject], str, KubeObject | None]
 OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of a controller; its UID is left out, as cluster files may not have one."""
 
@@ -43,29 +38,28 @@ def owner_key(pod: Pod) -> OwnerKey | None:
 
 
 class Snapshot:
-    """Nodes, pods, budgets, namespaces and priority classes, with the columns and counters that planners read.
+    """All that planners read of a cluster, with the columns and counters that make it quick to ask.
 
     Attributes:
         nodes: node slots, allocatable and requested columns.
         pods: every pod by ``namespace/name``, also pending and terminal ones.
-        budgets: disruption budgets by ``namespace/name``.
-        namespaces: namespaces by name.
-        priority_classes: priority classes by name.
+        shelves: the objects of all other kinds.
         ports: host ports taken by placed pods.
+        volume_users: placed pods that use volumes.
     """
 
     def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
         self.nodes = NodeTable()
         self.pods: dict[str, Pod] = {}
-        self.budgets: dict[str, PodDisruptionBudget] = {}
-        self.namespaces: dict[str, Namespace] = {}
-        self.priority_classes: dict[str, PriorityClass] = {}
+        self.shelves = Shelves()
         self.ports = HostPortIndex()
+        self.volume_users = VolumeUsers()
         self._on_node: dict[str, dict[str, Pod]] = {}
         self._owned: dict[OwnerKey, dict[str, Pod]] = {}
-        self._rows: dict[int, tuple[PodSpec, IntArray]] = {}
+        self._amounts: dict[int, tuple[PodSpec, Amounts]] = {}
         self._affinity: AffinityIndex | None = None
         self._anti_affinity_pods = 0
+        self._affinity_pods = 0
         self._journal: list[Change] = []
         self._depth = 0
         for obj in objects:
@@ -91,17 +85,35 @@ class Snapshot:
         """The slot of the pod's node; ``None`` for a pending pod or one whose node is gone."""
         return self.nodes.slot_of.get(pod.node) if pod.node else None
 
-    def row(self, spec: PodSpec) -> IntArray:
-        """What a pod of this spec takes of a node: int64, shape (axis.width,), with 1 in column ``PODS``."""
-        found = self._rows.get(id(spec))
-        if found is None or len(found[1]) != self.nodes.axis.width:
-            row = self.nodes.axis.row(spec.requests)
-            row[PODS] = 1
+    def amounts(self, spec: PodSpec) -> Amounts:
+        """What a pod of this spec takes of a node."""
+        found = self._amounts.get(id(spec))
+        if found is None or len(found[1].row) != self.nodes.axis.width:
+            made = amounts_of(spec, self.nodes.axis)
             self.nodes.widen()
-            if len(self._rows) > 2 * len(self._owned) + _SPARE:
-                self._rows.clear()  # templates come and go; rows of those that still live are soon made again
-            found = self._rows[id(spec)] = (spec, row)  # the spec is held, so that its id stays its own
+            if len(self._amounts) > 2 * len(self._owned) + _SPARE:
+                self._amounts.clear()  # templates come and go; amounts of those that still live are soon made again
+            found = self._amounts[id(spec)] = (spec, made)  # the spec is held, so that its id stays its own
         return found[1]
+
+    def row(self, spec: PodSpec) -> IntArray:
+        """What filters count of a pod of this spec: :attr:`Amounts.row`."""
+        return self.amounts(spec).row
+
+    @property
+    def budgets(self) -> dict[str, PodDisruptionBudget]:
+        """Disruption budgets by ``namespace/name``."""
+        return self.shelves.of(PodDisruptionBudget)
+
+    @property
+    def namespaces(self) -> dict[str, Namespace]:
+        """Namespaces by name."""
+        return self.shelves.of(Namespace)
+
+    @property
+    def priority_classes(self) -> dict[str, PriorityClass]:
+        """Priority classes by name."""
+        return self.shelves.of(PriorityClass)
 
     def namespace_labels(self, name: str) -> Labels:
         """The labels of a namespace; without the object, the name label that every live namespace has."""
@@ -116,8 +128,13 @@ class Snapshot:
         return self._anti_affinity_pods > 0
 
     @property
+    def any_pod_affinity(self) -> bool:
+        """Whether some placed pod states anything about other pods, be it required or preferred."""
+        return self._affinity_pods > 0
+
+    @property
     def affinity(self) -> AffinityIndex:
-        """Counters of affinity terms over topology domains; made when first asked for, then kept."""
+        """Counters of selectors and affinity terms over nodes and topology domains; made when first asked for."""
         if self._affinity is None:
             self._affinity = AffinityIndex(self.nodes, self.namespace_labels)
             for name, pods in self._on_node.items():
@@ -137,24 +154,20 @@ class Snapshot:
             case Pod():
                 self._put_pod(obj)
             case Node():
-                self._record("node", obj.name, self.nodes.get(obj.name))
+                self._record(Node, obj.name, self.nodes.get(obj.name))
                 self._put_node(obj)
-            case PodDisruptionBudget():
-                self._record("budget", obj.key, self.budgets.get(obj.key))
-                self.budgets[obj.key] = obj
-            case Namespace():
-                self._record("namespace", obj.name, self.namespaces.get(obj.name))
-                self._put_namespace(obj.name, obj)
-            case PriorityClass():
-                self._record("priorityclass", obj.name, self.priority_classes.get(obj.name))
-                self.priority_classes[obj.name] = obj
+            case _:
+                kind, key = type(obj), obj.key
+                self._record(kind, key, self.shelves.of(kind).get(key))
+                self._shelve(kind, key, obj)
 
     def remove(self, obj: KubeObject) -> None:
         """Remove an object of any kind; one that is not there is no error, as a watch may say so twice."""
-        kind, there = self._find(obj)
+        kind, key = type(obj), obj.key
+        there = self._find(kind, key)
         if there is not None:
-            self._record(kind, obj.key, there)
-            self._take(kind, obj.key)
+            self._record(kind, key, there)
+            self._take(kind, key)
 
     def move(self, pod: Pod, node: str) -> Pod:
         """Bind the pod to another node and return it as it is then."""
@@ -198,41 +211,41 @@ class Snapshot:
 
     # --- inside ------------------------------------------------------------------------------------------------
 
-    def _record(self, kind: str, key: str, old: KubeObject | None) -> None:
+    def _record(self, kind: type[KubeObject], key: str, old: KubeObject | None) -> None:
         if self._depth:
             self._journal.append((kind, key, old))
 
-    def _find(self, obj: KubeObject) -> tuple[str, KubeObject | None]:
-        match obj:
-            case Pod():
-                return "pod", self.pods.get(obj.key)
-            case Node():
-                return "node", self.nodes.get(obj.name)
-            case PodDisruptionBudget():
-                return "budget", self.budgets.get(obj.key)
-            case Namespace():
-                return "namespace", self.namespaces.get(obj.name)
-            case PriorityClass():
-                return "priorityclass", self.priority_classes.get(obj.name)
+    def _find(self, kind: type[KubeObject], key: str) -> KubeObject | None:
+        if kind is Pod:
+            return self.pods.get(key)
+        if kind is Node:
+            return self.nodes.get(key)
+        return self.shelves.of(kind).get(key)
 
-    def _take(self, kind: str, key: str) -> None:
-        if kind == "pod":
+    def _take(self, kind: type[KubeObject], key: str) -> None:
+        if kind is Pod:
             pod = self.pods.pop(key)
             self._detach(key, pod)
             self._disown(key, pod)
-        elif kind == "node":
+        elif kind is Node:
             self._take_node(key)
-        elif kind == "budget":
-            del self.budgets[key]
-        elif kind == "namespace":
-            self._put_namespace(key, None)
         else:
-            del self.priority_classes[key]
+            self._shelve(kind, key, None)
+
+    def _shelve(self, kind: type[KubeObject], key: str, obj: KubeObject | None) -> None:
+        """Put an object of a kind that is only looked up, or take it off."""
+        if kind is not Namespace:
+            self.shelves.set(kind, key, obj)
+            return
+        before = self.namespace_labels(key)
+        self.shelves.set(kind, key, obj)
+        if self.namespace_labels(key) != before:
+            self._affinity = None  # namespace selectors may pick otherwise now; rare enough to count anew
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key  # made once: a large cluster has 150,000 of them
         old = self.pods.get(key)
-        self._record("pod", key, old)
+        self._record(Pod, key, old)
         if old is not None and _counts_alike(old, pod):
             if pod.node:
                 self._on_node[pod.node][key] = pod
@@ -278,15 +291,23 @@ class Snapshot:
     def _count(self, pod: Pod, slot: int, amount: int) -> None:
         if pod.terminal:
             return
-        row = self.row(pod.spec)
+        spec, nodes = pod.spec, self.nodes
+        amounts = self.amounts(spec)
         if amount > 0:
-            self.nodes.requested[slot] += row
+            nodes.requested[slot] += amounts.row
+            nodes.nonzero[slot] += amounts.nonzero
         else:
-            self.nodes.requested[slot] -= row
-        if pod.spec.host_ports:
-            self.ports.count(pod.spec.host_ports, slot, amount)
-        if pod.spec.affinity.anti_required:
-            self._anti_affinity_pods += amount
+            nodes.requested[slot] -= amounts.row
+            nodes.nonzero[slot] -= amounts.nonzero
+        nodes.touch(slot)
+        if spec.host_ports:
+            self.ports.count(spec.host_ports, slot, amount)
+        if spec.volumes:
+            self.volume_users.count(pod, slot, amount)
+        if spec.affinity.of_pods:
+            self._affinity_pods += amount
+            if spec.affinity.anti_required:
+                self._anti_affinity_pods += amount
         if self._affinity is not None:
             self._affinity.count(pod, slot, amount)
 
@@ -298,8 +319,6 @@ class Snapshot:
         if old is not None:
             self._take_node(node.name)  # its pods leave the counters of the old labels and join those of the new
         slot, _ = self.nodes.put(node)
-        if self._affinity is not None:
-            self._affinity.refresh(slot)
         for pod in self._on_node.get(node.name, {}).values():
             self._count(pod, slot, 1)
 
@@ -308,19 +327,15 @@ class Snapshot:
         for pod in self._on_node.get(name, {}).values():
             self._count(pod, slot, -1)
         self.nodes.drop(name)
-        if self._affinity is not None:
-            self._affinity.refresh(slot)
-
-    def _put_namespace(self, name: str, namespace: Namespace | None) -> None:
-        before = self.namespace_labels(name)
-        if namespace is None:
-            del self.namespaces[name]
-        else:
-            self.namespaces[name] = namespace
-        if self.namespace_labels(name) != before:
-            self._affinity = None  # namespace selectors may pick otherwise now; rare enough to count anew
 
 
 def _counts_alike(old: Pod, new: Pod) -> bool:
     """Whether both count the same on the same node, so that no number changes."""
-    return old.node == new.node and old.spec is new.spec and old.labels is new.labels and old.terminal == new.terminal
+    return (
+        old.node == new.node
+        and old.spec is new.spec
+        and old.labels is new.labels
+        and old.uid == new.uid
+        and old.terminal == new.terminal
+        and (old.deleted is None) == (new.deleted is None)
+    )

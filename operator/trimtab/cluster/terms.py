@@ -67,9 +67,25 @@ def as_incoming(term: BoundTerm) -> BoundTerm:
     return msgspec.structs.replace(term, namespace_selector=_EVERY)
 
 
-def anti_affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
-    """The pod's required anti-affinity, bound."""
-    return tuple(bind(term, pod.namespace) for term in pod.spec.affinity.anti_required)
+class TermsOf(Struct, frozen=True):
+    """What a placed pod's terms mean to others: ``anti`` keeps pods away, ``drawing`` counts in scores by its weight."""
+
+    anti: tuple[BoundTerm, ...] = ()
+    drawing: tuple[tuple[BoundTerm, int], ...] = ()
+
+
+_HARD_WEIGHT: Final = 1
+"""``hardPodAffinityWeight`` of kube-scheduler v1.36's default profile: what required affinity of a placed pod weighs."""
+
+
+def terms_of(pod: Pod) -> TermsOf:
+    """The terms that a pod carries once it is placed, bound; preferred anti-affinity weighs below 0."""
+    affinity = pod.spec.affinity
+    drawing = [(bind(term, pod.namespace), _HARD_WEIGHT) for term in affinity.pod_required]
+    drawing += [(bind(each.term, pod.namespace), each.weight) for each in affinity.pod_preferred]
+    drawing += [(bind(each.term, pod.namespace), -each.weight) for each in affinity.anti_preferred]
+    anti = tuple(bind(term, pod.namespace) for term in affinity.anti_required)
+    return TermsOf(anti, tuple(drawing))
 
 
 def affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:

@@ -1,11 +1,18 @@
-"""Topology domains: for a node label key, which value each node has, as integers to index counters with."""
+"""Topology domains: for a node label key, which value each node has, as integers to index counters with.
+
+The same columns answer node selectors: what holds of a label's value is judged once per value, not per node.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.resources import IntArray
+
+if TYPE_CHECKING:
+    from trimtab.cluster.nodes import NodeTable
 
 
 class TopologyKey:
@@ -14,12 +21,13 @@ class TopologyKey:
     Attributes:
         ids: int64, shape (capacity,); the domain of each slot, -1 where the node lacks the label or the slot is free.
         values: the label value of each domain; domains are never renumbered, so counters stay valid.
+        id_of: the domain of each value.
     """
 
     def __init__(self, key: str, nodes: NodeTable) -> None:
         self.key = key
         self.values: list[str] = []
-        self._id_of: dict[str, int] = {}
+        self.id_of: dict[str, int] = {}
         self._nodes = nodes
         self.ids: IntArray = np.full(nodes.capacity, -1, dtype=np.int64)
         for slot in nodes.slot_of.values():
@@ -34,9 +42,9 @@ class TopologyKey:
         self.ids[slot] = -1 if value is None else self._domain(value)
 
     def _domain(self, value: str) -> int:
-        found = self._id_of.get(value)
+        found = self.id_of.get(value)
         if found is None:
-            found = self._id_of[value] = len(self.values)
+            found = self.id_of[value] = len(self.values)
             self.values.append(value)
         return found
 
@@ -81,3 +89,45 @@ class DomainCounter:
         if self.counts:
             counts[list(self.counts)] = list(self.counts.values())
         return counts[self.topology.ids]
+
+
+class SlotCounter:
+    """A number per node slot, kept incrementally.
+
+    Most count few pods on few nodes, and there are thousands: they are held sparse. :meth:`by_slot` makes an array,
+    which is then kept up to date as well.
+
+    Attributes:
+        counts: the slots' numbers, none of them 0.
+    """
+
+    __slots__ = ("_dense", "counts")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self._dense: IntArray | None = None
+
+    def add(self, slot: int, amount: int) -> None:
+        """Count ``amount`` more (or less) pods on the node in ``slot``."""
+        number = self.counts.get(slot, 0) + amount
+        if number:
+            self.counts[slot] = number
+        else:
+            del self.counts[slot]
+        if self._dense is not None:
+            if slot < len(self._dense):
+                self._dense[slot] = number
+            else:
+                self._dense = None
+
+    def by_slot(self, capacity: int) -> IntArray:
+        """The number of each slot: int64, shape (capacity,); kept, so callers must not write to it."""
+        if self._dense is None or len(self._dense) != capacity:
+            self._dense = np.zeros(capacity, dtype=np.int64)
+            if self.counts:
+                self._dense[list(self.counts)] = list(self.counts.values())
+        return self._dense
+
+    def forget(self) -> None:
+        """Drop the array; it is made anew when it is asked for."""
+        self._dense = None

@@ -143,7 +143,7 @@ def find_clashes(snapshot: Snapshot) -> Iterator[Clash]:
     for (term, domain), carrying in carriers.items():
         picked = {pod.key for pod in _picked(snapshot, index, term, domain)}
         if len(carrying | picked) > 1 and picked and (len(picked) > 1 or picked != carrying):
-            yield Clash(term, index.topology(term.topology_key).values[domain], carrying, picked)
+            yield Clash(term, snapshot.nodes.column(term.topology_key).values[domain], carrying, picked)
 
 
 def in_conflict(pod: Pod) -> bool:
@@ -156,14 +156,14 @@ def _rules(snapshot: Snapshot, index: AffinityIndex, pod: Pod) -> Iterable[_Rule
     for term in index.carried_terms(pod):
         yield _Rule(
             term=term,
-            domains=index.topology(term.topology_key).ids,
+            domains=snapshot.nodes.column(term.topology_key).ids,
             matching=index.matching((term,), term.topology_key),
             picks_itself=term.matches(pod.namespace, pod.labels, labels),
         )
 
 
 def _picked(snapshot: Snapshot, index: AffinityIndex, term: BoundTerm, domain: int) -> Iterator[Pod]:
-    ids = index.topology(term.topology_key).ids
+    ids = snapshot.nodes.column(term.topology_key).ids
     for group in index.picked(term):
         for slot in group.by_slot:
             if ids[slot] != domain:

@@ -1,21 +1,24 @@
-"""What a filter is."""
+"""What a filter and a score are."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 import numpy as np
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Node, Pod
+from trimtab.kube.objects import Pod
 
 Failure = tuple[tuple[str, ...], IntArray]
 """Reasons, in kube-scheduler's own words, and the slots that fail for just these."""
 
 Reads = Literal["node", "room", "pods"]
 """What of a node a filter reads: the node itself, what its pods request in all, or which pods it and others hold."""
+
+MAX_SCORE: Final = 100
+"""The best score of a node (kube-scheduler v1.36 ``MaxNodeScore``)."""
 
 
 class Filter(Protocol):
@@ -33,10 +36,18 @@ class Filter(Protocol):
         """Whether any node could fail for the pod; cheap, and true where that is not known."""
         ...
 
+    def refusal(self, pod: Pod) -> str | None:
+        """Why the pod can go nowhere, whatever the nodes are like (the scheduler's PreFilter); ``None`` if it may.
+
+        Told of the pod and not of nodes, so the scheduler's sentence does not count it.
+        """
+        ...
+
     def passing(self, pod: Pod) -> BoolArray | None:
         """Which slots pass: bool, shape (nodes.capacity,); ``None`` where the rule does not concern the pod.
 
         The array may be a cached one: callers must not write to it. Free slots may be either.
+        Asked only where :meth:`refusal` says nothing.
         """
         ...
 
@@ -48,7 +59,8 @@ class Filter(Protocol):
 class StaticFilter:
     """A rule that reads nothing of a node but labels, taints, name and cordon, and of a pod but its spec.
 
-    The verdicts of all nodes are computed once per distinct :meth:`key` and kept until a node changes.
+    The verdicts of all nodes are computed once per distinct :meth:`key` and kept until a node changes. They are
+    computed on columns, per label value or set of taints, and never node by node.
     """
 
     name: ClassVar[str]
@@ -64,13 +76,17 @@ class StaticFilter:
         """What of the pod the rule reads, ``None`` where it does not concern the pod."""
         raise NotImplementedError
 
-    def allows(self, pod: Pod, node: Node) -> bool:
-        """Whether one node passes."""
+    def judge(self, pod: Pod) -> BoolArray:
+        """Which slots pass: a fresh array, bool, shape (capacity,); free slots may be either."""
         raise NotImplementedError
 
     def concerns(self, pod: Pod) -> bool:
         """See :meth:`Filter.concerns`."""
         return self.key(pod) is not None
+
+    def refusal(self, pod: Pod) -> str | None:
+        """See :meth:`Filter.refusal`: such a rule is about nodes only."""
+        del pod
 
     def passing(self, pod: Pod) -> BoolArray | None:
         """See :meth:`Filter.passing`."""
@@ -83,13 +99,50 @@ class StaticFilter:
             self._version = nodes.version
         found = self._verdicts.get(key)
         if found is None:
-            found = np.zeros(nodes.capacity, dtype=np.bool_)
-            for slot in nodes.slot_of.values():
-                found[slot] = self.allows(pod, nodes.node(slot))
-            self._verdicts[key] = found
+            found = self._verdicts[key] = self.judge(pod)
         return found
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """See :meth:`Filter.failures`."""
         del pod
         return (((self.reason,), slots),)
+
+
+class Score(Protocol):
+    """How well nodes suit a pod, those that pass all filters compared with each other; made once per snapshot.
+
+    As for filters, the pod under question must not be counted on a node.
+    """
+
+    name: ClassVar[str]
+    weight: ClassVar[int]
+
+    def __init__(self, snapshot: Snapshot) -> None: ...
+
+    def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
+        """0 to :data:`MAX_SCORE` per slot, as kube-scheduler has it after normalizing over ``among``, not weighted.
+
+        Args:
+            pod: the pod.
+            among: bool, shape (capacity,): the nodes to choose from, at least one.
+
+        Returns:
+            int64, shape (capacity,), with anything outside ``among``, or one number where all score the same. The
+            array may be a cached one: callers must not write to it.
+        """
+        ...
+
+
+def normalized(raw: IntArray, among: BoolArray, *, reverse: bool = False) -> IntArray | int:
+    """Raw scores brought to 0 … :data:`MAX_SCORE` by their largest (``helper.DefaultNormalizeScore``, v1.36).
+
+    Args:
+        raw: int64, shape (capacity,), none below 0.
+        among: bool, same shape; the slots that count.
+        reverse: whether the largest is the worst.
+    """
+    largest = int(np.max(raw, where=among, initial=0))
+    if largest == 0:
+        return MAX_SCORE if reverse else 0
+    found: IntArray = MAX_SCORE * raw // largest
+    return MAX_SCORE - found if reverse else found

@@ -7,7 +7,7 @@ from hypothesis import given
 from tests.builders import HOSTNAME, ZONE, namespace, node, pod, selector
 from tests.unit.cluster.worlds import Maker, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import BoundTerm, anti_affinity_terms, bind
+from trimtab.cluster.terms import BoundTerm, bind, terms_of
 from trimtab.kube.objects import Pod
 
 
@@ -49,7 +49,7 @@ def test_carriers_against_counts_the_terms_that_pick_a_pod(world):
             expected = sum(
                 picks(snapshot, term, candidate) and same_domain(snapshot, term.topology_key, each.node, name)
                 for each in placed(snapshot)
-                for term in anti_affinity_terms(each)
+                for term in terms_of(each).anti
             )
             assert sum(int(by_slot[slot]) for by_slot in against) == expected
 
@@ -66,7 +66,7 @@ def test_a_term_first_asked_for_late_counts_as_if_asked_for_early():
     things = [node("n1").zone("x"), node("n2").zone("x"), pod("a").labels(app="a").on("n1")]
     late, early = (Snapshot([thing.build() for thing in things]) for _ in range(2))
     carrier = pod("b").labels(app="b").anti_affinity(ZONE, labelSelector=selector(app="a")).build()
-    [term] = anti_affinity_terms(carrier)
+    [term] = terms_of(carrier).anti
     early.affinity.matching((term,), ZONE)
     for snapshot in (late, early):
         snapshot.put(pod("c").labels(app="a").on("n2").build())
@@ -76,7 +76,7 @@ def test_a_term_first_asked_for_late_counts_as_if_asked_for_early():
 def test_changed_namespace_labels_are_seen():
     snapshot = Snapshot([node("n1").build(), pod("a", "blog").labels(app="a").on("n1").build()])
     carrier = pod("b").anti_affinity(HOSTNAME, labelSelector=selector(app="a"), namespaceSelector=selector(team="x"))
-    [term] = anti_affinity_terms(carrier.build())
+    [term] = terms_of(carrier.build()).anti
     assert snapshot.affinity.matching((term,), HOSTNAME).total == 0
     with snapshot.fork():
         snapshot.put(namespace("blog").labels(team="x").build())

@@ -72,7 +72,7 @@ def test_templates_that_are_gone_do_not_pile_up() -> None:
             snapshot.put(passing)
             with snapshot.fork():
                 assert snapshot.affinity.pod_class("shop", passing.labels)
-        assert len(snapshot._rows) <= limit + 3
+        assert len(snapshot._amounts) <= limit + 3
         assert snapshot._affinity is not None
         assert max(len(snapshot._affinity._classes), len(snapshot._affinity._terms_of)) <= limit + 3
     finally:

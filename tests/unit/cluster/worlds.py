@@ -8,7 +8,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import affinity_terms, anti_affinity_terms
+from trimtab.cluster.terms import affinity_terms, terms_of
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
@@ -201,7 +201,7 @@ def affinity_counts(snapshot: Snapshot) -> dict[object, object]:
     index, counts = snapshot.affinity, {}
     slots = sorted(snapshot.nodes.slot_of.items())
     for key, pod in sorted(snapshot.pods.items()):
-        for term in {*anti_affinity_terms(pod), *affinity_terms(pod)}:
+        for term in {*terms_of(pod).anti, *affinity_terms(pod)}:
             by_slot = index.matching((term,), term.topology_key).by_slot()
             counts[key, term] = [int(by_slot[slot]) for _, slot in slots]
         against = [counter.by_slot() for counter in index.carriers_against(pod)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import node, pod
 from tests.unit.cluster.worlds import Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import BoundTerm, affinity_terms, anti_affinity_terms
+from trimtab.cluster.terms import BoundTerm, affinity_terms, terms_of
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.rules.taints import untolerated
@@ -69,7 +69,7 @@ def clash(snapshot: Snapshot, candidate: Pod, other: Pod, host: Node) -> bool:
     return any(
         picks(snapshot, term, picked) and together(snapshot, term.topology_key, host, other)
         for states, picked in ((candidate, other), (other, candidate))
-        for term in anti_affinity_terms(states)
+        for term in terms_of(states).anti
     )
 
 

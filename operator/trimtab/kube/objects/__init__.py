@@ -29,11 +29,43 @@ from trimtab.kube.objects.selector import (
     NodeSelector,
     NodeSelectorTerm,
 )
+from trimtab.kube.objects.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    NodeDriver,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyRequirement,
+    VolumeAttachment,
+)
+from trimtab.kube.objects.workload import ReplicaSet, ReplicationController, Service, StatefulSet
 
-KubeObject = Pod | Node | PodDisruptionBudget | Namespace | PriorityClass
+KubeObject = (
+    Pod
+    | Node
+    | PodDisruptionBudget
+    | Namespace
+    | PriorityClass
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+    | Service
+    | ReplicaSet
+    | StatefulSet
+    | ReplicationController
+)
 
 __all__ = [
     "Affinity",
+    "CSIDriver",
+    "CSINode",
+    "CSIStorageCapacity",
     "Container",
     "HostPort",
     "KubeObject",
@@ -43,9 +75,12 @@ __all__ = [
     "Node",
     "NodeAffinity",
     "NodeCondition",
+    "NodeDriver",
     "NodeSelector",
     "NodeSelectorTerm",
     "OwnerReference",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
     "Pod",
     "PodAffinityTerm",
     "PodCondition",
@@ -53,9 +88,16 @@ __all__ = [
     "PodSpec",
     "PreferredNodeTerm",
     "PriorityClass",
+    "ReplicaSet",
+    "ReplicationController",
+    "Service",
+    "StatefulSet",
+    "StorageClass",
     "Taint",
     "Toleration",
+    "TopologyRequirement",
     "TopologySpread",
     "Volume",
+    "VolumeAttachment",
     "WeightedPodTerm",
 ]

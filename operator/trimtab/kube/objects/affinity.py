@@ -51,3 +51,8 @@ class Affinity(Struct, frozen=True, gc=False):
     pod_preferred: tuple[WeightedPodTerm, ...] = ()
     anti_required: tuple[PodAffinityTerm, ...] = ()
     anti_preferred: tuple[WeightedPodTerm, ...] = ()
+
+    @property
+    def of_pods(self) -> bool:
+        """Whether the pod states anything about other pods."""
+        return bool(self.pod_required or self.anti_required or self.pod_preferred or self.anti_preferred)

@@ -26,7 +26,7 @@ class NodeCondition(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, gc=False):
-    """A node as planners read it."""
+    """A node as planners read it; ``images`` are the names of the images it holds, with their sizes in bytes."""
 
     name: str
     uid: str = ""
@@ -41,6 +41,7 @@ class Node(Struct, frozen=True, gc=False):
     allocatable: ResourceList = NO_RESOURCES
     capacity: ResourceList = NO_RESOURCES
     conditions: tuple[NodeCondition, ...] = ()
+    images: ResourceList = NO_RESOURCES
 
     @property
     def key(self) -> str:

@@ -52,15 +52,21 @@ class TopologySpread(Struct, frozen=True, gc=False):
 
 
 class Volume(Struct, frozen=True, gc=False):
-    """What kind of volume, and of what claim.
+    """What kind of volume, and of what claim or disk.
 
     ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes
     that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
+
+    ``name`` is kept of ``ephemeral`` volumes only: with the pod's name it makes the claim's. ``disk`` says which disk an
+    inline volume is, for kinds that two pods must not share: the PD's name (gcePersistentDisk), the volume's ID
+    (awsElasticBlockStore), the IQN (iscsi), pool, image and monitors (rbd); of an ``image`` volume it is the reference.
     """
 
     kind: str
     claim: str = ""
     read_only: bool = False
+    name: str = ""
+    disk: tuple[str, ...] = ()
 
 
 class PodSpec(Struct, frozen=True, gc=False):
@@ -68,7 +74,8 @@ class PodSpec(Struct, frozen=True, gc=False):
 
     ``requests`` is what kube-scheduler counts for the pod: the larger of the sum of containers and sidecars and the
     largest init step, plus overhead, or the pod-level request where one is given (component-helpers
-    ``resource.PodRequests``, v1.36); without ``pods``. ``qos`` is the class that the API server computes.
+    ``resource.PodRequests``, v1.36); without ``pods``. ``nonzero_requests`` is the same for cpu and memory, with 100m
+    and 200Mi for each container that states none: what scores count. ``qos`` is the class that the API server computes.
     ``node`` is absent on purpose: it differs from pod to pod, see :attr:`Pod.node`.
     """
 
@@ -77,6 +84,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     overhead: ResourceList = NO_RESOURCES
     pod_resources: ResourceList = NO_RESOURCES
     requests: ResourceList = NO_RESOURCES
+    nonzero_requests: ResourceList = NO_RESOURCES
     qos: str = "BestEffort"
     host_ports: tuple[HostPort, ...] = ()
     node_selector: Labels = NO_LABELS

@@ -61,7 +61,7 @@ class InterPodAffinity:
         index = self._snapshot.affinity
         keys = [term.topology_key for term in terms]
         for key in keys:
-            used &= index.topology(key).ids >= 0  # the node must have every topology label
+            used &= self._snapshot.nodes.column(key).ids >= 0  # the node must have every topology label
         counters = [index.matching(terms, key) for key in keys]
         if all(counter.total == 0 for counter in counters) and self._matches_itself(pod, terms):
             return used  # the first of a series that wants to be together may go anywhere

@@ -1,0 +1,41 @@
+"""What a pod takes of a node, as rows to add to and to take from the node's."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+
+from trimtab.cluster.resources import PODS, IntArray, ResourceAxis
+from trimtab.kube.objects import PodSpec
+
+DEFAULT_CPU: Final = 100
+"""Millicores that a container without a cpu request counts for in scores (kube-scheduler v1.36 ``schedutil``)."""
+
+DEFAULT_MEMORY: Final = 200 << 20
+"""Bytes that a container without a memory request counts for in scores."""
+
+
+class Amounts(Struct, frozen=True):
+    """What a pod takes.
+
+    Attributes:
+        row: int64, shape (axis.width,): its requests, and 1 in column ``PODS``. Filters count this.
+        nonzero: int64, shape (2,): cpu and memory, with defaults for containers that state none. LeastAllocated and
+            MostAllocated count this.
+    """
+
+    row: IntArray
+    nonzero: IntArray
+
+
+def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
+    """The amounts of a spec; the axis may widen by it."""
+    row = axis.row(spec.requests)
+    row[PODS] = 1
+    if spec.nonzero_requests:
+        scored = spec.nonzero_requests.get("cpu", 0), spec.nonzero_requests.get("memory", 0)
+    else:  # a spec made by hand
+        scored = spec.requests.get("cpu", DEFAULT_CPU), spec.requests.get("memory", DEFAULT_MEMORY)
+    return Amounts(row, np.array(scored, dtype=np.int64))

@@ -1,0 +1,68 @@
+"""What says which pods belong together: read for the spreading that kube-scheduler does without being asked."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects.selector import LabelSelector
+
+
+class Service(Struct, frozen=True, gc=False):
+    """core/v1 Service; ``selector`` is nil for a service without one, which picks nothing."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    selector: Labels | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ReplicaSet(Struct, frozen=True, gc=False):
+    """apps/v1 ReplicaSet, of which only the selector is read."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    selector: LabelSelector | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class StatefulSet(Struct, frozen=True, gc=False):
+    """apps/v1 StatefulSet, of which only the selector is read."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    selector: LabelSelector | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ReplicationController(Struct, frozen=True, gc=False):
+    """core/v1 ReplicationController, of which only the selector is read; nil where it takes that of its template."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    selector: Labels | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"

@@ -18,7 +18,7 @@ class Shelves:
 
     def of(self, kind: type[K]) -> dict[str, K]:
         """The objects of a kind: ``namespace/name`` to object, or name to object; only to read."""
-        return cast("dict[str, K]", self._shelves.setdefault(kind, {}))
+        return cast("dict[str, K]", self._shelves.setdefault(cast("type[KubeObject]", kind), {}))
 
     def revision(self, *kinds: type[KubeObject]) -> int:
         """A number that rises whenever an object of one of the kinds comes, goes or changes."""

@@ -68,14 +68,14 @@ def as_incoming(term: BoundTerm) -> BoundTerm:
 
 
 class TermsOf(Struct, frozen=True):
-    """What a placed pod's terms mean to others: ``anti`` keeps pods away, ``drawing`` counts in scores by its weight."""
+    """What a placed pod's terms mean to others: ``anti`` keeps away, ``drawing`` counts in scores by its weight."""
 
     anti: tuple[BoundTerm, ...] = ()
     drawing: tuple[tuple[BoundTerm, int], ...] = ()
 
 
 _HARD_WEIGHT: Final = 1
-"""``hardPodAffinityWeight`` of kube-scheduler v1.36's default profile: what required affinity of a placed pod weighs."""
+"""What required affinity of a placed pod weighs (``hardPodAffinityWeight``, kube-scheduler v1.36's default)."""
 
 
 def terms_of(pod: Pod) -> TermsOf:

@@ -9,8 +9,8 @@ class VolumeUsers:
     """Placed pods that have volumes of a kind that rules read.
 
     Attributes:
-        of_claim: how many pods use a claim, by the claim's ``namespace/name``; claims of ephemeral volumes are left out,
-            as only one pod can use them.
+        of_claim: how many pods use a claim, by the claim's ``namespace/name``; claims of ephemeral volumes are left
+            out, as only one pod can use them.
         on: the pods of each node slot, by ``namespace/name``.
     """
 

@@ -87,6 +87,7 @@ class StaticFilter:
     def refusal(self, pod: Pod) -> str | None:
         """See :meth:`Filter.refusal`: such a rule is about nodes only."""
         del pod
+        return None
 
     def passing(self, pod: Pod) -> BoolArray | None:
         """See :meth:`Filter.passing`."""

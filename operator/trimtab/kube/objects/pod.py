@@ -57,9 +57,9 @@ class Volume(Struct, frozen=True, gc=False):
     ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes
     that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
 
-    ``name`` is kept of ``ephemeral`` volumes only: with the pod's name it makes the claim's. ``disk`` says which disk an
-    inline volume is, for kinds that two pods must not share: the PD's name (gcePersistentDisk), the volume's ID
-    (awsElasticBlockStore), the IQN (iscsi), pool, image and monitors (rbd); of an ``image`` volume it is the reference.
+    ``name`` is kept of ``ephemeral`` volumes only: with the pod's name it makes the claim's. ``disk`` says which disk
+    an inline volume is, for kinds that two pods must not share: the PD's name (gcePersistentDisk), the volume's ID
+    (awsElasticBlockStore), the IQN (iscsi), pool, image and monitors (rbd); of an ``image`` volume the reference.
     """
 
     kind: str

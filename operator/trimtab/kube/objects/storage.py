@@ -13,9 +13,9 @@ class PersistentVolume(Struct, frozen=True, gc=False):
     """core/v1 PersistentVolume.
 
     ``capacity`` is its storage in bytes. ``claim`` is ``namespace/name`` of the claim it is bound or reserved to, empty
-    where it is free, and ``claim_uid`` that claim's UID, empty for a volume reserved by hand. ``source`` is the JSON key
-    of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are those of a CSI volume. Of the
-    labels only zone and region ones are read. ``storage_class`` is the older annotation where that is given.
+    where it is free, and ``claim_uid`` that claim's UID, empty for a volume reserved by hand. ``source`` is the JSON
+    key of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are those of a CSI volume.
+    Of the labels only zone and region ones are read. ``storage_class`` is the older annotation where that is given.
     """
 
     name: str
@@ -132,7 +132,7 @@ class CSIDriver(Struct, frozen=True, gc=False):
 
 
 class CSIStorageCapacity(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 CSIStorageCapacity: what is left of a class on the nodes that ``node_topology`` picks, in bytes.
+    """storage.k8s.io/v1 CSIStorageCapacity: bytes left of a class on the nodes that ``node_topology`` picks.
 
     ``capacity`` and ``maximum_volume_size`` are nil where the driver does not say.
     """

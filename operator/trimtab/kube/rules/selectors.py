@@ -45,6 +45,7 @@ __all__ = [
     "parse_field_selector",
     "parse_label_selector",
     "selector_string",
+    "selects_no_node",
 ]
 
 LabelMatcher = Callable[[Mapping[str, str]], bool]
@@ -76,6 +77,11 @@ def matches_node_selector(selector: NodeSelector | None, labels: Mapping[str, st
 def matches_node_term(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
     """Whether all expressions of the term hold for the node; a term without any selects no node."""
     return node_term_matcher(term)(labels, name)
+
+
+def selects_no_node(term: NodeSelectorTerm) -> bool:
+    """Whether the term is empty, or one that Kubernetes cannot evaluate: no node matches, whatever it is like."""
+    return node_term_matcher(term) is _no_node
 
 
 def matches_fields(selector: FieldSelector, fields: Mapping[str, str]) -> bool:

@@ -36,6 +36,11 @@ class InterPodAffinity:
             counter.total for counter in self._snapshot.affinity.carriers_against(pod)
         )
 
+    def refusal(self, pod: Pod) -> str | None:
+        """Never: it depends on the nodes."""
+        del pod
+        return None
+
     def passing(self, pod: Pod) -> BoolArray | None:
         """All three rules, by counters per topology domain."""
         if not self.concerns(pod):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import ClassVar, Final
 
-from trimtab.cluster.resources import IntArray
-from trimtab.kube.objects import Node, NodeSelector, NodeSelectorTerm, Pod
+import numpy as np
+
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.kube.objects import NodeSelector, NodeSelectorTerm, Pod
 from trimtab.placement.framework import Failure, StaticFilter
 
 CONFLICT: Final = "pod affinity terms conflict"
-"""Told of the pod and not of nodes, so the sentence does not count it."""
+"""Each term names two nodes at once: told of the pod and not of nodes."""
 
 
 class NamedNodes(StaticFilter):
@@ -27,15 +29,24 @@ class NamedNodes(StaticFilter):
         """The names, ``None`` where some term names none."""
         return named(pod.spec.affinity.node.required)
 
-    def allows(self, pod: Pod, node: Node) -> bool:
-        """Pass where the node is named."""
+    def refusal(self, pod: Pod) -> str | None:
+        """Where terms name nodes, but each of them contradicts itself."""
         names = named(pod.spec.affinity.node.required)
-        return names is None or node.name in names
+        return CONFLICT if names is not None and not names else None
+
+    def judge(self, pod: Pod) -> BoolArray:
+        """Pass the nodes that are named."""
+        nodes = self.snapshot.nodes
+        passing: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        for name in named(pod.spec.affinity.node.required) or ():
+            slot = nodes.slot_of.get(name)
+            if slot is not None:
+                passing[slot] = True
+        return passing
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
-        """The nodes that are not named; all of them where the terms contradict themselves."""
-        reason = self.reason if named(pod.spec.affinity.node.required) else CONFLICT
-        return (((reason,), slots),)
+        """The nodes that are not named; where the terms contradict themselves, all, and for that reason."""
+        return (((self.refusal(pod) or self.reason,), slots),)
 
 
 def named(selector: NodeSelector | None) -> frozenset[str] | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar
 
-from trimtab.kube.objects import Node, Pod
+import numpy as np
+
+from trimtab.cluster.resources import BoolArray
+from trimtab.kube.objects import Pod
 from trimtab.placement.framework import StaticFilter
 
 
@@ -19,6 +22,11 @@ class NodeName(StaticFilter):
         """The node named, if any."""
         return pod.node or None
 
-    def allows(self, pod: Pod, node: Node) -> bool:
+    def judge(self, pod: Pod) -> BoolArray:
         """Pass on the named node only."""
-        return pod.node == node.name
+        nodes = self.snapshot.nodes
+        passing: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        slot = nodes.slot_of.get(pod.node)
+        if slot is not None:
+            passing[slot] = True
+        return passing

@@ -25,6 +25,11 @@ class NodePorts:
         """Where the pod wants host ports."""
         return bool(pod.spec.host_ports)
 
+    def refusal(self, pod: Pod) -> str | None:
+        """Never: it depends on the nodes."""
+        del pod
+        return None
+
     def passing(self, pod: Pod) -> BoolArray | None:
         """All nodes but those on which a wanted port is taken."""
         if not pod.spec.host_ports:

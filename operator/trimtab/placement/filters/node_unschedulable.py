@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import ClassVar, Final
 
-from trimtab.kube.objects import Node, Pod, Taint
+from trimtab.cluster.resources import BoolArray
+from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.rules.taints import UNSCHEDULABLE, tolerates
 from trimtab.placement.framework import StaticFilter
 
@@ -19,9 +20,11 @@ class NodeUnschedulable(StaticFilter):
     reason: ClassVar = "node(s) were unschedulable"
 
     def key(self, pod: Pod) -> Hashable | None:
-        """Whether the pod tolerates a cordon: all there is to know."""
-        return any(tolerates(toleration, _CORDON) for toleration in pod.spec.tolerations)
+        """The same for all pods that mind a cordon; the others are not concerned."""
+        return None if any(tolerates(toleration, _CORDON) for toleration in pod.spec.tolerations) else UNSCHEDULABLE
 
-    def allows(self, pod: Pod, node: Node) -> bool:
-        """Pass where the node is not cordoned or the pod does not mind."""
-        return not node.unschedulable or bool(self.key(pod))
+    def judge(self, pod: Pod) -> BoolArray:
+        """Pass where the node is not cordoned."""
+        del pod
+        passing: BoolArray = ~self.snapshot.nodes.cordoned
+        return passing

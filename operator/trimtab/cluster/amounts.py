@@ -17,17 +17,21 @@ DEFAULT_MEMORY: Final = 200 << 20
 """Bytes that a container without a memory request counts for in scores."""
 
 
-class Amounts(Struct, frozen=True):
+class Amounts(Struct, frozen=True, eq=False):
     """What a pod takes.
 
     Attributes:
         row: int64, shape (axis.width,): its requests, and 1 in column ``PODS``. Filters count this.
+        wanted: the columns of ``row`` above 0 with their amounts; equal for pods that fit alike.
         nonzero: int64, shape (2,): cpu and memory, with defaults for containers that state none. LeastAllocated and
             MostAllocated count this.
+        scored: the same as integers.
     """
 
     row: IntArray
+    wanted: tuple[tuple[int, int], ...]
     nonzero: IntArray
+    scored: tuple[int, int]
 
 
 def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
@@ -38,4 +42,5 @@ def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
         scored = spec.nonzero_requests.get("cpu", 0), spec.nonzero_requests.get("memory", 0)
     else:  # a spec made by hand
         scored = spec.requests.get("cpu", DEFAULT_CPU), spec.requests.get("memory", DEFAULT_MEMORY)
-    return Amounts(row, np.array(scored, dtype=np.int64))
+    wanted = tuple((column, amount) for column, amount in enumerate(row.tolist()) if amount > 0)
+    return Amounts(row, wanted, np.array(scored, dtype=np.int64), scored)

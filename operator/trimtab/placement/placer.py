@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from trimtab.cluster.resources import CPU, MEMORY, BoolArray
+from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.placement.filters.named_nodes import CONFLICT
 from trimtab.placement.framework import Failure, Filter
-from trimtab.placement.registry import DEFAULT_FILTERS
-
-FloatArray = npt.NDArray[np.float64]
+from trimtab.placement.registry import DEFAULT, Profile
+from trimtab.placement.scorer import Scorer
+from trimtab.placement.sentence import refused, sentence
 
 
 class NodeVerdict(Struct, frozen=True, gc=False):
@@ -28,17 +26,30 @@ class NodeVerdict(Struct, frozen=True, gc=False):
     reasons: tuple[str, ...] = ()
 
 
+class Placement(Struct, frozen=True, gc=False):
+    """Where a pod was placed, or why nowhere.
+
+    Attributes:
+        pod: as it is in the snapshot now, with its node where it has one.
+        message: kube-scheduler's sentence where it fits nowhere, else empty.
+    """
+
+    pod: Pod
+    message: str = ""
+
+
 class Placer:
     """Judges and reserves places on one snapshot; keep it as long as the snapshot, for its caches.
 
     Args:
         snapshot: the picture; changes to it are seen at once.
-        filters: the rules in order.
+        profile: the rules.
     """
 
-    def __init__(self, snapshot: Snapshot, filters: tuple[type[Filter], ...] = DEFAULT_FILTERS) -> None:
+    def __init__(self, snapshot: Snapshot, profile: Profile = DEFAULT) -> None:
         self.snapshot = snapshot
-        self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in filters)
+        self.scorer = Scorer(snapshot, profile.scores)
+        self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in profile.filters)
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
         self._on_room = tuple(rule for rule in self._filters if rule.reads == "room")
         self._on_pods = tuple(rule for rule in self._filters if rule.reads == "pods")
@@ -46,8 +57,18 @@ class Placer:
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
 
+    def refusal(self, pod: Pod) -> str | None:
+        """Why the pod can go nowhere, whatever the nodes are like; ``None`` if it may."""
+        for rule in self._filters:
+            found = rule.refusal(pod)
+            if found is not None:
+                return found
+        return None
+
     def feasible(self, pod: Pod) -> BoolArray:
         """The slots on which a pending pod can run: bool, shape (capacity,), a fresh array."""
+        if self.refusal(pod) is not None:
+            return np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
         mask: BoolArray = self.eligible(pod).copy()
         for rule in (*self._on_room, *self._on_pods):
             passing = rule.passing(pod)
@@ -79,6 +100,8 @@ class Placer:
 
     def neighbourly(self, pod: Pod) -> BoolArray:
         """The slots where the pods that are there, or around there, let the pod in: bool, shape (capacity,)."""
+        if self.refusal(pod) is not None:
+            return np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
         mask: BoolArray = self.snapshot.nodes.used.copy()
         for rule in self._on_pods:
             passing = rule.passing(pod)
@@ -94,24 +117,38 @@ class Placer:
         return not any(rule.concerns(pod) for rule in self._on_pods)
 
     def choose(self, pod: Pod, among: BoolArray) -> int | None:
-        """The slot where the scheduler would likely put the pod: most room left, ties by node name.
-
-        NodeResourcesFit's LeastAllocated on cpu and memory, the default profile's dominant score on plain pods.
+        """The slot where the scheduler would most likely put the pod: the highest score, ties by node name.
 
         Args:
             pod: the pod to place.
             among: bool, shape (capacity,): the slots to choose from.
         """
-        slots = np.flatnonzero(among)
-        if not len(slots):
-            return None
+        return self.scorer.first(pod, among)
+
+    def place(self, pods: Iterable[Pod]) -> list[Placement]:
+        """Decide on pending pods in the order given, each reserving its place before the next is judged.
+
+        Pods of one class share all that is computed for them; a decision costs what the one before changed. Within a
+        fork all of it can be undone.
+
+        Args:
+            pods: as if pending, each with an empty ``node`` unless it asks for that node.
+        """
+        made = []
+        told: dict[tuple[int, str, int], tuple[Pod, tuple[int, int], str]] = {}
         nodes = self.snapshot.nodes
-        row = self.snapshot.row(pod.spec)
-        have = nodes.allocatable[slots][:, (CPU, MEMORY)].astype(np.float64)
-        want = (nodes.requested[slots] + row)[:, (CPU, MEMORY)]
-        room: FloatArray = np.where(have > 0, (have - want) / np.maximum(have, 1.0), 0.0).sum(axis=1)
-        best = slots[room >= room.max() - 1e-12]
-        return int(best[np.argmin(nodes.rank()[best])])
+        for pod in pods:
+            slot = self.choose(pod, self.feasible(pod))
+            if slot is not None:
+                made.append(Placement(self.reserve(pod, slot)))
+                continue
+            # Thousands may wait for the same: the sentence is made once for a class as long as nothing changes.
+            alike, now = (id(pod.spec), pod.namespace, id(pod.labels)), (nodes.epoch, len(nodes.touched))
+            known = told.get(alike)
+            if known is None or known[1] != now or pod.spec.volumes:
+                known = told[alike] = (pod, now, self.why_not(pod))
+            made.append(Placement(pod, known[2]))
+        return made
 
     def lift(self, pod: Pod) -> Pod:
         """Take a pod off its node, for judging it as if it were pending; only between a mark and its undo or commit."""
@@ -123,8 +160,11 @@ class Placer:
         return self.snapshot.move(pod, self.snapshot.nodes.node(slot).name)
 
     def verdicts(self, pod: Pod) -> list[NodeVerdict]:
-        """Every node in the order of names, with the reasons of the first filter it fails."""
+        """Every node in the order of names, with the reasons of the first filter it fails, or the pod's refusal."""
         nodes = self.snapshot.nodes
+        refusal = self.refusal(pod)
+        if refusal is not None:
+            return [NodeVerdict(nodes.node(slot).name, False, (refusal,)) for slot in map(int, nodes.order())]
         reasons: dict[int, tuple[str, ...]] = {}
         for texts, slots in self._failures(pod):
             reasons.update(dict.fromkeys(slots.tolist(), texts))
@@ -134,13 +174,16 @@ class Placer:
         ]
 
     def why_not(self, pod: Pod, further: Iterable[tuple[BoolArray, str]] = ()) -> str:
-        """kube-scheduler's sentence for a pending pod that fits nowhere; see :func:`sentence`.
+        """kube-scheduler's sentence for a pending pod that fits nowhere.
 
         Args:
             pod: the pod, as if pending.
             further: rules beyond the filters, in order: which slots pass (bool, shape (capacity,)), and the text for
                 those that do not.
         """
+        refusal = self.refusal(pod)
+        if refusal is not None:
+            return refused(len(self.snapshot.nodes), refusal)
         counts: Counter[str] = Counter()
         left: BoolArray = self.snapshot.nodes.used.copy()
         for texts, slots in self._failures(pod):
@@ -164,21 +207,6 @@ class Placer:
                 left &= passing
 
 
-def sentence(number: int, counts: Mapping[str, int]) -> str:
-    """The aggregated sentence as kube-scheduler v1.36 writes it (``FitError.Error``), without its preemption clause.
-
-    A node counts once per reason; the counted texts are sorted as strings, so "10 x" comes before "2 x".
-
-    Args:
-        number: of nodes.
-        counts: of nodes by reason; reasons without a node are left out.
-    """
-    told = ((count, reason) for reason, count in counts.items() if count)
-    texts = sorted(reason if reason == CONFLICT else f"{count} {reason}" for count, reason in told)
-    start = f"0/{number} nodes are available:"
-    return f"{start} {', '.join(texts)}." if texts else start
-
-
 def unavailable(verdicts: list[NodeVerdict]) -> str:
-    """:func:`sentence` of the verdicts on all nodes."""
+    """:func:`~trimtab.placement.sentence.sentence` of the verdicts on all nodes."""
     return sentence(len(verdicts), Counter(reason for verdict in verdicts for reason in verdict.reasons))

@@ -1,11 +1,13 @@
-"""The filters in the order in which kube-scheduler v1.36's default profile asks them.
+"""The rules of kube-scheduler v1.36's default profile, in the order in which it asks them.
 
-The order matters for explanations only: a node is counted under the first filter that it fails.
+The order of filters matters for explanations only: a node is counted under the first filter that it fails.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from msgspec import Struct
 
 from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
 from trimtab.placement.filters.named_nodes import NamedNodes
@@ -15,15 +17,39 @@ from trimtab.placement.filters.node_ports import NodePorts
 from trimtab.placement.filters.node_resources_fit import NodeResourcesFit
 from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
 from trimtab.placement.filters.taint_toleration import TaintToleration
-from trimtab.placement.framework import Filter
+from trimtab.placement.framework import Filter, Score
+from trimtab.placement.scores.balanced_allocation import BalancedAllocation
+from trimtab.placement.scores.least_allocated import LeastAllocated
+from trimtab.placement.scores.most_allocated import MostAllocated
 
-DEFAULT_FILTERS: Final[tuple[type[Filter], ...]] = (
-    NamedNodes,
-    NodeUnschedulable,
-    NodeName,
-    TaintToleration,
-    NodeAffinity,
-    NodePorts,
-    NodeResourcesFit,
-    InterPodAffinity,
+
+class Profile(Struct, frozen=True):
+    """What a scheduler goes by."""
+
+    filters: tuple[type[Filter], ...]
+    scores: tuple[type[Score], ...]
+
+
+DEFAULT: Final = Profile(
+    filters=(
+        NamedNodes,
+        NodeUnschedulable,
+        NodeName,
+        TaintToleration,
+        NodeAffinity,
+        NodePorts,
+        NodeResourcesFit,
+        InterPodAffinity,
+    ),
+    scores=(
+        LeastAllocated,
+        BalancedAllocation,
+    ),
 )
+"""kube-scheduler without any configuration."""
+
+MOST_ALLOCATED: Final = Profile(
+    filters=DEFAULT.filters,
+    scores=tuple(MostAllocated if score is LeastAllocated else score for score in DEFAULT.scores),
+)
+"""The same, set up to fill nodes (``scoringStrategy`` MostAllocated of NodeResourcesFit)."""

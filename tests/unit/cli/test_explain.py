@@ -112,9 +112,9 @@ def test_an_unknown_resource_is_a_usage_error(run) -> None:
 
 def test_the_help_names_every_filter_that_judges(run) -> None:
     """Whoever adds a filter corrects the help, which says what is and what is not judged."""
-    from trimtab.placement.registry import DEFAULT_FILTERS
+    from trimtab.placement.registry import DEFAULT
 
-    assert {rule.name for rule in DEFAULT_FILTERS} == {
+    assert {rule.name for rule in DEFAULT.filters} == {
         "NodeUnschedulable",
         "NodeName",
         "TaintToleration",

@@ -16,7 +16,8 @@ from trimtab.cluster.terms import BoundTerm, affinity_terms, terms_of
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.rules.taints import untolerated
-from trimtab.placement.placer import Placer, sentence, unavailable
+from trimtab.placement.placer import Placer, unavailable
+from trimtab.placement.sentence import sentence
 
 
 def fits(snapshot: Snapshot, candidate: Pod, host: Node) -> bool:

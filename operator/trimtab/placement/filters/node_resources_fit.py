@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from trimtab.cluster.resources import FIXED, PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.framework import Failure, Reads
+from trimtab.placement.kept import Kept, Slots
+
+_ANY: Final = np.iinfo(np.int64).min
+Wanted = tuple[tuple[int, int], ...]
 
 
 class NodeResourcesFit:
@@ -21,20 +25,21 @@ class NodeResourcesFit:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._fits: Kept[Wanted, np.bool_] = Kept(snapshot.nodes, self._compute)
 
     def concerns(self, pod: Pod) -> bool:
         """Always: every pod takes one of the pods that a node can hold."""
         del pod
         return True
 
+    def refusal(self, pod: Pod) -> str | None:
+        """Never: another node may be larger."""
+        del pod
+        return None
+
     def passing(self, pod: Pod) -> BoolArray | None:
-        """Compare the wanted columns of all nodes, column by column: three or four out of eight and more."""
-        row = self._snapshot.row(pod.spec)
-        nodes = self._snapshot.nodes
-        fits: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
-        for column in np.flatnonzero(row > 0):
-            fits &= nodes.allocatable[:, column] - nodes.requested[:, column] >= row[column]
-        return fits
+        """Where all that the pod wants is left; one array for all pods that want the same."""
+        return self._fits.of(self._snapshot.amounts(pod.spec).wanted)
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """Every resource that is short, as kube-scheduler names it."""
@@ -45,6 +50,14 @@ class NodeResourcesFit:
         patterns, which = np.unique(left < row[wanted], axis=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
             yield tuple(self._text(int(column)) for column in wanted[pattern]), slots[which.ravel() == number]
+
+    def _compute(self, wanted: Wanted, slots: Slots) -> BoolArray:
+        nodes = self._snapshot.nodes
+        least = np.full(nodes.axis.width, _ANY, dtype=np.int64)
+        for column, amount in wanted:
+            least[column] = amount
+        enough: BoolArray = nodes.allocatable[slots] - nodes.requested[slots] >= least
+        return np.logical_and.reduce(enough, axis=1)
 
     def _place(self, column: int) -> tuple[bool, bool, str | int]:
         """kube-scheduler's order: pods, cpu, memory, storage; the rest, which it tells in any order, by name."""

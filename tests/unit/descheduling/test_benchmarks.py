@@ -35,6 +35,6 @@ def test_plans_of_benchmarks_act(monkeypatch, name):
 def test_an_unknown_benchmark_is_refused_with_those_there_are():
     done = subprocess.run([sys.executable, SCRIPT, "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no benchmark is called nothing; there are snapshot-5k, plan-5k" in done.stderr
+    assert "no benchmark is called nothing; there are snapshot-5k, place-plain" in done.stderr
     listed = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
     assert "plan-5k" in listed.stdout

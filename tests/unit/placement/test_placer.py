@@ -165,9 +165,8 @@ def test_what_is_reserved_is_taken_until_it_is_undone():
             {"Insufficient cpu": 2, "Too many pods": 10, "Insufficient memory": 1, "nothing": 0},
             "0/13 nodes are available: 1 Insufficient memory, 10 Too many pods, 2 Insufficient cpu.",
         ),
-        (3, {"pod affinity terms conflict": 3}, "0/3 nodes are available: pod affinity terms conflict."),
     ],
-    ids=["no nodes", "one reason", "counted texts are sorted as texts", "what is said of the pod is not counted"],
+    ids=["no nodes", "one reason", "counted texts are sorted as texts"],
 )
 def test_the_sentence_is_kube_schedulers(number, counts, expected):
     assert sentence(number, counts) == expected

@@ -64,7 +64,7 @@ class Room:
     def best(
         self, row: IntArray, eligible: BoolArray, unwelcome: Collection[int] = (), also: BoolArray | None = None
     ) -> int | None:
-        """The slot with most room left that takes a pod, ties by name: what LeastAllocated prefers, without its rounding.
+        """The slot with most room left that takes a pod, ties by name: as LeastAllocated, but without its rounding.
 
         Args:
             row: the pod's requests.

@@ -43,7 +43,7 @@ class Scorer:
         return np.where(among, total + flat, -1)
 
     def best(self, pod: Pod, among: BoolArray) -> IntArray:
-        """The slots that score highest, by node name: int64, empty where ``among`` is; the scheduler draws one of them."""
+        """The slots that score highest, by node name: int64; the scheduler draws one of them."""
         if not among.any():
             return np.empty(0, dtype=np.int64)
         totals = self.totals(pod, among)

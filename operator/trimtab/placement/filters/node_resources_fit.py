@@ -56,8 +56,8 @@ class NodeResourcesFit:
         least = np.full(nodes.axis.width, _ANY, dtype=np.int64)
         for column, amount in wanted:
             least[column] = amount
-        enough: BoolArray = nodes.allocatable[slots] - nodes.requested[slots] >= least
-        return np.logical_and.reduce(enough, axis=1)
+        fits: BoolArray = np.all(nodes.allocatable[slots] - nodes.requested[slots] >= least, axis=1)
+        return fits
 
     def _place(self, column: int) -> tuple[bool, bool, str | int]:
         """kube-scheduler's order: pods, cpu, memory, storage; the rest, which it tells in any order, by name."""

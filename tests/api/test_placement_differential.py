@@ -20,7 +20,7 @@ from trimtab.local.client import Client
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
 from trimtab.local.versions import APISERVER, ETCD, SCHEDULER
-from trimtab.placement.placer import Placer, unavailable
+from trimtab.placement.placer import Placer
 
 NODES = 12
 THERE = 40
@@ -91,9 +91,9 @@ async def test_every_pod_is_judged_as_kube_scheduler_judges_it(scheduled: LocalC
             assert isinstance(pod, Pod)
             verdicts = placer.verdicts(pod)
             fits = {verdict.node for verdict in verdicts if verdict.fits}
-            if said.node in fits or (not fits and said.message.startswith(unavailable(verdicts))):
+            if said.node in fits or (not fits and said.message.startswith(placer.why_not(pod))):
                 continue
-            ours = f"fits {sorted(fits)}" if fits else unavailable(verdicts)
+            ours = f"fits {sorted(fits)}" if fits else placer.why_not(pod)
             spec = msgspec.json.encode(asked["spec"]).decode()
             disagreements.append(f"{pod.key}: {said.node or said.message!r}, but we say {ours!r}: {spec}")
     assert not disagreements, "\n".join([f"seed {SEED}, {len(disagreements)} of {3 * PODS}:", *disagreements])

@@ -13,7 +13,6 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, which --help must not wait for
     from trimtab.cluster.snapshot import Snapshot
-    from trimtab.placement.placer import NodeVerdict
 
 SHOWN: Final = 30
 """So many nodes the table shows one by one; more it shows by verdict, unless ``--all`` is given."""
@@ -98,27 +97,16 @@ def explanation(snapshot: Snapshot, namespace: str, name: str, *, source: str = 
         raise InputError(f"no such pod{near}", source=source, object=f"Pod/{namespace}/{name}")
     with snapshot.fork():
         placer = Placer(snapshot)
-        verdicts = placer.verdicts(placer.lift(pod))
+        lifted = placer.lift(pod)
+        verdicts, message = placer.verdicts(lifted), placer.judge(lifted).sentence()
     return {
         "pod": pod.key,
         "fits": [verdict.node for verdict in verdicts if verdict.fits],
-        "message": available(verdicts),
+        "message": message,
         "nodes": [
             {"node": verdict.node, "fits": verdict.fits, "reasons": list(verdict.reasons)} for verdict in verdicts
         ],
     }
-
-
-def available(verdicts: list[NodeVerdict]) -> str:
-    """kube-scheduler's sentence where no node fits, and one of the same shape where some do."""
-    from trimtab.placement.placer import unavailable
-
-    if not verdicts:
-        return "no nodes available to schedule pods"  # kube-scheduler v1.36 ErrNoNodesAvailable
-    fits = sum(verdict.fits for verdict in verdicts)
-    if fits == len(verdicts):
-        return f"{fits}/{fits} nodes are available."
-    return f"{fits}/{unavailable(verdicts).removeprefix('0/')}"
 
 
 def _split(pod: str) -> tuple[str, str]:

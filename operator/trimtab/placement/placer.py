@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -13,9 +12,9 @@ from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Filter
+from trimtab.placement.judgement import Judgement
 from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scorer import Scorer
-from trimtab.placement.sentence import refused, sentence
 
 
 class NodeVerdict(Struct, frozen=True, gc=False):
@@ -59,10 +58,15 @@ class Placer:
 
     def refusal(self, pod: Pod) -> str | None:
         """Why the pod can go nowhere, whatever the nodes are like; ``None`` if it may."""
+        found = self.refusing(pod)
+        return None if found is None else found[1]
+
+    def refusing(self, pod: Pod) -> tuple[Filter, str] | None:
+        """The first rule that refuses the pod whatever the nodes are like, with its reason; ``None`` if none does."""
         for rule in self._filters:
             found = rule.refusal(pod)
             if found is not None:
-                return found
+                return rule, found
         return None
 
     def feasible(self, pod: Pod) -> BoolArray:
@@ -159,18 +163,24 @@ class Placer:
         """Put the pod on a node, so that whoever is judged next finds the place taken."""
         return self.snapshot.move(pod, self.snapshot.nodes.node(slot).name)
 
+    def judge(self, pod: Pod) -> Judgement:
+        """What is wrong with which nodes, each under the first filter that it fails, as kube-scheduler tells it."""
+        refusal = self.refusal(pod)
+        failures = () if refusal is not None else tuple(self._failures(pod))
+        return Judgement(len(self.snapshot.nodes), refusal, failures)
+
     def verdicts(self, pod: Pod) -> list[NodeVerdict]:
         """Every node in the order of names, with the reasons of the first filter it fails, or the pod's refusal."""
         nodes = self.snapshot.nodes
-        refusal = self.refusal(pod)
-        if refusal is not None:
-            return [NodeVerdict(nodes.node(slot).name, False, (refusal,)) for slot in map(int, nodes.order())]
+        judgement = self.judge(pod)
+        if judgement.refusal is not None:
+            return [NodeVerdict(nodes.node(slot).name, False, (judgement.refusal,)) for slot in nodes.order().tolist()]
         reasons: dict[int, tuple[str, ...]] = {}
-        for texts, slots in self._failures(pod):
+        for texts, slots in judgement.failures:
             reasons.update(dict.fromkeys(slots.tolist(), texts))
         return [
             NodeVerdict(nodes.node(slot).name, slot not in reasons, reasons.get(slot, ()))
-            for slot in map(int, nodes.order())
+            for slot in nodes.order().tolist()
         ]
 
     def why_not(self, pod: Pod, further: Iterable[tuple[BoolArray, str]] = ()) -> str:
@@ -181,18 +191,33 @@ class Placer:
             further: rules beyond the filters, in order: which slots pass (bool, shape (capacity,)), and the text for
                 those that do not.
         """
-        refusal = self.refusal(pod)
-        if refusal is not None:
-            return refused(len(self.snapshot.nodes), refusal)
-        counts: Counter[str] = Counter()
+        judgement = self.judge(pod)
+        if judgement.refusal is not None or not further:
+            return judgement.sentence()
+        failures = list(judgement.failures)
         left: BoolArray = self.snapshot.nodes.used.copy()
-        for texts, slots in self._failures(pod):
+        for _, slots in failures:
             left[slots] = False
-            counts.update(dict.fromkeys(texts, len(slots)))
         for passing, text in further:
-            counts[text] += int(np.count_nonzero(left & ~passing))
+            failures.append(((text,), np.flatnonzero(left & ~passing)))
             left &= passing
-        return sentence(len(self.snapshot.nodes), counts)
+        return Judgement(judgement.nodes, None, tuple(failures)).sentence()
+
+    def failing(self, pod: Pod) -> list[tuple[Filter, BoolArray]]:
+        """Every rule that some node fails, in the filters' order, with all slots that fail it.
+
+        Other than :meth:`judge`, which stops at a node's first: what would have to change for a node to take the pod
+        is all of it. Bool, shape (capacity,), fresh arrays. Asked only where :meth:`refusal` says nothing.
+        """
+        found = []
+        used = self.snapshot.nodes.used
+        for rule in self._filters:
+            passing = rule.passing(pod)
+            if passing is not None:
+                failing: BoolArray = used & ~passing
+                if failing.any():
+                    found.append((rule, failing))
+        return found
 
     def _failures(self, pod: Pod) -> Iterator[Failure]:
         """Each slot with a node that fails, once, under the first filter that it fails."""
@@ -205,8 +230,3 @@ class Placer:
             if len(failing):
                 yield from rule.failures(pod, failing)
                 left &= passing
-
-
-def unavailable(verdicts: list[NodeVerdict]) -> str:
-    """:func:`~trimtab.placement.sentence.sentence` of the verdicts on all nodes."""
-    return sentence(len(verdicts), Counter(reason for verdict in verdicts for reason in verdict.reasons))

@@ -9,7 +9,7 @@ NO_NODES: Final = "no nodes available to schedule pods"
 """What the scheduler says in a cluster without nodes (v1.36 ``ErrNoNodesAvailable``)."""
 
 
-def sentence(number: int, counts: Mapping[str, int]) -> str:
+def sentence(number: int, counts: Mapping[str, int], *, fits: int = 0) -> str:
     """The aggregated sentence as kube-scheduler v1.36 writes it (``FitError.Error``), without its preemption clause.
 
     A node counts once per reason; the counted texts are sorted as strings, so "10 x" comes before "2 x".
@@ -17,10 +17,13 @@ def sentence(number: int, counts: Mapping[str, int]) -> str:
     Args:
         number: of nodes.
         counts: of nodes by reason; reasons without a node are left out.
+        fits: how many nodes are available: above 0 the scheduler says nothing, and this is our sentence in its shape.
     """
     texts = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
-    start = f"0/{number} nodes are available:"
-    return f"{start} {', '.join(texts)}." if texts else start
+    start = f"{fits}/{number} nodes are available"
+    if texts:
+        return f"{start}: {', '.join(texts)}."
+    return f"{start}." if fits else f"{start}:"
 
 
 def refused(number: int, refusal: str) -> str:

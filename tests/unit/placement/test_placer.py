@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from trimtab.cluster.terms import BoundTerm, affinity_terms, terms_of
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.rules.taints import untolerated
-from trimtab.placement.placer import Placer, unavailable
+from trimtab.placement.placer import Placer
 from trimtab.placement.sentence import sentence
 
 
@@ -106,13 +107,16 @@ def test_feasible_sees_changes_at_once(world, data):
 @given(worlds(), makers.map(lambda make: Maker.pod(make, "candidate", None, ("",))))
 def test_verdicts_masks_and_the_sentence_agree(world, candidate):
     snapshot = Snapshot(world)
-    placer = Placer(snapshot)
+    nodes, placer = snapshot.nodes, Placer(snapshot)
     verdicts = placer.verdicts(candidate)
     feasible = placer.feasible(candidate)
     assert [verdict.node for verdict in verdicts] == sorted(snapshot.nodes.slot_of)
     for verdict in verdicts:
         assert verdict.fits == feasible[snapshot.nodes.slot_of[verdict.node]] == (not verdict.reasons)
-    assert placer.why_not(candidate) == unavailable(verdicts)
+    reasons = Counter(reason for verdict in verdicts for reason in verdict.reasons)
+    assert placer.why_not(candidate) == sentence(len(verdicts), reasons, fits=sum(verdict.fits for verdict in verdicts))
+    failed = {nodes.node(int(slot)).name for _, mask in placer.failing(candidate) for slot in np.flatnonzero(mask)}
+    assert failed == {verdict.node for verdict in verdicts if not verdict.fits}
 
 
 @given(worlds(pods_least=1), st.data())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.cluster.worlds import NODE_NAMES, Maker, fingerprint, makers, worlds
+from tests.unit.cluster.worlds import CLAIMS, NODE_NAMES, SHELVED, Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject
 
@@ -23,6 +23,8 @@ def objects() -> st.SearchStrategy[KubeObject]:
         st.builds(Maker.pod, makers, st.sampled_from(POD_NAMES)),
         st.builds(Maker.budget, makers),
         st.builds(Maker.namespace, makers),
+        st.builds(Maker.claim, makers, st.sampled_from(CLAIMS)),
+        st.builds(Maker.volume, makers, st.sampled_from(CLAIMS)),
     )
 
 
@@ -41,8 +43,9 @@ def apply(snapshot: Snapshot, steps: list[tuple[bool, KubeObject]]) -> None:
 
 def everything(snapshot: Snapshot) -> list[KubeObject]:
     found: list[KubeObject] = [snapshot.nodes.node(slot) for slot in snapshot.nodes.order().tolist()]
-    for kind in (snapshot.pods, snapshot.budgets, snapshot.namespaces, snapshot.priority_classes):
-        found.extend(kind.values())
+    found.extend(snapshot.pods.values())
+    for kind in SHELVED:
+        found.extend(snapshot.shelves.of(kind).values())
     return found
 
 

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import affinity_terms, terms_of
+from trimtab.cluster.topology import TopologyKey
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
+    Container,
+    CSINode,
     HostPort,
     KubeObject,
     LabelSelector,
@@ -19,16 +22,25 @@ from trimtab.kube.objects import (
     Node,
     NodeAffinity,
     NodeCondition,
+    NodeDriver,
     NodeSelector,
     NodeSelectorTerm,
     OwnerReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
     Pod,
     PodAffinityTerm,
     PodDisruptionBudget,
     PodSpec,
     PreferredNodeTerm,
+    ReplicaSet,
+    Service,
+    StorageClass,
     Taint,
     Toleration,
+    TopologySpread,
+    Volume,
+    WeightedPodTerm,
 )
 from trimtab.kube.objects.selector import LabelRequirement
 
@@ -39,6 +51,17 @@ GPU = "example.com/gpu"
 NODE_NAMES = tuple(f"n{number}" for number in range(1, 6))
 NAMESPACES = ("shop", "blog")
 APPS = ("a", "b", "c")
+CLAIMS = ("data", "logs")
+SHELVED = (
+    PodDisruptionBudget,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    CSINode,
+    Service,
+    ReplicaSet,
+)
 T = TypeVar("T")
 TAINT = Taint(key="reserved", effect="NoSchedule")
 
@@ -71,6 +94,7 @@ class Maker:
             taints=(TAINT,) if self.one_in(8) else (),
             allocatable=ResourceList(amounts),
             conditions=(NodeCondition("Ready", "False" if self.one_in(10) else "True"),),
+            images=ResourceList({"web:1": 300 << 20}) if self.one_in(3) else ResourceList(),
         )
 
     def term(self) -> PodAffinityTerm:
@@ -86,6 +110,74 @@ class Maker:
             namespaces=("blog",) if self.one_in(3) else (),
             namespace_selector=LabelSelector(Labels({"team": "x"})) if self.one_in(3) else None,
         )
+
+    def spread(self) -> TopologySpread:
+        """A spread constraint over the apps, hard or soft."""
+        hard = self.one_in(2)
+        return TopologySpread(
+            max_skew=self.pick(1, 1, 2),
+            topology_key=self.pick(HOSTNAME, ZONE),
+            when_unsatisfiable="DoNotSchedule" if hard else "ScheduleAnyway",
+            selector=LabelSelector(Labels({"app": self.pick(*APPS)})),
+            min_domains=self.pick(None, 2, 3) if hard else None,
+            node_affinity_policy=self.pick("", "Ignore"),
+            node_taints_policy=self.pick("", "Honor"),
+        )
+
+    def weighted(self) -> tuple[WeightedPodTerm, ...]:
+        """No preference mostly, else one."""
+        return (WeightedPodTerm(self.pick(1, 50), self.term()),) if self.one_in(6) else ()
+
+    def claim(self, name: str) -> PersistentVolumeClaim:
+        """Bound to the volume of the same name, by one pod alone now and then; sometimes not bound yet."""
+        bound = not self.one_in(4)
+        return PersistentVolumeClaim(
+            namespace=self.pick(*NAMESPACES),
+            name=name,
+            volume=name if bound else "",
+            bind_completed=bound,
+            storage_class=self.pick("late", "late", "now"),
+            access_modes=(self.pick("ReadWriteOnce", "ReadWriteOncePod"),),
+            request=1 << 30,
+            phase="Bound" if bound else "Pending",
+        )
+
+    def volume(self, name: str) -> PersistentVolume:
+        """In one of the zones, or anywhere."""
+        zone = self.pick("x", "y", None)
+        there = NodeSelectorTerm((LabelRequirement(ZONE, "In", (zone or "",)),))
+        return PersistentVolume(
+            name=name,
+            capacity=self.pick(1, 2) << 30,
+            access_modes=("ReadWriteOnce", "ReadWriteOncePod"),
+            storage_class="late",
+            node_affinity=NodeSelector((there,)) if zone else None,
+            source="csi",
+            driver="disks",
+            handle=name,
+            phase=self.pick("Available", "Bound"),
+        )
+
+    def storage(self) -> list[KubeObject]:
+        """Two classes, two claims with their volumes, and nodes that take one or two volumes."""
+        drivers = (NodeDriver("disks", self.pick(1, 2)),)
+        return [
+            StorageClass("late", provisioner="disks", binding_mode="WaitForFirstConsumer"),
+            StorageClass("now", provisioner="disks"),
+            *(self.claim(name) for name in CLAIMS),
+            *(self.volume(name) for name in CLAIMS),
+            *(CSINode(name, drivers=drivers) for name in NODE_NAMES if not self.one_in(3)),
+        ]
+
+    def owners(self) -> list[KubeObject]:
+        """The apps' ReplicaSets, and a service."""
+        service: list[KubeObject] = [Service("shop", "a", selector=Labels({"app": "a"}))]
+        return service + [
+            ReplicaSet(namespace, app, selector=LabelSelector(Labels({"app": app})))
+            for namespace in NAMESPACES
+            for app in APPS
+            if not self.one_in(3)
+        ]
 
     def spec(self) -> PodSpec:
         """Some of everything that filters read."""
@@ -105,9 +197,14 @@ class Maker:
                     preferred=(PreferredNodeTerm(10, on_ssd),) if self.one_in(3) else (),
                 ),
                 pod_required=(self.term(),) if self.one_in(10) else (),
+                pod_preferred=self.weighted(),
+                anti_preferred=self.weighted(),
                 anti_required=tuple(self.term() for _ in range(self.pick(1, 1, 2))) if self.one_in(4) else (),
             ),
             tolerations=(Toleration(operator="Exists"),) if self.one_in(4) else (),
+            topology_spread=tuple(self.spread() for _ in range(self.pick(1, 1, 2))) if self.one_in(5) else (),
+            volumes=(Volume("persistentVolumeClaim", claim=self.pick(*CLAIMS)),) if self.one_in(6) else (),
+            containers=(Container("main", "web:1", ResourceList(requests)),),
             priority=self.pick(None, 0, 10),
         )
 
@@ -162,6 +259,10 @@ def worlds(draw: st.DrawFn, *, nodes_least: int = 1, pods_least: int = 0, pods_m
     objects += [make.pod(f"p{index:02}", make.pick(*shared), crowd) for index in range(size)]
     if make.one_in(3):
         objects.append(make.budget())
+    if make.one_in(2):
+        objects += make.storage()
+    if make.one_in(2):
+        objects += make.owners()
     return objects
 
 
@@ -178,20 +279,27 @@ def fingerprint(snapshot: Snapshot) -> dict[str, object]:
     }
     return {
         "columns": columns,
+        "nonzero": {name: table.nonzero[slot].tolist() for name, slot in sorted(table.slot_of.items())},
+        "cordoned": {name: bool(table.cordoned[slot]) for name, slot in sorted(table.slot_of.items())},
+        "taints": {name: table.taint_sets[table.taints[slot]] for name, slot in sorted(table.slot_of.items())},
+        "zones": {name: value_of(table.column(ZONE), slot) for name, slot in sorted(table.slot_of.items())},
         "nodes": {name: table.get(name) for name in sorted(table.slot_of)},
         "order": [table.node(slot).name for slot in table.order().tolist()],
         "pods": dict(sorted(snapshot.pods.items())),
         "on": {name: snapshot.pods_on(name) for name in sorted(table.slot_of)},
         "owners": {owner: snapshot.owned_by(owner) for owner in snapshot.owners()},
-        "budgets": dict(sorted(snapshot.budgets.items())),
-        "namespaces": dict(sorted(snapshot.namespaces.items())),
+        "shelves": {kind.__name__: dict(sorted(snapshot.shelves.of(kind).items())) for kind in SHELVED},
+        "claims": dict(sorted(snapshot.volume_users.of_claim.items())),
+        "volumes": {
+            name: sorted(snapshot.volume_users.on.get(slot, ())) for name, slot in sorted(table.slot_of.items())
+        },
         "ports": {
             name: sorted(
                 port.port for port in (HostPort(80), HostPort(81)) if slot in set(snapshot.ports.conflicts((port,)))
             )
             for name, slot in sorted(table.slot_of.items())
         },
-        "anti-affinity": snapshot.any_anti_affinity,
+        "anti-affinity": (snapshot.any_anti_affinity, snapshot.any_pod_affinity),
         "affinity": affinity_counts(snapshot),
     }
 
@@ -206,4 +314,15 @@ def affinity_counts(snapshot: Snapshot) -> dict[object, object]:
             counts[key, term] = [int(by_slot[slot]) for _, slot in slots]
         against = [counter.by_slot() for counter in index.carriers_against(pod)]
         counts[key] = [sum(int(by_slot[slot]) for by_slot in against) for _, slot in slots]
+        drawing = [weight * counter.by_slot() for counter, weight in index.carriers_drawing(pod)]
+        counts[key, "drawn"] = [sum(int(by_slot[slot]) for by_slot in drawing) for _, slot in slots]
+        staying = index.staying(pod.namespace, LabelSelector(pod.labels))
+        dense = staying.by_slot(snapshot.nodes.capacity)
+        counts[key, "staying"] = [(staying.counts.get(slot, 0), int(dense[slot])) for _, slot in slots]
     return counts
+
+
+def value_of(column: TopologyKey, slot: int) -> str | None:
+    """What a label column says of a node."""
+    domain = int(column.ids[slot])
+    return None if domain < 0 else column.values[domain]

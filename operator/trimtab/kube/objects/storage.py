@@ -15,7 +15,7 @@ class PersistentVolume(Struct, frozen=True, gc=False):
     ``capacity`` is its storage in bytes. ``claim`` is ``namespace/name`` of the claim it is bound or reserved to, empty
     where it is free, and ``claim_uid`` that claim's UID, empty for a volume reserved by hand. ``source`` is the JSON
     key of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are those of a CSI volume.
-    Of the labels only zone and region ones are read. ``storage_class`` is the older annotation where that is given.
+    Labels are all kept: claims select volumes by them. ``storage_class`` is the older annotation where that is given.
     """
 
     name: str
@@ -47,7 +47,9 @@ class PersistentVolumeClaim(Struct, frozen=True, gc=False):
 
     ``volume`` is ``spec.volumeName``; ``bind_completed`` says that the controller has finished binding (the annotation
     ``pv.kubernetes.io/bind-completed``). ``storage_class`` is nil where the claim names none at all, the older
-    annotation where that is given. ``request`` is in bytes, nil where the claim asks for no size.
+    annotation where that is given. ``request`` is in bytes, nil where the claim asks for no size. ``selected_node`` is
+    the node for which a volume is being provisioned (the annotation ``volume.kubernetes.io/selected-node``), nil
+    without the annotation.
     """
 
     namespace: str
@@ -65,6 +67,7 @@ class PersistentVolumeClaim(Struct, frozen=True, gc=False):
     request: int | None = None
     selector: LabelSelector | None = None
     phase: str = ""
+    selected_node: str | None = None
 
     @property
     def key(self) -> str:

@@ -1,0 +1,112 @@
+"""Volumes of plugins that once were part of Kubernetes and that CSI drivers stand in for now.
+
+Source: csi-translation-lib v0.36 and what kube-scheduler v1.36 makes of it (``isCSIMigrationOn``): of the seven plugins
+that can be translated it knows five as migrated; azureFile and vsphereVolume are not, so their volumes never count.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.kube.objects.selector import LabelRequirement, NodeSelector, NodeSelectorTerm
+from trimtab.kube.objects.storage import PersistentVolume
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+ZONE_DELIMITER: Final = "__"
+"""Between the zones that a volume's label names."""
+
+
+class InTreePlugin(Struct, frozen=True, gc=False):
+    """A migrated plugin: its name, the driver, and the driver's node label for zones where it has one of its own."""
+
+    name: str
+    driver: str
+    topology_key: str = ""
+
+
+MIGRATED: Final = {
+    "awsElasticBlockStore": InTreePlugin("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone"),
+    "gcePersistentDisk": InTreePlugin("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "topology.gke.io/zone"),
+    "cinder": InTreePlugin(
+        "kubernetes.io/cinder", "cinder.csi.openstack.org", "topology.cinder.csi.openstack.org/zone"
+    ),
+    "azureDisk": InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    "portworxVolume": InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+}
+"""By the JSON key of the volume's source."""
+
+_DRIVERS: Final = {plugin.name: plugin.driver for plugin in MIGRATED.values()}
+_UNMIGRATED: Final = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
+
+
+def driver_of(provisioner: str) -> str:
+    """The CSI driver behind a class's provisioner; empty for a plugin that can be translated but is not migrated."""
+    if provisioner in _UNMIGRATED:
+        return ""
+    return _DRIVERS.get(provisioner, provisioner)
+
+
+def translated_affinity(volume: PersistentVolume, topology_key: str) -> NodeSelector | None:
+    """The node affinity of an in-tree volume as its CSI driver states it.
+
+    The zone label is replaced by the driver's, and where the affinity names no zone, the zones of the volume's label
+    are added to every term. The beta region label becomes the current one. (``translateTopologyFromInTreeToCSI``)
+
+    Args:
+        volume: the volume.
+        topology_key: :attr:`InTreePlugin.topology_key`, not empty.
+    """
+    zone, region = _labels_in_use(volume)
+    affinity = volume.node_affinity
+    if any(requirement.values for requirement in _with_key(affinity, zone)):
+        affinity = _renamed(affinity, zone, topology_key)
+    else:
+        zones = sorted({text.strip() for text in volume.labels.get(zone, "").split(ZONE_DELIMITER)} - {""})
+        if zones:
+            affinity = _with_zones(affinity, LabelRequirement(topology_key, "In", tuple(zones)))
+    if region == BETA_REGION and any(requirement.values for requirement in _with_key(affinity, region)):
+        affinity = _renamed(affinity, region, REGION)
+    return affinity
+
+
+def _labels_in_use(volume: PersistentVolume) -> tuple[str, str]:
+    """Zone and region labels, current or beta: the affinity says which before the labels do."""
+    for zone, region in ((ZONE, REGION), (BETA_ZONE, BETA_REGION)):
+        if _with_key(volume.node_affinity, zone):
+            return zone, region
+    if ZONE not in volume.labels and BETA_ZONE in volume.labels:
+        return BETA_ZONE, BETA_REGION
+    return ZONE, REGION
+
+
+def _with_key(affinity: NodeSelector | None, key: str) -> list[LabelRequirement]:
+    terms = () if affinity is None else affinity.terms
+    return [requirement for term in terms for requirement in term.match_expressions if requirement.key == key]
+
+
+def _renamed(affinity: NodeSelector | None, old: str, new: str) -> NodeSelector | None:
+    if affinity is None:
+        return None
+
+    def rename(requirement: LabelRequirement) -> LabelRequirement:
+        return msgspec.structs.replace(requirement, key=new) if requirement.key == old else requirement
+
+    return NodeSelector(
+        tuple(
+            msgspec.structs.replace(term, match_expressions=tuple(map(rename, term.match_expressions)))
+            for term in affinity.terms
+        )
+    )
+
+
+def _with_zones(affinity: NodeSelector | None, requirement: LabelRequirement) -> NodeSelector:
+    terms = (affinity.terms if affinity is not None else ()) or (NodeSelectorTerm(),)
+    return NodeSelector(
+        tuple(msgspec.structs.replace(term, match_expressions=(*term.match_expressions, requirement)) for term in terms)
+    )

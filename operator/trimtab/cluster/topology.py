@@ -5,7 +5,7 @@ The same columns answer node selectors: what holds of a label's value is judged 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from trimtab.cluster.resources import IntArray
 
 if TYPE_CHECKING:
     from trimtab.cluster.nodes import NodeTable
+
+_MANY: Final = 256
+"""Domains from which on an array of all of them is kept up to date."""
 
 
 class TopologyKey:
@@ -53,19 +56,21 @@ class DomainCounter:
     """A number per domain of a topology key, kept incrementally.
 
     Only domains that count something are held: thousands of owners each state a term on the hostname, and an array
-    over all hosts for each of them would take hundreds of megabytes.
+    over all hosts for each of them would take hundreds of megabytes. Where hundreds of domains count, there is an array
+    as well, made when first asked for: such counters are few, for each takes as many pods.
 
     Attributes:
         counts: the domains' numbers, none of them 0.
         total: their sum; pods on nodes without the label don't count.
     """
 
-    __slots__ = ("counts", "topology", "total")
+    __slots__ = ("_dense", "counts", "topology", "total")
 
     def __init__(self, topology: TopologyKey) -> None:
         self.topology = topology
         self.counts: dict[int, int] = {}
         self.total = 0
+        self._dense: IntArray | None = None
 
     def add(self, slot: int, amount: int) -> None:
         """Count ``amount`` more (or less) pods on the node in ``slot``."""
@@ -78,17 +83,36 @@ class DomainCounter:
         else:
             del self.counts[domain]
         self.total += amount
+        if self._dense is not None:
+            if domain < len(self._dense) - 1:
+                self._dense[domain] = number
+            else:
+                self._dense = None
 
     def at(self, slot: int) -> int:
         """The count of the slot's domain, 0 where the node lacks the label."""
         return self.counts.get(int(self.topology.ids[slot]), 0)
 
+    def by_domain(self) -> IntArray:
+        """The count of each domain: int64, shape (len(topology.values) + 1,), the last 0 and for domain -1.
+
+        It may be a kept array: callers must not write to it.
+        """
+        wanted = len(self.topology.values) + 1
+        if self._dense is not None and len(self._dense) == wanted:
+            return self._dense
+        counts = np.zeros(wanted, dtype=np.int64)
+        number = len(self.counts)
+        if number:
+            domains = np.fromiter(self.counts.keys(), dtype=np.int64, count=number)
+            counts[domains] = np.fromiter(self.counts.values(), dtype=np.int64, count=number)
+        self._dense = counts if number >= _MANY else None
+        return counts
+
     def by_slot(self) -> IntArray:
         """The count of each slot's domain; int64, shape (capacity,), 0 where the node lacks the label."""
-        counts = np.zeros(len(self.topology.values) + 1, dtype=np.int64)  # the last for slots of domain -1
-        if self.counts:
-            counts[list(self.counts)] = list(self.counts.values())
-        return counts[self.topology.ids]
+        found: IntArray = self.by_domain()[self.topology.ids]
+        return found
 
 
 class SlotCounter:

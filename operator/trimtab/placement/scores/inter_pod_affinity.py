@@ -1,8 +1,7 @@
-"""InterPodAffinity: pods around a node that the pod likes, or that like it, speak for the node; disliked ones against."""
+"""InterPodAffinity: pods around a node that the pod likes, or that like it, speak for it; disliked ones against."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -17,6 +16,8 @@ from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import MAX_SCORE
 
 _SPECS: Final = 16_384
+_NEVER: Final = 1 << 62
+"""Beyond any sum of weights."""
 
 Weighted = tuple[DomainCounter, int]
 """Pods per topology domain, and what each of them adds to the domain's nodes, below 0 where it is disliked."""
@@ -53,8 +54,7 @@ class InterPodAffinity:
         found = _sums((*self._preferred(pod, index), *drawn) if prefers else drawn)
         if found is None:
             return 0
-        low = int(found.min(where=among, initial=np.iinfo(np.int64).max))
-        high = int(found.max(where=among, initial=np.iinfo(np.int64).min))
+        low, high = int(np.where(among, found, _NEVER).min()), int(np.where(among, found, -_NEVER).max())
         if low >= high:
             return 0
         scaled: IntArray = (MAX_SCORE * ((found - low) / (high - low))).astype(np.int64)  # as Go: truncated at the end
@@ -79,17 +79,14 @@ class InterPodAffinity:
 
 def _sums(weighted: Iterable[Weighted]) -> IntArray | None:
     """Counts times weights, summed over each slot's domains: int64, shape (capacity,); ``None`` where all are 0."""
-    by_topology: defaultdict[TopologyKey, list[Weighted]] = defaultdict(list)
+    by_topology: dict[TopologyKey, IntArray] = {}
     for counter, weight in weighted:
-        if counter.total and weight:
-            by_topology[counter.topology].append((counter, weight))
+        if counter.total:
+            sums = by_topology.get(counter.topology)
+            added = counter.by_domain() * weight
+            by_topology[counter.topology] = added if sums is None else sums + added
     total: IntArray | None = None
-    for topology, counters in by_topology.items():
-        sums = np.zeros(len(topology.values) + 1, dtype=np.int64)  # the last for slots of domain -1
-        for counter, weight in counters:
-            number = len(counter.counts)
-            domains = np.fromiter(counter.counts.keys(), dtype=np.int64, count=number)
-            sums[domains] += weight * np.fromiter(counter.counts.values(), dtype=np.int64, count=number)
+    for topology, sums in by_topology.items():
         found = sums[topology.ids]
         total = found if total is None else total + found
     return total

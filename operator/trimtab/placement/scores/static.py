@@ -59,7 +59,7 @@ class StaticScore:
         entry = self._entry(key, pod)
         if entry.points is None:
             return flat
-        largest = int(entry.points.max(where=among, initial=0))
+        largest = int(np.where(among, entry.points, 0).max())
         if largest == 0:
             return flat
         if entry.largest != largest:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from trimtab.placement import scores
 from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
 from trimtab.placement.filters.named_nodes import NamedNodes
 from trimtab.placement.filters.node_affinity import NodeAffinity
@@ -18,9 +19,6 @@ from trimtab.placement.filters.node_resources_fit import NodeResourcesFit
 from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
 from trimtab.placement.filters.taint_toleration import TaintToleration
 from trimtab.placement.framework import Filter, Score
-from trimtab.placement.scores.balanced_allocation import BalancedAllocation
-from trimtab.placement.scores.least_allocated import LeastAllocated
-from trimtab.placement.scores.most_allocated import MostAllocated
 
 
 class Profile(Struct, frozen=True):
@@ -42,14 +40,18 @@ DEFAULT: Final = Profile(
         InterPodAffinity,
     ),
     scores=(
-        LeastAllocated,
-        BalancedAllocation,
+        scores.TaintToleration,
+        scores.NodeAffinity,
+        scores.LeastAllocated,
+        scores.InterPodAffinity,
+        scores.BalancedAllocation,
+        scores.ImageLocality,
     ),
 )
 """kube-scheduler without any configuration."""
 
 MOST_ALLOCATED: Final = Profile(
     filters=DEFAULT.filters,
-    scores=tuple(MostAllocated if score is LeastAllocated else score for score in DEFAULT.scores),
+    scores=tuple(scores.MostAllocated if score is scores.LeastAllocated else score for score in DEFAULT.scores),
 )
 """The same, set up to fill nodes (``scoringStrategy`` MostAllocated of NodeResourcesFit)."""

@@ -124,8 +124,8 @@ def test_what_is_required_comes_before_what_is_preferred():
 
 
 def test_a_required_move_goes_where_preference_is_highest():
-    things = [hdd(), ssd("n2"), node("n3").labels(disk="ssd", zone="a"), web("x", "n3", owner="x").cpu("3")]
-    things.append(requiring().prefers_nodes(1, expression("zone", "In", "a")))
+    shunned = node("n3").labels(disk="ssd", zone="a").taint("slow", "", "PreferNoSchedule")
+    things = [hdd(), ssd("n2"), shunned, requiring().prefers_nodes(1, expression("zone", "In", "a"))]
     assert moves(plan(things, node_affinity(REQUIRED))) == [("a", "n1", "n2")]
     assert moves(plan(things, node_affinity(REQUIRED, PREFERRED))) == [("a", "n1", "n3")]
 

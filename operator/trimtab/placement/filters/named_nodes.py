@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import ClassVar, Final
 
 import numpy as np
 
-from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.resources import BoolArray
 from trimtab.kube.objects import NodeSelector, NodeSelectorTerm, Pod
-from trimtab.placement.framework import Failure, StaticFilter
+from trimtab.placement.framework import StaticFilter
 
 CONFLICT: Final = "pod affinity terms conflict"
 """Each term names two nodes at once: told of the pod and not of nodes."""
@@ -43,10 +43,6 @@ class NamedNodes(StaticFilter):
             if slot is not None:
                 passing[slot] = True
         return passing
-
-    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
-        """The nodes that are not named; where the terms contradict themselves, all, and for that reason."""
-        return (((self.refusal(pod) or self.reason,), slots),)
 
 
 def named(selector: NodeSelector | None) -> frozenset[str] | None:

@@ -20,7 +20,7 @@ endif
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: venv
 venv: $(STAMP) ## make .venv with trimtab, editable, and all that development needs
@@ -50,6 +50,14 @@ test: $(STAMP) ## everything: lint, types, unit, api, e2e (the first time builds
 .PHONY: bench
 bench: $(STAMP) ## measure
 	$(BIN)/python benchmarks/run.py
+
+# How many random pods, and the seed of the first random cluster.
+N ?= 1000
+SEED ?= 1
+
+.PHONY: differential
+differential: $(STAMP) ## N=1000 random pods, SEED=1: our placement compared with the real kube-scheduler's
+	$(BIN)/python -m tests.differential --pods $(N) --seed $(SEED) $(OPTIONS)
 
 .PHONY: demo
 demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself

@@ -1,0 +1,79 @@
+"""``python -m tests.differential --pods 5000 --seed 1``: our placement against kube-scheduler's, on random clusters."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.differential.generator.cluster import SUBJECTS
+from tests.differential.report import Progress, Tally
+from tests.differential.scheduler import SETTINGS
+from tests.differential.shrinking import shrunk
+from tests.differential.suite import PER_CLUSTER, examine
+from tests.differential.world import World
+from trimtab.local.cluster import LocalCluster
+
+
+def main() -> int:
+    options = _options()
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = LocalCluster(f"differential-{os.getpid()}", directory=Path(directory))
+        try:
+            cluster.up(SETTINGS, nodes=0, die_with_parent=True)
+            world = World(cluster)
+            try:
+                return _run(world, options)
+            finally:
+                world.close()
+        finally:
+            cluster.down()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
+    parser.add_argument("--pods", type=int, default=1000, help="how many pods to judge (default: 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the first cluster (default: 1); the next has the next")
+    parser.add_argument("--per-cluster", type=int, default=PER_CLUSTER, help="pods judged in one cluster")
+    parser.add_argument("--without", action="append", default=[], choices=SUBJECTS, help="leave a subject out")
+    parser.add_argument("--shrink", type=int, default=3, help="how many disagreements to shrink and print (default: 3)")
+    parser.add_argument(
+        "--output", type=Path, help="a directory for the cases as YAML files, in place of printing them"
+    )
+    return parser.parse_args()
+
+
+def _run(world: World, options: argparse.Namespace) -> int:
+    progress = Progress(options.pods)
+    before = time.monotonic()
+    tally = examine(
+        world,
+        pods=options.pods,
+        seed=options.seed,
+        without=options.without,
+        per_cluster=options.per_cluster,
+        tell=progress.at,
+    )
+    print(tally.told())
+    print(f"{time.monotonic() - before:.0f} s")
+    _cases(world, tally, options)
+    return 0 if tally.passed else 1
+
+
+def _cases(world: World, tally: Tally, options: argparse.Namespace) -> None:
+    """Print the first disagreements of each kind, as small as they get."""
+    for kind in ("feasibility", "reasons", "choice", "scores"):
+        for number, found in enumerate(tally.of(kind)[: options.shrink]):
+            text = shrunk(world, found).told()
+            if options.output is None:
+                print(f"---\n{text}")
+            else:
+                options.output.mkdir(parents=True, exist_ok=True)
+                (options.output / f"{kind}-{number}-seed-{found.seed}.yaml").write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

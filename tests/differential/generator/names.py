@@ -1,0 +1,31 @@
+"""What is drawn from is small, so that pods, nodes and volumes meet often."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAMESPACES: Final = ("red", "blue", "grey")
+TEAMS: Final = {"red": {"team": "x"}, "blue": {"team": "y"}, "grey": {}}
+APPS: Final = ("a", "b", "c")
+TIERS: Final = ("front", "back")
+ZONES: Final = ("a", "b", "c")
+REGIONS: Final = ("north", "south")
+GPU: Final = "example.com/gpu"
+REGION: Final = "topology.kubernetes.io/region"
+OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+IMAGES: Final = {
+    "registry.example/app:1": 40_000_000,
+    "registry.example/app:2": 700_000_000,
+    "registry.example/big:latest": 3_000_000_000,
+    "registry.example/side:1": 150_000_000,
+    "docker.io/library/tool:latest": 260_000_000,
+}
+"""Images that nodes hold, with their sizes."""
+
+ASKED_IMAGES: Final = (*IMAGES, "registry.example/big", "registry.example/none:1", "docker.io/library/tool")
+CSI: Final = "csi.example.com"
+"""A driver with limits on nodes."""
+CAPACITY: Final = "capacity.example.com"
+"""A driver that publishes what room it has."""
+RUNTIME: Final = "heavy"
+"""A runtime class with overhead."""

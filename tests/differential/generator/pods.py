@@ -1,0 +1,64 @@
+"""Pods: with a bit of everything that filters and scores read."""
+
+from __future__ import annotations
+
+from tests.builders import PodBuilder, pod
+from tests.differential.generator.affinity import add_node_rules, add_pod_rules
+from tests.differential.generator.chance import Chance
+from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, NAMESPACES, RUNTIME, TIERS
+
+
+def random_pod(chance: Chance, name: str, *, anti: int = 7) -> PodBuilder:
+    """A pending pod without volumes, spread constraints and owners.
+
+    Args:
+        chance: what is drawn from.
+        name: of the pod.
+        anti: one in so many has required anti-affinity.
+    """
+    made = pod(name, chance.pick(*NAMESPACES)).labels(app=chance.pick(*APPS), tier=chance.pick(*TIERS))
+    if chance.one_in(20):
+        del made._at("metadata", "labels")["tier"]
+    made.image(chance.pick(*ASKED_IMAGES))
+    _requests(chance, made)
+    if chance.one_in(10):
+        ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP")
+        made.merge(spec={"hostNetwork": chance.one_in(3)})
+        made.host_port(chance.pick(8080, 8081), ip=ip, protocol=protocol)
+    add_node_rules(chance, made)
+    add_pod_rules(chance, made, anti=anti)
+    return made
+
+
+def _requests(chance: Chance, made: PodBuilder) -> None:
+    if not chance.one_in(4):
+        made.cpu(chance.pick("10m", "10m", "300m", "300m", "700m", "1500m", "3"))
+    if chance.one_in(2):
+        made.memory(chance.pick("64Mi", "300Mi", "1Gi", "3500Mi", "123456789"))
+    if chance.one_in(8):
+        made.requests({"ephemeral-storage": chance.pick("1Gi", "6Gi")})
+    if chance.one_in(15):
+        made.limits({GPU: "1"})
+    if chance.one_in(30):
+        made.requests({"example.com/nobody-has": "1"}).limits({"example.com/nobody-has": "1"})
+    if chance.one_in(25):
+        made.cpu("100m").limits({"hugepages-2Mi": "64Mi"})
+    _further_containers(chance, made)
+    if chance.one_in(20):
+        made.merge(spec={"resources": {"requests": chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"})}})
+    if chance.one_in(15):
+        made.merge(spec={"runtimeClassName": RUNTIME})
+
+
+def _further_containers(chance: Chance, made: PodBuilder) -> None:
+    if chance.one_in(8):
+        resources = chance.pick({}, {"requests": {"cpu": "250m"}}, {"requests": {"memory": "500Mi"}})
+        made.container("second", image=chance.pick(*ASKED_IMAGES), resources=resources)
+    if chance.one_in(6):
+        requests = chance.pick({"cpu": "100m"}, {"cpu": "2500m"}, {"memory": "4Gi"}, {})
+        made.init_container("step", image=chance.pick(*ASKED_IMAGES), resources={"requests": requests})
+    if chance.one_in(6):
+        requests = chance.pick({"cpu": "700m", "memory": "128Mi"}, {})
+        made.init_container("side", image="x", restartPolicy="Always", resources={"requests": requests})
+        if chance.one_in(2):
+            made.init_container("late", image="x", resources={"requests": {"cpu": "1800m"}})

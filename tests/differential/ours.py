@@ -1,0 +1,84 @@
+"""Our own word on a pod, in a form that compares with the scheduler's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from tests.differential.server import Manifest
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Pod
+from trimtab.kube.wire import Interner
+from trimtab.kube.wire.decode import decode_json
+from trimtab.placement.placer import Placer
+
+
+@dataclass(frozen=True)
+class Word:
+    """What we say of a pod.
+
+    Attributes:
+        fits: the nodes that pass all filters.
+        message: why none does; empty where one does.
+        scores: weighted points by node and plugin, of the nodes that fit.
+    """
+
+    fits: frozenset[str]
+    message: str = ""
+    scores: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """The sum of points by node."""
+        return {node: sum(points.values()) for node, points in self.scores.items()}
+
+    @property
+    def best(self) -> frozenset[str]:
+        """The nodes with the most points."""
+        totals = self.totals
+        most = max(totals.values(), default=0)
+        return frozenset(node for node, total in totals.items() if total == most)
+
+
+class Ours:
+    """Judges pods on one picture, which follows what is placed.
+
+    Args:
+        snapshot: the cluster, as the scheduler knows it.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._placer = Placer(snapshot)
+        self._interner = Interner()
+
+    def judge(self, manifest: Manifest) -> Word:
+        """Say where the pod fits, as if pending."""
+        pod = msgspec.structs.replace(self._decoded(manifest), node="")
+        # A pod that is to be judged is in nobody's picture yet, or is pending in it and counts on no node.
+        mask = self._placer.feasible(pod)
+        slots = np.flatnonzero(mask)
+        nodes = self._snapshot.nodes
+        names = {int(slot): nodes.node(int(slot)).name for slot in slots}
+        if not names:
+            return Word(frozenset(), self._placer.why_not(pod))
+        columns = self._placer.scorer.breakdown(pod, mask)
+        scores = {
+            name: {plugin: int(points[slot]) for plugin, points in columns.items()} for slot, name in names.items()
+        }
+        return Word(frozenset(names.values()), "", scores)
+
+    def place(self, manifest: Manifest) -> None:
+        """Take in that the pod is where it is."""
+        self._snapshot.put(self._decoded(manifest))
+
+    def forget(self, manifest: Manifest) -> None:
+        """Take in that the pod is gone."""
+        self._snapshot.remove(self._decoded(manifest))
+
+    def _decoded(self, manifest: Manifest) -> Pod:
+        pod = decode_json("Pod", msgspec.json.encode(manifest), interner=self._interner)
+        assert isinstance(pod, Pod)
+        return pod

@@ -1,0 +1,113 @@
+"""The smallest case that shows a disagreement: what can be left out is left out, and both are asked again each time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from tests.differential.comparison import Difference, differences
+from tests.differential.ours import Ours
+from tests.differential.report import Disagreement
+from tests.differential.server import Manifest
+from tests.differential.world import World
+
+ATTEMPTS: Final = 120
+"""How often both are asked for one disagreement, at a second or two each."""
+
+_FIXED: Final = frozenset({"Namespace"})
+_FIRST: Final = ("Pod", "PodDisruptionBudget", "Service", "ReplicaSet", "StatefulSet", "ReplicationController")
+_LAST: Final = ("Node",)
+_NEEDED: Final = frozenset({"containers", "image", "name"})
+
+Path = tuple[str | int, ...]
+
+
+class _Shrinker:
+    def __init__(self, world: World, found: Disagreement) -> None:
+        self._world = world
+        self.found = found
+        self._left = ATTEMPTS
+
+    def run(self) -> None:
+        for kinds in (_FIRST[:1], _FIRST[1:], None, _LAST, _FIRST[:1]):
+            self._drop_objects(kinds)
+        self._drop_fields()
+
+    def _drop_objects(self, kinds: Sequence[str] | None) -> None:
+        """Halves first, then quarters and so on; ``None`` stands for all kinds that are named nowhere else."""
+
+        def droppable(manifest: Manifest) -> bool:
+            if kinds is None:
+                return manifest["kind"] not in {*_FIRST, *_LAST, *_FIXED}
+            return manifest["kind"] in kinds
+
+        size = max(1, sum(map(droppable, self.found.objects)) // 2)
+        while size:
+            start = 0
+            while True:
+                candidates = [obj for obj in self.found.objects if droppable(obj)][start : start + size]
+                if not candidates:
+                    break
+                rest = [obj for obj in self.found.objects if not any(obj is gone for gone in candidates)]
+                if not self._holds(rest, self.found.pod):
+                    start += size
+            size //= 2
+
+    def _drop_fields(self) -> None:
+        """The widest parts of the pod's spec first."""
+        tried: set[Path] = set()
+        while True:
+            paths = [path for path in sorted(_paths(self.found.pod["spec"]), key=len) if path not in tried]
+            if not paths:
+                return
+            tried.add(paths[0])
+            pod = copy.deepcopy(self.found.pod)
+            _drop(pod["spec"], paths[0])
+            if self._holds(self.found.objects, pod):
+                tried = {path for path in tried if not isinstance(paths[0][-1], int)}
+
+    def _holds(self, objects: list[Manifest], pod: Manifest) -> bool:
+        if not self._left:
+            return False
+        self._left -= 1
+        difference = again(self._world, objects, pod, self.found.difference.kind)
+        if difference is None:
+            return False
+        self.found = replace(self.found, objects=objects, pod=pod, difference=difference)
+        return True
+
+
+def again(world: World, objects: list[Manifest], pod: Manifest, kind: str) -> Difference | None:
+    """Ask both once more, in a cluster made anew; ``None`` where they agree, or where the server refuses an object."""
+    try:
+        ours = Ours(world.load(objects))
+        verdict = world.scheduler.judge(pod)
+    except AssertionError:
+        return None
+    found = differences(verdict, ours.judge(verdict.created))
+    return next((difference for difference in found if difference.kind == kind), None)
+
+
+def shrunk(world: World, found: Disagreement) -> Disagreement:
+    """The smallest case found, or the case itself where it does not show again."""
+    shrinker = _Shrinker(world, found)
+    shrinker.run()
+    return shrinker.found
+
+
+def _paths(value: Any, at: Path = ()) -> Iterator[Path]:
+    pairs: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in pairs:
+        if name in _NEEDED or (name == 0 and at == ("containers",)):
+            yield from _paths(part, (*at, name))
+            continue
+        yield (*at, name)
+        yield from _paths(part, (*at, name))
+
+
+def _drop(value: Any, path: Path) -> None:
+    for name in path[:-1]:
+        value = value[name]
+    del value[path[-1]]

@@ -1,0 +1,152 @@
+"""Random clusters, and pods in them, judged by both."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from tests.builders import expression
+from tests.differential.comparison import decisive, differences
+from tests.differential.generator.chance import Chance
+from tests.differential.generator.cluster import RandomCluster
+from tests.differential.ours import Ours, Word
+from tests.differential.report import Disagreement, Tally
+from tests.differential.scheduler import Verdict
+from tests.differential.server import Manifest
+from tests.differential.world import World
+
+PER_CLUSTER: Final = 100
+"""Pods judged in one cluster before the next is made."""
+
+_KEPT: Final = 15
+
+
+class Examination:
+    """Asks about pods in one cluster.
+
+    Args:
+        world: where it is loaded.
+        seed: what the cluster and the pods follow from; only ties are the scheduler's own to break.
+        without: subjects that are left out, see :data:`~tests.differential.generator.cluster.SUBJECTS`.
+        tally: what is counted.
+    """
+
+    def __init__(self, world: World, seed: int, *, without: Collection[str], tally: Tally) -> None:
+        self._world = world
+        self._seed = seed
+        self._chance = Chance(seed + 1_000_003)
+        self._cluster = RandomCluster(seed, without=without)
+        self._ours = Ours(world.load(self._cluster.objects))
+        self._tally = tally
+        self._kept: dict[str, Manifest] = {}
+        tally.clusters += 1
+
+    def ask(self, number: int) -> None:
+        """Ask about one more pod as it is, which may then stay, and at times about the same that may only go elsewhere.
+
+        Where a pod fits somewhere the scheduler says nothing of the nodes where it does not: so it is asked again with
+        all that fit, or all but one node, ruled out.
+        """
+        chance = self._chance.fork()
+        manifest = self._cluster.asked(number)
+        wants_to_stay = chance.one_in(5) and len(self._kept) < _KEPT
+        word = self._judge(manifest, keep=wants_to_stay)
+        if chance.one_in(4):
+            self._judge(pinned(manifest, chance.pick(*self._cluster.nodes)))
+        elif chance.one_in(2) and 0 < len(word.fits) < len(self._cluster.nodes):
+            self._judge(elsewhere(manifest, sorted(word.fits)))
+        if self._kept and chance.one_in(8):
+            self._forget(chance.pick(*sorted(self._kept)))
+
+    def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
+        verdict = self._world.scheduler.judge(manifest, keep=keep)
+        word = self._ours.judge(verdict.created)
+        self._count(verdict, word)
+        for difference in differences(verdict, word):
+            there = [*self._cluster.objects, *self._kept.values()]
+            self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
+        if keep and verdict.bound:
+            name = manifest["metadata"]["name"]
+            self._kept[name] = {**manifest, "spec": {**manifest["spec"], "nodeName": verdict.node}}
+            self._ours.place(verdict.bound)
+        return word
+
+    def _forget(self, name: str) -> None:
+        manifest = self._kept.pop(name)
+        self._world.server.delete(manifest)
+        self._ours.forget(manifest)
+
+    def _count(self, verdict: Verdict, word: Word) -> None:
+        tally = self._tally
+        tally.judged += 1
+        tally.hinted += verdict.hinted
+        if not verdict.node:
+            tally.nowhere += 1
+            tally.reasons.update(reasons(verdict.message))
+        if len(verdict.scores) > 1:
+            tally.chosen += 1
+            tally.points += sum(map(len, verdict.scores.values()))
+            if decisive(verdict):
+                tally.decisive += 1
+                tally.in_top += verdict.node in word.best
+                tally.ties += verdict.node in word.best and len(word.best) > 1
+
+
+def examine(
+    world: World,
+    *,
+    pods: int,
+    seed: int,
+    without: Collection[str] = (),
+    per_cluster: int = PER_CLUSTER,
+    tell: Callable[[Tally], None] = lambda _tally: None,
+) -> Tally:
+    """Judge so many pods, in as many clusters as that takes, of one seed after the other.
+
+    Args:
+        world: a control plane; what is in it is taken away.
+        pods: how many at least.
+        seed: of the first cluster.
+        without: subjects that are left out.
+        per_cluster: pods judged in one cluster.
+        tell: called with what was counted so far.
+    """
+    tally = Tally()
+    while tally.judged < pods:
+        before = tally.judged
+        examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
+        number = 0
+        while tally.judged < min(pods, before + per_cluster):
+            examination.ask(number)
+            number += 1
+            tell(tally)
+    return tally
+
+
+def reasons(message: str) -> list[str]:
+    """What a message says of nodes or of the pod, without numbers and names: for counting what was met."""
+    text = message.partition("no new claims")[0].partition("preemption:")[0].partition("nodes are available:")[2]
+    text = text.strip().rstrip(".") or message
+    return [re.sub(r'^\d+ |"[^"]*"|\{[^}]*\}', "", part).strip() for part in text.split(", ")]
+
+
+def pinned(manifest: Manifest, name: str) -> Manifest:
+    """The pod with one node alone to run on."""
+    return _narrowed(manifest, expression("metadata.name", "In", name))
+
+
+def elsewhere(manifest: Manifest, names: list[str]) -> Manifest:
+    """The pod with all nodes but these to run on."""
+    return _narrowed(manifest, *(expression("metadata.name", "NotIn", name) for name in names))
+
+
+def _narrowed(manifest: Manifest, *fields: dict[str, Any]) -> Manifest:
+    found = copy.deepcopy(manifest)
+    found["metadata"]["name"] += "-again"  # the pod itself may have stayed
+    affinity = found["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    for term in required.setdefault("nodeSelectorTerms", [{}]):
+        term.setdefault("matchFields", []).extend(fields)
+    return found

@@ -1,0 +1,74 @@
+"""The cluster that both judge: the objects that were described, brought to a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+from tests.differential.generator.volumes import THE_CLAIM, THE_POD
+from tests.differential.scheduler import Scheduler
+from tests.differential.server import RESOURCES, Manifest, Server, key
+from trimtab.cluster.load import load
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.local.cluster import LocalCluster
+
+_ORDER = {kind: number for number, kind in enumerate(RESOURCES)}
+
+
+class World:
+    """Loads clusters one after the other.
+
+    Args:
+        cluster: a local control plane with :data:`~tests.differential.scheduler.SETTINGS`.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self.server = Server(cluster)
+        self.scheduler = Scheduler(cluster, self.server)
+        self.scheduler.forbid_binding_volumes()
+
+    def close(self) -> None:
+        self.scheduler.close()
+        self.server.close()
+
+    def load(self, objects: list[Manifest]) -> Snapshot:
+        """Replace all that is there, and give our picture of it."""
+        with self.scheduler.asleep():
+            self.server.clear()
+            uids: dict[str, str] = {}
+            for manifest in sorted(objects, key=_rank):
+                make = self.server.ensure_namespace if manifest["kind"] == "Namespace" else self.server.create
+                uids[key(manifest)] = make(_resolved(manifest, uids))["metadata"]["uid"]
+        return self.picture()
+
+    def picture(self) -> Snapshot:
+        """What is there, as our command line reads it."""
+
+        async def read() -> Snapshot:
+            async with Transport(load_config(self._cluster.kubeconfig)) as api:
+                return await load(api)
+
+        return asyncio.run(read())
+
+
+def _rank(manifest: Manifest) -> tuple[int, int]:
+    """What is needed comes first: volumes after the claims they are bound to, claims after the pods that own them."""
+    owned = any(owner["uid"] == THE_POD for owner in manifest["metadata"].get("ownerReferences", ()))
+    return (1 if owned else 0), _ORDER[manifest["kind"]]
+
+
+def _resolved(manifest: Manifest, uids: dict[str, str]) -> Manifest:
+    """With the UIDs that the objects it refers to have got."""
+    found = copy.deepcopy(manifest)
+    namespace = found["metadata"].get("namespace", "")
+    for owner in found["metadata"].get("ownerReferences", ()):
+        if owner["uid"] == THE_POD:
+            owner["uid"] = uids.get(f"Pod/{namespace}/{owner['name']}", "gone")
+    reference = found.get("spec", {}).get("claimRef", {})
+    if reference.get("uid") == THE_CLAIM:
+        claim = f"PersistentVolumeClaim/{reference['namespace']}/{reference['name']}"
+        reference["uid"] = uids.get(claim, "gone")
+    return found

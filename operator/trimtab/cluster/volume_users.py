@@ -1,4 +1,4 @@
-"""Which placed pods use volumes, per claim, disk and node: what the volume filters ask of pods that are there already."""
+"""Which placed pods use volumes, per claim, disk and node: what volume filters ask of pods that are there already."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _disk_key(volume: Volume) -> _DiskKey:
 
 
 def _conflict(volume: Volume, other: Volume) -> bool:
-    """Whether two volumes of one :func:`_disk_key` exclude each other: an EBS volume always, others unless read-only."""
+    """Whether two volumes of one :func:`_disk_key` exclude each other: EBS volumes always, others unless read-only."""
     if volume.kind == "awsElasticBlockStore":
         return True
     if volume.read_only and other.read_only:

@@ -1,0 +1,44 @@
+"""SchedulingGates: a gated pod is not looked at until its gates are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Pod
+from trimtab.placement.framework import Failure, Reads
+
+
+class SchedulingGates:
+    """Refuses pods with gates, in the words of their PodScheduled condition.
+
+    The API server writes that condition (v1.36 ``applySchedulingGatedCondition``): kube-scheduler keeps such pods out
+    of its queue and says nothing about them, so no "0/5 nodes are available" belongs before the text.
+    """
+
+    name: ClassVar = "SchedulingGates"
+    reads: ClassVar[Reads] = "node"
+    reason: ClassVar = "Scheduling is blocked due to non-empty scheduling gates"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        del snapshot
+
+    def concerns(self, pod: Pod) -> bool:
+        """Where the pod has gates."""
+        return bool(pod.spec.scheduling_gates)
+
+    def refusal(self, pod: Pod) -> str | None:
+        """The same text whatever the gates."""
+        return self.reason if pod.spec.scheduling_gates else None
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        """None: no node is asked."""
+        del pod
+        return None
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        """Nothing: no node fails here."""
+        del pod, slots
+        return ()

@@ -6,86 +6,48 @@ the same code that reads cluster files into the value that planners read. Every 
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Self
 
-from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from trimtab.kube.wire.decode import decode_object
+from tests.building import HOSTNAME, NOW, ZONE, Builder, expression, selector
+from tests.volumes import (
+    attachment,
+    capacity,
+    csi_driver,
+    csi_node,
+    pv,
+    pvc,
+    storage_class,
+)
+from tests.workloads import replica_set, replication_controller, service, stateful_set
+from trimtab.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 
-NOW = "2026-11-20T12:00:00Z"
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
-
-
-def selector(labels: dict[str, str] | None = None, **more: str) -> dict[str, Any]:
-    """A label selector: ``selector(app="web")``, or with a mapping where a key is no Python name."""
-    return {"matchLabels": {**(labels or {}), **more}}
-
-
-def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
-    """One expression of a label or node selector: ``expression("disk", "In", "ssd")``."""
-    return {"key": key, "operator": operator, "values": list(values)} if values else {"key": key, "operator": operator}
-
-
-class _Builder:
-    """What all builders share: metadata."""
-
-    def __init__(self, api_version: str, kind: str, name: str, namespace: str = "") -> None:
-        metadata: dict[str, Any] = {"name": name}
-        if namespace:
-            metadata["namespace"] = namespace
-        metadata["uid"] = f"{kind.lower()}-{namespace}-{name}"
-        self._manifest: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
-
-    def _at(self, *path: str) -> dict[str, Any]:
-        found = self._manifest
-        for key in path:
-            found = found.setdefault(key, {})
-        return found
-
-    def labels(self, labels: dict[str, str] | None = None, **more: str) -> Self:
-        self._at("metadata", "labels").update({**(labels or {}), **more})
-        return self
-
-    def annotations(self, annotations: dict[str, str]) -> Self:
-        self._at("metadata", "annotations").update(annotations)
-        return self
-
-    def uid(self, uid: str) -> Self:
-        self._at("metadata")["uid"] = uid
-        return self
-
-    def created(self, time: str) -> Self:
-        self._at("metadata")["creationTimestamp"] = time
-        return self
-
-    def deleted(self, time: str = NOW) -> Self:
-        self._at("metadata")["deletionTimestamp"] = time
-        return self
-
-    def merge(self, **parts: Any) -> Self:
-        """Set whatever has no step of its own: ``merge(spec={"priorityClassName": "high"})``, merged by key."""
-        _merge(self._manifest, parts)
-        return self
-
-    def manifest(self) -> dict[str, Any]:
-        return copy.deepcopy(self._manifest)
-
-    def _decode(self) -> KubeObject:
-        value = decode_object(self.manifest())
-        assert value is not None
-        return value
+__all__ = [
+    "HOSTNAME",
+    "NOW",
+    "ZONE",
+    "attachment",
+    "budget",
+    "capacity",
+    "cluster",
+    "csi_driver",
+    "csi_node",
+    "expression",
+    "namespace",
+    "node",
+    "pod",
+    "priority_class",
+    "pv",
+    "pvc",
+    "replica_set",
+    "replication_controller",
+    "selector",
+    "service",
+    "stateful_set",
+    "storage_class",
+]
 
 
-def _merge(into: dict[str, Any], parts: dict[str, Any]) -> None:
-    for key, value in parts.items():
-        if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = value
-
-
-class PodBuilder(_Builder):
+class PodBuilder(Builder):
     """A pod with one container ``main``; pending until it is put ``on`` a node, and from then on running."""
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -241,6 +203,17 @@ class PodBuilder(_Builder):
         volumes.append({"name": f"volume-{len(volumes)}", kind: source})
         return self
 
+    def claim(self, name: str, *, read_only: bool = False) -> Self:
+        """A volume of a claim."""
+        return self.volume("persistentVolumeClaim", claimName=name, **({"readOnly": True} if read_only else {}))
+
+    def ephemeral(self, name: str, **spec: Any) -> Self:
+        """An ephemeral volume, whose claim is named after pod and volume; ``spec`` is that of the claim."""
+        template = {"spec": {"accessModes": ["ReadWriteOnce"], **spec}}
+        volume = {"name": name, "ephemeral": {"volumeClaimTemplate": template}}
+        self._at("spec").setdefault("volumes", []).append(volume)
+        return self
+
     def grace_period(self, seconds: int) -> Self:
         self._at("spec")["terminationGracePeriodSeconds"] = seconds
         return self
@@ -286,7 +259,7 @@ class PodBuilder(_Builder):
         return value
 
 
-class NodeBuilder(_Builder):
+class NodeBuilder(Builder):
     """A ready node with 4 CPUs, 16 Gi of memory, room for 110 pods, and its own name as the hostname label."""
 
     def __init__(self, name: str) -> None:
@@ -337,6 +310,11 @@ class NodeBuilder(_Builder):
     def not_ready(self, *, since: str = NOW) -> Self:
         return self.condition("Ready", "False", reason="KubeletNotReady", since=since)
 
+    def image(self, *names: str, size: int = 0) -> Self:
+        """One more image that the node holds, by all its names, with its size in bytes."""
+        self._at("status").setdefault("images", []).append({"names": list(names), "sizeBytes": size})
+        return self
+
     def provider_id(self, provider_id: str) -> Self:
         self._at("spec")["providerID"] = provider_id
         return self
@@ -347,7 +325,7 @@ class NodeBuilder(_Builder):
         return value
 
 
-class BudgetBuilder(_Builder):
+class BudgetBuilder(Builder):
     """A disruption budget that the disruption controller has seen and that allows one disruption."""
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -389,7 +367,7 @@ class BudgetBuilder(_Builder):
         return value
 
 
-class NamespaceBuilder(_Builder):
+class NamespaceBuilder(Builder):
     """A namespace."""
 
     def __init__(self, name: str) -> None:
@@ -401,7 +379,7 @@ class NamespaceBuilder(_Builder):
         return value
 
 
-class PriorityClassBuilder(_Builder):
+class PriorityClassBuilder(Builder):
     """A priority class."""
 
     def __init__(self, name: str, value: int) -> None:
@@ -438,6 +416,6 @@ def priority_class(name: str, value: int) -> PriorityClassBuilder:
     return PriorityClassBuilder(name, value)
 
 
-def cluster(*builders: _Builder) -> dict[str, Any]:
+def cluster(*builders: Builder) -> dict[str, Any]:
     """A v1 List of what was built, as ``kubectl get … -o json`` prints it."""
     return {"apiVersion": "v1", "kind": "List", "items": [builder.manifest() for builder in builders]}

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from trimtab.kube.wire import json, slim_pb2
+from trimtab.kube.wire.decode import GROUPS
 
-API_VERSIONS = {"PodDisruptionBudget": "policy/v1", "PriorityClass": "scheduling.k8s.io/v1"}
+API_VERSIONS = {kind: f"{group}/v1" for kind, group in GROUPS.items() if group}
 
 
 def encode_object(manifest: dict[str, Any]) -> bytes:
@@ -64,13 +65,17 @@ def _fill(message: Any, value: msgspec.Struct) -> None:
     for name in value.__struct_fields__:
         if name in message.DESCRIPTOR.fields_by_name:
             _set(message, name, getattr(value, name))
-    if "volume_source" in message.DESCRIPTOR.fields_by_name:
-        _fill(message.volume_source, value)
+    for inline in ("volume_source", "persistent_volume_source"):
+        if inline in message.DESCRIPTOR.fields_by_name:
+            _fill(getattr(message, inline), value)
 
 
 def _set(message: Any, name: str, item: Any) -> None:
     target = getattr(message, name)
-    if item is None or item == "":
+    if item is None:
+        return
+    if isinstance(target, slim_pb2.Quantity):
+        target.string = str(item)
         return
     if isinstance(item, dt.datetime):
         target.seconds = int(item.timestamp())

@@ -12,9 +12,9 @@ from typing import IO, Any, Final, TextIO
 import msgspec
 
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import KINDS
-from trimtab.cluster.load import LoadFailed
-from trimtab.kube.api import Api, ApiError, Gone, Unreachable
+from trimtab.cluster.kinds import KINDS, MAY_LACK
+from trimtab.cluster.load import LoadFailed, OnAbsent
+from trimtab.kube.api import Api, ApiError, Gone, NotFound, Unreachable
 from trimtab.kube.resources import Resource
 
 PAGE: Final = 500
@@ -90,10 +90,25 @@ class YamlList(Writer):
         """Nothing comes after the items."""
 
 
-async def write_cluster(api: Api, writer: Writer, *, kinds: Sequence[Resource] = KINDS, progress: Progress) -> None:
+async def write_cluster(
+    api: Api,
+    writer: Writer,
+    *,
+    kinds: Sequence[Resource] = KINDS,
+    progress: Progress,
+    on_absent: OnAbsent | None = None,
+) -> None:
     """Write the list of a live cluster.
 
     Each kind is as it was at one moment: pages of one list share a resource version.
+
+    Args:
+        api: the API server.
+        writer: where to.
+        kinds: what to write.
+        progress: told how far it is.
+        on_absent: called with each kind that the server is too old to know, as of
+            :func:`trimtab.cluster.load.load`.
 
     Raises:
         LoadFailed: a kind cannot be listed.
@@ -102,6 +117,11 @@ async def write_cluster(api: Api, writer: Writer, *, kinds: Sequence[Resource] =
     for resource in kinds:
         try:
             await _write_kind(api, writer, resource, progress)
+        except NotFound as error:
+            if resource not in MAY_LACK:
+                raise LoadFailed(resource, error) from error
+            if on_absent is not None:
+                on_absent(resource)
         except (ApiError, Unreachable) as error:
             raise LoadFailed(resource, error) from error
     writer.end()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import click
+
 from trimtab.cli.errors import Skipping, at_server
 from trimtab.cluster.load import RETRY, LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
+from trimtab.kube.resources import Resource
 
 T = TypeVar("T")
 
@@ -23,7 +26,14 @@ def load_live(*, kubeconfig: str | None, context: str | None, skip_invalid: bool
         Reported: the API server does not answer, or refuses; names server, configuration and what was asked.
     """
     skipping = Skipping() if skip_invalid else None
-    return with_api(lambda api: load(api, on_invalid=skipping), kubeconfig=kubeconfig, context=context)
+    return with_api(
+        lambda api: load(api, on_invalid=skipping, on_absent=warn_absent), kubeconfig=kubeconfig, context=context
+    )
+
+
+def warn_absent(resource: Resource) -> None:
+    """Say on stderr that the API server does not know a kind, which then has no objects."""
+    click.echo(f"trimtab: warning: the API server is too old to know {resource.name}: taken as none", err=True)
 
 
 def with_api(work: Callable[[Api], Awaitable[T]], *, kubeconfig: str | None, context: str | None) -> T:

@@ -27,6 +27,52 @@ UNREAD_VOLUMES: Final = frozenset({"configMap", "secret", "projected", "downward
 PRIVATE_VOLUME_FIELDS: Final = frozenset({"volumeAttributes", "options", "repository"})
 """Of CSI, FlexVolume and gitRepo volumes: free text for a driver, or a URL that may hold a token."""
 
+SPECS: Final[dict[str, frozenset[str]]] = {
+    "PersistentVolumeClaim": frozenset(
+        {
+            "accessModes",
+            "resources",
+            "selector",
+            "storageClassName",
+            "volumeAttributesClassName",
+            "volumeMode",
+            "volumeName",
+        }
+    ),
+    "CSINode": frozenset({"drivers"}),
+    "CSIDriver": frozenset({"attachRequired", "storageCapacity"}),
+    "VolumeAttachment": frozenset({"attacher", "nodeName", "source"}),
+    "Service": frozenset({"selector"}),
+    "ReplicationController": frozenset({"replicas", "selector"}),
+    "ReplicaSet": frozenset({"replicas", "selector"}),
+    "StatefulSet": frozenset({"replicas", "selector"}),
+}
+"""What is kept of the specs of these kinds; of their status the phase is."""
+
+PERSISTENT_VOLUME: Final = frozenset(
+    {
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "nodeAffinity",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    }
+)
+"""What is kept of a PersistentVolume's spec beside its source."""
+
+PERSISTENT_VOLUME_OTHERS: Final = frozenset({"mountOptions", "persistentVolumeReclaimPolicy"})
+"""What of a PersistentVolume's spec is neither kept nor a source."""
+
+PERSISTENT_SOURCE: Final = frozenset({"driver", "volumeHandle", "pdName", "volumeID", "diskURI", "kind", "readOnly"})
+"""What is kept of a PersistentVolume's source, beside which one it is: not where it is mounted from, nor as whom."""
+
+STORAGE_CLASS: Final = frozenset(
+    {"apiVersion", "kind", "metadata", "provisioner", "volumeBindingMode", "allowedTopologies", "reclaimPolicy"}
+)
+"""What is kept of a StorageClass: not its parameters, which are free text for a driver."""
+
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The manifest as it was applied, with all that is left out here."""
 
@@ -70,6 +116,44 @@ def _pod(pod: Manifest) -> None:
             status[field] = [_container_status(each) for each in status[field] or ()]
 
 
+def _persistent_volume(volume: Manifest) -> None:
+    spec = volume.get("spec") or {}
+    for field in list(spec):
+        if field in PERSISTENT_VOLUME_OTHERS:
+            del spec[field]
+        elif field not in PERSISTENT_VOLUME and isinstance(spec[field], dict):
+            spec[field] = _only(spec[field], PERSISTENT_SOURCE)
+    _status(volume)
+
+
+def _storage_class(storage_class: Manifest) -> None:
+    for field in storage_class.keys() - STORAGE_CLASS:
+        del storage_class[field]
+
+
+def _spec_alone(kept: frozenset[str]) -> Callable[[Manifest], None]:
+    """Strips all of an object but these fields of its spec, and the phase."""
+
+    def strip(item: Manifest) -> None:
+        if "spec" in item:
+            item["spec"] = _only(item["spec"] or {}, kept)
+        _status(item)
+
+    return strip
+
+
+def _volume_attachment(attachment: Manifest) -> None:
+    _spec_alone(SPECS["VolumeAttachment"])(attachment)
+    source = (attachment.get("spec") or {}).get("source")
+    if source:
+        source.pop("inlineVolumeSpec", None)
+
+
+def _status(item: Manifest) -> None:
+    if "status" in item:
+        item["status"] = _only(item["status"] or {}, frozenset({"phase"}))
+
+
 def _volume(volume: Manifest) -> Manifest:
     return {
         key: {name: field for name, field in value.items() if name not in PRIVATE_VOLUME_FIELDS}
@@ -91,4 +175,10 @@ def _only(value: Manifest, fields: frozenset[str]) -> Manifest:
     return {key: field for key, field in value.items() if key in fields}
 
 
-_KINDS: Final[dict[str, Callable[[Manifest], None]]] = {"Pod": _pod}
+_KINDS: Final[dict[str, Callable[[Manifest], None]]] = {
+    **{kind: _spec_alone(kept) for kind, kept in SPECS.items()},
+    "Pod": _pod,
+    "PersistentVolume": _persistent_volume,
+    "StorageClass": _storage_class,
+    "VolumeAttachment": _volume_attachment,
+}

@@ -37,21 +37,27 @@ YAML_SUFFIXES: Final = (".yaml", ".yml")
 def snapshot(*, target: str, kubeconfig: str | None, context: str | None) -> None:
     """Save the live cluster as a v1 List of what planners read, for `--cluster`.
 
-    It holds nodes, pods, disruption budgets, namespaces and priority classes, and no Secrets or ConfigMaps. Snapshots
-    get shared, so of containers only name, image, ports, resources and restart policy are kept: no environment, no
-    commands, arguments, probes or hooks. managedFields, the last-applied annotation, volumes of secrets and config
-    maps, and drivers' parameters are left out too. Labels and other annotations are kept as they are.
+    It holds nodes, pods, disruption budgets, namespaces and priority classes, volumes, claims and what storage.k8s.io
+    says of them, services and the owners of pods, and no Secrets or ConfigMaps. Snapshots get shared, so of containers
+    only name, image, ports, resources and restart policy are kept: no environment, no commands, arguments, probes or
+    hooks. Of services and owners the selectors are kept. managedFields, the last-applied annotation, volumes of secrets
+    and config maps, references to secrets, and parameters of drivers and storage classes are left out too. Labels and
+    other annotations are kept as they are.
 
     A plan on the snapshot is the plan on the cluster as it was then.
     """
     from trimtab.cli.cluster_list import Progress, write_cluster
-    from trimtab.cli.live import with_api
+    from trimtab.cli.live import warn_absent, with_api
 
     with reported():
         kind, progress = _writer(target), Progress(sys.stderr)
         with _opened(target) as stream:
             writer = kind(stream)
-            with_api(lambda api: write_cluster(api, writer, progress=progress), kubeconfig=kubeconfig, context=context)
+            with_api(
+                lambda api: write_cluster(api, writer, progress=progress, on_absent=warn_absent),
+                kubeconfig=kubeconfig,
+                context=context,
+            )
 
 
 def _writer(target: str) -> Callable[[IO[bytes]], Writer]:

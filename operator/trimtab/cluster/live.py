@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.snapshot import OwnerKey, Snapshot
-from trimtab.kube.objects import KubeObject, Pod
+from trimtab.kube.objects import TYPES, KubeObject, Pod
 
 T = TypeVar("T")
 
@@ -65,13 +66,14 @@ class LiveCluster:
     @property
     def sizes(self) -> dict[str, int]:
         """How many objects of each kind the picture holds."""
-        return {
-            "nodes": len(self._snapshot.nodes),
-            "pods": len(self._snapshot.pods),
-            "poddisruptionbudgets": len(self._snapshot.budgets),
-            "namespaces": len(self._snapshot.namespaces),
-            "priorityclasses": len(self._snapshot.priority_classes),
+        snapshot = self._snapshot
+        counted = {"nodes": len(snapshot.nodes), "pods": len(snapshot.pods)}
+        shelved = {
+            resource.plural: len(snapshot.shelves.of(TYPES[resource.kind]))
+            for resource in KINDS
+            if resource.plural not in counted
         }
+        return counted | shelved
 
     def _apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if new is not None:

@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import KINDS, MAY_LACK
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import Api, ApiError, Gone, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.api import Api, ApiError, Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
@@ -40,6 +40,9 @@ RETRY: Final = Backoff(initial=0.2, attempts=3)
 OnInvalid = Callable[[InputError], None]
 """What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
 
+OnAbsent = Callable[[Resource], None]
+"""Told of a kind that the server does not know, so that there are no objects of it."""
+
 
 class LoadFailed(Exception):
     """A kind cannot be read.
@@ -50,7 +53,7 @@ class LoadFailed(Exception):
     """
 
     def __init__(self, resource: Resource, cause: ApiError | Unreachable) -> None:
-        self.action = f"list {resource.plural}{f'.{resource.group}' if resource.group else ''}"
+        self.action = f"list {resource.name}"
         self.cause = cause
         super().__init__(f"{self.action}: {cause}")
 
@@ -60,6 +63,7 @@ async def load(
     *,
     kinds: Sequence[Resource] = KINDS,
     on_invalid: OnInvalid | None = None,
+    on_absent: OnAbsent | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Snapshot:
     """Read the present objects of all kinds, side by side.
@@ -70,6 +74,8 @@ async def load(
         api: the API server.
         kinds: what to read.
         on_invalid: called with what is wrong with an object, which is then left out; without it that is raised.
+        on_absent: called with each kind that the server is too old to know; only some may be absent, see
+            :data:`~trimtab.cluster.kinds.MAY_LACK`.
         clock: waits before another try.
 
     Raises:
@@ -77,7 +83,10 @@ async def load(
         InputError: an object cannot be read.
     """
     snapshot, interner = Snapshot(), Interner()
-    readers = [_Reader(api, kind, snapshot, interner, on_invalid=on_invalid, clock=clock) for kind in kinds]
+    readers = [
+        _Reader(api, kind, snapshot, interner, on_invalid=on_invalid, on_absent=on_absent, clock=clock)
+        for kind in kinds
+    ]
     tasks = [asyncio.create_task(reader.run(), name=f"load {reader.resource.plural}") for reader in readers]
     try:
         for task in tasks:
@@ -104,6 +113,7 @@ class _Reader:
         interner: Interner,
         *,
         on_invalid: OnInvalid | None,
+        on_absent: OnAbsent | None,
         clock: Clock,
     ) -> None:
         self.resource = resource
@@ -111,6 +121,7 @@ class _Reader:
         self._snapshot = snapshot
         self._interner = interner
         self._on_invalid = on_invalid
+        self._on_absent = on_absent
         self._clock = clock
         self._protobuf = True
         self._watch_list = True
@@ -125,6 +136,10 @@ class _Reader:
             except (ApiError, Unreachable, _Garbled) as error:
                 if self._does_without(error):
                     continue
+                if isinstance(error, NotFound) and self.resource in MAY_LACK:
+                    if self._on_absent is not None:
+                        self._on_absent(self.resource)
+                    return
                 if isinstance(error, _Garbled):
                     raise InputError(f"the API server's answer {error}", object=self.resource.plural) from error
                 passing = isinstance(error, Unreachable | Gone | ServerError | TooManyRequests)

@@ -9,7 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import budget, namespace, node, pod, priority_class
+from tests.builders import (
+    ZONE,
+    attachment,
+    budget,
+    capacity,
+    csi_driver,
+    csi_node,
+    namespace,
+    node,
+    pod,
+    priority_class,
+    pv,
+    pvc,
+    replica_set,
+    replication_controller,
+    service,
+    stateful_set,
+    storage_class,
+)
 from trimtab.cli.cluster_list import JsonList, Progress, YamlList, write_cluster
 from trimtab.cluster.load import KINDS, LoadFailed
 from trimtab.kube.api import Forbidden, Gone
@@ -20,6 +38,20 @@ OBJECTS = {
     "namespaces": [namespace("shop")],
     "priorityclasses": [priority_class("high", 1000)],
     "poddisruptionbudgets": [budget("web").selecting(app="web")],
+    "persistentvolumes": [
+        pv("volume-1").claimed_by("data").on("n1"),
+        pv("volume-2").source("awsElasticBlockStore", volumeID="v"),
+    ],
+    "persistentvolumeclaims": [pvc("data").bound_to("volume-1")],
+    "storageclasses": [storage_class().topology({ZONE: ("a",)})],
+    "csinodes": [csi_node("n1").driver("csi.example", 5)],
+    "csidrivers": [csi_driver(storage_capacity=True)],
+    "csistoragecapacities": [capacity().where(zone="a")],
+    "volumeattachments": [attachment("a", "volume-1", "n1")],
+    "services": [service().selecting(app="web")],
+    "replicationcontrollers": [replication_controller().selecting(app="web")],
+    "replicasets": [replica_set().selecting(app="web")],
+    "statefulsets": [stateful_set().selecting(app="web")],
     "pods": [pod(f"web-{number}").on("n1").cpu("100m").labels(app="web", version="1e3") for number in range(5)],
 }
 

@@ -8,6 +8,8 @@ lists ``()``; ``None`` is kept only where Kubernetes gives absence a meaning of 
 ``gc=False`` throughout: values form no cycles, and 150,000 of them must not be walked by the garbage collector.
 """
 
+from typing import get_args
+
 from trimtab.kube.objects.affinity import Affinity, NodeAffinity, PodAffinityTerm, PreferredNodeTerm, WeightedPodTerm
 from trimtab.kube.objects.budget import PodDisruptionBudget
 from trimtab.kube.objects.meta import OwnerReference
@@ -61,7 +63,11 @@ KubeObject = (
     | ReplicationController
 )
 
+TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(KubeObject)}
+"""The types by their kinds."""
+
 __all__ = [
+    "TYPES",
     "Affinity",
     "CSIDriver",
     "CSINode",

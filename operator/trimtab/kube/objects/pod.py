@@ -58,8 +58,10 @@ class Volume(Struct, frozen=True, gc=False):
     that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
 
     ``name`` is kept of ``ephemeral`` volumes only: with the pod's name it makes the claim's. ``disk`` says which disk
-    an inline volume is, for kinds that two pods must not share: the PD's name (gcePersistentDisk), the volume's ID
-    (awsElasticBlockStore), the IQN (iscsi), pool, image and monitors (rbd); of an ``image`` volume the reference.
+    an inline volume is, for kinds that two pods must not share or that CSI drivers stand in for: the PD's name
+    (gcePersistentDisk), the volume's ID (awsElasticBlockStore, cinder, portworxVolume), the IQN (iscsi), pool, image
+    and then the monitors (rbd), the URI and the kind, e.g. ``Shared`` (azureDisk); of an ``image`` volume the
+    reference.
     """
 
     kind: str
@@ -75,7 +77,9 @@ class PodSpec(Struct, frozen=True, gc=False):
     ``requests`` is what kube-scheduler counts for the pod: the larger of the sum of containers and sidecars and the
     largest init step, plus overhead, or the pod-level request where one is given (component-helpers
     ``resource.PodRequests``, v1.36); without ``pods``. ``nonzero_requests`` is the same for cpu and memory, with 100m
-    and 200Mi for each container that states none: what scores count. ``qos`` is the class that the API server computes.
+    and 200Mi for each container that states none: what scores count of pods that are on a node; always with both keys.
+    ``scored_requests`` is what they count of the pod that is to be placed: other than ``nonzero_requests`` only where
+    pod-level requests leave out what some containers state. ``qos`` is the class that the API server computes.
     ``node`` is absent on purpose: it differs from pod to pod, see :attr:`Pod.node`.
     """
 
@@ -85,6 +89,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     pod_resources: ResourceList = NO_RESOURCES
     requests: ResourceList = NO_RESOURCES
     nonzero_requests: ResourceList = NO_RESOURCES
+    scored_requests: ResourceList = NO_RESOURCES
     qos: str = "BestEffort"
     host_ports: tuple[HostPort, ...] = ()
     node_selector: Labels = NO_LABELS

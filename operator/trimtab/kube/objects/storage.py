@@ -15,6 +15,7 @@ class PersistentVolume(Struct, frozen=True, gc=False):
     ``capacity`` is its storage in bytes. ``claim`` is ``namespace/name`` of the claim it is bound or reserved to, empty
     where it is free, and ``claim_uid`` that claim's UID, empty for a volume reserved by hand. ``source`` is the JSON
     key of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are those of a CSI volume.
+    ``disk`` is that of an in-tree volume that a CSI driver stands in for, as :attr:`Volume.disk` of an inline one.
     Labels are all kept: claims select volumes by them. ``storage_class`` is the older annotation where that is given.
     """
 
@@ -34,6 +35,7 @@ class PersistentVolume(Struct, frozen=True, gc=False):
     source: str = ""
     driver: str = ""
     handle: str = ""
+    disk: tuple[str, ...] = ()
     phase: str = ""
 
     @property

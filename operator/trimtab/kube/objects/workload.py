@@ -9,7 +9,7 @@ from trimtab.kube.objects.selector import LabelSelector
 
 
 class Service(Struct, frozen=True, gc=False):
-    """core/v1 Service; ``selector`` is nil for a service without one, which picks nothing."""
+    """core/v1 Service; ``selector`` is nil for a service without one or with an empty one, which picks nothing."""
 
     namespace: str
     name: str
@@ -54,7 +54,7 @@ class StatefulSet(Struct, frozen=True, gc=False):
 
 
 class ReplicationController(Struct, frozen=True, gc=False):
-    """core/v1 ReplicationController, of which only the selector is read; nil where it takes that of its template."""
+    """core/v1 ReplicationController, of which only the selector is read; nil where none is given."""
 
     namespace: str
     name: str

@@ -15,12 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
 from trimtab.kube.objects import Container
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
 _SIDECAR: Final = "Always"
+
+NONZERO_DEFAULTS: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 << 20}
+"""Millicores and bytes that scores count for a container that states none (kube-scheduler ``schedutil``)."""
 
 
 class PodLevelResources(Struct, frozen=True, gc=False):
@@ -82,6 +86,73 @@ def effective_requests(
             total[name] = amount
     _add(total, overhead)
     return FrozenMap(total) if total else NO_RESOURCES
+
+
+def nonzero_requests(
+    containers: Sequence[Container],
+    init_containers: Sequence[Container] = (),
+    *,
+    overhead: Mapping[str, int] = NO_RESOURCES,
+    pod_level: Mapping[str, int] = NO_RESOURCES,
+) -> ResourceList:
+    """CPU and memory that scores count for a pod on a node (kube-scheduler ``PodInfo.CalculateResource``).
+
+    Each container that leaves one of them out counts :data:`NONZERO_DEFAULTS` for it; an explicit 0 stays 0. With
+    pod-level requests only what neither they nor any container nor the overhead states is filled in.
+
+    Args:
+        containers: as for :func:`effective_requests`, as are the other arguments.
+        init_containers: in their order.
+        overhead: of the runtime class.
+        pod_level: ``spec.resources.requests``.
+
+    Returns:
+        Amounts with both keys.
+    """
+    if not any(map(_pod_level, pod_level)):
+        return scored_requests(containers, init_containers, overhead=overhead, pod_level=pod_level)
+    stated = effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_level)
+    missing = {name: amount for name, amount in NONZERO_DEFAULTS.items() if name not in stated}
+    return _filled(containers, init_containers, missing, overhead=overhead, pod_level=pod_level)
+
+
+def scored_requests(
+    containers: Sequence[Container],
+    init_containers: Sequence[Container] = (),
+    *,
+    overhead: Mapping[str, int] = NO_RESOURCES,
+    pod_level: Mapping[str, int] = NO_RESOURCES,
+) -> ResourceList:
+    """CPU and memory that scores count for a pod that is to be placed (``calculatePodResourceRequest``).
+
+    As :func:`nonzero_requests`, but every container that leaves one out counts the default, pod-level requests or not:
+    kube-scheduler has two rules for the same thing.
+    """
+    return _filled(containers, init_containers, NONZERO_DEFAULTS, overhead=overhead, pod_level=pod_level)
+
+
+def _filled(
+    containers: Sequence[Container],
+    init_containers: Sequence[Container],
+    missing: Mapping[str, int],
+    *,
+    overhead: Mapping[str, int],
+    pod_level: Mapping[str, int],
+) -> ResourceList:
+    """Effective CPU and memory with every container's missing requests filled in."""
+    found = effective_requests(
+        [_with_missing(container, missing) for container in containers],
+        [_with_missing(container, missing) for container in init_containers],
+        overhead=overhead,
+        pod_level=pod_level,
+    )
+    return FrozenMap({name: found.get(name, 0) for name in NONZERO_DEFAULTS})
+
+
+def _with_missing(container: Container, missing: Mapping[str, int]) -> Container:
+    if missing.keys() <= container.requests.keys():
+        return container
+    return replace(container, requests=FrozenMap({**missing, **container.requests}))
 
 
 def qos_class(

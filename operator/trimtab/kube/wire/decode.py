@@ -25,13 +25,45 @@ GROUPS: Final = {
     "Namespace": "",
     "PodDisruptionBudget": "policy",
     "PriorityClass": "scheduling.k8s.io",
+    "PersistentVolume": "",
+    "PersistentVolumeClaim": "",
+    "StorageClass": "storage.k8s.io",
+    "CSINode": "storage.k8s.io",
+    "CSIDriver": "storage.k8s.io",
+    "CSIStorageCapacity": "storage.k8s.io",
+    "VolumeAttachment": "storage.k8s.io",
+    "Service": "",
+    "ReplicationController": "",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
 }
 """The kinds that decode to values, with their API groups; the version is v1 for all of them."""
 
-_OLDER: Final = {"PodDisruptionBudget": ("v1beta1",), "PriorityClass": ("v1beta1", "v1alpha1")}
-"""Versions of the same shape that clusters before Kubernetes 1.25 (1.14 for priority classes) write into files."""
+_OLDER: Final = {
+    "PodDisruptionBudget": ("v1beta1",),
+    "PriorityClass": ("v1beta1", "v1alpha1"),
+    "StorageClass": ("v1beta1",),
+    "CSINode": ("v1beta1",),
+    "CSIDriver": ("v1beta1",),
+    "CSIStorageCapacity": ("v1beta1", "v1alpha1"),
+    "VolumeAttachment": ("v1beta1", "v1alpha1"),
+    "ReplicaSet": ("v1beta2",),
+    "StatefulSet": ("v1beta2", "v1beta1"),
+}
+"""Versions of the same shape that older clusters write into files; the last of them went with Kubernetes 1.27."""
 
-_NAMESPACED: Final = frozenset({"Pod", "PodDisruptionBudget"})
+_NAMESPACED: Final = frozenset(
+    {
+        "Pod",
+        "PodDisruptionBudget",
+        "PersistentVolumeClaim",
+        "CSIStorageCapacity",
+        "Service",
+        "ReplicationController",
+        "ReplicaSet",
+        "StatefulSet",
+    }
+)
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -42,6 +74,9 @@ class _Codec(Struct, frozen=True):
 
 def _encode_spec(spec: json.PodSpec) -> bytes:
     spec.node_name = ""
+    for volume in spec.volumes:
+        if volume.ephemeral is None:
+            volume.name = ""
     return _ENCODER.encode(spec)
 
 
@@ -206,7 +241,9 @@ def _named_key(path: str, manifest: Any) -> str:
     for part in re.findall(r"[^.\[\]]+", before):
         value = value[int(part)] if isinstance(value, list) else value[part]
     numbers = (
-        () if before.rpartition(".")[2] in {"labels", "annotations", "matchLabels", "nodeSelector"} else (int, float)
+        ()
+        if before.rpartition(".")[2] in {"labels", "annotations", "matchLabels", "nodeSelector", "selector"}
+        else (int, float)
     )
     for key, item in value.items():
         if item is not None and (isinstance(item, bool) or not isinstance(item, (str, *numbers))):

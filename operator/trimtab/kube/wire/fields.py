@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, FrozenMap, Labels, ResourceList
-from trimtab.kube.objects import LabelRequirement, LabelSelector, OwnerReference
+from trimtab.kube.objects import LabelRequirement, LabelSelector, NodeSelector, NodeSelectorTerm, OwnerReference
 from trimtab.kube.rules.quantity import QuantityError, resource_amount
 from trimtab.kube.wire.annotations import meaningful
 from trimtab.kube.wire.intern import Interner
@@ -30,6 +30,17 @@ class FieldError(ValueError):
         super().__init__(f"{path}: {message}" if path else message)
         self.path = path
         self.message = message
+
+
+def required(value: str, path: str) -> str:
+    """The text itself.
+
+    Raises:
+        FieldError: it is empty.
+    """
+    if not value:
+        raise FieldError(path, "is required")
+    return value
 
 
 def keyed(path: str, key: str) -> str:
@@ -90,18 +101,39 @@ def resource_list(quantities: Mapping[str, Any], path: str) -> ResourceList:
     """
     if not quantities:
         return NO_RESOURCES
-    amounts = {}
-    for name, quantity in quantities.items():
-        text = quantity if isinstance(quantity, str) else getattr(quantity, "string", None)
-        if text is None:
-            text = repr(quantity)  # a bare number in JSON or YAML, which the API server takes as its text too
-        try:
-            amounts[name] = resource_amount(name, text)
-        except QuantityError as error:
-            raise FieldError(keyed(path, name), str(error)) from None
-        if amounts[name] < 0:
-            raise FieldError(keyed(path, name), f"must not be negative: {text}")
-    return FrozenMap(amounts)
+    return FrozenMap({name: _amount(name, quantity, path) for name, quantity in quantities.items()})
+
+
+def resource(quantities: Mapping[str, Any], name: str, path: str) -> int | None:
+    """One resource of a list, ``None`` where the list does not say.
+
+    Raises:
+        FieldError: as of :func:`resource_list`.
+    """
+    return _amount(name, quantities[name], path) if name in quantities else None
+
+
+def quantity(message: Any, field: str, path: str) -> int | None:
+    """A field that is one quantity, in whole units; ``None`` where it is absent.
+
+    Raises:
+        FieldError: it cannot be read, or is negative.
+    """
+    return _amount("", getattr(message, field), path) if message.HasField(field) else None
+
+
+def _amount(name: str, quantity: Any, path: str) -> int:
+    """The amount of a resource; of a quantity that is no entry of a list the name is empty."""
+    text = quantity if isinstance(quantity, str) else getattr(quantity, "string", None)
+    if text is None:
+        text = repr(quantity)  # a bare number in JSON or YAML, which the API server takes as its text too
+    try:
+        amount = resource_amount(name, text)
+    except QuantityError as error:
+        raise FieldError(keyed(path, name) if name else path, str(error)) from None
+    if amount < 0:
+        raise FieldError(keyed(path, name) if name else path, f"must not be negative: {text}")
+    return amount
 
 
 def requirements(messages: Any) -> tuple[LabelRequirement, ...]:
@@ -109,6 +141,19 @@ def requirements(messages: Any) -> tuple[LabelRequirement, ...]:
     return tuple(
         LabelRequirement(key=message.key, operator=message.operator, values=tuple(message.values))
         for message in messages
+    )
+
+
+def node_selector(message: Any) -> NodeSelector:
+    """A node selector: terms of which one must hold."""
+    return NodeSelector(terms=tuple(map(node_selector_term, message.node_selector_terms)))
+
+
+def node_selector_term(message: Any) -> NodeSelectorTerm:
+    """A term of a node selector."""
+    return NodeSelectorTerm(
+        match_expressions=requirements(message.match_expressions),
+        match_fields=requirements(message.match_fields),
     )
 
 

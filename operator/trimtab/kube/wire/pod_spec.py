@@ -10,55 +10,25 @@ from trimtab.kube.objects import (
     Container,
     HostPort,
     NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
     PodAffinityTerm,
     PodSpec,
     PreferredNodeTerm,
     Toleration,
     TopologySpread,
-    Volume,
     WeightedPodTerm,
 )
 from trimtab.kube.rules.pod_requests import (
     PodLevelResources,
     effective_requests,
+    nonzero_requests,
     qos_class,
+    scored_requests,
     with_default_pod_level,
     with_default_requests,
 )
 from trimtab.kube.wire import fields
 from trimtab.kube.wire.intern import Interner
-
-VOLUME_KINDS: Final = {
-    "host_path": "hostPath",
-    "empty_dir": "emptyDir",
-    "gce_persistent_disk": "gcePersistentDisk",
-    "aws_elastic_block_store": "awsElasticBlockStore",
-    "git_repo": "gitRepo",
-    "nfs": "nfs",
-    "iscsi": "iscsi",
-    "glusterfs": "glusterfs",
-    "persistent_volume_claim": "persistentVolumeClaim",
-    "rbd": "rbd",
-    "flex_volume": "flexVolume",
-    "cinder": "cinder",
-    "cephfs": "cephfs",
-    "flocker": "flocker",
-    "fc": "fc",
-    "azure_file": "azureFile",
-    "vsphere_volume": "vsphereVolume",
-    "quobyte": "quobyte",
-    "azure_disk": "azureDisk",
-    "photon_persistent_disk": "photonPersistentDisk",
-    "portworx_volume": "portworxVolume",
-    "scale_io": "scaleIO",
-    "storageos": "storageos",
-    "csi": "csi",
-    "ephemeral": "ephemeral",
-    "image": "image",
-}
-"""Kinds of volumes that are kept: the message's field and the JSON key, which is :attr:`Volume.kind`."""
+from trimtab.kube.wire.volume_source import project_volume
 
 _DEFAULT_GRACE_PERIOD: Final = 30
 _NO_AFFINITY: Final = Affinity()
@@ -84,13 +54,17 @@ def project_spec(message: Any, interner: Interner) -> PodSpec:
         requests=share(
             effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests),
         ),
+        nonzero_requests=share(
+            nonzero_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests),
+        ),
+        scored_requests=share(scored_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests)),
         qos=qos_class(containers, init_containers, pod_level=pod_level),
         host_ports=share(_host_ports(message)),
         node_selector=fields.labels(message.node_selector, interner),
         affinity=share(_affinity(message.affinity)) if message.HasField("affinity") else _NO_AFFINITY,
         tolerations=share(tuple(_toleration(toleration) for toleration in message.tolerations)),
         topology_spread=share(tuple(_spread(spread) for spread in message.topology_spread_constraints)),
-        volumes=share(tuple(volume for volume in map(_volume, message.volumes) if volume)),
+        volumes=share(tuple(volume for volume in map(project_volume, message.volumes) if volume)),
         resource_claims=tuple(claim.name for claim in message.resource_claims),
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
         priority=message.priority if message.HasField("priority") else None,
@@ -185,19 +159,6 @@ def _spread(message: Any) -> TopologySpread:
     )
 
 
-def _volume(message: Any) -> Volume | None:
-    """The volume, or ``None`` where it is of a kind that no rule reads."""
-    source = message.volume_source
-    for field, kind in VOLUME_KINDS.items():
-        if not source.HasField(field):
-            continue
-        if field == "persistent_volume_claim":
-            claim = source.persistent_volume_claim
-            return Volume(kind=kind, claim=claim.claim_name, read_only=claim.read_only)
-        return Volume(kind=kind)
-    return None
-
-
 def _affinity(message: Any) -> Affinity:
     pods = message.pod_affinity if message.HasField("pod_affinity") else None
     anti = message.pod_anti_affinity if message.HasField("pod_anti_affinity") else None
@@ -213,20 +174,13 @@ def _affinity(message: Any) -> Affinity:
 def _node_affinity(message: Any) -> NodeAffinity:
     required = None
     if message.HasField("required"):
-        required = NodeSelector(terms=tuple(map(_node_term, message.required.node_selector_terms)))
+        required = fields.node_selector(message.required)
     return NodeAffinity(
         required=required,
         preferred=tuple(
-            PreferredNodeTerm(weight=preferred.weight, term=_node_term(preferred.preference))
+            PreferredNodeTerm(weight=preferred.weight, term=fields.node_selector_term(preferred.preference))
             for preferred in message.preferred
         ),
-    )
-
-
-def _node_term(message: Any) -> NodeSelectorTerm:
-    return NodeSelectorTerm(
-        match_expressions=fields.requirements(message.match_expressions),
-        match_fields=fields.requirements(message.match_fields),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
 from trimtab.kube.objects import (
     KubeObject,
     Namespace,
@@ -26,13 +26,16 @@ from trimtab.kube.objects import (
     PriorityClass,
     Taint,
 )
-from trimtab.kube.wire import fields
+from trimtab.kube.wire import fields, storage, workload
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import project_spec
 from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
 
 Key = Callable[[Any], bytes]
-"""Clears ``node_name`` of a spec on the wire and gives bytes that are equal for equal specs."""
+"""Gives bytes that are equal for equal specs, and clears of a spec on the wire what is not the template's.
+
+That is ``node_name``, and the names of volumes that are not ephemeral.
+"""
 
 STANDARD_CONDITIONS: Final = frozenset(
     {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
@@ -42,35 +45,32 @@ STANDARD_CONDITIONS: Final = frozenset(
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
 
 
-def _require(value: str, path: str) -> str:
-    if not value:
-        raise fields.FieldError(path, "is required")
-    return value
-
-
-def project_pod(message: Any, interner: Interner, encode_spec: Key) -> Pod:
+def project_pod(
+    message: Any, interner: Interner, encode_spec: Key, check_spec: Callable[[Any], None] | None = None
+) -> Pod:
     """Project a pod.
 
     Args:
         message: the pod; its spec is changed on the way.
         interner: shares the spec and what else recurs.
         encode_spec: the codec's way to tell equal specs; clears what differs between pods of one template.
+        check_spec: called with a spec that is new, before it is projected; raises FieldError.
 
     Raises:
-        FieldError: where the name is missing or a quantity cannot be read.
+        FieldError: where the name is missing or a quantity cannot be read, or of ``check_spec``.
     """
     metadata, wire_spec, status = message.metadata, message.spec, message.status
     string = interner.string
     node = string(wire_spec.node_name)  # read before the key is made
     # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
-    spec = interner.spec(key, lambda: project_spec(wire_spec, interner))
+    spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec))
     ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
     if conditions or status.qos_class != spec.qos:
         spec = _with_status(spec, status, conditions, interner)
     return Pod(
         namespace=string(metadata.namespace or "default"),
-        name=_require(metadata.name, "metadata.name"),
+        name=fields.required(metadata.name, "metadata.name"),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=fields.labels(metadata.labels, interner),
@@ -90,6 +90,12 @@ def project_pod(message: Any, interner: Interner, encode_spec: Key) -> Pod:
         init_restarts=_restarts(status.init_container_statuses),
         conditions=conditions,
     )
+
+
+def _new_spec(message: Any, interner: Interner, check: Callable[[Any], None] | None) -> PodSpec:
+    if check is not None:
+        check(message)
+    return project_spec(message, interner)
 
 
 _Conditions = tuple[bool, float | None, tuple[PodCondition, ...]]
@@ -143,7 +149,7 @@ def project_node(message: Any, interner: Interner) -> Node:
     capacity = interner.share(fields.resource_list(status.capacity, "status.capacity"))
     allocatable = interner.share(fields.resource_list(status.allocatable, "status.allocatable"))
     return Node(
-        name=interner.string(_require(metadata.name, "metadata.name")),
+        name=interner.string(fields.required(metadata.name, "metadata.name")),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=fields.labels(metadata.labels, interner),
@@ -172,7 +178,21 @@ def project_node(message: Any, interner: Interner) -> Node:
             )
             for condition in status.conditions
         ),
+        images=_images(status.images, interner),
     )
+
+
+def _images(messages: Any, interner: Interner) -> ResourceList:
+    """Every name of every image with the image's size; of a name that is there twice the first, as in kube-scheduler.
+
+    Nodes hold much the same images: names and sizes are shared, and all of it by nodes that hold the same.
+    """
+    images: dict[str, int] = {}
+    for message in messages:
+        size = interner.share(message.size_bytes)
+        for name in message.names:
+            images.setdefault(interner.string(name), size)
+    return interner.share(FrozenMap(images)) if images else NO_RESOURCES
 
 
 def project_budget(message: Any, interner: Interner) -> PodDisruptionBudget:
@@ -184,7 +204,7 @@ def project_budget(message: Any, interner: Interner) -> PodDisruptionBudget:
     metadata, spec, status = message.metadata, message.spec, message.status
     return PodDisruptionBudget(
         namespace=interner.string(metadata.namespace or "default"),
-        name=_require(metadata.name, "metadata.name"),
+        name=fields.required(metadata.name, "metadata.name"),
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=fields.labels(metadata.labels, interner),
@@ -207,7 +227,7 @@ def project_namespace(message: Any, interner: Interner) -> Namespace:
         FieldError: where the name is missing.
     """
     metadata = message.metadata
-    name = _require(metadata.name, "metadata.name")
+    name = fields.required(metadata.name, "metadata.name")
     return Namespace(
         name=interner.string(name),
         uid=metadata.uid,
@@ -225,7 +245,7 @@ def project_priority_class(message: Any, interner: Interner) -> PriorityClass:
     """
     metadata = message.metadata
     return PriorityClass(
-        name=interner.string(_require(metadata.name, "metadata.name")),
+        name=interner.string(fields.required(metadata.name, "metadata.name")),
         value=message.value,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
@@ -249,4 +269,15 @@ _PROJECTORS: Final[dict[str, Callable[[Any, Interner], KubeObject]]] = {
     "PodDisruptionBudget": project_budget,
     "Namespace": project_namespace,
     "PriorityClass": project_priority_class,
+    "PersistentVolume": storage.project_persistent_volume,
+    "PersistentVolumeClaim": storage.project_persistent_volume_claim,
+    "StorageClass": storage.project_storage_class,
+    "CSINode": storage.project_csi_node,
+    "CSIDriver": storage.project_csi_driver,
+    "CSIStorageCapacity": storage.project_csi_storage_capacity,
+    "VolumeAttachment": storage.project_volume_attachment,
+    "Service": workload.project_service,
+    "ReplicationController": workload.project_replication_controller,
+    "ReplicaSet": workload.project_replica_set,
+    "StatefulSet": workload.project_stateful_set,
 }

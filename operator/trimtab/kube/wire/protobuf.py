@@ -37,6 +37,9 @@ class Envelope(Struct, frozen=True):
 
 def _encode_spec(spec: slim_pb2.PodSpec) -> bytes:
     spec.ClearField("node_name")
+    for volume in spec.volumes:
+        if not volume.volume_source.HasField("ephemeral"):
+            volume.ClearField("name")
     spec.DiscardUnknownFields()
     return spec.SerializeToString(deterministic=True)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from trimtab.kube.frozen import FrozenMap, ResourceList
 from trimtab.kube.objects import Container, PodCondition, PodSpec
-from trimtab.kube.rules.pod_requests import effective_requests
+from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests, scored_requests
 from trimtab.kube.wire import fields
 
 RESIZE_CONDITIONS: Final = frozenset({"PodResizePending", "PodResizeInProgress"})
@@ -44,18 +44,17 @@ def with_resized_requests(spec: PodSpec, status: Any, conditions: tuple[PodCondi
         )
         largest = actual if infeasible else _largest(pod_level, actual)
         pod_level = FrozenMap({name: largest.get(name, 0) for name in pod_level})
-    requests = effective_requests(
-        [_resized(container, running, infeasible=infeasible) for container in spec.containers],
-        [
-            _resized(container, running_init, infeasible=infeasible)
-            if container.restart_policy == "Always"
-            else container
-            for container in spec.init_containers
-        ],
-        overhead=spec.overhead,
-        pod_level=pod_level,
+    containers = [_resized(container, running, infeasible=infeasible) for container in spec.containers]
+    init_containers = [
+        _resized(container, running_init, infeasible=infeasible) if container.restart_policy == "Always" else container
+        for container in spec.init_containers
+    ]
+    return msgspec.structs.replace(
+        spec,
+        requests=effective_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
+        nonzero_requests=nonzero_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
+        scored_requests=scored_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
     )
-    return msgspec.structs.replace(spec, requests=requests)
 
 
 def _in_status(messages: Any, path: str) -> dict[str, ResourceList]:

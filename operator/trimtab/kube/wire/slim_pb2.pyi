@@ -335,6 +335,74 @@ class Source(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class GCEPersistentDiskVolumeSource(_message.Message):
+    __slots__ = ("pd_name", "read_only")
+    PD_NAME_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    pd_name: str
+    read_only: bool
+    def __init__(self, pd_name: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class AWSElasticBlockStoreVolumeSource(_message.Message):
+    __slots__ = ("volume_id", "read_only")
+    VOLUME_ID_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    volume_id: str
+    read_only: bool
+    def __init__(self, volume_id: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class ISCSIVolumeSource(_message.Message):
+    __slots__ = ("iqn", "read_only")
+    IQN_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    iqn: str
+    read_only: bool
+    def __init__(self, iqn: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class RBDVolumeSource(_message.Message):
+    __slots__ = ("monitors", "image", "pool", "read_only")
+    MONITORS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    monitors: _containers.RepeatedScalarFieldContainer[str]
+    image: str
+    pool: str
+    read_only: bool
+    def __init__(self, monitors: _Optional[_Iterable[str]] = ..., image: _Optional[str] = ..., pool: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class CinderVolumeSource(_message.Message):
+    __slots__ = ("volume_id", "read_only")
+    VOLUME_ID_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    volume_id: str
+    read_only: bool
+    def __init__(self, volume_id: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class AzureDiskVolumeSource(_message.Message):
+    __slots__ = ("disk_uri", "read_only", "kind")
+    DISK_URI_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    disk_uri: str
+    read_only: bool
+    kind: str
+    def __init__(self, disk_uri: _Optional[str] = ..., read_only: _Optional[bool] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class PortworxVolumeSource(_message.Message):
+    __slots__ = ("volume_id", "read_only")
+    VOLUME_ID_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    volume_id: str
+    read_only: bool
+    def __init__(self, volume_id: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
+
+class ImageVolumeSource(_message.Message):
+    __slots__ = ("reference",)
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    reference: str
+    def __init__(self, reference: _Optional[str] = ...) -> None: ...
+
 class PersistentVolumeClaimSource(_message.Message):
     __slots__ = ("claim_name", "read_only")
     CLAIM_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -373,37 +441,39 @@ class VolumeSource(_message.Message):
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     host_path: Source
     empty_dir: Source
-    gce_persistent_disk: Source
-    aws_elastic_block_store: Source
+    gce_persistent_disk: GCEPersistentDiskVolumeSource
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource
     git_repo: Source
     nfs: Source
-    iscsi: Source
+    iscsi: ISCSIVolumeSource
     glusterfs: Source
     persistent_volume_claim: PersistentVolumeClaimSource
-    rbd: Source
+    rbd: RBDVolumeSource
     flex_volume: Source
-    cinder: Source
+    cinder: CinderVolumeSource
     cephfs: Source
     flocker: Source
     fc: Source
     azure_file: Source
     vsphere_volume: Source
     quobyte: Source
-    azure_disk: Source
+    azure_disk: AzureDiskVolumeSource
     photon_persistent_disk: Source
-    portworx_volume: Source
+    portworx_volume: PortworxVolumeSource
     scale_io: Source
     storageos: Source
     csi: Source
     ephemeral: Source
-    image: Source
-    def __init__(self, host_path: _Optional[_Union[Source, _Mapping]] = ..., empty_dir: _Optional[_Union[Source, _Mapping]] = ..., gce_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., aws_elastic_block_store: _Optional[_Union[Source, _Mapping]] = ..., git_repo: _Optional[_Union[Source, _Mapping]] = ..., nfs: _Optional[_Union[Source, _Mapping]] = ..., iscsi: _Optional[_Union[Source, _Mapping]] = ..., glusterfs: _Optional[_Union[Source, _Mapping]] = ..., persistent_volume_claim: _Optional[_Union[PersistentVolumeClaimSource, _Mapping]] = ..., rbd: _Optional[_Union[Source, _Mapping]] = ..., flex_volume: _Optional[_Union[Source, _Mapping]] = ..., cinder: _Optional[_Union[Source, _Mapping]] = ..., cephfs: _Optional[_Union[Source, _Mapping]] = ..., flocker: _Optional[_Union[Source, _Mapping]] = ..., fc: _Optional[_Union[Source, _Mapping]] = ..., azure_file: _Optional[_Union[Source, _Mapping]] = ..., vsphere_volume: _Optional[_Union[Source, _Mapping]] = ..., quobyte: _Optional[_Union[Source, _Mapping]] = ..., azure_disk: _Optional[_Union[Source, _Mapping]] = ..., photon_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., portworx_volume: _Optional[_Union[Source, _Mapping]] = ..., scale_io: _Optional[_Union[Source, _Mapping]] = ..., storageos: _Optional[_Union[Source, _Mapping]] = ..., csi: _Optional[_Union[Source, _Mapping]] = ..., ephemeral: _Optional[_Union[Source, _Mapping]] = ..., image: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
+    image: ImageVolumeSource
+    def __init__(self, host_path: _Optional[_Union[Source, _Mapping]] = ..., empty_dir: _Optional[_Union[Source, _Mapping]] = ..., gce_persistent_disk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., aws_elastic_block_store: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., git_repo: _Optional[_Union[Source, _Mapping]] = ..., nfs: _Optional[_Union[Source, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., glusterfs: _Optional[_Union[Source, _Mapping]] = ..., persistent_volume_claim: _Optional[_Union[PersistentVolumeClaimSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., flex_volume: _Optional[_Union[Source, _Mapping]] = ..., cinder: _Optional[_Union[CinderVolumeSource, _Mapping]] = ..., cephfs: _Optional[_Union[Source, _Mapping]] = ..., flocker: _Optional[_Union[Source, _Mapping]] = ..., fc: _Optional[_Union[Source, _Mapping]] = ..., azure_file: _Optional[_Union[Source, _Mapping]] = ..., vsphere_volume: _Optional[_Union[Source, _Mapping]] = ..., quobyte: _Optional[_Union[Source, _Mapping]] = ..., azure_disk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., photon_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., portworx_volume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., scale_io: _Optional[_Union[Source, _Mapping]] = ..., storageos: _Optional[_Union[Source, _Mapping]] = ..., csi: _Optional[_Union[Source, _Mapping]] = ..., ephemeral: _Optional[_Union[Source, _Mapping]] = ..., image: _Optional[_Union[ImageVolumeSource, _Mapping]] = ...) -> None: ...
 
 class Volume(_message.Message):
-    __slots__ = ("volume_source",)
+    __slots__ = ("name", "volume_source")
+    NAME_FIELD_NUMBER: _ClassVar[int]
     VOLUME_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
     volume_source: VolumeSource
-    def __init__(self, volume_source: _Optional[_Union[VolumeSource, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., volume_source: _Optional[_Union[VolumeSource, _Mapping]] = ...) -> None: ...
 
 class Named(_message.Message):
     __slots__ = ("name",)
@@ -563,8 +633,16 @@ class NodeSpec(_message.Message):
     taints: _containers.RepeatedCompositeFieldContainer[Taint]
     def __init__(self, provider_id: _Optional[str] = ..., unschedulable: _Optional[bool] = ..., taints: _Optional[_Iterable[_Union[Taint, _Mapping]]] = ...) -> None: ...
 
+class ContainerImage(_message.Message):
+    __slots__ = ("names", "size_bytes")
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    size_bytes: int
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
 class NodeStatus(_message.Message):
-    __slots__ = ("capacity", "allocatable", "conditions")
+    __slots__ = ("capacity", "allocatable", "conditions", "images")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -582,10 +660,12 @@ class NodeStatus(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
     capacity: _containers.MessageMap[str, Quantity]
     allocatable: _containers.MessageMap[str, Quantity]
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    images: _containers.RepeatedCompositeFieldContainer[ContainerImage]
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")
@@ -602,6 +682,331 @@ class Namespace(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     metadata: ObjectMeta
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ...) -> None: ...
+
+class ObjectReference(_message.Message):
+    __slots__ = ("namespace", "name", "uid")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    uid: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ...) -> None: ...
+
+class VolumeNodeAffinity(_message.Message):
+    __slots__ = ("required",)
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    required: NodeSelector
+    def __init__(self, required: _Optional[_Union[NodeSelector, _Mapping]] = ...) -> None: ...
+
+class CSIPersistentVolumeSource(_message.Message):
+    __slots__ = ("driver", "volume_handle")
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    driver: str
+    volume_handle: str
+    def __init__(self, driver: _Optional[str] = ..., volume_handle: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeSource(_message.Message):
+    __slots__ = ("gce_persistent_disk", "aws_elastic_block_store", "host_path", "glusterfs", "nfs", "rbd", "iscsi", "cinder", "cephfs", "fc", "flocker", "flex_volume", "azure_file", "vsphere_volume", "quobyte", "azure_disk", "photon_persistent_disk", "portworx_volume", "scale_io", "local", "storageos", "csi")
+    GCE_PERSISTENT_DISK_FIELD_NUMBER: _ClassVar[int]
+    AWS_ELASTIC_BLOCK_STORE_FIELD_NUMBER: _ClassVar[int]
+    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
+    GLUSTERFS_FIELD_NUMBER: _ClassVar[int]
+    NFS_FIELD_NUMBER: _ClassVar[int]
+    RBD_FIELD_NUMBER: _ClassVar[int]
+    ISCSI_FIELD_NUMBER: _ClassVar[int]
+    CINDER_FIELD_NUMBER: _ClassVar[int]
+    CEPHFS_FIELD_NUMBER: _ClassVar[int]
+    FC_FIELD_NUMBER: _ClassVar[int]
+    FLOCKER_FIELD_NUMBER: _ClassVar[int]
+    FLEX_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    AZURE_FILE_FIELD_NUMBER: _ClassVar[int]
+    VSPHERE_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    QUOBYTE_FIELD_NUMBER: _ClassVar[int]
+    AZURE_DISK_FIELD_NUMBER: _ClassVar[int]
+    PHOTON_PERSISTENT_DISK_FIELD_NUMBER: _ClassVar[int]
+    PORTWORX_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    SCALE_IO_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    STORAGEOS_FIELD_NUMBER: _ClassVar[int]
+    CSI_FIELD_NUMBER: _ClassVar[int]
+    gce_persistent_disk: GCEPersistentDiskVolumeSource
+    aws_elastic_block_store: AWSElasticBlockStoreVolumeSource
+    host_path: Source
+    glusterfs: Source
+    nfs: Source
+    rbd: Source
+    iscsi: Source
+    cinder: CinderVolumeSource
+    cephfs: Source
+    fc: Source
+    flocker: Source
+    flex_volume: Source
+    azure_file: Source
+    vsphere_volume: Source
+    quobyte: Source
+    azure_disk: AzureDiskVolumeSource
+    photon_persistent_disk: Source
+    portworx_volume: PortworxVolumeSource
+    scale_io: Source
+    local: Source
+    storageos: Source
+    csi: CSIPersistentVolumeSource
+    def __init__(self, gce_persistent_disk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., aws_elastic_block_store: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., host_path: _Optional[_Union[Source, _Mapping]] = ..., glusterfs: _Optional[_Union[Source, _Mapping]] = ..., nfs: _Optional[_Union[Source, _Mapping]] = ..., rbd: _Optional[_Union[Source, _Mapping]] = ..., iscsi: _Optional[_Union[Source, _Mapping]] = ..., cinder: _Optional[_Union[CinderVolumeSource, _Mapping]] = ..., cephfs: _Optional[_Union[Source, _Mapping]] = ..., fc: _Optional[_Union[Source, _Mapping]] = ..., flocker: _Optional[_Union[Source, _Mapping]] = ..., flex_volume: _Optional[_Union[Source, _Mapping]] = ..., azure_file: _Optional[_Union[Source, _Mapping]] = ..., vsphere_volume: _Optional[_Union[Source, _Mapping]] = ..., quobyte: _Optional[_Union[Source, _Mapping]] = ..., azure_disk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., photon_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., portworx_volume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., scale_io: _Optional[_Union[Source, _Mapping]] = ..., local: _Optional[_Union[Source, _Mapping]] = ..., storageos: _Optional[_Union[Source, _Mapping]] = ..., csi: _Optional[_Union[CSIPersistentVolumeSource, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeSpec(_message.Message):
+    __slots__ = ("capacity", "persistent_volume_source", "access_modes", "claim_ref", "storage_class_name", "volume_mode", "node_affinity", "volume_attributes_class_name")
+    class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    PERSISTENT_VOLUME_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_MODES_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_REF_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_MODE_FIELD_NUMBER: _ClassVar[int]
+    NODE_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_ATTRIBUTES_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    capacity: _containers.MessageMap[str, Quantity]
+    persistent_volume_source: PersistentVolumeSource
+    access_modes: _containers.RepeatedScalarFieldContainer[str]
+    claim_ref: ObjectReference
+    storage_class_name: str
+    volume_mode: str
+    node_affinity: VolumeNodeAffinity
+    volume_attributes_class_name: str
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., persistent_volume_source: _Optional[_Union[PersistentVolumeSource, _Mapping]] = ..., access_modes: _Optional[_Iterable[str]] = ..., claim_ref: _Optional[_Union[ObjectReference, _Mapping]] = ..., storage_class_name: _Optional[str] = ..., volume_mode: _Optional[str] = ..., node_affinity: _Optional[_Union[VolumeNodeAffinity, _Mapping]] = ..., volume_attributes_class_name: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeStatus(_message.Message):
+    __slots__ = ("phase",)
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    def __init__(self, phase: _Optional[str] = ...) -> None: ...
+
+class PersistentVolume(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PersistentVolumeSpec
+    status: PersistentVolumeStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PersistentVolumeSpec, _Mapping]] = ..., status: _Optional[_Union[PersistentVolumeStatus, _Mapping]] = ...) -> None: ...
+
+class PersistentVolumeClaimSpec(_message.Message):
+    __slots__ = ("access_modes", "resources", "volume_name", "selector", "storage_class_name", "volume_mode", "volume_attributes_class_name")
+    ACCESS_MODES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_MODE_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_ATTRIBUTES_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    access_modes: _containers.RepeatedScalarFieldContainer[str]
+    resources: ResourceRequirements
+    volume_name: str
+    selector: LabelSelector
+    storage_class_name: str
+    volume_mode: str
+    volume_attributes_class_name: str
+    def __init__(self, access_modes: _Optional[_Iterable[str]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., volume_name: _Optional[str] = ..., selector: _Optional[_Union[LabelSelector, _Mapping]] = ..., storage_class_name: _Optional[str] = ..., volume_mode: _Optional[str] = ..., volume_attributes_class_name: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeClaimStatus(_message.Message):
+    __slots__ = ("phase",)
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    def __init__(self, phase: _Optional[str] = ...) -> None: ...
+
+class PersistentVolumeClaim(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PersistentVolumeClaimSpec
+    status: PersistentVolumeClaimStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PersistentVolumeClaimSpec, _Mapping]] = ..., status: _Optional[_Union[PersistentVolumeClaimStatus, _Mapping]] = ...) -> None: ...
+
+class TopologySelectorLabelRequirement(_message.Message):
+    __slots__ = ("key", "values")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TopologySelectorTerm(_message.Message):
+    __slots__ = ("match_label_expressions",)
+    MATCH_LABEL_EXPRESSIONS_FIELD_NUMBER: _ClassVar[int]
+    match_label_expressions: _containers.RepeatedCompositeFieldContainer[TopologySelectorLabelRequirement]
+    def __init__(self, match_label_expressions: _Optional[_Iterable[_Union[TopologySelectorLabelRequirement, _Mapping]]] = ...) -> None: ...
+
+class ServiceSpec(_message.Message):
+    __slots__ = ("selector",)
+    class SelectorEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    selector: _containers.ScalarMap[str, str]
+    def __init__(self, selector: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Service(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ServiceSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ServiceSpec, _Mapping]] = ...) -> None: ...
+
+class ReplicationControllerSpec(_message.Message):
+    __slots__ = ("selector",)
+    class SelectorEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    selector: _containers.ScalarMap[str, str]
+    def __init__(self, selector: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ReplicationController(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ReplicationControllerSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ReplicationControllerSpec, _Mapping]] = ...) -> None: ...
+
+class ReplicaSetSpec(_message.Message):
+    __slots__ = ("selector",)
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    selector: LabelSelector
+    def __init__(self, selector: _Optional[_Union[LabelSelector, _Mapping]] = ...) -> None: ...
+
+class ReplicaSet(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: ReplicaSetSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ReplicaSetSpec, _Mapping]] = ...) -> None: ...
+
+class StatefulSetSpec(_message.Message):
+    __slots__ = ("selector",)
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    selector: LabelSelector
+    def __init__(self, selector: _Optional[_Union[LabelSelector, _Mapping]] = ...) -> None: ...
+
+class StatefulSet(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: StatefulSetSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[StatefulSetSpec, _Mapping]] = ...) -> None: ...
+
+class StorageClass(_message.Message):
+    __slots__ = ("metadata", "provisioner", "volume_binding_mode", "allowed_topologies")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    PROVISIONER_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_BINDING_MODE_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_TOPOLOGIES_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    provisioner: str
+    volume_binding_mode: str
+    allowed_topologies: _containers.RepeatedCompositeFieldContainer[TopologySelectorTerm]
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., provisioner: _Optional[str] = ..., volume_binding_mode: _Optional[str] = ..., allowed_topologies: _Optional[_Iterable[_Union[TopologySelectorTerm, _Mapping]]] = ...) -> None: ...
+
+class VolumeNodeResources(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...
+
+class CSINodeDriver(_message.Message):
+    __slots__ = ("name", "allocatable")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    allocatable: VolumeNodeResources
+    def __init__(self, name: _Optional[str] = ..., allocatable: _Optional[_Union[VolumeNodeResources, _Mapping]] = ...) -> None: ...
+
+class CSINodeSpec(_message.Message):
+    __slots__ = ("drivers",)
+    DRIVERS_FIELD_NUMBER: _ClassVar[int]
+    drivers: _containers.RepeatedCompositeFieldContainer[CSINodeDriver]
+    def __init__(self, drivers: _Optional[_Iterable[_Union[CSINodeDriver, _Mapping]]] = ...) -> None: ...
+
+class CSINode(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: CSINodeSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[CSINodeSpec, _Mapping]] = ...) -> None: ...
+
+class CSIDriverSpec(_message.Message):
+    __slots__ = ("storage_capacity",)
+    STORAGE_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    storage_capacity: bool
+    def __init__(self, storage_capacity: _Optional[bool] = ...) -> None: ...
+
+class CSIDriver(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: CSIDriverSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[CSIDriverSpec, _Mapping]] = ...) -> None: ...
+
+class CSIStorageCapacity(_message.Message):
+    __slots__ = ("metadata", "node_topology", "storage_class_name", "capacity", "maximum_volume_size")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    NODE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    MAXIMUM_VOLUME_SIZE_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    node_topology: LabelSelector
+    storage_class_name: str
+    capacity: Quantity
+    maximum_volume_size: Quantity
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., node_topology: _Optional[_Union[LabelSelector, _Mapping]] = ..., storage_class_name: _Optional[str] = ..., capacity: _Optional[_Union[Quantity, _Mapping]] = ..., maximum_volume_size: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+
+class VolumeAttachmentSource(_message.Message):
+    __slots__ = ("persistent_volume_name",)
+    PERSISTENT_VOLUME_NAME_FIELD_NUMBER: _ClassVar[int]
+    persistent_volume_name: str
+    def __init__(self, persistent_volume_name: _Optional[str] = ...) -> None: ...
+
+class VolumeAttachmentSpec(_message.Message):
+    __slots__ = ("attacher", "source", "node_name")
+    ATTACHER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    attacher: str
+    source: VolumeAttachmentSource
+    node_name: str
+    def __init__(self, attacher: _Optional[str] = ..., source: _Optional[_Union[VolumeAttachmentSource, _Mapping]] = ..., node_name: _Optional[str] = ...) -> None: ...
+
+class VolumeAttachment(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: VolumeAttachmentSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[VolumeAttachmentSpec, _Mapping]] = ...) -> None: ...
 
 class PodDisruptionBudgetSpec(_message.Message):
     __slots__ = ("selector", "unhealthy_pod_eviction_policy")

@@ -13,7 +13,7 @@ from trimtab.kube.wire import json, protobuf, slim_pb2
 from trimtab.kube.wire.codec import Metadata, Page, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import GROUPS, decode_object
 from trimtab.kube.wire.intern import Interner
-from trimtab.kube.wire.pod_spec import VOLUME_KINDS
+from trimtab.kube.wire.volume_source import PERSISTENT_KINDS, VOLUME_KINDS
 
 CODEC = protobuf.ProtobufCodec("Pod", Interner())
 BY_EXPRESSION = {"matchExpressions": [expression("a", "Exists")]}
@@ -122,16 +122,26 @@ def _messages():
     return [name for name, each in vars(json).items() if isinstance(each, type) and issubclass(each, json.Message)]
 
 
-@pytest.mark.parametrize("name", [name for name in _messages() if name not in {"Message", "Volume"}])
+INLINE = {"Volume": "volume_source", "PersistentVolumeSpec": "persistent_volume_source"}
+"""Messages whose source JSON has inline, and protobuf in a message of its own."""
+
+
+@pytest.mark.parametrize("name", [name for name in _messages() if name not in {"Message", *INLINE}])
 def test_both_forms_of_a_message_have_the_same_fields(name):
     structure = set(getattr(json, name).__struct_fields__) - {"generate_name"}
     assert structure == set(getattr(slim_pb2, name).DESCRIPTOR.fields_by_name)
 
 
+@pytest.mark.parametrize(("name", "field"), INLINE.items(), ids=INLINE)
+def test_both_forms_of_a_message_have_the_same_fields_where_json_has_the_source_inline(name, field):
+    descriptor = getattr(slim_pb2, name).DESCRIPTOR.fields_by_name
+    inline = set(descriptor[field].message_type.fields_by_name)
+    assert set(getattr(json, name).__struct_fields__) == (set(descriptor) - {field}) | inline
+
+
 def test_both_forms_know_the_same_volumes():
-    assert (
-        set(json.Volume.__struct_fields__) == set(slim_pb2.VolumeSource.DESCRIPTOR.fields_by_name) == set(VOLUME_KINDS)
-    )
+    assert set(slim_pb2.VolumeSource.DESCRIPTOR.fields_by_name) == set(VOLUME_KINDS)
+    assert set(slim_pb2.PersistentVolumeSource.DESCRIPTOR.fields_by_name) == set(PERSISTENT_KINDS)
 
 
 @given(

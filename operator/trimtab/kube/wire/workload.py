@@ -1,0 +1,94 @@
+"""Projection of services and of pods' owners, of which only the selectors are read.
+
+A large cluster has several ReplicaSets a Deployment, most of them of former templates. Their selectors all differ, in
+the hash of the template, so it is keys and values that are shared, not selectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab.kube.frozen import NO_LABELS, FrozenMap, Labels
+from trimtab.kube.objects import LabelSelector, ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.wire import fields
+from trimtab.kube.wire.intern import Interner
+
+
+def project_service(message: Any, interner: Interner) -> Service:
+    """Project a service.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    return Service(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=fields.required(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        selector=_labels(message.spec.selector, interner) or None,
+    )
+
+
+def project_replication_controller(message: Any, interner: Interner) -> ReplicationController:
+    """Project a ReplicationController.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    return ReplicationController(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=fields.required(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        selector=_labels(message.spec.selector, interner) or None,
+    )
+
+
+def project_replica_set(message: Any, interner: Interner) -> ReplicaSet:
+    """Project a ReplicaSet.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    return ReplicaSet(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=fields.required(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        selector=_label_selector(message.spec, interner),
+    )
+
+
+def project_stateful_set(message: Any, interner: Interner) -> StatefulSet:
+    """Project a StatefulSet.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata = message.metadata
+    return StatefulSet(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=fields.required(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        selector=_label_selector(message.spec, interner),
+    )
+
+
+def _label_selector(spec: Any, interner: Interner) -> LabelSelector | None:
+    if not spec.HasField("selector"):
+        return None
+    selector = spec.selector
+    return LabelSelector(
+        match_labels=_labels(selector.match_labels, interner),
+        match_expressions=fields.requirements(selector.match_expressions),
+    )
+
+
+def _labels(mapping: Mapping[str, str], interner: Interner) -> Labels:
+    string = interner.string
+    return FrozenMap({string(key): string(value) for key, value in mapping.items()}) if mapping else NO_LABELS

@@ -1,0 +1,94 @@
+"""Builders of services and of pods' owners; tests import :mod:`tests.builders`."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from tests.building import Builder, selector
+from trimtab.kube.objects import ReplicaSet, ReplicationController, Service, StatefulSet
+
+
+class ServiceBuilder(Builder):
+    """A service without a selector."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("v1", "Service", name, namespace)
+        self._manifest["spec"] = {"ports": [{"port": 80}]}
+
+    def selecting(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        self._at("spec")["selector"] = {**(labels or {}), **more}
+        return self
+
+    def build(self) -> Service:
+        value = self._decode()
+        assert isinstance(value, Service)
+        return value
+
+
+class ReplicationControllerBuilder(Builder):
+    """A ReplicationController of no pods, without a selector."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("v1", "ReplicationController", name, namespace)
+        self._manifest["spec"] = {"replicas": 0}
+
+    def selecting(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        picked = {**(labels or {}), **more}
+        self._at("spec").update(selector=picked, template=_template(picked))
+        return self
+
+    def build(self) -> ReplicationController:
+        value = self._decode()
+        assert isinstance(value, ReplicationController)
+        return value
+
+
+class _OwnerBuilder(Builder):
+    """An owner of no pods, without a selector."""
+
+    def __init__(self, kind: str, name: str, namespace: str) -> None:
+        super().__init__("apps/v1", kind, name, namespace)
+        self._manifest["spec"] = {"replicas": 0}
+
+    def selecting(self, labels: dict[str, str] | None = None, **more: str) -> Self:
+        picked = {**(labels or {}), **more}
+        self._at("spec").update(selector=selector(picked), template=_template(picked))
+        return self
+
+
+class ReplicaSetBuilder(_OwnerBuilder):
+    """A ReplicaSet of no pods, without a selector."""
+
+    def build(self) -> ReplicaSet:
+        value = self._decode()
+        assert isinstance(value, ReplicaSet)
+        return value
+
+
+class StatefulSetBuilder(_OwnerBuilder):
+    """A StatefulSet of no pods, without a selector."""
+
+    def build(self) -> StatefulSet:
+        value = self._decode()
+        assert isinstance(value, StatefulSet)
+        return value
+
+
+def _template(labels: dict[str, str]) -> dict[str, Any]:
+    return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "registry.example/app"}]}}
+
+
+def service(name: str = "web", namespace: str = "shop") -> ServiceBuilder:
+    return ServiceBuilder(name, namespace)
+
+
+def replication_controller(name: str = "web", namespace: str = "shop") -> ReplicationControllerBuilder:
+    return ReplicationControllerBuilder(name, namespace)
+
+
+def replica_set(name: str = "web", namespace: str = "shop") -> ReplicaSetBuilder:
+    return ReplicaSetBuilder("ReplicaSet", name, namespace)
+
+
+def stateful_set(name: str = "web", namespace: str = "shop") -> StatefulSetBuilder:
+    return StatefulSetBuilder("StatefulSet", name, namespace)

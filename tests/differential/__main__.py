@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.differential.generator.cluster import SUBJECTS
-from tests.differential.report import Progress, Tally
+from tests.differential.report import Disagreement, Progress, Tally
 from tests.differential.scheduler import SETTINGS
 from tests.differential.shrinking import shrunk
 from tests.differential.suite import PER_CLUSTER, examine
@@ -58,21 +58,24 @@ def _run(world: World, options: argparse.Namespace) -> int:
         tell=progress.at,
     )
     print(tally.told())
-    print(f"{time.monotonic() - before:.0f} s")
+    print(f"{time.monotonic() - before:.0f} s", flush=True)
     _cases(world, tally, options)
     return 0 if tally.passed else 1
 
 
 def _cases(world: World, tally: Tally, options: argparse.Namespace) -> None:
-    """Print the first disagreements of each kind, as small as they get."""
-    for kind in ("feasibility", "reasons", "choice", "scores"):
-        for number, found in enumerate(tally.of(kind)[: options.shrink]):
+    """Print the first disagreements of each kind, scores plugin by plugin, as small as they get."""
+    sorts: dict[str, list[Disagreement]] = {}
+    for found in tally.disagreements:
+        sorts.setdefault("-".join(filter(None, (found.difference.kind, found.difference.plugin))), []).append(found)
+    for sort, cases in sorted(sorts.items()):
+        for number, found in enumerate(cases[: options.shrink]):
             text = shrunk(world, found).told()
             if options.output is None:
-                print(f"---\n{text}")
+                print(f"---\n{text}", flush=True)
             else:
                 options.output.mkdir(parents=True, exist_ok=True)
-                (options.output / f"{kind}-{number}-seed-{found.seed}.yaml").write_text(text, "utf-8")
+                (options.output / f"{sort}-{number}-seed-{found.seed}.yaml").write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

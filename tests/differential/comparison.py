@@ -20,12 +20,12 @@ class Difference:
     Attributes:
         kind: where a pod can run; why it cannot; that the scheduler chose a node that we don't score highest; points.
         text: what each says.
-        plugins: those whose points differ.
+        plugin: the one whose points differ; empty where it is not about points.
     """
 
     kind: Kind
     text: str
-    plugins: tuple[str, ...] = ()
+    plugin: str = ""
 
 
 def differences(theirs: Verdict, ours: Word) -> list[Difference]:
@@ -45,8 +45,8 @@ def differences(theirs: Verdict, ours: Word) -> list[Difference]:
         points = {node: sum(scores.values()) for node, scores in theirs.scores.items()}
         text = f"kube-scheduler chose {theirs.node} of {_told(points)}\nwe: {best} of {_told(ours.totals)}"
         found.append(Difference("choice", text))
-    if theirs.scores and (uneven := _scores(theirs, ours)):
-        found.append(Difference("scores", "\n".join(uneven.values()), tuple(uneven)))
+    if theirs.scores:
+        found += _scores(theirs, ours)
     return found
 
 
@@ -66,16 +66,17 @@ def _feasibility(fits: frozenset[str], theirs: Verdict, ours: Word) -> Differenc
     return Difference("feasibility", "\n".join(filter(None, [*said, *words])))
 
 
-def _scores(theirs: Verdict, ours: Word) -> dict[str, str]:
-    """The plugins whose points differ on some node, with both; one that we don't have gives nothing."""
+def _scores(theirs: Verdict, ours: Word) -> list[Difference]:
+    """The plugins whose points differ on some node; one that we don't have gives nothing."""
     plugins = sorted({plugin for points in (*theirs.scores.values(), *ours.scores.values()) for plugin in points})
-    told = {}
+    found = []
     for plugin in plugins:
         said = {node: points.get(plugin, 0) for node, points in theirs.scores.items()}
         own = {node: points.get(plugin, 0) for node, points in ours.scores.items()}
         if said != own:
-            told[plugin] = f"{plugin}: kube-scheduler {_told(said)}\n{' ' * len(plugin)}  we {_told(own)}"
-    return told
+            text = f"{plugin}\nkube-scheduler: {_told(said)}\nwe: {_told(own)}"
+            found.append(Difference("scores", text, plugin))
+    return found
 
 
 def _told(points: dict[str, int]) -> str:

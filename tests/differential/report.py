@@ -91,10 +91,10 @@ class Tally:
             f"disagreements on reasons         {len(self.of('reasons'))}",
             f"choices compared, scores differ  {self.decisive} of {self.chosen} with a choice",
             f"within our top-scored set        {self.in_top} ({self.share:.2%}), in {self.ties} of them we see a tie",
-            f"single scores compared           {self.points}; pods with different ones: {len(self.of('scores'))}",
+            f"single scores compared           {self.points}",
             f"results reused by the scheduler  {self.hinted}",
         ]
-        differing = Counter(plugin for found in self.disagreements for plugin in found.difference.plugins)
+        differing = Counter(found.difference.plugin for found in self.of("scores"))
         lines += [f"{count:7} x {plugin} scored otherwise" for plugin, count in differing.most_common()]
         lines += [f"{count:7} x {reason}" for reason, count in self.reasons.most_common()]
         return "\n".join(lines)

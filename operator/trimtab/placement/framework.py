@@ -20,6 +20,9 @@ Reads = Literal["node", "room", "pods"]
 MAX_SCORE: Final = 100
 """The best score of a node (kube-scheduler v1.36 ``MaxNodeScore``)."""
 
+_MOST_VERDICTS: Final = 512
+"""Every pod of a DaemonSet names a node of its own: 5,000 arrays of 8 kB would be too many."""
+
 
 class Filter(Protocol):
     """A rule that a node must pass for a pod; made once per snapshot, so it may cache.
@@ -95,7 +98,7 @@ class StaticFilter:
         if key is None:
             return None
         nodes = self.snapshot.nodes
-        if self._version != nodes.version:
+        if self._version != nodes.version or len(self._verdicts) >= _MOST_VERDICTS:
             self._verdicts.clear()
             self._version = nodes.version
         found = self._verdicts.get(key)
@@ -142,7 +145,7 @@ def normalized(raw: IntArray, among: BoolArray, *, reverse: bool = False) -> Int
         among: bool, same shape; the slots that count.
         reverse: whether the largest is the worst.
     """
-    largest = int(np.max(raw, where=among, initial=0))
+    largest = int(np.where(among, raw, 0).max()) if len(raw) else 0
     if largest == 0:
         return MAX_SCORE if reverse else 0
     found: IntArray = MAX_SCORE * raw // largest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,6 +16,9 @@ from trimtab.placement.framework import Failure, Filter
 from trimtab.placement.judgement import Judgement
 from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scorer import Scorer
+from trimtab.placement.volumes import reserve_volumes
+
+_MOST_MASKS: Final = 512
 
 
 class NodeVerdict(Struct, frozen=True, gc=False):
@@ -52,9 +56,14 @@ class Placer:
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
         self._on_room = tuple(rule for rule in self._filters if rule.reads == "room")
         self._on_pods = tuple(rule for rule in self._filters if rule.reads == "pods")
-        self._eligible: dict[frozenset[int], BoolArray] = {}
+        self._eligible: dict[frozenset[int], tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """The rules, in kube-scheduler's order."""
+        return self._filters
 
     def refusal(self, pod: Pod) -> str | None:
         """Why the pod can go nowhere, whatever the nodes are like; ``None`` if it may."""
@@ -87,7 +96,7 @@ class Placer:
         As everywhere here, the pod's ``node`` is to be empty, unless it asks for that node.
         """
         nodes = self.snapshot.nodes
-        if self._version != nodes.version:
+        if self._version != nodes.version or len(self._eligible) >= _MOST_MASKS:
             self._eligible.clear()
             self._eligible_of.clear()
             self._version = nodes.version
@@ -95,11 +104,11 @@ class Placer:
         found = self._eligible_of.get(asked)
         if found is None:
             verdicts = [passing for rule in self._on_nodes if (passing := rule.passing(pod)) is not None]
-            key = frozenset(map(id, verdicts))  # filters keep their verdicts as long as the version, so ids hold
-            mask = self._eligible.get(key)
-            if mask is None:
-                mask = self._eligible[key] = np.logical_and.reduce([nodes.used, *verdicts])
-            found = self._eligible_of[asked] = (pod.spec, mask)  # the spec is held: its id stays its own
+            key = frozenset(map(id, verdicts))
+            known = self._eligible.get(key)
+            if known is None:  # the verdicts are held: their ids stay their own
+                known = self._eligible[key] = (verdicts, np.logical_and.reduce([nodes.used, *verdicts]))
+            found = self._eligible_of[asked] = (pod.spec, known[1])  # the spec is held: its id stays its own
         return found[1]
 
     def neighbourly(self, pod: Pod) -> BoolArray:
@@ -160,8 +169,11 @@ class Placer:
         return msgspec.structs.replace(pod, node="")
 
     def reserve(self, pod: Pod, slot: int) -> Pod:
-        """Put the pod on a node, so that whoever is judged next finds the place taken."""
-        return self.snapshot.move(pod, self.snapshot.nodes.node(slot).name)
+        """Put the pod on a node, so that whoever is judged next finds the place and the volumes taken."""
+        node = self.snapshot.nodes.node(slot).name
+        if pod.spec.volumes:
+            reserve_volumes(self.snapshot, pod, node)
+        return self.snapshot.move(pod, node)
 
     def judge(self, pod: Pod) -> Judgement:
         """What is wrong with which nodes, each under the first filter that it fails, as kube-scheduler tells it."""
@@ -218,6 +230,17 @@ class Placer:
                 if failing.any():
                     found.append((rule, failing))
         return found
+
+    def obstacle(self, pod: Pod, slot: int) -> Filter | None:
+        """The first rule that the node in ``slot`` fails, ``None`` where it takes the pod.
+
+        Asked only where :meth:`refusal` says nothing.
+        """
+        for rule in self._filters:
+            passing = rule.passing(pod)
+            if passing is not None and not passing[slot]:
+                return rule
+        return None
 
     def _failures(self, pod: Pod) -> Iterator[Failure]:
         """Each slot with a node that fails, once, under the first filter that it fails."""

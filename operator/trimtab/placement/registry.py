@@ -9,15 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.placement import scores
-from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
-from trimtab.placement.filters.named_nodes import NamedNodes
-from trimtab.placement.filters.node_affinity import NodeAffinity
-from trimtab.placement.filters.node_name import NodeName
-from trimtab.placement.filters.node_ports import NodePorts
-from trimtab.placement.filters.node_resources_fit import NodeResourcesFit
-from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
-from trimtab.placement.filters.taint_toleration import TaintToleration
+from trimtab.placement import filters, scores
 from trimtab.placement.framework import Filter, Score
 
 
@@ -30,19 +22,27 @@ class Profile(Struct, frozen=True):
 
 DEFAULT: Final = Profile(
     filters=(
-        NamedNodes,
-        NodeUnschedulable,
-        NodeName,
-        TaintToleration,
-        NodeAffinity,
-        NodePorts,
-        NodeResourcesFit,
-        InterPodAffinity,
+        filters.SchedulingGates,
+        filters.NamedNodes,
+        filters.NodeUnschedulable,
+        filters.NodeName,
+        filters.TaintToleration,
+        filters.NodeAffinity,
+        filters.NodePorts,
+        filters.NodeResourcesFit,
+        filters.VolumeRestrictions,
+        filters.NodeVolumeLimits,
+        filters.VolumeBinding,
+        filters.VolumeZone,
+        filters.PodTopologySpread,
+        filters.InterPodAffinity,
+        filters.DynamicResources,
     ),
     scores=(
         scores.TaintToleration,
         scores.NodeAffinity,
         scores.LeastAllocated,
+        scores.PodTopologySpread,
         scores.InterPodAffinity,
         scores.BalancedAllocation,
         scores.ImageLocality,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +78,9 @@ def clash(snapshot: Snapshot, candidate: Pod, other: Pod, host: Node) -> bool:
 
 @given(worlds(), makers.map(lambda make: Maker.pod(make, "candidate", None, ("",))))
 def test_feasible_is_what_judging_node_by_node_finds(world, candidate):
+    """Volumes and spread aside, which have references of their own."""
+    spec = msgspec.structs.replace(candidate.spec, volumes=(), topology_spread=())
+    candidate = msgspec.structs.replace(candidate, spec=spec)
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
     found = {snapshot.nodes.node(int(slot)).name for slot in np.flatnonzero(placer.feasible(candidate))}
@@ -113,6 +117,11 @@ def test_verdicts_masks_and_the_sentence_agree(world, candidate):
     assert [verdict.node for verdict in verdicts] == sorted(snapshot.nodes.slot_of)
     for verdict in verdicts:
         assert verdict.fits == feasible[snapshot.nodes.slot_of[verdict.node]] == (not verdict.reasons)
+    refusal = placer.refusal(candidate)
+    if refusal is not None:
+        assert placer.why_not(candidate) == f"0/{len(verdicts)} nodes are available: {refusal}."
+        assert {verdict.reasons for verdict in verdicts} == {(refusal,)}
+        return
     reasons = Counter(reason for verdict in verdicts for reason in verdict.reasons)
     assert placer.why_not(candidate) == sentence(len(verdicts), reasons, fits=sum(verdict.fits for verdict in verdicts))
     failed = {nodes.node(int(slot)).name for _, mask in placer.failing(candidate) for slot in np.flatnonzero(mask)}

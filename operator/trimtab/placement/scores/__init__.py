@@ -9,6 +9,7 @@ from trimtab.placement.scores.inter_pod_affinity import InterPodAffinity
 from trimtab.placement.scores.least_allocated import LeastAllocated
 from trimtab.placement.scores.most_allocated import MostAllocated
 from trimtab.placement.scores.node_affinity import NodeAffinity
+from trimtab.placement.scores.pod_topology_spread import PodTopologySpread
 from trimtab.placement.scores.taint_toleration import TaintToleration
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "LeastAllocated",
     "MostAllocated",
     "NodeAffinity",
+    "PodTopologySpread",
     "TaintToleration",
 ]

@@ -72,7 +72,7 @@ def claims_of(shelves: Shelves, pod: Pod) -> PodClaims:
 
 def waits(shelves: Shelves, claim: PersistentVolumeClaim) -> bool:
     """Whether the claim's class binds when the first consumer is placed; without class or object, at once."""
-    found = shelves.of(StorageClass).get(claim.storage_class or "")
+    found = shelves.of(StorageClass).get(claim.storage_class) if claim.storage_class else None
     return found is not None and found.binding_mode == "WaitForFirstConsumer"
 
 

@@ -1,0 +1,37 @@
+"""Filters that only refuse: gated pods and pods with ResourceClaims."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.unit.placement.volume_worlds import node
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Pod, PodSpec
+from trimtab.placement.filters.dynamic_resources import DynamicResources
+from trimtab.placement.filters.scheduling_gates import SchedulingGates
+from trimtab.placement.framework import Filter
+
+SNAPSHOT = Snapshot([node("n1")])
+
+
+def refusal(kind: type[Filter], spec: PodSpec) -> str | None:
+    """What the filter says; it says nothing about nodes."""
+    rule, pod = kind(SNAPSHOT), Pod("default", "p", spec=spec)
+    assert rule.passing(pod) is None
+    assert list(rule.failures(pod, np.array([0]))) == []
+    found = rule.refusal(pod)
+    assert rule.concerns(pod) is (found is not None)
+    return found
+
+
+def test_a_gated_pod_is_refused_in_the_words_of_its_condition() -> None:
+    assert refusal(SchedulingGates, PodSpec()) is None
+    gated = PodSpec(scheduling_gates=("example.com/a", "example.com/b"))
+    assert refusal(SchedulingGates, gated) == "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def test_resource_claims_are_named_and_not_judged() -> None:
+    assert refusal(DynamicResources, PodSpec()) is None
+    assert refusal(DynamicResources, PodSpec(resource_claims=("gpu", "nic"))) == (
+        "trimtab does not judge ResourceClaims (dynamic resource allocation), and the pod has some: gpu, nic"
+    )

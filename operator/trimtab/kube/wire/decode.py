@@ -17,7 +17,8 @@ from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject, LabelSelector, PodDisruptionBudget
 from trimtab.kube.wire import fields, json
 from trimtab.kube.wire.intern import Interner
-from trimtab.kube.wire.projection import projector
+from trimtab.kube.wire.projection import project_pod, projector
+from trimtab.kube.wire.validation import Validator
 
 GROUPS: Final = {
     "Pod": "",
@@ -141,12 +142,15 @@ class Head(Struct, rename="camel", gc=False):
 _HEAD: Final = msgspec.json.Decoder(Head)
 
 
-def decode_object(manifest: Mapping[str, Any], *, interner: Interner | None = None) -> KubeObject | None:
+def decode_object(
+    manifest: Mapping[str, Any], *, interner: Interner | None = None, validator: Validator | None = None
+) -> KubeObject | None:
     """Decode a manifest, as YAML gives it, into the value that planners read.
 
     Args:
         manifest: the whole object, with ``apiVersion``, ``kind`` and ``metadata``.
         interner: shares equal parts with other objects; without one the value stands alone.
+        validator: checks ranges and formats too; without one only types are checked.
 
     Returns:
         The value, or ``None`` for a kind that trimtab has no type for.
@@ -163,18 +167,21 @@ def decode_object(manifest: Mapping[str, Any], *, interner: Interner | None = No
             message = msgspec.convert(manifest, codec.decoder.type)
         except msgspec.ValidationError:
             message = msgspec.convert(_without_nulls(manifest), codec.decoder.type)
-        return head.settled(codec.project(message, interner or Interner()))
+        return head.settled(_value(head.kind, message, interner or Interner(), validator))
     except (msgspec.ValidationError, fields.FieldError) as error:
         raise _input_error(head, error, manifest) from None
 
 
-def decode_json(kind: str, raw: bytes | msgspec.Raw, *, interner: Interner | None = None) -> KubeObject:
+def decode_json(
+    kind: str, raw: bytes | msgspec.Raw, *, interner: Interner | None = None, validator: Validator | None = None
+) -> KubeObject:
     """Decode one object of a known kind from JSON; the fast path for big files and for JSON watches.
 
     Args:
         kind: one of :data:`GROUPS`.
         raw: the object's JSON.
         interner: shares equal parts with other objects; without one the value stands alone.
+        validator: checks ranges and formats too; without one only types are checked, as an API server has done it.
 
     Raises:
         InputError: naming the object and the field.
@@ -187,13 +194,25 @@ def decode_json(kind: str, raw: bytes | msgspec.Raw, *, interner: Interner | Non
         except msgspec.ValidationError:
             # A null stands for Go's zero value everywhere, and is rare: it costs a second look instead of a type.
             message = msgspec.convert(_without_nulls(msgspec.json.decode(raw)), codec.decoder.type)
-        return codec.project(message, interner or Interner())
+        return _value(kind, message, interner or Interner(), validator)
     except (msgspec.ValidationError, fields.FieldError) as error:
         manifest = msgspec.json.decode(raw)
         head = msgspec.convert({**manifest, "kind": kind} if isinstance(manifest, dict) else {"kind": kind}, Head)
         raise _input_error(head, error, manifest) from None
     except msgspec.DecodeError as error:
         raise InputError(f"is not JSON: {error}", object=kind) from None
+
+
+def _value(kind: str, message: Any, interner: Interner, validator: Validator | None) -> KubeObject:
+    """The message as a value, checked if so wished."""
+    if validator is None:
+        return _CODECS[kind].project(message, interner)
+    if kind != "Pod":
+        validator.message(kind, message)
+        return _CODECS[kind].project(message, interner)
+    pod = project_pod(message, interner, _encode_spec, validator.pod_spec)
+    validator.pod(message, pod)
+    return pod
 
 
 def decode_head(raw: bytes | msgspec.Raw) -> Head:

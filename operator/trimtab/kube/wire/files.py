@@ -18,6 +18,7 @@ from trimtab.kube.objects import KubeObject
 from trimtab.kube.wire.decode import Head, decode_head, decode_json, decode_object
 from trimtab.kube.wire.documents import Document, documents
 from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.validation import Validator
 
 SUFFIXES: Final = (".json", ".yaml", ".yml")
 """Files of a folder that are read; others are none of ours."""
@@ -94,6 +95,7 @@ class _Reader:
         self._skip_invalid = skip_invalid
         self._keep_kinds = keep_kinds
         self._interner = interner
+        self._validator = Validator()
         self._places: dict[str, tuple[str, str]] = {}
 
     def read(self, source: str, text: bytes) -> None:
@@ -133,10 +135,12 @@ class _Reader:
 
     def _decode(self, head: Head, document: Document) -> KubeObject:
         if isinstance(document.content, msgspec.Raw):
-            return head.settled(decode_json(head.kind, document.content, interner=self._interner))
-        value = decode_object({**document.content, "kind": head.kind}, interner=self._interner)
-        assert value is not None
-        return value
+            value = decode_json(head.kind, document.content, interner=self._interner, validator=self._validator)
+            return head.settled(value)
+        manifest = {**document.content, "kind": head.kind}
+        decoded = decode_object(manifest, interner=self._interner, validator=self._validator)
+        assert decoded is not None
+        return decoded
 
     def _check_twice(self, head: Head, source: str, place: str) -> None:
         first = self._places.setdefault(head.label, (source, place))

@@ -1,0 +1,145 @@
+"""What is checked of each kind; of pods, which are many, :mod:`trimtab.kube.wire.validation.validator` knows more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trimtab.kube.wire import json
+from trimtab.kube.wire.annotations import meaningful
+from trimtab.kube.wire.fields import FieldError
+from trimtab.kube.wire.validation import storage
+from trimtab.kube.wire.validation.checks import (
+    COUNT32,
+    COUNT64,
+    INT32,
+    Check,
+    Shape,
+    each,
+    given,
+    one_of,
+)
+from trimtab.kube.wire.validation.names import ANNOTATION_KEY, DNS_LABEL, PATH_SEGMENT, SUBDOMAIN, check_labels
+from trimtab.kube.wire.validation.resources import AMOUNTS
+from trimtab.kube.wire.validation.scheduling import TAINTS
+from trimtab.kube.wire.validation.selectors import LABEL_SELECTOR
+
+HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+"""What a class may be worth at most; those of the system, whose names begin with ``system-``, may be worth more."""
+
+
+def check_annotations(annotations: Mapping[str, str]) -> None:
+    """The keys of the annotations that somebody reads."""
+    for key in meaningful(annotations.items()):
+        ANNOTATION_KEY(key)
+
+
+def _one_controller(references: Any) -> None:
+    controllers = [index for index, reference in enumerate(references) if reference.controller]
+    if len(controllers) > 1:
+        first, second = (references[index] for index in controllers[:2])
+        raise FieldError(
+            f"[{controllers[1]}].controller",
+            f"must be true of one owner only, but is of {first.kind}/{first.name} and of {second.kind}/{second.name}",
+        )
+
+
+_OWNER: Final = Shape(
+    json.OwnerReference, needs="kind name", kind=given("the owner's kind"), name=given("the owner's name")
+)
+_EACH_OWNER: Final = each(_OWNER)
+
+
+def check_owners(references: Any) -> None:
+    """``metadata.ownerReferences``."""
+    _EACH_OWNER(references)
+    _one_controller(references)
+
+
+def _object(kind: str, *, name: Check = SUBDOMAIN, also: Check | None = None, **checks: Check) -> Shape:
+    metadata = Shape(
+        json.ObjectMeta,
+        name=name,
+        namespace=DNS_LABEL,
+        generation=COUNT64,
+        labels=check_labels,
+        annotations=check_annotations,
+        owner_references=check_owners,
+    )
+    return Shape(getattr(json, kind), metadata=metadata, also=[also] if also else [], needs="", **checks)
+
+
+def _images(images: Any) -> None:
+    """Sizes of images: nodes have fifty each, so they are looked at one by one only where one is wrong."""
+    if min(image.size_bytes for image in images) < 0:
+        each(Shape(json.ContainerImage, size_bytes=COUNT64))(images)
+
+
+def _user_priority(message: Any) -> None:
+    if message.value > HIGHEST_USER_PRIORITY and not message.metadata.name.startswith("system-"):
+        raise FieldError("value", f"must be at most {HIGHEST_USER_PRIORITY}, not {message.value}: more is the system's")
+
+
+def _not_empty(selector: Any) -> None:
+    LABEL_SELECTOR(selector)
+    if not selector.match_labels and not selector.match_expressions:
+        raise FieldError("", "must not be empty: it would select every pod of the namespace")
+
+
+KINDS: Final[dict[str, Shape]] = {
+    "Node": _object(
+        "Node",
+        spec=Shape(json.NodeSpec, taints=TAINTS),
+        status=Shape(json.NodeStatus, capacity=AMOUNTS, allocatable=AMOUNTS, images=_images),
+    ),
+    "Namespace": _object("Namespace", name=DNS_LABEL),
+    "PodDisruptionBudget": _object(
+        "PodDisruptionBudget",
+        name=PATH_SEGMENT,
+        spec=Shape(
+            json.PodDisruptionBudgetSpec,
+            selector=LABEL_SELECTOR,
+            unhealthy_pod_eviction_policy=one_of("IfHealthyBudget", "AlwaysAllow"),
+        ),
+        status=Shape(
+            json.PodDisruptionBudgetStatus,
+            observed_generation=COUNT64,
+            disruptions_allowed=COUNT32,
+            current_healthy=COUNT32,
+            desired_healthy=COUNT32,
+            expected_pods=COUNT32,
+        ),
+    ),
+    "PriorityClass": _object("PriorityClass", value=INT32, also=_user_priority),
+    "PersistentVolume": _object(
+        "PersistentVolume", spec=storage.PERSISTENT_VOLUME_SPEC, status=storage.PERSISTENT_VOLUME_STATUS
+    ),
+    "PersistentVolumeClaim": _object(
+        "PersistentVolumeClaim",
+        spec=storage.PERSISTENT_VOLUME_CLAIM_SPEC,
+        status=storage.PERSISTENT_VOLUME_CLAIM_STATUS,
+    ),
+    "StorageClass": _object(
+        "StorageClass",
+        provisioner=storage.PROVISIONER,
+        volume_binding_mode=storage.BINDING_MODE,
+        allowed_topologies=storage.ALLOWED_TOPOLOGIES,
+    ),
+    "CSINode": _object("CSINode", spec=storage.CSI_NODE_SPEC),
+    "CSIDriver": _object("CSIDriver"),
+    "CSIStorageCapacity": _object(
+        "CSIStorageCapacity",
+        node_topology=LABEL_SELECTOR,
+        storage_class_name=SUBDOMAIN,
+        capacity=storage.FREE,
+        maximum_volume_size=storage.FREE,
+    ),
+    "VolumeAttachment": _object("VolumeAttachment", spec=storage.VOLUME_ATTACHMENT_SPEC),
+    "Service": _object("Service", name=DNS_LABEL, spec=Shape(json.ServiceSpec, selector=check_labels)),
+    "ReplicationController": _object(
+        "ReplicationController", spec=Shape(json.ReplicationControllerSpec, selector=check_labels)
+    ),
+    "ReplicaSet": _object("ReplicaSet", spec=Shape(json.ReplicaSetSpec, selector=_not_empty)),
+    "StatefulSet": _object("StatefulSet", spec=Shape(json.StatefulSetSpec, selector=_not_empty)),
+}
+"""All kinds that decode to values but pods."""

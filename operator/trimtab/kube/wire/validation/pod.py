@@ -1,0 +1,107 @@
+"""Specs of pods (core/v1 ``ValidatePodSpec``, v1.36)."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any, Final
+
+from trimtab.kube.wire import json
+from trimtab.kube.wire.fields import FieldError
+from trimtab.kube.wire.validation.checks import (
+    INT32,
+    INT64,
+    Shape,
+    between,
+    both,
+    distinct,
+    each,
+    given,
+    matching,
+    one_of,
+)
+from trimtab.kube.wire.validation.names import DNS_LABEL, LABEL_KEY, SUBDOMAIN, check_labels
+from trimtab.kube.wire.validation.resources import CONTAINER_RESOURCES, OVERHEAD, POD_RESOURCES
+from trimtab.kube.wire.validation.scheduling import AFFINITY, TOLERATION, TOPOLOGY_SPREAD
+
+PORT: Final = between(1, 65535)
+PROTOCOL: Final = one_of("TCP", "UDP", "SCTP")
+RESTART_POLICY: Final = one_of("Always", "OnFailure", "Never")
+PREEMPTION_POLICY: Final = one_of("PreemptLowerPriority", "Never")
+
+
+def _is_address(text: str) -> bool:
+    """Whether this is an IP address; leading zeros pass, as in objects of old clusters."""
+    parts = text.split(".")
+    if len(parts) == 4 and all(part.isdecimal() and part.isascii() for part in parts):
+        text = ".".join(part.lstrip("0") or "0" for part in parts)
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_CONTAINER: Final = Shape(
+    json.Container,
+    name=DNS_LABEL,
+    ports=each(
+        Shape(
+            json.ContainerPort,
+            needs="container_port",
+            container_port=PORT,
+            host_port=PORT,
+            protocol=PROTOCOL,
+            host_ip=matching(_is_address, "an IP address"),
+        )
+    ),
+    resources=CONTAINER_RESOURCES,
+    restart_policy=RESTART_POLICY,
+)
+_CONTAINERS: Final = both(
+    each(_CONTAINER), distinct(lambda container: container.name or object(), "names", field="name")
+)
+_VOLUME: Final = Shape(
+    json.Volume,
+    persistent_volume_claim=Shape(
+        json.PersistentVolumeClaimSource, needs="claim_name", claim_name=given("the name of a claim")
+    ),
+)
+
+
+def _host_ports(message: Any) -> None:
+    """On the host's network a container's port is the host's."""
+    if not message.host_network:
+        return
+    for number, container in enumerate(message.containers):
+        for index, port in enumerate(container.ports):
+            if port.host_port not in (0, port.container_port):
+                raise FieldError(
+                    f"containers[{number}].ports[{index}].hostPort",
+                    f"must be the containerPort {port.container_port} where hostNetwork is true, not {port.host_port}",
+                )
+
+
+POD_SPEC: Final = Shape(
+    json.PodSpec,
+    volumes=each(_VOLUME),
+    containers=_CONTAINERS,
+    init_containers=_CONTAINERS,
+    restart_policy=RESTART_POLICY,
+    termination_grace_period_seconds=INT64,
+    node_selector=check_labels,
+    affinity=AFFINITY,
+    tolerations=each(TOLERATION),
+    priority_class_name=SUBDOMAIN,
+    priority=INT32,
+    preemption_policy=PREEMPTION_POLICY,
+    overhead=OVERHEAD,
+    topology_spread_constraints=TOPOLOGY_SPREAD,
+    scheduling_gates=each(Shape(json.Named, needs="name", name=LABEL_KEY)),
+    resource_claims=both(
+        each(Shape(json.Named, needs="name", name=DNS_LABEL)),
+        distinct(lambda claim: claim.name, "names", field="name"),
+    ),
+    resources=POD_RESOURCES,
+    also=[_host_ports],
+)
+"""All but ``nodeName``, which differs between pods that share the rest."""

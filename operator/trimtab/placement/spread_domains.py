@@ -20,8 +20,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.topology import SlotCounter, TopologyKey
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import NodeSelector, Toleration
-from trimtab.placement.filters.node_affinity import affinity_mask
-from trimtab.placement.filters.taint_toleration import untolerated_mask
+from trimtab.placement.node_masks import affinity_mask, untolerated_mask
 
 _MOST_KEYS: Final = 16_384
 _MOST_GROUNDS: Final = 64

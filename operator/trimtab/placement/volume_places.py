@@ -23,7 +23,7 @@ from trimtab.kube.objects import (
     StorageClass,
 )
 from trimtab.kube.rules.in_tree_volumes import MIGRATED, translated_affinity
-from trimtab.placement.filters.node_affinity import NodeMasks
+from trimtab.placement.node_masks import NodeMasks
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _MOST_KEPT: Final = 4096

@@ -17,9 +17,8 @@ from trimtab.kube.objects.affinity import Affinity, NodeAffinity
 from trimtab.kube.rules.selectors import matches_node_selector, matches_node_term, selects_no_node
 from trimtab.kube.rules.taints import untolerated
 from trimtab.placement.filters.named_nodes import NamedNodes
-from trimtab.placement.filters.node_affinity import affinity_mask, matches_required, term_mask
 from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
-from trimtab.placement.filters.taint_toleration import untolerated_mask
+from trimtab.placement.node_masks import affinity_mask, matches_required, term_mask, untolerated_mask
 
 KEYS, VALUES, NAMES = ("a", "b", "gen"), ("x", "y", "", "3", "7", "+8", "07", "9" * 20), ("n1", "n2", "n3", "n4")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

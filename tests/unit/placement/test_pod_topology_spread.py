@@ -32,9 +32,9 @@ from trimtab.kube.objects import (
 from trimtab.kube.rules.selectors import matches_labels
 from trimtab.kube.rules.taints import untolerated
 from trimtab.placement import spread_domains
-from trimtab.placement.filters.node_affinity import matches_required
 from trimtab.placement.filters.pod_topology_spread import UNEVEN, UNLABELLED
 from trimtab.placement.filters.pod_topology_spread import PodTopologySpread as Filter
+from trimtab.placement.node_masks import matches_required
 from trimtab.placement.scores.pod_topology_spread import PodTopologySpread as Score
 from trimtab.placement.topology_spread import least, skews, stated
 
@@ -494,12 +494,12 @@ class SpreadMaker(Maker):
         return msgspec.structs.replace(made, labels=Labels(labels))
 
     def constraint(self) -> TopologySpread:
-        app, revision = Labels(app=self.pick(*APPS)), LabelRequirement("rev", "In", (self.pick("1", "2"),))
+        app, revision = Labels(app=self.pick("a", "a", "b")), LabelRequirement("rev", "In", (self.pick("1", "2"),))
         return TopologySpread(
             max_skew=self.pick(1, 1, 2, 3),
-            topology_key=self.pick(HOSTNAME, "zone", "topology.kubernetes.io/zone", "disk"),
-            when_unsatisfiable=self.pick("DoNotSchedule", "ScheduleAnyway"),
-            selector=self.pick(LabelSelector(app), LabelSelector(app, (revision,)), LabelSelector(), None),
+            topology_key=self.pick(HOSTNAME, "zone", "topology.kubernetes.io/zone", "disk", "disk"),
+            when_unsatisfiable=self.pick("DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"),
+            selector=self.pick(*[LabelSelector(app)] * 4, LabelSelector(app, (revision,)), LabelSelector(), None),
             min_domains=self.pick(None, None, 1, 2, 3),
             node_affinity_policy=self.pick("", "Honor", "Ignore"),
             node_taints_policy=self.pick("", "Honor", "Ignore"),
@@ -512,12 +512,17 @@ class SpreadMaker(Maker):
 
     def pod(self, name: str, spec: PodSpec | None = None, on: tuple[str, ...] = NODE_NAMES) -> Pod:
         made = super().pod(name, spec, on)
-        labels, owner = Labels({**made.labels, "rev": self.pick("1", "2")}), made.labels["app"]
+        owner = self.pick("a", "a", "a", "b", "c")  # most pods are of one app, or domains would hardly differ
+        labels = Labels(app=owner, rev=self.pick("1", "2"))
         kind = self.pick("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
         version = "v1" if kind == "ReplicationController" else "apps/v1"
         reference = OwnerReference(kind, owner, api_version=version, controller=True)
         return msgspec.structs.replace(
-            made, labels=labels, owners=(reference,) if made.owners else (), deleted=5.0 if self.one_in(5) else None
+            made,
+            namespace=self.pick("shop", "shop", "shop", "blog"),
+            labels=labels,
+            owners=(reference,) if made.owners else (),
+            deleted=5.0 if self.one_in(6) else None,
         )
 
     def picking(self) -> list[KubeObject]:
@@ -660,7 +665,7 @@ def expected_points(snapshot: Snapshot, objects: list[KubeObject], candidate: Po
     return {**dict.fromkeys(names, 0), **(normalized(raw) if raw else {})}
 
 
-@given(makers, st.integers(1, len(NODE_NAMES)), st.integers(0, 24))
+@given(makers, st.integers(1, len(NODE_NAMES)), st.integers(0, 40))
 def test_filter_and_score_say_what_the_scheduler_works_out_node_by_node(seeded: Maker, number: int, size: int) -> None:
     make = SpreadMaker(seeded.pick(*range(2**16)))
     names = NODE_NAMES[:number]

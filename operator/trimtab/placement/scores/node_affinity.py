@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.cluster.resources import IntArray
 from trimtab.kube.objects import Pod
-from trimtab.placement.filters.node_affinity import term_mask
+from trimtab.placement.node_masks import term_mask
 from trimtab.placement.scores.static import StaticScore
 
 

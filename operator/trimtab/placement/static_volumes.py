@@ -114,7 +114,7 @@ class StaticVolumes:
             news = answer.reader.news()
             stale = (
                 set(range(len(self._regions)))
-                if news is None or None in news
+                if news is None
                 else {region for place in news for region in self._regions_in.get(place, ())}
             )
         for region in stale:

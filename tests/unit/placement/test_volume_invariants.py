@@ -42,6 +42,7 @@ from trimtab.placement.volumes import AFFINITY, BINDING, MISSING, reserve_volume
 
 TEXTS = dict(REASONS)
 NAMES = tuple("abcde")
+VOLUMES = (*NAMES, "f", "g", "h", "i")
 PLACES = (None, affinity(ZONE, "a"), affinity(ZONE, "a", "b"), affinity(HOST, "n1"), affinity(HOST, "n2"))
 
 
@@ -147,16 +148,7 @@ def anything(seed: random.Random) -> KubeObject:
     """One object of few that there can be, so that changes replace each other."""
     name = seed.choice(NAMES)
     made: list[Any] = [
-        lambda: volume(
-            name,
-            capacity=seed.choice((4, 6, 8)) * GIB,
-            node_affinity=seed.choice(PLACES),
-            storage_class=seed.choice(("wait", "make")),
-            access_modes=seed.choice((("ReadWriteOnce",), ("ReadWriteOnce", "ReadWriteMany"))),
-            phase=seed.choice(("Available", "Available", "Released")),
-            claim=seed.choice(("", "", "default/c")),
-            claim_uid=seed.choice(("", "uid-c", "uid-x")),
-        ),
+        lambda: any_volume(seed, seed.choice(VOLUMES)),
         lambda: bound(name, node_affinity=seed.choice(PLACES), source=seed.choice(("csi", "csi", "nfs"))),
         lambda: bound_claim(name),
         lambda: claim(
@@ -177,6 +169,19 @@ def anything(seed: random.Random) -> KubeObject:
     return thing
 
 
+def any_volume(seed: random.Random, name: str) -> PersistentVolume:
+    return volume(
+        name,
+        capacity=seed.choice((4, 6, 8)) * GIB,
+        node_affinity=seed.choice(PLACES),
+        storage_class=seed.choice(("wait", "make")),
+        access_modes=seed.choice((("ReadWriteOnce",), ("ReadWriteOnce", "ReadWriteMany"))),
+        phase=seed.choice(("Available", "Available", "Available", "Released")),
+        claim=seed.choice(("", "", "", "default/c")),
+        claim_uid=seed.choice(("", "uid-c", "uid-x")),
+    )
+
+
 def check(snapshot: Snapshot, pod: Pod) -> None:
     told = reasons(VolumeBinding, snapshot, pod)
     limited = reasons(NodeVolumeLimits, snapshot, pod)
@@ -193,7 +198,9 @@ def check(snapshot: Snapshot, pod: Pod) -> None:
 def test_verdicts_on_all_nodes_are_those_on_each(number: int) -> None:
     seed = random.Random(number)
     claims = [claim(name, storage_class=seed.choice(("wait", "make"))) for name in NAMES]
-    snapshot = Snapshot([node("n1", zone="a"), node("n2", zone="b"), waiting("wait"), dynamic("make"), *claims])
+    volumes = [any_volume(seed, name) for name in VOLUMES]
+    nodes = [node("n1", zone="a"), node("n2", zone="b")]
+    snapshot = Snapshot([*nodes, waiting("wait"), dynamic("make"), *claims, *volumes])
     pod = using(*seed.sample(NAMES, seed.choice((1, 2, 3))))
     for _ in range(25):
         step = seed.random()

@@ -1,4 +1,4 @@
-"""``trimtab explain``: where a pod fits, where not, and why."""
+"""``trimtab explain``: where a pod fits, where it would go, where it does not fit, why, and what would help."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second, which --help must not wait for
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.kube.objects import Pod
 
 SHOWN: Final = 30
 """So many nodes the table shows one by one; more it shows by verdict, unless ``--all`` is given."""
+
+BEST: Final = 5
+"""So many of the nodes that fit are shown with their scores where the others are shown by verdict."""
 
 ALIASES: Final = {"pods": "pod", "po": "pod"}
 
@@ -35,15 +39,39 @@ class Resources(click.Group):
         return (command.name if command else None), command, rest
 
 
+class Judged(click.Command):
+    """A command whose help ends with the rules that the registry holds."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List what is judged and what is scored."""
+        from trimtab.placement.registry import DEFAULT
+
+        super().format_epilog(ctx, formatter)
+        filters = ", ".join(dict.fromkeys(rule.name for rule in DEFAULT.filters))
+        scores = ", ".join(f"{score.name} ({score.weight})" for score in DEFAULT.scores)
+        with formatter.section("Judged"):
+            formatter.write_text(filters)
+        with formatter.section("Scored, with weights"):
+            formatter.write_text(scores)
+
+
 @click.group(cls=Resources)
 def explain() -> None:
     """Explain where a pod fits, where not, and why."""
 
 
-@explain.command("pod")
+@explain.command("pod", cls=Judged)
 @click.argument("pod", metavar="NAMESPACE/NAME")
 @cluster_options
 @click.option("--all", "everything", is_flag=True, help=f"Show each node also where there are more than {SHOWN}.")
+@click.option("--node", "nodes", metavar="NAME", multiple=True, help="Show this node only; may be given several times.")
+@click.option(
+    "--scoring",
+    type=click.Choice(["LeastAllocated", "MostAllocated"]),
+    default="LeastAllocated",
+    show_default=True,
+    help="The scoringStrategy that kube-scheduler's NodeResourcesFit is configured with.",
+)
 @output_option("table", "json")
 def explain_pod(
     *,
@@ -53,15 +81,20 @@ def explain_pod(
     context: str | None,
     skip_invalid: bool,
     everything: bool,
+    nodes: tuple[str, ...],
+    scoring: str,
     form: str,
 ) -> None:
     """Explain on which nodes a pod fits, and why not on the others.
 
-    The reasons are kube-scheduler's own. A pod that is on a node already is judged as if it were not there yet.
+    The reasons are kube-scheduler's own (v1.36, default profile). A pod that is on a node already is judged as if it
+    were not there yet.
 
-    What is judged: cordons, the node's name, taints, node selector and required node affinity, host ports, resource
-    requests, required pod affinity and anti-affinity. Volumes, topology spread, scheduling gates and resource claims
-    are not judged yet, so a node that fits here may still be refused for one of these.
+    Nodes that fit are shown with their score, the best first: the scheduler takes one of the best, of the nodes that
+    it looks at. In clusters of more than 100 nodes it looks at a part of those that fit. A pod with scheduling gates
+    fits nowhere until they are gone; one with ResourceClaims is not judged, and that is said.
+
+    Where no node fits, the cheapest change is told that would make one fit. Each is tried on a copy before it is told.
     """
     from trimtab.cli.output import emit
     from trimtab.cli.sources import load_cluster
@@ -70,15 +103,18 @@ def explain_pod(
     with reported():
         namespace, name = _split(pod)
         snapshot = load_cluster(cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
-        document = explanation(snapshot, namespace, name, source=cluster or "")
+        found = find_pod(snapshot, namespace, name, source=cluster or "")
+        for node in nodes:
+            _check_node(snapshot, node, source=cluster or "")
+        document = _explained(snapshot, found, scoring, nodes)
         if form == "json":
             emit(document, form)
         else:
-            _print(document, everything=everything)
+            _print(document, everything=everything or bool(nodes))
 
 
-def explanation(snapshot: Snapshot, namespace: str, name: str, *, source: str = "") -> dict[str, Any]:
-    """The answer as CLI.md prints it: ``pod``, ``fits``, ``message`` and every node with its reasons.
+def find_pod(snapshot: Snapshot, namespace: str, name: str, *, source: str = "") -> Pod:
+    """The pod of that name.
 
     Args:
         snapshot: the cluster.
@@ -89,24 +125,28 @@ def explanation(snapshot: Snapshot, namespace: str, name: str, *, source: str = 
     Raises:
         InputError: there is no such pod; names the nearest ones.
     """
-    from trimtab.placement.placer import Placer
-
     pod = snapshot.pods.get(f"{namespace}/{name}")
     if pod is None:
         near = _nearest(snapshot, namespace, name)
         raise InputError(f"no such pod{near}", source=source, object=f"Pod/{namespace}/{name}")
-    with snapshot.fork():
-        placer = Placer(snapshot)
-        lifted = placer.lift(pod)
-        verdicts, message = placer.verdicts(lifted), placer.judge(lifted).sentence()
-    return {
-        "pod": pod.key,
-        "fits": [verdict.node for verdict in verdicts if verdict.fits],
-        "message": message,
-        "nodes": [
-            {"node": verdict.node, "fits": verdict.fits, "reasons": list(verdict.reasons)} for verdict in verdicts
-        ],
-    }
+    return pod
+
+
+def _explained(snapshot: Snapshot, pod: Pod, scoring: str, nodes: tuple[str, ...]) -> dict[str, Any]:
+    from trimtab.placement.explanation import PROFILES, explanation
+    from trimtab.placement.placer import Placer
+
+    document = explanation(Placer(snapshot, PROFILES[scoring]), pod)
+    if nodes:
+        document["nodes"] = [node for node in document["nodes"] if node["node"] in nodes]
+    return document
+
+
+def _check_node(snapshot: Snapshot, name: str, *, source: str) -> None:
+    if name not in snapshot.nodes.slot_of:
+        near = get_close_matches(name, snapshot.nodes.slot_of, n=3)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(f"no such node{meant}", source=source, object=f"Node/{name}")
 
 
 def _split(pod: str) -> tuple[str, str]:
@@ -135,16 +175,69 @@ def _nearest(snapshot: Snapshot, namespace: str, name: str) -> str:
 def _print(document: dict[str, Any], *, everything: bool) -> None:
     from trimtab.cli.output import echo, table
 
-    nodes = document["nodes"]
+    nodes = sorted(document["nodes"], key=_best_first)
     echo(f"{click.style(document['pod'], bold=True)}: {document['message']}")
+    for line in _said(document):
+        echo(line)
     if not nodes:
         return
     echo()
     if everything or len(nodes) <= SHOWN:
-        echo(table(["NODE", "FITS", "REASONS"], [[node["node"], *_verdict(node)] for node in nodes]))
-    else:
-        echo(table(["NODES", "FITS", "REASONS", "FOR EXAMPLE"], _groups(nodes)))
-        echo(f"{len(nodes)} nodes (--all shows each)")
+        echo(_each(nodes))
+        return
+    best = [node for node in nodes[:BEST] if node["fits"]]
+    if best:
+        echo(_each(best))
+        echo()
+    echo(table(["NODES", "FITS", "REASONS", "FOR EXAMPLE"], _groups(nodes)))
+    echo(f"{len(nodes)} nodes (--all shows each)")
+
+
+def _said(document: dict[str, Any]) -> list[str]:
+    """What is said of the pod, a line each."""
+    said = []
+    if document["node"]:
+        said.append(f"It is on {document['node']} now, and judged as if it were not there yet.")
+    likely = document["likely"]
+    if len(document["fits"]) == 1:
+        said.append(f"The scheduler can only take {likely[0]}.")
+    elif len(likely) == 1:
+        said.append(f"The scheduler would most likely take {likely[0]}.")
+    elif likely:
+        more = f" and {len(likely) - BEST} more" if len(likely) > BEST else ""
+        said.append(f"The scheduler would most likely take one of {', '.join(likely[:BEST])}{more}.")
+    remedy = document["remedy"]
+    if remedy:
+        steps = remedy["steps"]
+        if len(steps) == 1:
+            said.append(f"The cheapest change that would make it fit: {steps[0]['change']}.")
+        else:
+            said.append(f"The cheapest changes that together would make it fit, on {remedy['node']}:")
+            said += [f"  {number}. {step['change']}" for number, step in enumerate(steps, start=1)]
+    return said
+
+
+def _best_first(node: dict[str, Any]) -> tuple[int, str]:
+    return (-node["score"]["total"] if node["fits"] else 1), node["node"]
+
+
+def _each(nodes: list[dict[str, Any]]) -> str:
+    """A row a node, with the points that make its score where some fit."""
+    from trimtab.cli.output import table
+
+    if not any(node["fits"] for node in nodes):
+        return table(["NODE", "FITS", "REASONS"], [[node["node"], *_verdict(node)] for node in nodes])
+    rows = [[node["node"], *_verdict(node), _score(node)] for node in nodes]
+    if any(node["reasons"] for node in nodes):
+        return table(["NODE", "FITS", "REASONS", "SCORE"], rows)
+    return table(["NODE", "FITS", "SCORE"], [[name, fits, score] for name, fits, _, score in rows])
+
+
+def _score(node: dict[str, Any]) -> str:
+    points = dict(node.get("score", {}))
+    total = points.pop("total", "")
+    told = ", ".join(f"{name} {number}" for name, number in points.items() if number)
+    return f"{total} ({told})" if told else str(total)
 
 
 def _verdict(node: dict[str, Any]) -> tuple[str, str]:

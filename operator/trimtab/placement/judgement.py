@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.placement.framework import Failure
 from trimtab.placement.sentence import NO_NODES, refused, sentence
+
+_NOT_SCHEDULED: Final = frozenset(("SchedulingGates", "DynamicResources"))
+"""Rules whose refusal is no sentence of the scheduler: a gated pod it does not look at, claims trimtab does not."""
 
 
 class Judgement(Struct, frozen=True, eq=False):
@@ -16,6 +20,7 @@ class Judgement(Struct, frozen=True, eq=False):
     Attributes:
         nodes: how many there are.
         refusal: why the pod can go nowhere, whatever the nodes are like; no node was looked at then.
+        refused_by: the name of the rule that refuses it.
         failures: reasons with the slots that fail for just these. No slot is named twice, and those that are not named
             take the pod. A group may be empty.
     """
@@ -23,6 +28,7 @@ class Judgement(Struct, frozen=True, eq=False):
     nodes: int
     refusal: str | None
     failures: tuple[Failure, ...]
+    refused_by: str = ""
 
     @property
     def fits(self) -> int:
@@ -31,6 +37,8 @@ class Judgement(Struct, frozen=True, eq=False):
 
     def sentence(self) -> str:
         """kube-scheduler's sentence where no node fits, and one of the same shape where some do."""
+        if self.refusal is not None and self.refused_by in _NOT_SCHEDULED:
+            return self.refusal
         if not self.nodes:
             return NO_NODES
         if self.refusal is not None:

@@ -177,9 +177,10 @@ class Placer:
 
     def judge(self, pod: Pod) -> Judgement:
         """What is wrong with which nodes, each under the first filter that it fails, as kube-scheduler tells it."""
-        refusal = self.refusal(pod)
-        failures = () if refusal is not None else tuple(self._failures(pod))
-        return Judgement(len(self.snapshot.nodes), refusal, failures)
+        refused = self.refusing(pod)
+        if refused is not None:
+            return Judgement(len(self.snapshot.nodes), refused[1], (), refused[0].name)
+        return Judgement(len(self.snapshot.nodes), None, tuple(self._failures(pod)))
 
     def verdicts(self, pod: Pod) -> list[NodeVerdict]:
         """Every node in the order of names, with the reasons of the first filter it fails, or the pod's refusal."""

@@ -1,0 +1,71 @@
+"""Evict pods from a node that has too little left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from trimtab.cluster.resources import IntArray
+from trimtab.kube.objects import Node, Pod
+from trimtab.placement.remedies.amounts import named, shortage, told, wanted
+from trimtab.placement.remedies.costs import MOVE, MOVE_EACH
+from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
+from trimtab.placement.remedies.victims import bound_to_node, clear
+
+
+class FreeRoom:
+    """Pods of the lowest priority go first, and no more than must: as kube-scheduler chooses when it preempts.
+
+    Budgets and protections are not asked. That is for whoever evicts.
+    """
+
+    rules: ClassVar = frozenset(("NodeResourcesFit",))
+
+    def bound(self, case: Case, rule: str) -> Costs | float:
+        """One pod at least, on nodes that are large enough; the less is missing the sooner they are looked at."""
+        del rule
+        columns, amounts = wanted(case)
+        large = (case.snapshot.nodes.allocatable[:, columns] >= amounts).all(axis=1)
+        missing = (shortage(case) / amounts).max(axis=1)
+        return np.where(large, MOVE + MOVE_EACH * np.maximum(missing, 0.01), NEVER)
+
+    def steps(self, case: Case, node: Node, rule: str) -> Iterator[Step]:
+        """One step."""
+        del rule
+        slot = case.snapshot.nodes.slot_of[node.name]
+        columns, _ = wanted(case)
+        short = shortage(case)[slot]
+        victims = choose(case, node, columns, short)
+        missing = named(case, columns, short)
+        step = victims and clear(
+            case, node, victims, reason="FreeRoom", why=f"{told(missing)} is missing", frees=missing
+        )
+        if step:
+            yield step
+
+
+def choose(case: Case, node: Node, columns: IntArray, short: IntArray) -> list[Pod]:
+    """The pods that have to go, so that at least ``short`` of each column is freed; empty where that is not to be had.
+
+    Taken off by priority, the largest first; then those that need not go stay, the most important first.
+    """
+    pods = [pod for pod in case.snapshot.pods_on(node.name) if not pod.terminal and not bound_to_node(pod)]
+    if not pods:
+        return []
+    rows = np.array([case.snapshot.row(pod.spec)[columns] for pod in pods])
+    size = (np.minimum(rows, short) / np.maximum(short, 1)).sum(axis=1)
+    order = sorted(range(len(pods)), key=lambda index: (pods[index].priority, -size[index], pods[index].key))
+    missing = short - np.cumsum(rows[order], axis=0)
+    enough = (missing <= 0).all(axis=1)
+    if not enough.any():
+        return []
+    taken = order[: int(enough.argmax()) + 1]
+    spare = rows[taken].sum(axis=0) - short
+    kept = []
+    for index in sorted(taken, key=lambda index: (-pods[index].priority, size[index], pods[index].key)):
+        if (rows[index] <= spare).all():
+            spare = spare - rows[index]
+            kept.append(index)
+    return [pods[index] for index in taken if index not in kept]

@@ -1,0 +1,52 @@
+"""Let the pod tolerate a node's taints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trimtab.kube.objects import Node, Taint, Toleration
+from trimtab.placement.remedies.costs import EACH_FURTHER, TOLERATE
+from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
+from trimtab.placement.remedies.taint_sets import as_json, by_taints, of_the_system, text, unwelcome, without_cordon
+
+
+class TolerateTaint:
+    """One more toleration for each taint that somebody set on purpose; the API allows that of a live pod, too."""
+
+    rules: ClassVar = frozenset(("TaintToleration",))
+
+    def bound(self, case: Case, rule: str) -> Costs | float:
+        """By the number of taints."""
+        del rule
+        return by_taints(case, _cost)
+
+    def steps(self, case: Case, node: Node, rule: str) -> Iterator[Step]:
+        """One step, for all taints of the node."""
+        del rule
+        taints = unwelcome(node.taints, case.pod)
+        cost = _cost(taints)
+        if cost == NEVER:
+            return
+        added = tuple(
+            Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect) for taint in taints
+        )
+        yield case.on_pod(
+            "TolerateTaint",
+            f"let {case.template} tolerate {' and '.join(map(text, taints))} of node {node.name}",
+            cost,
+            field="spec.tolerations",
+            before=None,
+            after=[
+                {**as_json(taint), "operator": toleration.operator}
+                for taint, toleration in zip(taints, added, strict=True)
+            ],
+            tolerations=case.pod.spec.tolerations + added,
+        )
+
+
+def _cost(taints: tuple[Taint, ...]) -> float:
+    ours = without_cordon(taints)
+    if not ours or any(map(of_the_system, ours)):
+        return NEVER
+    return TOLERATE + EACH_FURTHER * (len(ours) - 1)

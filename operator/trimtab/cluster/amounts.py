@@ -24,8 +24,8 @@ class Amounts(Struct, frozen=True, eq=False):
         row: int64, shape (axis.width,): its requests, and 1 in column ``PODS``. Filters count this.
         wanted: the columns of ``row`` above 0 with their amounts; equal for pods that fit alike.
         nonzero: int64, shape (2,): cpu and memory, with defaults for containers that state none. LeastAllocated and
-            MostAllocated count this.
-        scored: the same as integers.
+            MostAllocated count this of pods on a node.
+        scored: what they count of the pod that is to be placed, which differs where it has pod-level requests.
     """
 
     row: IntArray
@@ -39,8 +39,10 @@ def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
     row = axis.row(spec.requests)
     row[PODS] = 1
     if spec.nonzero_requests:
-        scored = spec.nonzero_requests.get("cpu", 0), spec.nonzero_requests.get("memory", 0)
+        nonzero = spec.nonzero_requests.get("cpu", 0), spec.nonzero_requests.get("memory", 0)
     else:  # a spec made by hand
-        scored = spec.requests.get("cpu", DEFAULT_CPU), spec.requests.get("memory", DEFAULT_MEMORY)
+        nonzero = spec.requests.get("cpu", DEFAULT_CPU), spec.requests.get("memory", DEFAULT_MEMORY)
+    stated = spec.scored_requests
+    scored = (stated.get("cpu", 0), stated.get("memory", 0)) if stated else nonzero
     wanted = tuple((column, amount) for column, amount in enumerate(row.tolist()) if amount > 0)
-    return Amounts(row, wanted, np.array(scored, dtype=np.int64), scored)
+    return Amounts(row, wanted, np.array(nonzero, dtype=np.int64), scored)

@@ -177,6 +177,27 @@ def test_a_pod_with_resources_of_its_own_counts_these():
     assert spec.qos == "Burstable"
 
 
+MI = 2**20
+SCORED = {
+    "a container without requests counts 100m and 200Mi": (pod(), (100, 200 * MI), (100, 200 * MI)),
+    "so does a sidecar": (pod().init_container("side", restartPolicy="Always"), (200, 400 * MI), (200, 400 * MI)),
+    "what is stated counts": (pod().cpu("1").memory("1Gi"), (1000, 1024 * MI), (1000, 1024 * MI)),
+    "an explicit 0 stays 0": (pod().cpu("0"), (0, 200 * MI), (0, 200 * MI)),
+    "the pod's own requests count of placed pods only": (
+        pod().merge(spec={"resources": {"requests": {"memory": "8Gi"}}}),
+        (100, 8192 * MI),
+        (100, 200 * MI),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "on_node", "to_place"), SCORED.values(), ids=SCORED)
+def test_scores_count_defaults_for_what_is_not_stated(made, on_node, to_place):
+    spec = made.build().spec
+    assert (spec.nonzero_requests["cpu"], spec.nonzero_requests["memory"]) == on_node
+    assert (spec.scored_requests["cpu"], spec.scored_requests["memory"]) == to_place
+
+
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 100))
 CONTAINERS = st.lists(
     st.builds(lambda requests, sidecar: container(**requests, sidecar=sidecar), AMOUNTS, st.booleans()), max_size=4

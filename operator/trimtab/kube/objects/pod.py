@@ -78,9 +78,9 @@ class PodSpec(Struct, frozen=True, gc=False):
     largest init step, plus overhead, or the pod-level request where one is given (component-helpers
     ``resource.PodRequests``, v1.36); without ``pods``. ``nonzero_requests`` is the same for cpu and memory, with 100m
     and 200Mi for each container that states none: what scores count of pods that are on a node; always with both keys.
-    ``scored_requests`` is what they count of the pod that is to be placed: other than ``nonzero_requests`` only where
-    pod-level requests leave out what some containers state. ``qos`` is the class that the API server computes.
-    ``node`` is absent on purpose: it differs from pod to pod, see :attr:`Pod.node`.
+    ``scored_requests`` is what they count of the pod that is to be placed: the same without regard to pod-level
+    requests. ``qos`` is the class that the API server computes. ``node`` is absent on purpose: it differs from pod to
+    pod, see :attr:`Pod.node`.
     """
 
     containers: tuple[Container, ...] = ()

@@ -110,7 +110,7 @@ def nonzero_requests(
         Amounts with both keys.
     """
     if not any(map(_pod_level, pod_level)):
-        return scored_requests(containers, init_containers, overhead=overhead, pod_level=pod_level)
+        return scored_requests(containers, init_containers, overhead=overhead)
     stated = effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_level)
     missing = {name: amount for name, amount in NONZERO_DEFAULTS.items() if name not in stated}
     return _filled(containers, init_containers, missing, overhead=overhead, pod_level=pod_level)
@@ -121,14 +121,13 @@ def scored_requests(
     init_containers: Sequence[Container] = (),
     *,
     overhead: Mapping[str, int] = NO_RESOURCES,
-    pod_level: Mapping[str, int] = NO_RESOURCES,
 ) -> ResourceList:
     """CPU and memory that scores count for a pod that is to be placed (``calculatePodResourceRequest``).
 
-    As :func:`nonzero_requests`, but every container that leaves one out counts the default, pod-level requests or not:
-    kube-scheduler has two rules for the same thing.
+    As :func:`nonzero_requests`, but as if the pod had no pod-level requests: kube-scheduler v1.36 does not tell
+    NodeResourcesFit's scorer that there are any (``NewFit`` leaves its ``enablePodLevelResources`` unset).
     """
-    return _filled(containers, init_containers, NONZERO_DEFAULTS, overhead=overhead, pod_level=pod_level)
+    return _filled(containers, init_containers, NONZERO_DEFAULTS, overhead=overhead, pod_level=NO_RESOURCES)
 
 
 def _filled(

@@ -57,7 +57,7 @@ def project_spec(message: Any, interner: Interner) -> PodSpec:
         nonzero_requests=share(
             nonzero_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests),
         ),
-        scored_requests=share(scored_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests)),
+        scored_requests=share(scored_requests(containers, init_containers, overhead=overhead)),
         qos=qos_class(containers, init_containers, pod_level=pod_level),
         host_ports=share(_host_ports(message)),
         node_selector=fields.labels(message.node_selector, interner),

@@ -53,7 +53,7 @@ def with_resized_requests(spec: PodSpec, status: Any, conditions: tuple[PodCondi
         spec,
         requests=effective_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
         nonzero_requests=nonzero_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
-        scored_requests=scored_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
+        scored_requests=scored_requests(containers, init_containers, overhead=spec.overhead),
     )
 
 

@@ -240,9 +240,9 @@ def _disk(chance: Chance) -> tuple[str, dict[str, Any]]:
     return chance.pick(
         ("gcePersistentDisk", {"pdName": "pd", "readOnly": read_only}),
         ("awsElasticBlockStore", {"volumeID": "vol-1", "readOnly": read_only}),
-        ("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.example:1", "lun": chance.pick(0, 1)})
+        ("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2026-01.example:1", "lun": chance.pick(0, 1)})
         if not read_only
-        else ("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.example:1", "lun": 0, "readOnly": True}),
+        else ("iscsi", {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2026-01.example:1", "lun": 0, "readOnly": True}),
         ("rbd", {"monitors": chance.pick(["m1"], ["m1", "m2"]), "image": "i", "pool": "p", "readOnly": read_only}),
     )
 

@@ -24,7 +24,7 @@ from trimtab.cluster.topology import SlotCounter
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelSelector, Pod, PodSpec, TopologySpread
 from trimtab.kube.rules.selectors import matches_labels
-from trimtab.placement.spread_domains import Ground, tables_of
+from trimtab.placement.spread_domains import Domains, Ground, tables_of
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
@@ -144,6 +144,15 @@ class Rules:
     def default(self, pod: Pod, selector: LabelSelector) -> tuple[Rule, ...]:
         """The rules for a pod without constraints that belongs with the pods that ``selector`` picks."""
         return self._of(pod, SCHEDULE_ANYWAY, selector)
+
+    def count(self, rule: Rule) -> tuple[Domains, IntArray]:
+        """The domains of a rule and how many pods each has: int64, shape (domains + 1,), the last 0.
+
+        With :func:`least` of ``domains.of_eligible(counts)`` and :func:`skews` that is all there is to a constraint.
+        The value of a domain is in ``nodes.column(topology_key).values``.
+        """
+        domains = self.tables.domains(self._snapshot, rule.ground)
+        return domains, self.tables.counts(domains, rule.counter)
 
     def _of(self, pod: Pod, when: str, deduced: LabelSelector | None) -> tuple[Rule, ...]:
         index = self._snapshot.affinity

@@ -28,7 +28,6 @@ class PodTopologySpread:
     reads: ClassVar[Reads] = "pods"
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
         self._rules = Rules(snapshot)
 
     def concerns(self, pod: Pod) -> bool:
@@ -64,10 +63,8 @@ class PodTopologySpread:
 
     def _verdicts(self, rule: Rule) -> tuple[Domains, BoolArray]:
         """Which domains may take the pod: bool, shape (domains + 1,), the last, for nodes without the label, not."""
-        tables, constraint = self._rules.tables, rule.constraint
-        domains = tables.domains(self._snapshot, rule.ground)
-        counts = tables.counts(domains, rule.counter)
-        smallest = least(domains.of_eligible(counts), constraint.min_domains)
-        holds: BoolArray = skews(counts, smallest, own=rule.own) <= constraint.max_skew
+        domains, counts = self._rules.count(rule)
+        smallest = least(domains.of_eligible(counts), rule.constraint.min_domains)
+        holds: BoolArray = skews(counts, smallest, own=rule.own) <= rule.constraint.max_skew
         holds[-1] = False
         return domains, holds

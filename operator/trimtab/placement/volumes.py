@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from trimtab.cluster.attached_volumes import claim_key
+from trimtab.cluster.attachables import claim_key
 from trimtab.cluster.free_volumes import FreeVolumes
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.resources import BoolArray

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from trimtab.cluster.attached_volumes import claim_key, owned_by
+from trimtab.cluster.attachables import claim_key, owned_by
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import PersistentVolumeClaim, Pod, Volume

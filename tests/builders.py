@@ -197,7 +197,7 @@ class PodBuilder(Builder):
         self._main.setdefault("ports", []).append(taken)
         return self
 
-    def volume(self, kind: str, **source: Any) -> Self:
+    def volume(self, kind: str, /, **source: Any) -> Self:
         """A volume: ``volume("emptyDir")``, ``volume("persistentVolumeClaim", claimName="data")``."""
         volumes = self._at("spec").setdefault("volumes", [])
         volumes.append({"name": f"volume-{len(volumes)}", kind: source})

@@ -28,7 +28,7 @@ class PersistentVolumeBuilder(Builder):
         }
         self._manifest["status"] = {"phase": "Available"}
 
-    def source(self, kind: str, **source: Any) -> Self:
+    def source(self, kind: str, /, **source: Any) -> Self:
         """Of another source: ``source("local", path="/mnt/a")``."""
         self._at("spec").pop("csi", None)
         self._at("spec")[kind] = source

@@ -9,11 +9,12 @@ import pytest
 from tests.builders import node, pod
 from tests.fakes.clock import SetClock
 from tests.fakes.watch import END, Json, Opened, Protobuf, ScriptedApi
+from trimtab.cluster.kinds import MAY_LACK, OWNERS, VOLUMES
 from trimtab.cluster.load import KINDS, LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, ServerError, Unreachable
+from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import PODS
+from trimtab.kube.resources import PODS, Resource
 
 PROTOBUF, JSON = Protobuf(), Json()
 CUT = Unreachable("the connection was reset")
@@ -136,6 +137,35 @@ async def test_resources_of_other_groups_are_named_with_their_group() -> None:
 
     with pytest.raises(LoadFailed, match=r"list poddisruptionbudgets\.policy: no"):
         await load(ScriptedApi(answers=[Forbidden("no", status=403)]), kinds=[budgets], clock=SetClock())
+
+
+@pytest.mark.parametrize("kind", MAY_LACK, ids=lambda kind: kind.plural)
+async def test_kinds_that_an_older_server_does_not_know_have_no_objects(kind) -> None:
+    told: list[Resource] = []
+
+    snapshot = await load(
+        ScriptedApi(answers=[NotFound("no such resource", status=404)]),
+        kinds=[kind],
+        on_absent=told.append,
+        clock=SetClock(),
+    )
+
+    assert told == [kind]
+    assert not snapshot.pods
+
+
+async def test_a_server_that_knows_no_pods_is_none() -> None:
+    with pytest.raises(LoadFailed, match="list pods: no such resource"):
+        await load_pods(NotFound("no such resource", status=404))
+
+
+@pytest.mark.parametrize("kind", [*VOLUMES, *OWNERS], ids=lambda kind: kind.plural)
+async def test_a_kind_that_may_not_be_listed_is_never_taken_as_empty(kind) -> None:
+    """Without volumes, say, a plan would evict pods that fit nowhere else."""
+    with pytest.raises(LoadFailed) as caught:
+        await load(ScriptedApi(answers=[Forbidden("no", status=403)]), kinds=[kind], clock=SetClock())
+
+    assert caught.value.action == f"list {kind.name}"
 
 
 @pytest.mark.parametrize("failure", [CUT, ServerError("etcd is away", status=503)], ids=["unreachable", "503"])

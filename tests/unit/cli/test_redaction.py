@@ -8,8 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import budget, node, pod
+from tests.builders import (
+    attachment,
+    budget,
+    capacity,
+    csi_driver,
+    csi_node,
+    node,
+    pod,
+    pv,
+    pvc,
+    replica_set,
+    replication_controller,
+    service,
+    stateful_set,
+    storage_class,
+)
 from trimtab.cli.redaction import redact
+from trimtab.cluster.kinds import OWNERS, VOLUMES
 from trimtab.kube.wire import decode_object
 
 SECRET = "s3cr3t"
@@ -61,6 +77,68 @@ def test_planners_read_the_same_before_and_after() -> None:
     before = loaded_pod()
 
     assert decode_object(redact("Pod", copy.deepcopy(before))) == decode_object(before)
+
+
+def private(kind: str) -> dict[str, Any]:
+    """An object of a kind with something private wherever it can have it."""
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": loaded_pod()["spec"]}
+    secret_ref = {"name": SECRET, "namespace": SECRET}
+    csi = {"nodeStageSecretRef": secret_ref, "volumeAttributes": {"token": SECRET}, "fsType": SECRET}
+    claims = {"volumeClaimTemplates": [{"spec": {"dataSource": {"name": SECRET}}}], "serviceName": SECRET}
+    builders: dict[str, Any] = {
+        "PersistentVolume": pv().claimed_by("data").on("n1").merge(spec={"csi": csi, "mountOptions": [SECRET]}),
+        "PersistentVolumeClaim": pvc().bound_to("volume-1").merge(spec={"dataSource": {"name": SECRET}}),
+        "StorageClass": storage_class().merge(parameters={"restuserkey": SECRET}, mountOptions=[SECRET]),
+        "CSINode": csi_node().driver("a", 5),
+        "CSIDriver": csi_driver(storage_capacity=True).merge(spec={"tokenRequests": [{"audience": SECRET}]}),
+        "CSIStorageCapacity": capacity().where(zone="a"),
+        "VolumeAttachment": attachment("a", "volume-1", "n1").merge(
+            spec={"source": {"inlineVolumeSpec": {"csi": csi}}}, status={"attachmentMetadata": {"x": SECRET}}
+        ),
+        "Service": service().selecting(app="web").merge(spec={"externalName": SECRET, "externalIPs": [SECRET]}),
+        "ReplicationController": replication_controller().selecting(app="web").merge(spec={"template": template}),
+        "ReplicaSet": replica_set().selecting(app="web").merge(spec={"template": template}),
+        "StatefulSet": stateful_set().selecting(app="web").merge(spec={"template": template, **claims}),
+    }
+    manifest: dict[str, Any] = builders[kind].manifest()
+    manifest["metadata"]["managedFields"] = [{"manager": SECRET}]
+    return manifest
+
+
+NEWER = [resource.kind for resource in (*VOLUMES, *OWNERS)]
+
+
+@pytest.mark.parametrize("kind", NEWER)
+def test_nothing_private_is_left_of_volumes_services_and_owners(kind) -> None:
+    assert SECRET not in msgspec.json.encode(redact(kind, private(kind))).decode()
+
+
+@pytest.mark.parametrize("kind", NEWER)
+def test_planners_read_the_same_of_them_before_and_after(kind) -> None:
+    assert decode_object(redact(kind, private(kind))) == decode_object(private(kind))
+
+
+@pytest.mark.parametrize("kind", NEWER)
+@pytest.mark.parametrize("parts", [{}, {"metadata": None, "spec": None, "status": None}], ids=["empty", "nulls"])
+def test_sparse_ones_are_no_trouble(kind, parts) -> None:
+    redact(kind, dict(parts))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "kept"),
+    [
+        ("nfs", {"server": SECRET, "path": SECRET}, {}),
+        ("azureFile", {"secretName": SECRET, "shareName": SECRET}, {}),
+        (
+            "azureDisk",
+            {"diskURI": "/x", "kind": "Managed", "cachingMode": "None"},
+            {"diskURI": "/x", "kind": "Managed"},
+        ),
+        ("aSourceOfALaterKubernetes", {"token": SECRET}, {}),
+    ],
+)
+def test_of_a_volumes_source_only_the_disk_stays(kind, source, kept) -> None:
+    assert redact("PersistentVolume", pv().source(kind, **source).manifest())["spec"][kind] == kept
 
 
 def test_reasons_of_container_states_stay_for_strategies_that_ask_for_them() -> None:

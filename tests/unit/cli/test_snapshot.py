@@ -30,7 +30,7 @@ from tests.builders import (
 )
 from trimtab.cli.cluster_list import JsonList, Progress, YamlList, write_cluster
 from trimtab.cluster.load import KINDS, LoadFailed
-from trimtab.kube.api import Forbidden, Gone
+from trimtab.kube.api import Forbidden, Gone, NotFound
 from trimtab.kube.wire import read_objects
 
 OBJECTS = {
@@ -124,6 +124,22 @@ async def test_missing_rights_name_verb_and_resource() -> None:
 
     with pytest.raises(LoadFailed, match=r"list poddisruptionbudgets\.policy: no"):
         await written(JsonList, api)
+
+
+async def test_a_kind_that_the_server_is_too_old_to_know_is_left_out() -> None:
+    api, told = PagedApi({("csistoragecapacities", 1): NotFound("no such resource", status=404)}), []
+    stream = io.BytesIO()
+
+    await write_cluster(api, JsonList(stream), progress=Progress(io.StringIO()), on_absent=told.append)
+
+    kinds = {item["kind"] for item in msgspec.json.decode(stream.getvalue())["items"]}
+    assert [resource.name for resource in told] == ["csistoragecapacities.storage.k8s.io"]
+    assert {resource.kind for resource in KINDS} - kinds == {"CSIStorageCapacity"}
+
+
+async def test_a_server_that_knows_no_pods_is_none() -> None:
+    with pytest.raises(LoadFailed, match="list pods: no such resource"):
+        await written(JsonList, PagedApi({("pods", 1): NotFound("no such resource", status=404)}))
 
 
 async def test_progress_is_for_terminals_only() -> None:

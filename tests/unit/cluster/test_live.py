@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import node, pod
+from tests.builders import node, pod, pv, service
+from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.live import LiveCluster
 
 
@@ -34,6 +35,20 @@ async def test_what_goes_while_it_is_borrowed_is_gone_afterwards() -> None:
         assert snapshot.pods
     assert live.pod("shop/web") is None
     assert live.sizes["pods"] == 0
+
+
+def test_it_tells_how_many_objects_of_each_kind_it_holds() -> None:
+    live = with_nodes("n1", "n2")
+    for each in (pod("a").build(), pv("v").build(), service("s").build()):
+        live.apply(None, each)
+    sizes = live.sizes
+    assert set(sizes) == {resource.plural for resource in KINDS}
+    assert {name: number for name, number in sizes.items() if number} == {
+        "nodes": 2,
+        "pods": 1,
+        "persistentvolumes": 1,
+        "services": 1,
+    }
 
 
 async def test_nobody_asks_it_anything_while_a_planner_tries_things_out() -> None:

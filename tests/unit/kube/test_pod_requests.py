@@ -10,7 +10,9 @@ from trimtab.kube.objects import Container
 from trimtab.kube.rules.pod_requests import (
     PodLevelResources,
     effective_requests,
+    nonzero_requests,
     qos_class,
+    scored_requests,
     with_default_pod_level,
     with_default_requests,
 )
@@ -215,3 +217,41 @@ def test_requests_cover_what_runs_and_every_step(containers, init):
             before = sum(each.requests.get(name, 0) for each in init[:index] if each.restart_policy)
             steps.append(before + step.requests.get(name, 0))
         assert total.get(name, 0) == max(together, *steps)
+
+
+NONZERO = {
+    "a container that states nothing": ([container()], [], {}, {}, (100, 200 * MI)),
+    "each container for itself": ([container(cpu=1), container(memory=5)], [], {}, {}, (101, 200 * MI + 5)),
+    "an explicit zero stays": ([container(cpu=0, memory=0)], [], {}, {}, (0, 0)),
+    "an init step too": ([container(cpu=1, memory=1)], [container(cpu=7)], {}, {}, (7, 200 * MI)),
+    "a sidecar too": ([container(cpu=1, memory=1)], [container(sidecar=True)], {}, {}, (101, 200 * MI + 1)),
+    "overhead is added": ([container()], [], {"cpu": 10}, {}, (110, 200 * MI)),
+    "no containers": ([], [], {}, {}, (0, 0)),
+    "pod-level requests replace the sum": ([container()], [], {}, {"cpu": 5, "memory": 6}, (5, 6)),
+    "what a pod leaves out on both levels": ([container(), container()], [], {}, {"cpu": 5}, (5, 400 * MI)),
+    "huge pages are pod-level requests": ([container()], [], {}, {"hugepages-2Mi": 1}, (100, 200 * MI)),
+    "other resources are none": ([container(cpu=1), container()], [], {}, {"gpu": 1}, (101, 400 * MI)),
+}
+
+
+@pytest.mark.parametrize(("containers", "steps", "overhead", "pod_level", "expected"), NONZERO.values(), ids=NONZERO)
+def test_containers_that_state_nothing_count_defaults(containers, steps, overhead, pod_level, expected):
+    found = nonzero_requests(containers, steps, overhead=overhead, pod_level=pod_level)
+    assert found == {"cpu": expected[0], "memory": expected[1]}
+    if not pod_level:
+        assert scored_requests(containers, steps, overhead=overhead) == found
+
+
+def test_with_pod_level_requests_what_somebody_states_is_not_filled_in():
+    assert nonzero_requests([container(memory=5), container()], pod_level={"cpu": 7}) == {"cpu": 7, "memory": 5}
+    with_overhead = nonzero_requests([container()], overhead={"memory": 3}, pod_level={"cpu": 7})
+    assert with_overhead == {"cpu": 7, "memory": 3}
+
+
+def test_a_pod_being_resized_counts_what_runs_for_scores_too_until_it_is_placed_anew():
+    running = {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "1"}}
+    resized = pod().cpu("1").condition("PodResizeInProgress", "True").merge(status={"containerStatuses": [running]})
+    spec = resized.build().spec
+    assert spec.requests == {"cpu": 2000}
+    assert spec.nonzero_requests == {"cpu": 2000, "memory": 200 * MI}
+    assert spec.scored_requests == {"cpu": 1000, "memory": 200 * MI}

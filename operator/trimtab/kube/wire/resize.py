@@ -15,14 +15,16 @@ import msgspec
 
 from trimtab.kube.frozen import FrozenMap, ResourceList
 from trimtab.kube.objects import Container, PodCondition, PodSpec
-from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests, scored_requests
+from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests
 from trimtab.kube.wire import fields
 
 RESIZE_CONDITIONS: Final = frozenset({"PodResizePending", "PodResizeInProgress"})
 
 
 def with_resized_requests(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...]) -> PodSpec:
-    """The spec with the requests that count while the resize lasts.
+    """The spec with the requests that count while the resize lasts, on the node where the pod is.
+
+    ``scored_requests`` stay: a pod to be placed anew has no status, and NodeResourcesFit's scorer reads none.
 
     Args:
         spec: the pod's spec; its containers keep the requests that they state.
@@ -53,7 +55,6 @@ def with_resized_requests(spec: PodSpec, status: Any, conditions: tuple[PodCondi
         spec,
         requests=effective_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
         nonzero_requests=nonzero_requests(containers, init_containers, overhead=spec.overhead, pod_level=pod_level),
-        scored_requests=scored_requests(containers, init_containers, overhead=spec.overhead),
     )
 
 

@@ -6,9 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import NOW, budget, expression, namespace, node, pod, priority_class, selector
+from tests.builders import (
+    NOW,
+    ZONE,
+    attachment,
+    budget,
+    capacity,
+    csi_driver,
+    csi_node,
+    expression,
+    namespace,
+    node,
+    pod,
+    priority_class,
+    pv,
+    pvc,
+    replica_set,
+    replication_controller,
+    selector,
+    service,
+    stateful_set,
+    storage_class,
+)
 from tests.protobuf import encode_frame, encode_list, encode_object, encode_status
 from trimtab.kube.errors import InputError
+from trimtab.kube.objects import Volume
 from trimtab.kube.wire import json, protobuf, slim_pb2
 from trimtab.kube.wire.codec import Metadata, Page, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import GROUPS, decode_object
@@ -98,6 +120,56 @@ OBJECTS = {
     ),
     "a namespace": namespace().labels(a="b").annotations({"scheduler.alpha.kubernetes.io/node-selector": "a=b"}),
     "a priority class": priority_class("high", 7).by_default(),
+    "a node with images": node().image("a:1", "a@sha256:x", size=1 << 40).image("b", size=0),
+    "a pod of disks": pod()
+    .volume("gcePersistentDisk", pdName="pd", readOnly=True)
+    .volume("awsElasticBlockStore", volumeID="v")
+    .volume("iscsi", targetPortal="t", iqn="iqn.x", lun=1)
+    .volume("rbd", monitors=["m2", "m1"], image="i", pool="p")
+    .volume("azureDisk", diskName="d", diskURI="/x", kind="Managed")
+    .volume("cinder", volumeID="c")
+    .volume("portworxVolume", volumeID="p")
+    .volume("image", reference="r"),
+    "a pod with ephemeral volumes": pod().ephemeral("scratch").volume("emptyDir").ephemeral("more"),
+    "a volume": pv()
+    .labels({ZONE: "a"})
+    .of_class("fast")
+    .claimed_by("data")
+    .block()
+    .access("ReadWriteOnce", "ReadWriteMany")
+    .where(expression(ZONE, "In", "a"), expression("x", "Exists"))
+    .on("n1")
+    .deleted()
+    .merge(metadata={"resourceVersion": "3"}, spec={"volumeAttributesClassName": ""}),
+    "a volume on a disk": pv().source("azureDisk", diskURI="/x", kind="Managed"),
+    "a volume of a class by annotation": pv().annotations({"volume.beta.kubernetes.io/storage-class": ""}),
+    "a volume that says nothing": pv().source("nfs").merge(spec={"capacity": {}, "nodeAffinity": {}}),
+    "a claim": pvc()
+    .of_class("fast")
+    .bound_to("volume-1")
+    .selected_node("n1")
+    .selecting(a="b")
+    .block()
+    .owned_by_pod("web-1")
+    .deleted()
+    .merge(spec={"volumeAttributesClassName": "gold"}),
+    "a claim of an empty class": pvc(),
+    "a claim of no class": pvc().merge(spec={"storageClassName": None, "resources": {}}, status={}),
+    "a class": storage_class().topology({ZONE: ("a", "b"), "disk": ("ssd",)}).topology({}),
+    "drivers of a node": csi_node().driver("a", 5).driver("b").driver("c", 0).migrated("x", "y"),
+    "a driver": csi_driver(storage_capacity=True),
+    "a capacity": capacity().largest("1Gi").where(zone="a"),
+    "a capacity of nothing": capacity(amount=None),
+    "a capacity everywhere": capacity().where(),
+    "an attachment": attachment("a", "volume-1", "n1"),
+    "a service": service().selecting(app="web"),
+    "a service without a selector": service(),
+    "a replication controller": replication_controller().selecting(app="web"),
+    "a replica set": replica_set().selecting(app="web"),
+    "a replica set by expressions": replica_set().merge(spec={"selector": BY_EXPRESSION}),
+    "a replica set for all": replica_set().selecting(),
+    "a stateful set": stateful_set().selecting(app="web"),
+    "a stateful set without a selector": stateful_set(),
 }
 
 
@@ -184,6 +256,29 @@ def test_fields_that_are_not_read_do_not_part_equal_specs():
     assert pods[0] != pods[1]
     one, other = (protobuf.decode_protobuf("Pod", raw, interner=interner) for raw in pods)
     assert one.spec is other.spec
+
+
+def _token(pod_name, volume_name):
+    """A pod with a volume of a service account's token, whose name is random."""
+    volumes = [{"name": volume_name, "projected": {}}, {"name": f"{volume_name}-scratch", "emptyDir": {}}]
+    return pod(pod_name).merge(spec={"volumes": volumes})
+
+
+def test_names_of_volumes_do_not_part_equal_specs():
+    interner = Interner()
+    interner = Interner()
+    raws = [encode_object(_token(name, f"kube-api-access-{name}").manifest()) for name in ("a", "b")]
+    values = [protobuf.decode_protobuf("Pod", raw, interner=interner) for raw in raws]
+    values.append(decode_object(_token("c", "kube-api-access-c").manifest(), interner=interner))
+    assert len({id(value.spec) for value in values}) == 1
+    assert values[0].spec.volumes == (Volume("emptyDir"),)
+
+
+@pytest.mark.parametrize("decode", [decoded, lambda builder: builder.build()], ids=["protobuf", "JSON"])
+def test_names_of_ephemeral_volumes_do(decode):
+    first, second = decode(pod().volume("emptyDir").ephemeral("a")), decode(pod().volume("emptyDir").ephemeral("b"))
+    assert first.spec.volumes == (Volume("emptyDir"), Volume("ephemeral", name="a"))
+    assert second.spec.volumes == (Volume("emptyDir"), Volume("ephemeral", name="b"))
 
 
 def test_a_time_of_zero_is_no_time():

@@ -214,6 +214,7 @@ def _said(document: dict[str, Any]) -> list[str]:
         else:
             said.append(f"The cheapest changes that together would make it fit, on {remedy['node']}:")
             said += [f"  {number}. {step['change']}" for number, step in enumerate(steps, start=1)]
+        said += [f"Or: {other['change']}." for other in remedy["alternatives"]]
     return said
 
 

@@ -6,6 +6,7 @@ by node is the document itself.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +17,14 @@ from trimtab.kube.objects import Pod
 from trimtab.placement.judgement import Judgement
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED, Profile
-from trimtab.placement.remedies.search import cheapest
+from trimtab.placement.remedies.search import Cure
+from trimtab.placement.remedies.search import cures as cures_of
 
 PROFILES: Final[dict[str, Profile]] = {"LeastAllocated": DEFAULT, "MostAllocated": MOST_ALLOCATED}
 """The default profile by the ``scoringStrategy`` of its NodeResourcesFit."""
+
+ALTERNATIVES: Final = 2
+"""So many other changes are told beside the cheapest, each without the kinds of remedies of those before."""
 
 Document = dict[str, Any]
 
@@ -33,7 +38,7 @@ def explanation(placer: Placer, pod: Pod) -> Document:
     - ``fits``, the nodes that take it, and ``likely``, those of them with the best score: the scheduler draws one;
     - ``message``, kube-scheduler's sentence;
     - ``remedy``, the cheapest change that would make it fit, nil where it fits and where nothing that is known helps
-      (:meth:`~trimtab.placement.remedies.search.Cure.document`);
+      (:meth:`~trimtab.placement.remedies.search.Cure.document`), with ``alternatives`` that cost more;
     - ``nodes``, all by name, each with ``node``, ``fits``, ``reasons`` and, where it fits, ``score``: its ``total`` and
       each score's weighted points.
 
@@ -45,7 +50,7 @@ def explanation(placer: Placer, pod: Pod) -> Document:
         pending = placer.lift(pod)
         judgement = placer.judge(pending)
         fits = _fits(placer.snapshot, judgement)
-        cure = None if fits.any() or not judgement.nodes else cheapest(placer, pending)
+        cures = [] if fits.any() or not judgement.nodes else list(islice(cures_of(placer, pending), 1 + ALTERNATIVES))
         order = placer.snapshot.nodes.order()
         names = [placer.snapshot.nodes.node(slot).name for slot in order.tolist()]
         name_of = dict(zip(order.tolist(), names, strict=True))
@@ -55,9 +60,15 @@ def explanation(placer: Placer, pod: Pod) -> Document:
             "fits": [name_of[slot] for slot in order[fits[order]].tolist()],
             "likely": [name_of[slot] for slot in placer.scorer.best(pending, fits).tolist()],
             "message": judgement.sentence(),
-            "remedy": None if cure is None else cure.document(),
+            "remedy": _remedy(cures),
             "nodes": _nodes(placer, pending, judgement, fits, names),
         }
+
+
+def _remedy(cures: list[Cure]) -> Document | None:
+    if not cures:
+        return None
+    return {**cures[0].document(), "alternatives": [cure.document() for cure in cures[1:]]}
 
 
 def _fits(snapshot: Snapshot, judgement: Judgement) -> BoolArray:

@@ -17,6 +17,7 @@ class AddNode:
     The smallest shape comes first. The new node has no cordon and none of the taints that Kubernetes sets itself.
     """
 
+    reason: ClassVar = "AddNode"
     least: ClassVar = ADD_NODE
 
     def steps(self, case: Case) -> Iterator[Step]:
@@ -25,7 +26,7 @@ class AddNode:
             amounts = {name: format_amount(name, amount) for name, amount in like.allocatable.items()}
             told = ", ".join(f"{name} {amounts[name]}" for name in ("cpu", "memory") if name in amounts)
             yield Step(
-                reason="AddNode",
+                reason=self.reason,
                 change=f"add a node like {like.name} ({told}): a new one takes the pod",
                 cost=ADD_NODE,
                 kind="Node",

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from trimtab.cluster.attached_volumes import claim_key
+from trimtab.cluster.attachables import claim_key
 from trimtab.kube.objects import KubeObject, Node, OwnerReference, PersistentVolume, PersistentVolumeClaim, Pod
 from trimtab.placement.remedies.costs import CLAIM, EACH_FURTHER
 from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
@@ -21,6 +21,7 @@ class BindClaim:
     A claim that is bound is left alone: its data are where they are.
     """
 
+    reason: ClassVar = "BindClaim"
     rules: ClassVar = frozenset(("VolumeRestrictions", "VolumeBinding", "VolumeZone"))
 
     def lifting(self, case: Case) -> Iterator[Step]:

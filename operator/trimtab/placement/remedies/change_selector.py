@@ -20,6 +20,7 @@ class ChangeSelector:
     A DaemonSet's pod is for one node and no other.
     """
 
+    reason: ClassVar = "ChangeSelector"
     rules: ClassVar = frozenset(("NodeAffinity",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -37,7 +38,7 @@ class ChangeSelector:
             selector, required = _changed(case, node, wishes)
             spec = case.pod.spec
             yield case.on_pod(
-                "ChangeSelector",
+                self.reason,
                 f"let {case.template} not ask for {' and '.join(map(_text, wishes))}{_instead(node, wishes)}",
                 WISH + EACH_FURTHER * (len(wishes) - 1),
                 field="spec.nodeSelector" if all(wish.term is None for wish in wishes) else "spec.affinity",

@@ -22,6 +22,7 @@ class EvictNeighbours:
     is cheaper.
     """
 
+    reason: ClassVar = "EvictNeighbours"
     rules: ClassVar = frozenset(("InterPodAffinity",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -41,9 +42,7 @@ class EvictNeighbours:
         for topology_key, numbers in _against(case):
             if 0 < numbers[slot] <= MOST:
                 victims |= {pod.key: pod for pod in _around(case, slot, topology_key) if _clash(case, pod)}
-        step = clear(
-            case, node, victims.values(), reason="EvictNeighbours", why="required anti-affinity keeps them apart"
-        )
+        step = clear(case, node, victims.values(), reason=self.reason, why="required anti-affinity keeps them apart")
         if step:
             yield step
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from trimtab.kube.objects import KubeObject, Node, Pod
 from trimtab.placement.framework import Filter
 from trimtab.placement.placer import Placer
 
+R = TypeVar("R", bound="HasReason")
 Costs = npt.NDArray[np.float64]
 NEVER = np.inf
 """The cost of what cannot be done."""
@@ -67,10 +68,12 @@ class Case:
         placer: judges; its snapshot must be within a mark.
         pod: as it is under the steps taken, with no node.
         origin: the pod as it is in the cluster.
+        without: the reasons of remedies that are not to be used.
     """
 
     def __init__(self, placer: Placer, pod: Pod) -> None:
         self.placer = placer
+        self.without: frozenset[str] = frozenset()
         self.snapshot = placer.snapshot
         self.pod = pod
         self.origin = pod
@@ -102,6 +105,10 @@ class Case:
         slot = self.snapshot.nodes.slot_of[name]
         masks = (each.passing(pod) for each in self.placer.filters if each.name == rule)
         return all(mask is None or bool(mask[slot]) for mask in masks)
+
+    def allowed(self, remedies: Iterable[R]) -> list[R]:
+        """The remedies but those that are not to be used."""
+        return [remedy for remedy in remedies if remedy.reason not in self.without]
 
     @cached_property
     def leaving(self) -> dict[int, tuple[str, ...]]:
@@ -139,7 +146,13 @@ class Case:
         return Step(reason, change, cost, "Pod", self.origin.key, field, before, after, pod=changed)
 
 
-class Remedy(Protocol):
+class HasReason(Protocol):
+    """What all kinds of remedies have: the code that their steps give."""
+
+    reason: ClassVar[str]
+
+
+class Remedy(HasReason, Protocol):
     """A kind of change that makes one node take the pod; made once, as it keeps nothing."""
 
     rules: ClassVar[frozenset[str]]
@@ -160,7 +173,7 @@ class Remedy(Protocol):
         ...
 
 
-class Lifting(Protocol):
+class Lifting(HasReason, Protocol):
     """A kind of change for a pod that is refused whatever the nodes are like."""
 
     rules: ClassVar[frozenset[str]]
@@ -171,7 +184,7 @@ class Lifting(Protocol):
         ...
 
 
-class Addition(Protocol):
+class Addition(HasReason, Protocol):
     """A kind of change that adds a node."""
 
     least: ClassVar[float]

@@ -21,6 +21,7 @@ class FreeRoom:
     Budgets and protections are not asked. That is for whoever evicts.
     """
 
+    reason: ClassVar = "FreeRoom"
     rules: ClassVar = frozenset(("NodeResourcesFit",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -29,7 +30,7 @@ class FreeRoom:
         columns, amounts = wanted(case)
         large = (case.snapshot.nodes.allocatable[:, columns] >= amounts).all(axis=1)
         missing = (shortage(case) / amounts).max(axis=1)
-        return np.where(large, MOVE + MOVE_EACH * np.maximum(missing, 0.01), NEVER)
+        return np.where(large, MOVE + MOVE_EACH * np.clip(missing, 0.01, 1.0), NEVER)
 
     def steps(self, case: Case, node: Node, rule: str) -> Iterator[Step]:
         """One step."""
@@ -37,35 +38,43 @@ class FreeRoom:
         slot = case.snapshot.nodes.slot_of[node.name]
         columns, _ = wanted(case)
         short = shortage(case)[slot]
-        victims = choose(case, node, columns, short)
         missing = named(case, columns, short)
-        step = victims and clear(
-            case, node, victims, reason="FreeRoom", why=f"{told(missing)} is missing", frees=missing
-        )
-        if step:
-            yield step
+        chosen = [choose(case, node, columns, short, few=few) for few in (True, False)]
+        for victims in chosen if chosen[0] != chosen[1] else chosen[:1]:
+            step = clear(case, node, victims, reason=self.reason, why=f"{told(missing)} is missing", frees=missing)
+            if step:
+                yield step
 
 
-def choose(case: Case, node: Node, columns: IntArray, short: IntArray) -> list[Pod]:
+def choose(case: Case, node: Node, columns: IntArray, short: IntArray, *, few: bool) -> list[Pod]:
     """The pods that have to go, so that at least ``short`` of each column is freed; empty where that is not to be had.
 
-    Taken off by priority, the largest first; then those that need not go stay, the most important first.
+    Taken off by priority; then those that need not go stay, the most important first.
+
+    Args:
+        case: the case.
+        node: where they are.
+        columns: of what is short.
+        short: how much, as long as ``columns``.
+        few: whether of one priority those go first that free the most of what is short, of them the smallest; else
+            the smallest, which find another place more easily.
     """
     pods = [pod for pod in case.snapshot.pods_on(node.name) if not pod.terminal and not bound_to_node(pod)]
     if not pods:
         return []
     rows = np.array([case.snapshot.row(pod.spec)[columns] for pod in pods])
-    size = (np.minimum(rows, short) / np.maximum(short, 1)).sum(axis=1)
-    order = sorted(range(len(pods)), key=lambda index: (pods[index].priority, -size[index], pods[index].key))
-    missing = short - np.cumsum(rows[order], axis=0)
-    enough = (missing <= 0).all(axis=1)
+    freed = (np.minimum(rows, short) / np.maximum(short, 1)).sum(axis=1)
+    size = (rows / np.maximum(rows.max(axis=0), 1)).sum(axis=1)
+    first = -freed if few else (freed == 0).astype(np.float64)
+    order = sorted(range(len(pods)), key=lambda at: (pods[at].priority, first[at], size[at], pods[at].key))
+    enough = (np.cumsum(rows[order], axis=0) >= short).all(axis=1)
     if not enough.any():
         return []
     taken = order[: int(enough.argmax()) + 1]
     spare = rows[taken].sum(axis=0) - short
     kept = []
-    for index in sorted(taken, key=lambda index: (-pods[index].priority, size[index], pods[index].key)):
-        if (rows[index] <= spare).all():
-            spare = spare - rows[index]
-            kept.append(index)
-    return [pods[index] for index in taken if index not in kept]
+    for at in sorted(taken, key=lambda at: (-pods[at].priority, freed[at], size[at], pods[at].key)):
+        if (rows[at] <= spare).all():
+            spare = spare - rows[at]
+            kept.append(at)
+    return [pods[at] for at in taken if at not in kept]

@@ -14,6 +14,7 @@ from trimtab.placement.remedies.victims import MOST, bound_to_node, clear
 class FreeVolumes:
     """Pods with volumes go, those of the lowest priority first, until the rule passes; who need not go stays."""
 
+    reason: ClassVar = "FreeVolumes"
     rules: ClassVar = frozenset(("NodeVolumeLimits", "VolumeRestrictions"))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -26,7 +27,7 @@ class FreeVolumes:
         users = sorted(_users(case, node, rule), key=lambda pod: (pod.priority, pod.key))
         victims = _enough(case, node, rule, [pod for pod in users if not bound_to_node(pod)])
         why = "its volumes leave no room for more" if rule == "NodeVolumeLimits" else "the pod's volumes are in use"
-        step = clear(case, node, victims, reason="FreeVolumes", why=why)
+        step = clear(case, node, victims, reason=self.reason, why=why)
         if step:
             yield step
 

@@ -18,6 +18,7 @@ _LAST: Final = 65_535
 class ChangeHostPort:
     """The next port that is free on the node, for each that is not."""
 
+    reason: ClassVar = "ChangeHostPort"
     rules: ClassVar = frozenset(("NodePorts",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -33,7 +34,7 @@ class ChangeHostPort:
         changes = [(old, new) for old, new in zip(case.pod.spec.host_ports, ports, strict=True) if old != new]
         texts = [f"{new.port} in place of {old.port}/{old.protocol}" for old, new in changes]
         yield case.on_pod(
-            "ChangeHostPort",
+            self.reason,
             f"give {case.template} host port {', '.join(texts)}, as on node {node.name} that is taken",
             NEIGHBOURS,
             field="spec.containers[*].ports[*].hostPort",
@@ -46,6 +47,7 @@ class ChangeHostPort:
 class FreeHostPort:
     """The pods on the node that hold the ports go."""
 
+    reason: ClassVar = "FreeHostPort"
     rules: ClassVar = frozenset(("NodePorts",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -59,7 +61,7 @@ class FreeHostPort:
         wanted = case.pod.spec.host_ports
         victims = [pod for pod in case.snapshot.pods_on(node.name) if not pod.terminal and _holds_one(pod, wanted)]
         ports = ", ".join(f"{port.port}/{port.protocol}" for port in wanted)
-        step = clear(case, node, victims, reason="FreeHostPort", why=f"host port {ports} is wanted")
+        step = clear(case, node, victims, reason=self.reason, why=f"host port {ports} is wanted")
         if step:
             yield step
 

@@ -18,6 +18,7 @@ from trimtab.placement.remedies.selectors import Wish, cheapest_to_meet, system_
 class LabelNode:
     """Labels that Kubernetes or a cloud provider sets (host, zone, architecture) are facts and left alone."""
 
+    reason: ClassVar = "LabelNode"
     rules: ClassVar = frozenset(("NodeAffinity",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -44,7 +45,7 @@ class LabelNode:
                 labels.pop(key, None)
             there = any(key in node.labels for key in changes)
             yield Step(
-                reason="LabelNode",
+                reason=self.reason,
                 change=f"label node {node.name}: {', '.join(_text(*each, node) for each in changes.items())}",
                 cost=(RELABEL if there else LABEL) + EACH_FURTHER * (len(wishes) - 1),
                 kind="Node",

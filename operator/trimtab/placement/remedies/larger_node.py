@@ -20,6 +20,7 @@ class LargerNode:
     Said by how much the one fails that is nearest to holding it.
     """
 
+    reason: ClassVar = "LargerNode"
     least: ClassVar = LARGER_NODE
 
     def steps(self, case: Case) -> Iterator[Step]:
@@ -33,7 +34,7 @@ class LargerNode:
             has = {name: format_amount(name, like.allocatable.get(name, 0)) for name in names}
             by = {name: format_amount(name, amounts[name] - like.allocatable.get(name, 0)) for name in names}
             yield Step(
-                reason="LargerNode",
+                reason=self.reason,
                 change=f"add a node with at least {told(needed)}: the nearest, {like.name}, has {told(has)} even when "
                 f"it is empty, {told(by)} too little",
                 cost=LARGER_NODE

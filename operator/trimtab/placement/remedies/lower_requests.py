@@ -19,6 +19,7 @@ from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
 class LowerRequests:
     """As little less as makes it fit, and never more than :data:`~trimtab.placement.remedies.costs.LARGEST_CUT`."""
 
+    reason: ClassVar = "LowerRequests"
     rules: ClassVar = frozenset(("NodeResourcesFit",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -47,7 +48,7 @@ class LowerRequests:
         by = told(named(case, columns, short))
         texts = [f"{name} from {before[name]} to {after[name]}" for name in cut]
         yield case.on_pod(
-            "LowerRequests",
+            self.reason,
             f"lower what {case.template} requests: {', '.join(texts)}; on node {node.name} {by} is missing",
             cost,
             field="spec.containers[*].resources.requests",

@@ -24,6 +24,7 @@ class RaiseMaxSkew:
     All of them are raised as far as they must; where a node lacks a constraint's label, no skew helps.
     """
 
+    reason: ClassVar = "RaiseMaxSkew"
     rules: ClassVar = frozenset(("PodTopologySpread",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -48,7 +49,7 @@ class RaiseMaxSkew:
             for number, skew in raised.items()
         ]
         yield case.on_pod(
-            "RaiseMaxSkew",
+            self.reason,
             f"raise the maxSkew of {case.template}: {', '.join(texts)}; node {node.name} takes it then",
             WISH + EACH_FURTHER * (len(raised) - 1),
             field=", ".join(f"spec.topologySpreadConstraints[{number}].maxSkew" for number in raised),

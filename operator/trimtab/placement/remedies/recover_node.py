@@ -16,6 +16,7 @@ from trimtab.placement.remedies.taint_sets import as_json, by_taints, of_the_sys
 class RecoverNode:
     """Not ready, unreachable, under pressure, without network: the taint goes when the fault does."""
 
+    reason: ClassVar = "RecoverNode"
     rules: ClassVar = frozenset(("TaintToleration",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -35,7 +36,7 @@ class RecoverNode:
             for condition in node.conditions
         )
         yield Step(
-            reason="RecoverNode",
+            reason=self.reason,
             change=f"mend node {node.name}, until Kubernetes takes {' and '.join(map(text, taints))} from it",
             cost=RECOVER,
             kind="Node",

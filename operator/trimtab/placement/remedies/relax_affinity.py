@@ -24,6 +24,7 @@ class RelaxAffinity:
     Anti-affinity that other pods require of this one is theirs to change.
     """
 
+    reason: ClassVar = "RelaxAffinity"
     rules: ClassVar = frozenset(("InterPodAffinity",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:

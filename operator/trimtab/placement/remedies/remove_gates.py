@@ -12,6 +12,7 @@ from trimtab.placement.remedies.framework import Case, Step
 class RemoveSchedulingGates:
     """Whoever set them is to remove them once what they wait for is there."""
 
+    reason: ClassVar = "RemoveSchedulingGates"
     rules: ClassVar = frozenset(("SchedulingGates",))
 
     def lifting(self, case: Case) -> Iterator[Step]:
@@ -19,7 +20,7 @@ class RemoveSchedulingGates:
         gates = case.pod.spec.scheduling_gates
         if gates:
             yield case.on_pod(
-                "RemoveSchedulingGates",
+                self.reason,
                 f"remove scheduling gate{'s' * (len(gates) > 1)} {', '.join(gates)} from pod {case.origin.key}",
                 SWITCH,
                 field="spec.schedulingGates",

@@ -16,6 +16,7 @@ from trimtab.placement.remedies.taint_sets import as_json, by_taints, of_the_sys
 class RemoveTaint:
     """What somebody set on purpose goes, for this pod and for all others."""
 
+    reason: ClassVar = "RemoveTaint"
     rules: ClassVar = frozenset(("TaintToleration",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -32,7 +33,7 @@ class RemoveTaint:
             return
         left = tuple(taint for taint in node.taints if taint not in taints)
         yield Step(
-            reason="RemoveTaint",
+            reason=self.reason,
             change=f"remove {' and '.join(map(text, taints))} from node {node.name}",
             cost=cost,
             kind="Node",

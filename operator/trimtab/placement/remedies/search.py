@@ -47,12 +47,17 @@ class Cure(Struct, frozen=True):
         """The sum over the steps."""
         return sum(step.cost for step in self.steps)
 
+    @property
+    def reason(self) -> str:
+        """That of the dearest step."""
+        return max(self.steps, key=lambda step: step.cost).reason
+
     def document(self) -> dict[str, Any]:
-        """As JSON: ``reason`` is that of the dearest step, ``change`` all of them in a sentence."""
+        """As JSON: ``change`` is all steps in a sentence."""
         return {
             "change": "; ".join(step.change for step in self.steps),
             "node": self.node,
-            "reason": max(self.steps, key=lambda step: step.cost).reason,
+            "reason": self.reason,
             "cost": round(self.cost, 2),
             "steps": [step.document() for step in self.steps],
         }
@@ -65,7 +70,18 @@ def cheapest(placer: Placer, pod: Pod) -> Cure | None:
         placer: on a snapshot that is within a fork; it is left as it was.
         pod: as if pending.
     """
-    return _cure(Case(placer, pod), NEVER, _STEPS)
+    return next(cures(placer, pod), None)
+
+
+def cures(placer: Placer, pod: Pod) -> Iterator[Cure]:
+    """:func:`cheapest`, then the cheapest that does without its dearest step's kind of remedy, and so on.
+
+    Lazily, for each is a search of its own.
+    """
+    case = Case(placer, pod)
+    while (found := _cure(case, NEVER, _STEPS)) is not None:
+        yield found
+        case.without |= {found.reason}
 
 
 def _cure(case: Case, limit: float, depth: int) -> Cure | None:
@@ -75,7 +91,7 @@ def _cure(case: Case, limit: float, depth: int) -> Cure | None:
         return _on_nodes(case, limit, depth)
     best: Cure | None = None
     name = refused[0].name
-    for step in (step for lifting in LIFTINGS if name in lifting.rules for step in lifting.lifting(case)):
+    for step in (step for lifting in case.allowed(LIFTINGS) if name in lifting.rules for step in lifting.lifting(case)):
         if step.cost >= limit or not depth:
             continue
         with case.after(step):
@@ -97,14 +113,14 @@ def _lifted(case: Case, limit: float, depth: int) -> Cure | None:
 
 def _on_nodes(case: Case, limit: float, depth: int) -> Cure | None:
     best: Cure | None = None
-    for bound, name in _candidates(case):
+    for bound, name in worth_a_try(case):
         if bound >= limit:
             break
-        steps = _steps(case, name, limit, depth)
+        steps = plan_for(case, name, limit, depth)
         if steps is not None:
             best = Cure(name, steps)
             limit = best.cost
-    for addition in ADDITIONS:
+    for addition in case.allowed(ADDITIONS):
         for step in addition.steps(case) if addition.least < limit else ():
             with case.after(step):
                 fits = case.obstacle(step.name) is None
@@ -114,7 +130,7 @@ def _on_nodes(case: Case, limit: float, depth: int) -> Cure | None:
     return best
 
 
-def _steps(case: Case, name: str, limit: float, depth: int) -> tuple[Step, ...] | None:
+def plan_for(case: Case, name: str, limit: float, depth: int = _STEPS) -> tuple[Step, ...] | None:
     """Changes that make the node take the pod, one rule after the other, each by the cheapest that helps."""
     obstacle = case.obstacle(name)
     if obstacle is None:
@@ -122,20 +138,20 @@ def _steps(case: Case, name: str, limit: float, depth: int) -> tuple[Step, ...] 
     node = case.snapshot.nodes.get(name)
     if not depth or node is None:
         return None
-    remedies = [remedy for remedy in REMEDIES if obstacle.name in remedy.rules]
+    remedies = [remedy for remedy in case.allowed(REMEDIES) if obstacle.name in remedy.rules]
     steps = [step for remedy in remedies for step in remedy.steps(case, node, obstacle.name)]
     for step in sorted(steps, key=lambda step: step.cost):
         if step.cost >= limit:
             break
         with case.after(step):
             helps = case.obstacle(name) is not obstacle
-            rest = _steps(case, name, limit - step.cost, depth - 1) if helps else None
+            rest = plan_for(case, name, limit - step.cost, depth - 1) if helps else None
         if rest is not None:
             return (step, *rest)
     return None
 
 
-def _candidates(case: Case) -> Iterator[tuple[float, str]]:
+def worth_a_try(case: Case) -> Iterator[tuple[float, str]]:
     """Nodes worth a try with the least they can cost, the cheapest first, by name where equal."""
     nodes = case.snapshot.nodes
     bounds: Costs = np.where(nodes.used, 0.0, NEVER)
@@ -144,7 +160,7 @@ def _candidates(case: Case) -> Iterator[tuple[float, str]]:
     for rule, slots in case.placer.failing(case.pod):
         failing[rule.name] = failing[rule.name] | slots if rule.name in failing else slots
     for number, (name, slots) in enumerate(failing.items()):
-        found = [remedy.bound(case, name) for remedy in REMEDIES if name in remedy.rules] or [NEVER]
+        found = [remedy.bound(case, name) for remedy in case.allowed(REMEDIES) if name in remedy.rules] or [NEVER]
         least = np.minimum.reduce([np.broadcast_to(each, nodes.capacity) for each in found])
         bounds += np.where(slots, least, 0.0)
         patterns |= slots.astype(np.int64) << number

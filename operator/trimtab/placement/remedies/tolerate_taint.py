@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trimtab.kube.objects import Node, Taint, Toleration
 from trimtab.placement.remedies.costs import EACH_FURTHER, TOLERATE
 from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
-from trimtab.placement.remedies.taint_sets import as_json, by_taints, of_the_system, text, unwelcome, without_cordon
+from trimtab.placement.remedies.taint_sets import by_taints, of_the_system, text, unwelcome, without_cordon
 
 
 class TolerateTaint:
     """One more toleration for each taint that somebody set on purpose; the API allows that of a live pod, too."""
 
+    reason: ClassVar = "TolerateTaint"
     rules: ClassVar = frozenset(("TaintToleration",))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -32,15 +33,12 @@ class TolerateTaint:
             Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect) for taint in taints
         )
         yield case.on_pod(
-            "TolerateTaint",
+            self.reason,
             f"let {case.template} tolerate {' and '.join(map(text, taints))} of node {node.name}",
             cost,
             field="spec.tolerations",
-            before=None,
-            after=[
-                {**as_json(taint), "operator": toleration.operator}
-                for taint, toleration in zip(taints, added, strict=True)
-            ],
+            before=[_as_json(toleration) for toleration in case.pod.spec.tolerations],
+            after=[_as_json(toleration) for toleration in (*case.pod.spec.tolerations, *added)],
             tolerations=case.pod.spec.tolerations + added,
         )
 
@@ -50,3 +48,15 @@ def _cost(taints: tuple[Taint, ...]) -> float:
     if not ours or any(map(of_the_system, ours)):
         return NEVER
     return TOLERATE + EACH_FURTHER * (len(ours) - 1)
+
+
+def _as_json(toleration: Toleration) -> dict[str, Any]:
+    """As the API writes it."""
+    found = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.seconds,
+    }
+    return {name: value for name, value in found.items() if value not in ("", None)}

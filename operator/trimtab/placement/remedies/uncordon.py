@@ -18,6 +18,7 @@ from trimtab.placement.remedies.taint_sets import by_taints
 class Uncordon:
     """``spec.unschedulable`` goes, and with it the taint that the node controller sets for it."""
 
+    reason: ClassVar = "Uncordon"
     rules: ClassVar = frozenset(("NodeUnschedulable", "TaintToleration"))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -34,7 +35,7 @@ class Uncordon:
         taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE)
         if node.unschedulable or taints != node.taints:
             yield Step(
-                reason="Uncordon",
+                reason=self.reason,
                 change=f"uncordon node {node.name}",
                 cost=SWITCH,
                 kind="Node",

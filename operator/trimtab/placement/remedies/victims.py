@@ -39,10 +39,11 @@ def clear(case: Case, node: Node, victims: Iterable[Pod], *, reason: str, why: s
     gone = sorted(victims, key=lambda pod: (-pod.priority, pod.key))
     if not gone or len(gone) > MOST or any(map(bound_to_node, gone)):
         return None
+    told_first = sorted(gone, key=lambda pod: (pod.priority, pod.key))
     targets = _targets(case, node, gone)
     cost = MOVE + sum(MOVE_EACH if pod.key in targets else EVICT_EACH for pod in gone)
     cost += OUTRANKED * sum(pod.priority > case.pod.priority for pod in gone)
-    told = [f"{pod.key} (to {targets[pod.key]})" if pod.key in targets else pod.key for pod in reversed(gone)]
+    told = [f"{pod.key} (to {targets[pod.key]})" if pod.key in targets else pod.key for pod in told_first]
     homeless = len(gone) - len(targets)
     return Step(
         reason=reason,
@@ -50,7 +51,7 @@ def clear(case: Case, node: Node, victims: Iterable[Pod], *, reason: str, why: s
         cost=cost,
         kind="Node",
         name=node.name,
-        details={**details, "pods": [_document(pod, targets.get(pod.key)) for pod in reversed(gone)]},
+        details={**details, "pods": [_document(pod, targets.get(pod.key)) for pod in told_first]},
         removes=tuple(gone),
     )
 

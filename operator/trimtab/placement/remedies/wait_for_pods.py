@@ -15,6 +15,7 @@ from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
 class WaitForPods:
     """Pods that are on their way out hold what they have until they are gone; then it may be enough."""
 
+    reason: ClassVar = "WaitForPods"
     rules: ClassVar = frozenset(("NodeResourcesFit", "NodePorts", "InterPodAffinity"))
 
     def bound(self, case: Case, rule: str) -> Costs | float:
@@ -31,7 +32,7 @@ class WaitForPods:
         if pods:
             names = ", ".join(pod.key for pod in pods)
             yield Step(
-                reason="WaitForPods",
+                reason=self.reason,
                 change=f"wait until {names} {'is' if len(pods) == 1 else 'are'} gone from node {node.name}: "
                 f"{'it is' if len(pods) == 1 else 'they are'} being deleted",
                 cost=WAIT,

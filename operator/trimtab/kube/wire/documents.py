@@ -93,7 +93,11 @@ def _json_items(text: bytes, place: str) -> Iterator[Document]:
     try:
         envelope = _ENVELOPE.decode(text)
     except msgspec.ValidationError as error:
-        raise _not_an_object(place, str(error)) from None
+        content = msgspec.json.decode(text)
+        if not isinstance(content, dict) or _is_list(content.get("kind"), content.get("items")):
+            raise _not_an_object(place, str(error)) from None
+        yield Document(place, msgspec.Raw(text))  # an object that is wrong in itself: not the file's fault
+        return
     if not _is_list(envelope.kind, envelope.items):
         yield Document(place, msgspec.Raw(text))
         return

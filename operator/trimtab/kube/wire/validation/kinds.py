@@ -13,6 +13,7 @@ from trimtab.kube.wire.validation.checks import (
     COUNT32,
     COUNT64,
     INT32,
+    INT64,
     Check,
     Shape,
     each,
@@ -71,8 +72,8 @@ def _object(kind: str, *, name: Check = SUBDOMAIN, also: Check | None = None, **
 
 def _images(images: Any) -> None:
     """Sizes of images: nodes have fifty each, so they are looked at one by one only where one is wrong."""
-    if min(image.size_bytes for image in images) < 0:
-        each(Shape(json.ContainerImage, size_bytes=COUNT64))(images)
+    if max(abs(image.size_bytes) for image in images) >= 2**63:
+        each(Shape(json.ContainerImage, size_bytes=INT64))(images)
 
 
 def _user_priority(message: Any) -> None:

@@ -1,8 +1,10 @@
-"""Specs of pods (core/v1 ``ValidatePodSpec``, v1.36)."""
+"""Specs of pods (core/v1 ``ValidatePodSpec``, v1.36).
+
+A port's ``hostIP`` may be any text, as the API server does not look at it either.
+"""
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any, Final
 
 from trimtab.kube.wire import json
@@ -16,7 +18,6 @@ from trimtab.kube.wire.validation.checks import (
     distinct,
     each,
     given,
-    matching,
     one_of,
 )
 from trimtab.kube.wire.validation.names import DNS_LABEL, LABEL_KEY, SUBDOMAIN, check_labels
@@ -29,18 +30,6 @@ RESTART_POLICY: Final = one_of("Always", "OnFailure", "Never")
 PREEMPTION_POLICY: Final = one_of("PreemptLowerPriority", "Never")
 
 
-def _is_address(text: str) -> bool:
-    """Whether this is an IP address; leading zeros pass, as in objects of old clusters."""
-    parts = text.split(".")
-    if len(parts) == 4 and all(part.isdecimal() and part.isascii() for part in parts):
-        text = ".".join(part.lstrip("0") or "0" for part in parts)
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 _CONTAINER: Final = Shape(
     json.Container,
     name=DNS_LABEL,
@@ -51,7 +40,6 @@ _CONTAINER: Final = Shape(
             container_port=PORT,
             host_port=PORT,
             protocol=PROTOCOL,
-            host_ip=matching(_is_address, "an IP address"),
         )
     ),
     resources=CONTAINER_RESOURCES,

@@ -38,7 +38,7 @@ def _alone(modes: Sequence[str]) -> None:
 ACCESS_MODES: Final = both(_MODES, _alone)
 
 
-def _bytes(least: int, allowed: str) -> Check:
+def _bytes(least: int) -> Check:
     """An amount of storage."""
 
     def check(quantity: Any) -> None:
@@ -46,14 +46,16 @@ def _bytes(least: int, allowed: str) -> Check:
             found = amount(quantity)
         except QuantityError as error:
             raise FieldError("", str(error)) from None
+        if found < 0:
+            raise FieldError("", f"must not be negative: {quantity}")
         if found < least:
-            raise FieldError("", f"must be {allowed}, not {shown(quantity)}")
+            raise FieldError("", f"must be greater than 0, not {shown(quantity)}")
 
     return check
 
 
-_SIZE: Final = _bytes(1, "greater than 0")
-FREE: Final = _bytes(0, "0 or greater")
+_SIZE: Final = _bytes(1)
+FREE: Final = _bytes(0)
 
 
 def _storage(quantities: dict[str, Any]) -> None:

@@ -12,13 +12,50 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.builders import NOW, budget, expression, node, pod, priority_class
+from tests.builders import (
+    NOW,
+    ZONE,
+    attachment,
+    budget,
+    capacity,
+    csi_driver,
+    csi_node,
+    expression,
+    node,
+    pod,
+    priority_class,
+    pv,
+    pvc,
+    replica_set,
+    replication_controller,
+    service,
+    stateful_set,
+    storage_class,
+)
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
+from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import Gone, NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
-from trimtab.kube.resources import BUDGETS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Resource
+from trimtab.kube.resources import (
+    BUDGETS,
+    CSI_DRIVERS,
+    CSI_NODES,
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    PRIORITY_CLASSES,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    VOLUME_ATTACHMENTS,
+    Resource,
+)
 from trimtab.kube.watching.informer import Informer, ServerAbilities
 from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.decode import decode_json
@@ -29,7 +66,7 @@ WAYS = {
     "JSON streamed": (False, True),
     "JSON in pages": (False, False),
 }
-KINDS = [PODS, NODES, BUDGETS, NAMESPACES, PRIORITY_CLASSES]
+BLOB = "https://account.blob.core.windows.net/disks/d.vhd"
 
 RICH = (
     pod("rich")
@@ -77,7 +114,52 @@ PODS_TO_MAKE = {
     .limits({"hugepages-2Mi": "4Mi", "cpu": "1", "memory": "1Gi"})
     .requests({"hugepages-2Mi": "4Mi"})
     .merge(spec={"resources": {"limits": {"cpu": "3", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}}),
+    "disks": pod("disks")
+    .volume("gcePersistentDisk", pdName="pd", readOnly=True)
+    .volume("awsElasticBlockStore", volumeID="vol-1")
+    .volume("azureDisk", diskName="d", diskURI=BLOB)
+    .volume("cinder", volumeID="c")
+    .volume("portworxVolume", volumeID="p")
+    .volume("iscsi", targetPortal="10.0.0.1", iqn="iqn.2026-11.example:x", lun=1)
+    .volume("rbd", monitors=["m2", "m1"], image="i")
+    .volume("image", reference="registry.example/data:1")
+    .ephemeral("scratch", resources={"requests": {"storage": "1Gi"}}, storageClassName="none"),
     "terminating": pod("terminating").merge(metadata={"finalizers": ["trimtab.dev/test"]}),
+}
+
+
+VOLUME = (
+    pv()
+    .labels({ZONE: "a"})
+    .csi("csi.example", "vol-1")
+    .of_class("fast")
+    .access("ReadWriteOnce", "ReadOnlyMany")
+    .block()
+    .claimed_by("data", uid="x")
+    .where(expression(ZONE, "In", "a", "b"), expression("cores", "Gt", "4"))
+    .on("n1")
+)
+AZURE_DISK = pv().source("azureDisk", diskName="d", diskURI=BLOB)
+CLAIM = pvc("kept").of_class("fast").request("1500Mi").block().selecting(team="shop").selected_node("n1")
+# Owners pick none of the pods above: they would adopt them, and delete them to have none.
+NAMESPACED: dict[Resource, list[Any]] = {
+    PERSISTENT_VOLUME_CLAIMS: [CLAIM, pvc("plain").merge(spec={"storageClassName": None}), pvc("bound").bound_to("x")],
+    CSI_STORAGE_CAPACITIES: [capacity("a").largest("1Gi").where(zone="a"), capacity("b", amount=None).where()],
+    SERVICES: [service("a").selecting(app="away"), service("b")],
+    REPLICATION_CONTROLLERS: [replication_controller("a").selecting(app="away")],
+    REPLICA_SETS: [replica_set("a").selecting({"app": "away", "pod-template-hash": "x"})],
+    STATEFUL_SETS: [stateful_set("a").selecting(app="away").merge(spec={"serviceName": "a"})],
+}
+CLUSTER_WIDE: dict[Resource, list[Any]] = {
+    PERSISTENT_VOLUMES: [
+        VOLUME,
+        pv().source("hostPath", path="/a"),
+        pv().source("azureDisk", diskName="d", diskURI=BLOB),
+    ],
+    STORAGE_CLASSES: [storage_class().topology({ZONE: ("a", "b")}).topology({"disk": ("ssd",)}), storage_class()],
+    CSI_NODES: [csi_node().driver("a", 5).driver("b").migrated("kubernetes.io/aws-ebs"), csi_node()],
+    CSI_DRIVERS: [csi_driver(storage_capacity=True), csi_driver()],
+    VOLUME_ATTACHMENTS: [attachment("a", "volume-1", "n1")],
 }
 
 
@@ -113,6 +195,17 @@ def written(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**metadata, "namespace": namespace}}
 
 
+def made_cluster_wide(client: Any, resource: Resource, prefix: str) -> list[str]:
+    """Make the objects of a kind without namespaces, under names of the test's own; their paths."""
+    paths = []
+    for index, builder in enumerate(CLUSTER_WIDE[resource]):
+        manifest = builder.merge(metadata={"name": f"{prefix}-{index}"}).manifest()
+        del manifest["metadata"]["uid"]
+        client.request("POST", resource.path(), manifest)
+        paths.append(resource.path(f"{prefix}-{index}"))
+    return paths
+
+
 @pytest.fixture
 def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
     """Objects with everything that is projected, in a namespace of their own."""
@@ -127,7 +220,19 @@ def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
     ):
         manifest = built.merge(spec={"minAvailable": "50%"}).manifest()
         client.request("POST", BUDGETS.path(namespace=namespace), written(manifest, namespace))
-    tainted = node(f"{namespace}-n").zone("a").taint("dedicated", "db", added=NOW).provider_id("kwok://n").cordoned()
+    for resource, builders in NAMESPACED.items():
+        for builder in builders:
+            client.request("POST", resource.path(namespace=namespace), written(builder.manifest(), namespace))
+    paths = [path for resource in CLUSTER_WIDE for path in made_cluster_wide(client, resource, namespace)]
+    tainted = (
+        node(f"{namespace}-n")
+        .zone("a")
+        .taint("dedicated", "db", added=NOW)
+        .provider_id("kwok://n")
+        .cordoned()
+        .image("registry.example/app:1", "registry.example/app@sha256:x", size=1 << 33)
+        .image("registry.example/other:1", size=7)
+    )
     high = priority_class(f"{namespace}-high", 1000)
     for resource, manifest in ((NODES, tainted.manifest()), (PRIORITY_CLASSES, high.manifest())):
         del manifest["metadata"]["uid"]
@@ -141,6 +246,8 @@ def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
     )
     client.request("DELETE", NODES.path(f"{namespace}-n"))
     client.request("DELETE", PRIORITY_CLASSES.path(f"{namespace}-high"))
+    for path in paths:
+        client.request("DELETE", path)
 
 
 @pytest.mark.parametrize("resource", KINDS, ids=[kind.plural for kind in KINDS])

@@ -23,6 +23,7 @@ class BindClaim:
 
     reason: ClassVar = "BindClaim"
     rules: ClassVar = frozenset(("VolumeRestrictions", "VolumeBinding", "VolumeZone"))
+    evicts: ClassVar = False
 
     def lifting(self, case: Case) -> Iterator[Step]:
         """One step, for all claims that are not as they should be."""

@@ -22,6 +22,7 @@ class ChangeSelector:
 
     reason: ClassVar = "ChangeSelector"
     rules: ClassVar = frozenset(("NodeAffinity",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By the number of wishes that are not met."""

@@ -24,6 +24,7 @@ class EvictNeighbours:
 
     reason: ClassVar = "EvictNeighbours"
     rules: ClassVar = frozenset(("InterPodAffinity",))
+    evicts: ClassVar = True
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By how many there are."""

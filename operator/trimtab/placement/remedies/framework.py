@@ -69,11 +69,13 @@ class Case:
         pod: as it is under the steps taken, with no node.
         origin: the pod as it is in the cluster.
         without: the reasons of remedies that are not to be used.
+        limit: steps that cost as much are of no use: what is laborious need not be done for them.
     """
 
     def __init__(self, placer: Placer, pod: Pod) -> None:
         self.placer = placer
         self.without: frozenset[str] = frozenset()
+        self.limit = NEVER
         self.snapshot = placer.snapshot
         self.pod = pod
         self.origin = pod
@@ -157,6 +159,9 @@ class Remedy(HasReason, Protocol):
 
     rules: ClassVar[frozenset[str]]
     """The names of the filters that it can satisfy."""
+
+    evicts: ClassVar[bool]
+    """Whether pods go, which may satisfy several rules at once."""
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """What it costs at least to satisfy one of :attr:`rules` on each node, :data:`NEVER` where it cannot.

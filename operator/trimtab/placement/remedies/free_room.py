@@ -23,6 +23,7 @@ class FreeRoom:
 
     reason: ClassVar = "FreeRoom"
     rules: ClassVar = frozenset(("NodeResourcesFit",))
+    evicts: ClassVar = True
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """One pod at least, on nodes that are large enough; the less is missing the sooner they are looked at."""

@@ -16,6 +16,7 @@ class FreeVolumes:
 
     reason: ClassVar = "FreeVolumes"
     rules: ClassVar = frozenset(("NodeVolumeLimits", "VolumeRestrictions"))
+    evicts: ClassVar = True
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """One pod at least."""

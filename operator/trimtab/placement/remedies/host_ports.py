@@ -20,6 +20,7 @@ class ChangeHostPort:
 
     reason: ClassVar = "ChangeHostPort"
     rules: ClassVar = frozenset(("NodePorts",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """The same everywhere."""
@@ -49,6 +50,7 @@ class FreeHostPort:
 
     reason: ClassVar = "FreeHostPort"
     rules: ClassVar = frozenset(("NodePorts",))
+    evicts: ClassVar = True
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """One pod at least."""

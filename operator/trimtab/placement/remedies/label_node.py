@@ -20,6 +20,7 @@ class LabelNode:
 
     reason: ClassVar = "LabelNode"
     rules: ClassVar = frozenset(("NodeAffinity",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By whether labels are missing or other than asked for."""

@@ -21,6 +21,7 @@ class LowerRequests:
 
     reason: ClassVar = "LowerRequests"
     rules: ClassVar = frozenset(("NodeResourcesFit",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By the shares of the requests that would go."""

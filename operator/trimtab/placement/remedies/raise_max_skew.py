@@ -26,6 +26,7 @@ class RaiseMaxSkew:
 
     reason: ClassVar = "RaiseMaxSkew"
     rules: ClassVar = frozenset(("PodTopologySpread",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """One constraint."""

@@ -18,6 +18,7 @@ class RecoverNode:
 
     reason: ClassVar = "RecoverNode"
     rules: ClassVar = frozenset(("TaintToleration",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """Only where nothing but such taints keeps the pod away."""

@@ -26,6 +26,7 @@ class RelaxAffinity:
 
     reason: ClassVar = "RelaxAffinity"
     rules: ClassVar = frozenset(("InterPodAffinity",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """One term, if the pod states any."""

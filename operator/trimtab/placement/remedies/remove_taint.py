@@ -18,6 +18,7 @@ class RemoveTaint:
 
     reason: ClassVar = "RemoveTaint"
     rules: ClassVar = frozenset(("TaintToleration",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By the number of taints."""

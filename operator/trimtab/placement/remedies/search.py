@@ -15,10 +15,11 @@ from typing import Any, Final
 import numpy as np
 from msgspec import Struct
 
-from trimtab.cluster.resources import BoolArray
-from trimtab.kube.objects import Pod
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
-from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
+from trimtab.placement.remedies.costs import MOVE
+from trimtab.placement.remedies.framework import NEVER, Case, Costs, Remedy, Step
 from trimtab.placement.remedies.registry import ADDITIONS, LIFTINGS, REMEDIES
 
 _ALIKE: Final = 3
@@ -26,6 +27,9 @@ _ALIKE: Final = 3
 
 _TRIED: Final = 32
 """Nodes that are tried at all."""
+
+_EVENED: Final = frozenset(("PodTopologySpread",))
+"""Rules that changes for the sake of others may satisfy."""
 
 _STEPS: Final = 5
 """Changes that one plan may have."""
@@ -113,57 +117,84 @@ def _lifted(case: Case, limit: float, depth: int) -> Cure | None:
 
 def _on_nodes(case: Case, limit: float, depth: int) -> Cure | None:
     best: Cure | None = None
-    for bound, name in worth_a_try(case):
+    worth = list(worth_a_try(case))
+    ways = [_by_adding, _by_changing] if worth and worth[0][0] >= MOVE else [_by_changing, _by_adding]
+    for way in ways:  # the way that is probably cheaper first, for its cost cuts the other one short
+        found = way(case, limit, depth, worth)
+        if found is not None:
+            best, limit = found, found.cost
+    return best
+
+
+def _by_changing(case: Case, limit: float, depth: int, worth: list[tuple[float, str]]) -> Cure | None:
+    best: Cure | None = None
+    for bound, name in worth:
         if bound >= limit:
             break
         steps = plan_for(case, name, limit, depth)
         if steps is not None:
             best = Cure(name, steps)
             limit = best.cost
-    for addition in case.allowed(ADDITIONS):
+    return best
+
+
+def _by_adding(case: Case, limit: float, depth: int, worth: list[tuple[float, str]]) -> Cure | None:
+    del worth
+    best: Cure | None = None
+    for addition in case.allowed(ADDITIONS) if depth else ():
         for step in addition.steps(case) if addition.least < limit else ():
+            if step.cost >= limit:
+                continue
             with case.after(step):
                 fits = case.obstacle(step.name) is None
-            if fits and step.cost < limit:
+            if fits:
                 best = Cure(step.name, (step,))
                 limit = best.cost
     return best
 
 
 def plan_for(case: Case, name: str, limit: float, depth: int = _STEPS) -> tuple[Step, ...] | None:
-    """Changes that make the node take the pod, one rule after the other, each by the cheapest that helps."""
+    """The cheapest changes below ``limit`` that make the node take the pod, one rule after the other.
+
+    Args:
+        case: the case.
+        name: the node's.
+        limit: what they must cost less than.
+        depth: how many they may be.
+    """
     obstacle = case.obstacle(name)
     if obstacle is None:
         return ()
     node = case.snapshot.nodes.get(name)
     if not depth or node is None:
         return None
-    remedies = [remedy for remedy in case.allowed(REMEDIES) if obstacle.name in remedy.rules]
-    steps = [step for remedy in remedies for step in remedy.steps(case, node, obstacle.name)]
-    for step in sorted(steps, key=lambda step: step.cost):
+    best: tuple[Step, ...] | None = None
+    for step in _steps(case, node, obstacle.name, limit):
         if step.cost >= limit:
             break
         with case.after(step):
             helps = case.obstacle(name) is not obstacle
             rest = plan_for(case, name, limit - step.cost, depth - 1) if helps else None
         if rest is not None:
-            return (step, *rest)
-    return None
+            best = (step, *rest)
+            limit = sum(each.cost for each in best)
+    return best
+
+
+def _steps(case: Case, node: Node, rule: str, limit: float) -> list[Step]:
+    """What may satisfy a rule on a node, the cheapest first; none that costs ``limit`` need be among them."""
+    case.limit = limit
+    remedies = [remedy for remedy in case.allowed(REMEDIES) if rule in remedy.rules]
+    return sorted((step for remedy in remedies for step in remedy.steps(case, node, rule)), key=lambda step: step.cost)
 
 
 def worth_a_try(case: Case) -> Iterator[tuple[float, str]]:
     """Nodes worth a try with the least they can cost, the cheapest first, by name where equal."""
     nodes = case.snapshot.nodes
-    bounds: Costs = np.where(nodes.used, 0.0, NEVER)
-    patterns = np.zeros(nodes.capacity, dtype=np.int64)
     failing: dict[str, BoolArray] = {}
     for rule, slots in case.placer.failing(case.pod):
         failing[rule.name] = failing[rule.name] | slots if rule.name in failing else slots
-    for number, (name, slots) in enumerate(failing.items()):
-        found = [remedy.bound(case, name) for remedy in case.allowed(REMEDIES) if name in remedy.rules] or [NEVER]
-        least = np.minimum.reduce([np.broadcast_to(each, nodes.capacity) for each in found])
-        bounds += np.where(slots, least, 0.0)
-        patterns |= slots.astype(np.int64) << number
+    bounds, patterns = _bounds(case, failing)
     worth = np.flatnonzero(bounds < NEVER)
     alike: Counter[tuple[float, int]] = Counter()
     tried = 0
@@ -176,3 +207,40 @@ def worth_a_try(case: Case) -> Iterator[tuple[float, str]]:
         yield bound, nodes.node(slot).name
         if tried == _TRIED:
             return
+
+
+def _bounds(case: Case, failing: dict[str, BoolArray]) -> tuple[Costs, IntArray]:
+    """What each node costs at least, and which rules it fails, as bits.
+
+    Rules add up, but for what one change may do to several: evicting pods is counted once, and a spread, which all
+    other changes may even out, only where nothing else fails.
+
+    Returns:
+        float64 and int64, both of shape (capacity,).
+    """
+    nodes = case.snapshot.nodes
+    bounds: Costs = np.where(nodes.used, 0.0, NEVER)
+    without_evicting = np.zeros(nodes.capacity)
+    evicting: Costs = np.full(nodes.capacity, NEVER)
+    patterns = np.zeros(nodes.capacity, dtype=np.int64)
+    for number, (name, slots) in enumerate(failing.items()):
+        patterns |= slots.astype(np.int64) << number
+        remedies = [remedy for remedy in case.allowed(REMEDIES) if name in remedy.rules]
+        by_eviction = _least(case, name, [remedy for remedy in remedies if remedy.evicts])
+        otherwise = _least(case, name, [remedy for remedy in remedies if not remedy.evicts])
+        if name in _EVENED:
+            others = np.logical_or.reduce([mask for other, mask in failing.items() if other != name] or [~nodes.used])
+            bounds += np.where(slots & ~others, np.minimum(by_eviction, otherwise), 0.0)
+        elif all(remedy.evicts is False for remedy in remedies):
+            bounds += np.where(slots, otherwise, 0.0)
+        else:
+            without_evicting += np.where(slots, otherwise, 0.0)
+            evicting = np.where(slots, np.minimum(evicting, by_eviction), evicting)
+    bounds += np.minimum(without_evicting, evicting)
+    return bounds, patterns
+
+
+def _least(case: Case, rule: str, remedies: list[Remedy]) -> Costs:
+    found = [np.broadcast_to(remedy.bound(case, rule), case.snapshot.nodes.capacity) for remedy in remedies]
+    least: Costs = np.minimum.reduce([*found, np.full(case.snapshot.nodes.capacity, NEVER)])
+    return least

@@ -16,6 +16,7 @@ class TolerateTaint:
 
     reason: ClassVar = "TolerateTaint"
     rules: ClassVar = frozenset(("TaintToleration",))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """By the number of taints."""

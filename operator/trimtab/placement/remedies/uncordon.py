@@ -20,6 +20,7 @@ class Uncordon:
 
     reason: ClassVar = "Uncordon"
     rules: ClassVar = frozenset(("NodeUnschedulable", "TaintToleration"))
+    evicts: ClassVar = False
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """What the cordon costs is paid once, for both rules."""

@@ -39,10 +39,12 @@ def clear(case: Case, node: Node, victims: Iterable[Pod], *, reason: str, why: s
     gone = sorted(victims, key=lambda pod: (-pod.priority, pod.key))
     if not gone or len(gone) > MOST or any(map(bound_to_node, gone)):
         return None
+    cost = MOVE + OUTRANKED * sum(pod.priority > case.pod.priority for pod in gone)
+    if cost + MOVE_EACH * len(gone) >= case.limit:
+        return None
     told_first = sorted(gone, key=lambda pod: (pod.priority, pod.key))
     targets = _targets(case, node, gone)
-    cost = MOVE + sum(MOVE_EACH if pod.key in targets else EVICT_EACH for pod in gone)
-    cost += OUTRANKED * sum(pod.priority > case.pod.priority for pod in gone)
+    cost += sum(MOVE_EACH if pod.key in targets else EVICT_EACH for pod in gone)
     told = [f"{pod.key} (to {targets[pod.key]})" if pod.key in targets else pod.key for pod in told_first]
     homeless = len(gone) - len(targets)
     return Step(

@@ -17,12 +17,13 @@ class WaitForPods:
 
     reason: ClassVar = "WaitForPods"
     rules: ClassVar = frozenset(("NodeResourcesFit", "NodePorts", "InterPodAffinity"))
+    evicts: ClassVar = True
 
     def bound(self, case: Case, rule: str) -> Costs | float:
-        """Where such pods are; what two rules gain is paid once."""
+        """Where such pods are."""
         there = np.zeros(case.snapshot.nodes.capacity, dtype=np.bool_)
         there[sorted(case.leaving)] = True
-        return np.where(there, WAIT if rule == "NodeResourcesFit" else 0.0, NEVER)
+        return np.where(there, WAIT, NEVER)
 
     def steps(self, case: Case, node: Node, rule: str) -> Iterator[Step]:
         """One step: all of them gone."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from trimtab.cluster.resources import IntArray
+from trimtab.cluster.resources import MEMORY, IntArray
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import CSINode, KubeObject, Node
 from trimtab.placement.remedies.amounts import wanted
@@ -17,6 +17,7 @@ from trimtab.placement.remedies.taint_sets import of_the_system, unwelcome
 from trimtab.placement.remedies.victims import bound_to_node
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+_PLACES: Final = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
 _OF_PLACE: Final = frozenset(("VolumeBinding", "VolumeZone"))
 """Where such a rule fails, it fails on every node with the same labels."""
 
@@ -50,18 +51,14 @@ def shapes(case: Case, *, large_enough: bool) -> list[Node]:
     missing: IntArray = np.maximum(amounts - nodes.allocatable[:, columns], 0)
     if large_enough:
         suits &= (missing == 0).all(axis=1)
-        weight = nodes.allocatable[:, :2].sum(axis=1).astype(np.float64)
+        size = nodes.allocatable[:, : MEMORY + 1]
+        weight = (size / np.maximum(size.max(axis=0), 1)).sum(axis=1)
     else:
         weight = (missing / amounts).sum(axis=1)
     slots = np.flatnonzero(suits)
     slots = slots[np.lexsort((nodes.rank()[slots], weight[slots], second[slots]))]
-    found: dict[Any, Node] = {}
-    for slot in slots.tolist():
-        node = nodes.node(slot)
-        found.setdefault(_shape(node), node)
-        if len(found) == MOST:
-            break
-    return list(found.values())
+    _, first = np.unique(_shape(case)[slots], return_index=True)
+    return [nodes.node(slot) for slot in slots[np.sort(first)[:MOST]].tolist()]
 
 
 def fresh(case: Case, like: Node, allocatable: ResourceList | None = None) -> tuple[KubeObject, ...]:
@@ -111,6 +108,19 @@ def enlarged(case: Case, like: Node) -> ResourceList:
     return ResourceList(amounts)
 
 
-def _shape(node: Node) -> Any:
-    labels = frozenset((key, value) for key, value in node.labels.items() if key != HOSTNAME)
-    return node.allocatable, labels, frozenset(taint.key for taint in node.taints if not of_the_system(taint))
+def _shape(case: Case) -> IntArray:
+    """A number per slot, equal where new nodes like it would be alike to the pod: int64, shape (capacity,)."""
+    nodes, pod = case.snapshot.nodes, case.pod
+    affinity = pod.spec.affinity
+    keys = {term.topology_key for term in (*affinity.pod_required, *affinity.anti_required)}
+    keys |= {constraint.topology_key for constraint in pod.spec.topology_spread}
+    if case.snapshot.any_anti_affinity:
+        keys |= {counter.topology.key for counter in case.snapshot.affinity.carriers_against(pod)}
+    columns = [nodes.taints, *nodes.allocatable.T]
+    columns += [nodes.column(key).ids for key in sorted((keys | _PLACES) - {HOSTNAME})]
+    found: IntArray = np.zeros(nodes.capacity, dtype=np.int64)
+    for column in columns:
+        if (column[nodes.used] != column[nodes.used][0]).any():
+            values, which = np.unique(column, return_inverse=True)
+            _, found = np.unique(found * len(values) + which.ravel(), return_inverse=True)
+    return found

@@ -21,6 +21,7 @@ class WaitForPods:
 
     def bound(self, case: Case, rule: str) -> Costs | float:
         """Where such pods are."""
+        del rule
         there = np.zeros(case.snapshot.nodes.capacity, dtype=np.bool_)
         there[sorted(case.leaving)] = True
         return np.where(there, WAIT, NEVER)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from trimtab.cluster.changes import Reader
 from trimtab.cluster.shelves import Shelves
+from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume
-from trimtab.kube.rules.in_tree_volumes import MIGRATED, driver_of
+from trimtab.kube.rules.in_tree_volumes import MIGRATED, TranslationError, driver_of, handle_of
 
 
 class Attachable(NamedTuple):
@@ -25,12 +26,17 @@ def claim_key(pod: Pod, volume: Volume) -> str | None:
     return f"{pod.namespace}/{pod.name}-{volume.name}" if volume.kind == "ephemeral" else None
 
 
-def owned_by(claim: PersistentVolumeClaim, pod: Pod) -> bool:
-    """Whether the pod is the claim's controller (component-helpers ``ephemeral.VolumeIsForPod``, v0.36)."""
+def not_owned(claim: PersistentVolumeClaim, pod: Pod) -> str | None:
+    """What is wrong where the pod is not the controller of its ephemeral volume's claim, else ``None``.
+
+    Source: component-helpers ``ephemeral.VolumeIsForPod``, v0.36.
+    """
     for owner in claim.owners:
+        if owner.controller and owner.uid == pod.uid:
+            return None
         if owner.controller:
-            return owner.uid == pod.uid
-    return False
+            break
+    return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
 
 
 class Attachables:
@@ -72,16 +78,15 @@ class Attachables:
     def of(self, pod: Pod, volume: Volume) -> Attachable | None:
         """A pod's volume; ``None`` where there is nothing to attach or it cannot be told.
 
-        A claim that is not there counts nothing, as for the scheduler with pods that are placed. Where the claim of a
-        placed pod's ephemeral volume is another's, the scheduler gives up; here it counts nothing.
+        A claim that is not there counts nothing, as for the scheduler with pods that are placed, nor does the claim of
+        an ephemeral volume that is another's.
         """
         key = claim_key(pod, volume)
         if key is None:
-            plugin = MIGRATED.get(volume.kind)
-            return Attachable(plugin.driver, volume.disk[0]) if plugin is not None and volume.disk else None
+            return _in_tree(volume.kind, volume.disk)
         if volume.kind == "ephemeral":
             claim = self._shelves.of(PersistentVolumeClaim).get(key)
-            if claim is None or not owned_by(claim, pod):
+            if claim is None or not_owned(claim, pod) is not None:
                 return None
         return self.of_claim(key)
 
@@ -108,5 +113,15 @@ class Attachables:
 def _as_attached(volume: PersistentVolume) -> Attachable | None:
     if volume.source == "csi":
         return Attachable(volume.driver, volume.handle) if volume.driver and volume.handle else None
-    plugin = MIGRATED.get(volume.source)
-    return Attachable(plugin.driver, volume.handle or f"volume {volume.name}") if plugin is not None else None
+    return _in_tree(volume.source, volume.disk, volume.labels)
+
+
+def _in_tree(source: str, disk: tuple[str, ...], labels: Labels = NO_LABELS) -> Attachable | None:
+    """What the CSI driver attaches; nothing for a plugin that is not migrated or a volume that has no counterpart."""
+    plugin = MIGRATED.get(source)
+    if plugin is None or not disk:
+        return None
+    try:
+        return Attachable(plugin.driver, handle_of(source, disk[0], labels))
+    except TranslationError:
+        return None

@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from trimtab.cluster.attachables import Attachable, Attachables, claim_key
+from trimtab.cluster.attachables import Attachable, Attachables, claim_key, not_owned
 from trimtab.cluster.changes import Reader
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.shelves import Shelves
 from trimtab.cluster.volume_users import VolumeUsers
-from trimtab.kube.objects import CSINode, PersistentVolume, Pod, VolumeAttachment
+from trimtab.kube.objects import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment
 
 _NO_LIMIT: Final = np.iinfo(np.int64).max
 
@@ -29,6 +29,10 @@ class AttachedVolumes:
     with a CSINode have limits, so that volumes are told as on such nodes (:class:`Attachables`).
 
     Slots where something changed are counted anew; :meth:`refresh` does that, and all else expects it was called.
+
+    Attributes:
+        problems: by slot, what keeps its volumes from being counted: a pod there has an ephemeral volume whose claim is
+            another's.
     """
 
     def __init__(self, nodes: NodeTable, shelves: Shelves, users: VolumeUsers) -> None:
@@ -38,6 +42,7 @@ class AttachedVolumes:
         self._attachables = Attachables(shelves)
         self._pods = Reader(users.changes)
         self._attachments = Reader(shelves.changes(VolumeAttachment))
+        self.problems: dict[int, str] = {}
         self._limits: dict[str, IntArray] = {}
         self._limits_made: tuple[int, int] | None = None
         self._names: list[str | None] = []
@@ -54,6 +59,14 @@ class AttachedVolumes:
         for name in shelves.of(VolumeAttachment):
             self._file(name)
 
+    def attachables(self, pod: Pod) -> set[Attachable]:
+        """What the pod needs attached, on a node that has a CSINode."""
+        return {found for volume in pod.spec.volumes if (found := self._attachables.of(pod, volume)) is not None}
+
+    def limited(self, slot: int) -> bool:
+        """Whether the node has a limit, for whatever driver."""
+        return any(limit[slot] != _NO_LIMIT for limit in self._limits.values())
+
     def within_limits(self, pod: Pod) -> BoolArray | None:
         """Where the pod's volumes can be attached besides those that are: bool, shape (capacity,), a fresh array.
 
@@ -63,10 +76,8 @@ class AttachedVolumes:
         """
         passing: BoolArray | None = None
         wanted: defaultdict[str, set[Attachable]] = defaultdict(set)
-        for volume in pod.spec.volumes:
-            attachable = self._attachables.of(pod, volume)
-            if attachable is not None:
-                wanted[attachable.driver].add(attachable)
+        for attachable in self.attachables(pod):
+            wanted[attachable.driver].add(attachable)
         for driver, attachables in wanted.items():
             limit = self._limits.get(driver)
             if limit is None:
@@ -159,15 +170,12 @@ class AttachedVolumes:
         node = self._nodes.at[slot] if slot < len(self._nodes.at) else None
         claims: set[str] = set()
         held: set[Attachable] = set()
+        self.problems.pop(slot, None)
         if node is not None:
             for pod in self._users.on.get(slot, {}).values():
-                for volume in pod.spec.volumes:
-                    key = claim_key(pod, volume)
-                    if key is not None:
-                        claims.add(key)
-                    attachable = self._attachables.of(pod, volume)
-                    if attachable is not None:
-                        held.add(attachable)
+                claims.update(key for volume in pod.spec.volumes if (key := claim_key(pod, volume)) is not None)
+                held |= self.attachables(pod)
+                self._check(pod, slot)
         _replace(self._claims, self._slots_with, slot, claims)
         _replace(self._held, self._holders, slot, held)
         everything = held.union(self._left_behind(node.name)) if node is not None else held
@@ -178,6 +186,14 @@ class AttachedVolumes:
             self._counts[slot] = counts
             for driver, number in counts.items():
                 self._used_of(driver)[slot] = number
+
+    def _check(self, pod: Pod, slot: int) -> None:
+        for volume in pod.spec.volumes:
+            key = claim_key(pod, volume) if volume.kind == "ephemeral" else None
+            claim = self._shelves.of(PersistentVolumeClaim).get(key) if key is not None else None
+            problem = not_owned(claim, pod) if claim is not None else None
+            if problem is not None:
+                self.problems.setdefault(slot, problem)
 
     def _left_behind(self, node: str) -> Iterator[Attachable]:
         """What attachments say is on a node; only CSI volumes that exist count."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import ClassVar, Final, Literal, Protocol
+from collections.abc import Hashable, Iterable, Mapping
+from typing import ClassVar, Final, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -56,6 +56,18 @@ class Filter(Protocol):
 
     def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
         """Why nodes fail that did not pass: ``slots`` in groups of one set of reasons each, none left out."""
+        ...
+
+
+@runtime_checkable
+class Erring(Protocol):
+    """A filter whose plugin may give up on a node with an error, which is no verdict.
+
+    The scheduler then gives up on the pod, unless it found enough other nodes before (``findNodesThatPassFilters``).
+    """
+
+    def errors(self, pod: Pod) -> Mapping[int, str]:
+        """What is wrong by slot, as the plugin tells it; empty nearly always. Such slots do not pass."""
         ...
 
 

@@ -21,6 +21,7 @@ class Judgement(Struct, frozen=True, eq=False):
         nodes: how many there are.
         refusal: why the pod can go nowhere, whatever the nodes are like; no node was looked at then.
         refused_by: the name of the rule that refuses it.
+        error: whether that is an error with which the scheduler gives up, and which it tells as it is.
         failures: reasons with the slots that fail for just these. No slot is named twice, and those that are not named
             take the pod. A group may be empty.
     """
@@ -29,6 +30,7 @@ class Judgement(Struct, frozen=True, eq=False):
     refusal: str | None
     failures: tuple[Failure, ...]
     refused_by: str = ""
+    error: bool = False
 
     @property
     def fits(self) -> int:
@@ -37,7 +39,7 @@ class Judgement(Struct, frozen=True, eq=False):
 
     def sentence(self) -> str:
         """kube-scheduler's sentence where no node fits, and one of the same shape where some do."""
-        if self.refusal is not None and self.refused_by in _NOT_SCHEDULED:
+        if self.refusal is not None and (self.error or self.refused_by in _NOT_SCHEDULED):
             return self.refusal
         if not self.nodes:
             return NO_NODES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Struct
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.placement.framework import Failure, Filter
+from trimtab.placement.framework import Erring, Failure, Filter
 from trimtab.placement.judgement import Judgement
 from trimtab.placement.registry import DEFAULT, Profile
 from trimtab.placement.scorer import Scorer
@@ -56,6 +56,7 @@ class Placer:
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
         self._on_room = tuple(rule for rule in self._filters if rule.reads == "room")
         self._on_pods = tuple(rule for rule in self._filters if rule.reads == "pods")
+        self._erring = tuple(rule for rule in self._filters if isinstance(rule, Erring))
         self._eligible: dict[frozenset[int], tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
@@ -71,17 +72,44 @@ class Placer:
         return None if found is None else found[1]
 
     def refusing(self, pod: Pod) -> tuple[Filter, str] | None:
-        """The first rule that refuses the pod whatever the nodes are like, with its reason; ``None`` if none does."""
+        """The first rule that refuses the pod whatever the nodes are like, with its reason; ``None`` if none does.
+
+        So does one with whose error the scheduler gives up on the pod; it does not itself refuse it.
+        """
         for rule in self._filters:
             found = rule.refusal(pod)
             if found is not None:
                 return rule, found
+        for erring in self._erring:
+            errors = erring.errors(pod)
+            if errors:
+                text = self._error(pod, erring, errors)
+                if text is not None:
+                    return erring, f'running "{erring.name}" filter plugin: {text}'
         return None
+
+    def _error(self, pod: Pod, erring: Filter, errors: Mapping[int, str]) -> str | None:
+        """The error that ends the scheduler's search, at the first such node by name; ``None`` where it has enough.
+
+        It comes upon a node that passes all rules before, and it looks at all nodes unless it finds enough that fit.
+        """
+        nodes = self.snapshot.nodes
+        reached: BoolArray = nodes.used.copy()
+        for rule in self._filters[: self._filters.index(erring)]:
+            passing = rule.passing(pod)
+            if passing is not None:
+                reached &= passing
+        if np.count_nonzero(self._mask(pod)) >= _enough(len(nodes)):
+            return None
+        return next((errors[slot] for slot in nodes.order().tolist() if slot in errors and reached[slot]), None)
 
     def feasible(self, pod: Pod) -> BoolArray:
         """The slots on which a pending pod can run: bool, shape (capacity,), a fresh array."""
         if self.refusal(pod) is not None:
             return np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
+        return self._mask(pod)
+
+    def _mask(self, pod: Pod) -> BoolArray:
         mask: BoolArray = self.eligible(pod).copy()
         for rule in (*self._on_room, *self._on_pods):
             passing = rule.passing(pod)
@@ -179,7 +207,9 @@ class Placer:
         """What is wrong with which nodes, each under the first filter that it fails, as kube-scheduler tells it."""
         refused = self.refusing(pod)
         if refused is not None:
-            return Judgement(len(self.snapshot.nodes), refused[1], (), refused[0].name)
+            rule, text = refused
+            error = rule.refusal(pod) is None
+            return Judgement(len(self.snapshot.nodes), text, (), rule.name, error)
         return Judgement(len(self.snapshot.nodes), None, tuple(self._failures(pod)))
 
     def verdicts(self, pod: Pod) -> list[NodeVerdict]:
@@ -254,3 +284,8 @@ class Placer:
             if len(failing):
                 yield from rule.failures(pod, failing)
                 left &= passing
+
+
+def _enough(number: int) -> int:
+    """After how many fitting nodes the scheduler stops to look (v1.36 ``numFeasibleNodesToFind``, by default)."""
+    return number if number < 100 else max(number * max(50 - number // 125, 5) // 100, 100)

@@ -22,7 +22,7 @@ from trimtab.kube.objects import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from trimtab.kube.rules.in_tree_volumes import MIGRATED, translated_affinity
+from trimtab.kube.rules.in_tree_volumes import MIGRATED, TranslationError, handle_of, translated_affinity
 from trimtab.placement.node_masks import NodeMasks
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -83,8 +83,7 @@ class BoundVolumes:
     """Where pods can run whose claims are bound (``tryTranslatePVToCSI`` and ``CheckNodeAffinity``).
 
     In-tree volumes are judged by the affinity of their CSI driver on nodes whose CSINode says that the plugin is
-    migrated, and by their own on others. Where a volume could not be translated the scheduler gives up; here its own
-    affinity counts.
+    migrated, and by their own on others.
     """
 
     def __init__(self, nodes: NodeTable, shelves: Shelves, places: Places) -> None:
@@ -106,6 +105,18 @@ class BoundVolumes:
         translated = self._places.mask(translated_affinity(volume, plugin.topology_key))
         found: BoolArray = np.where(migrated, translated, own)
         return found
+
+    def untranslatable(self, volume: PersistentVolume) -> tuple[BoolArray, str] | None:
+        """Where the volume would have to be translated and cannot, with what is wrong; ``None`` where all is well."""
+        plugin = MIGRATED.get(volume.source)
+        migrated = self._where_migrated(plugin.name) if plugin is not None and volume.disk else None
+        if migrated is None:
+            return None
+        try:
+            handle_of(volume.source, volume.disk[0], volume.labels)
+        except TranslationError as error:
+            return migrated, f"could not translate pv: {error}"
+        return None
 
     def _where_migrated(self, plugin: str) -> BoolArray | None:
         made = (self._nodes.version, self._shelves.revision(CSINode))

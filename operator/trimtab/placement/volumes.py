@@ -19,6 +19,7 @@ from trimtab.cluster.shelves import Shelves
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.volume_users import CLAIMING
 from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from trimtab.kube.rules.in_tree_volumes import MIGRATED
 from trimtab.placement.static_volumes import StaticVolumes, ask_of
 from trimtab.placement.volume_places import BoundVolumes, Places, Provisioning
 
@@ -32,6 +33,8 @@ SPACE: Final = 4
 """A volume could be provisioned if there were room."""
 MISSING: Final = 8
 """A claim is bound to a volume that is not there."""
+ERROR: Final = 16
+"""The scheduler gives up: see :meth:`VolumeBinder.errors`."""
 
 
 class PodClaims(Struct, frozen=True, gc=False):
@@ -101,7 +104,24 @@ class VolumeBinder:
         self._check_bound(claims.bound, codes)
         if claims.delayed:
             self._check_delayed(claims.delayed, codes)
+        codes[list(self.errors(pod))] = ERROR
         return codes
+
+    def errors(self, pod: Pod) -> dict[int, str]:
+        """The slots on which a bound in-tree volume would have to be translated and cannot, with what is wrong."""
+        errors: dict[int, str] = {}
+        left: BoolArray = self._nodes.used
+        for claim in claims_of(self._shelves, pod).bound:
+            volume = self._shelves.of(PersistentVolume).get(claim.volume)
+            if volume is None:
+                break
+            if volume.source in MIGRATED:
+                broken = self._bound.untranslatable(volume)
+                if broken is not None:
+                    errors.update(dict.fromkeys(np.flatnonzero(left & broken[0]).tolist(), broken[1]))
+                    left = left & ~broken[0]
+            left = left & self._bound.mask(volume)
+        return errors
 
     def assumed(self, pod: Pod, node: str) -> Iterator[PersistentVolume | PersistentVolumeClaim]:
         """Volumes and claims as they are once the pod is placed (``AssumePodVolumes``); only those that change.

@@ -140,6 +140,47 @@ def test_an_in_tree_volume_is_judged_as_its_driver_states_it_where_migrated(
     assert reasons(VolumeBinding, objects, using("c")) == ({} if fits else {"n1": (AFFINITY,)})
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        pytest.param({"labels": Labels({ZONE: "us-e1-a__us-e1-b"})}, None, id="two-zones-of-a-region"),
+        pytest.param(
+            {"labels": Labels({ZONE: "a__b"})},
+            "failed to get region from zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: a",
+            id="zones-that-name-no-region",
+        ),
+        pytest.param(
+            {"labels": Labels({ZONE: "us-e1-a__eu-w2-a"})},
+            "failed to get region from zones: multiple or no regions gotten from zones, got: map[eu-w2:{} us-e1:{}]",
+            id="zones-of-two-regions",
+        ),
+        pytest.param({"source": "awsElasticBlockStore", "disk": ("aws://a/vol-1",)}, None, id="ebs-with-zone"),
+        pytest.param(
+            {"source": "awsElasticBlockStore", "disk": ("aws://a/1",)},
+            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://a/1)",
+            id="ebs-of-unknown-form",
+        ),
+    ],
+)
+def test_a_volume_without_a_counterpart_is_an_error_where_migrated(fields: dict[str, Any], text: str | None) -> None:
+    given = {"source": "gcePersistentDisk", "disk": ("pd",)} | fields
+    plugins = ("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs")
+    objects = (csi_node("n1", migrated=plugins), bound("c", **given), bound_claim("c"))
+    snapshot = Snapshot([*NODES, *objects])
+    if text is None:
+        assert VolumeBinding(snapshot).errors(using("c")) == {}
+        return
+    told = f"could not translate pv: {text}"
+    assert reasons(VolumeBinding, snapshot, using("c")) == {"n1": (told,)}
+    assert VolumeBinding(snapshot).errors(using("c")) == {snapshot.nodes.slot_of["n1"]: told}
+    # A claim before it that the node fails hides the error, and what else the node fails is hidden by it.
+    snapshot.put(bound("b", node_affinity=ON_2))
+    for changed in (bound_claim("b"), claim("d"), waiting()):
+        snapshot.put(changed)
+    assert reasons(VolumeBinding, snapshot, using("b", "c")) == {"n1": (AFFINITY,)}
+    assert reasons(VolumeBinding, snapshot, using("c", "d")) == {"n1": (told,), "n2": (BIND,)}
+
+
 # --- claims that wait: volumes that are there ----------------------------------------------------------------------
 
 LABELLED = LabelSelector(Labels({"tier": "fast"}))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from tests.unit.placement.volume_worlds import (
+    ZONE,
     bound,
     bound_claim,
     claim,
@@ -20,14 +23,18 @@ from tests.unit.placement.volume_worlds import (
     with_volumes,
 )
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import KubeObject, Pod, Volume, VolumeAttachment
+from trimtab.placement.filters.node_affinity import NodeAffinity
 from trimtab.placement.filters.node_volume_limits import NodeVolumeLimits
+from trimtab.placement.placer import Placer
+from trimtab.placement.registry import Profile
 
 FULL = ("node(s) exceed max volume count",)
 EBS = Volume("awsElasticBlockStore", disk=("vol-1",))
 
 
-def pair(name: str, **fields: str) -> list[KubeObject]:
+def pair(name: str, **fields: Any) -> list[KubeObject]:
     """A claim and the volume that it is bound to."""
     return [bound(name, **fields), bound_claim(name)]
 
@@ -44,6 +51,11 @@ def full(*objects: KubeObject, pod: Pod, limit: int | None = 1) -> bool:
 
 
 OTHER = using("a", name="other", on="n1")
+
+
+def with_ephemeral(name: str, on: str = "n1") -> Pod:
+    """A pod with an ephemeral volume; its claim is ``<name>-v``."""
+    return with_volumes(Volume("ephemeral", name="v"), name=name, on=on)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +86,7 @@ OTHER = using("a", name="other", on="n1")
             [EBS_POD], with_volumes(msgspec.structs.replace(EBS, disk=("vol-2",))), True, id="inline-migrated"
         ),
         pytest.param(
-            [EBS_POD, *pair("b", source="awsElasticBlockStore", driver="", handle="")],
+            [EBS_POD, *pair("b", source="awsElasticBlockStore", driver="", handle="", disk=("vol-2",))],
             using("b"),
             True,
             id="in-tree-volume-migrated",
@@ -93,18 +105,7 @@ OTHER = using("a", name="other", on="n1")
             id="ephemeral",
         ),
         pytest.param(
-            [
-                *pair("b"),
-                bound("o-v"),
-                bound_claim("o-v", owners=owner("x")),
-                EPHEMERAL_OTHER := with_volumes(Volume("ephemeral", name="v"), name="o", on="n1"),
-            ],
-            using("b"),
-            False,
-            id="ephemeral-of-other-not-its-own",
-        ),
-        pytest.param(
-            [*pair("b"), bound("o-v"), bound_claim("o-v", owners=owner("o")), EPHEMERAL_OTHER],
+            [*pair("b"), bound("o-v"), bound_claim("o-v", owners=owner("o")), with_ephemeral("o")],
             using("b"),
             True,
             id="ephemeral-of-other",
@@ -188,3 +189,47 @@ def test_pods_placed_one_after_the_other_see_what_is_attached() -> None:
     assert reasons(NodeVolumeLimits, snapshot, using("b")) == {"n1": FULL}
     snapshot.move(using("b", name="second"), "n2")
     assert reasons(NodeVolumeLimits, snapshot, using("c")) == {"n1": FULL, "n2": FULL}
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+FOREIGN = "PVC default/o-v was not created for pod default/o (pod is not owner)"
+FOREIGN_CLAIM = bound_claim("o-v", owners=owner("x"))
+TWO = [node("n1"), node("n2"), csi_node("n1", disk=9), csi_node("n2", disk=9)]
+
+
+@pytest.mark.parametrize(
+    ("objects", "pod", "expected"),
+    [
+        pytest.param([], using("b"), {"n1": (FOREIGN,)}, id="on-the-node-of-that-pod"),
+        pytest.param([csi_node("n1", disk=None)], using("b"), {}, id="node-without-limits"),
+        pytest.param([bound("b", source="nfs")], using("b"), {}, id="nothing-to-attach"),
+        pytest.param([bound_claim("o-v", owners=owner("o"))], using("b"), {}, id="its-own"),
+        pytest.param([csi_node("n2", disk=0)], using("b"), {"n1": (FOREIGN,), "n2": FULL}, id="other-node-full"),
+    ],
+)
+def test_a_node_is_in_error_where_a_pods_ephemeral_volume_has_the_claim_of_another(
+    objects: list[KubeObject], pod: Pod, expected: dict[str, Any]
+) -> None:
+    there = [*TWO, *pair("b"), FOREIGN_CLAIM, with_ephemeral("o"), *objects]
+    assert reasons(NodeVolumeLimits, there, pod) == expected
+
+
+def test_the_scheduler_gives_up_on_the_pod_when_it_comes_to_a_node_in_error() -> None:
+    objects = [
+        *(node(f"n{number}", zone="ab"[number % 2]) for number in range(4)),
+        *(csi_node(f"n{number}", disk=9) for number in range(4)),
+        *pair("b"),
+        FOREIGN_CLAIM,
+        with_ephemeral("o"),
+    ]
+    filters = (NodeAffinity, NodeVolumeLimits)
+    pod = using("b")
+    placer = Placer(Snapshot(objects), Profile(filters, ()))
+    assert not placer.feasible(pod).any()
+    assert placer.why_not(pod) == f'running "NodeVolumeLimits" filter plugin: {FOREIGN}'
+    elsewhere = msgspec.structs.replace(pod.spec, node_selector=Labels({ZONE: "a"}))
+    kept_off = msgspec.structs.replace(pod, spec=elsewhere)
+    assert placer.feasible(kept_off).sum() == 2
+    many = [node(f"m{number:03}") for number in range(150)]
+    assert Placer(Snapshot([*objects, *many]), Profile(filters, ())).feasible(pod).sum() == 153

@@ -6,11 +6,14 @@ that can be translated it knows five as migrated; azureFile and vsphereVolume ar
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from trimtab.kube.frozen import NO_LABELS
 from trimtab.kube.objects.selector import LabelRequirement, NodeSelector, NodeSelectorTerm
 from trimtab.kube.objects.storage import PersistentVolume
 
@@ -50,6 +53,62 @@ def driver_of(provisioner: str) -> str:
     if provisioner in _UNMIGRATED:
         return ""
     return _DRIVERS.get(provisioner, provisioner)
+
+
+class TranslationError(ValueError):
+    """A volume that has no counterpart; the text is that of csi-translation-lib."""
+
+
+def handle_of(source: str, disk: str, labels: Mapping[str, str] = NO_LABELS) -> str:
+    """The handle by which the CSI driver knows an in-tree volume.
+
+    Args:
+        source: a key of :data:`MIGRATED`.
+        disk: which disk it is.
+        labels: of the PersistentVolume, none for a volume within a pod.
+
+    Raises:
+        TranslationError: there is none.
+    """
+    if source == "awsElasticBlockStore":
+        return _ebs_handle(disk)
+    if source == "gcePersistentDisk":
+        return _gce_handle(disk, labels.get(BETA_ZONE) or labels.get(ZONE, ""))
+    return disk
+
+
+def _ebs_handle(disk: str) -> str:
+    """``aws://zone/vol-1`` or a bare ID, which may be anything (``KubernetesVolumeIDToEBSVolumeID``)."""
+    if not disk.startswith("aws://"):
+        return disk
+    path = disk.removeprefix("aws://").partition("/")[2].strip("/")
+    if re.fullmatch(r"vol-[^/]*", path) is None:
+        problem = f"Invalid format for AWS volume ({disk})"
+        raise TranslationError(f"failed to translate Kubernetes ID to EBS Volume ID {problem}")
+    return path
+
+
+def _gce_handle(disk: str, label: str) -> str:
+    """A disk of one zone, or of the region of several."""
+    zones = label.split(ZONE_DELIMITER)
+    if len(zones) == 1:
+        return f"projects/UNSPECIFIED/zones/{zones[0] or 'UNSPECIFIED'}/disks/{disk}"
+    return f"projects/UNSPECIFIED/regions/{_gce_region(zones)}/disks/{disk}"
+
+
+def _gce_region(zones: Iterable[str]) -> str:
+    regions = set()
+    for zone in zones:
+        parts = zone.split("-")
+        if len(parts) != 3:
+            expected = "zone in unexpected format, expected: {locale}-{region}-{zone}"
+            raise TranslationError(f"failed to get region from zones: {expected}, got: {zone}")
+        regions.add("-".join(parts[:2]))
+    if len(regions) != 1:
+        got = " ".join(f"{region}:{{}}" for region in sorted(regions))
+        problem = f"multiple or no regions gotten from zones, got: map[{got}]"
+        raise TranslationError(f"failed to get region from zones: {problem}")
+    return regions.pop()
 
 
 def translated_affinity(volume: PersistentVolume, topology_key: str) -> NodeSelector | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from trimtab.cluster.attached_volumes import AttachedVolumes
 from trimtab.cluster.resources import BoolArray, IntArray
@@ -45,14 +47,34 @@ class NodeVolumeLimits:
         """The nodes that can attach the pod's volumes besides those that are attached already."""
         if not self.concerns(pod):
             return None
+        passing = self._attached().within_limits(pod)
+        errors = self.errors(pod)
+        if errors:
+            passing = self._snapshot.nodes.used.copy() if passing is None else passing
+            passing[list(errors)] = False
+        return passing
+
+    def errors(self, pod: Pod) -> dict[int, str]:
+        """See :class:`~trimtab.placement.framework.Erring`: nodes with limits whose pods' volumes cannot be counted."""
+        if not self.concerns(pod):
+            return {}
+        attached = self._attached()
+        if not attached.problems or not attached.attachables(pod):
+            return {}
+        return {slot: text for slot, text in attached.problems.items() if attached.limited(slot)}
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterator[Failure]:
+        """One text for all but those that are in error."""
+        errors = self.errors(pod)
+        for slot in slots.tolist():
+            if slot in errors:
+                yield (errors[slot],), np.array([slot])
+        yield (self.reason,), slots[[slot not in errors for slot in slots.tolist()]] if errors else slots
+
+    def _attached(self) -> AttachedVolumes:
         attached = _ATTACHED.get(self._snapshot)
         if attached is None:
             snapshot = self._snapshot
             attached = _ATTACHED[snapshot] = AttachedVolumes(snapshot.nodes, snapshot.shelves, snapshot.volume_users)
         attached.refresh()
-        return attached.within_limits(pod)
-
-    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
-        """One text for all."""
-        del pod
-        return (((self.reason,), slots),)
+        return attached

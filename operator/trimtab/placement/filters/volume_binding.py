@@ -7,12 +7,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from trimtab.cluster.attachables import claim_key, owned_by
+from trimtab.cluster.attachables import claim_key, not_owned
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import PersistentVolumeClaim, Pod, Volume
 from trimtab.placement.framework import Failure, Reads
-from trimtab.placement.volumes import AFFINITY, BINDING, MISSING, SPACE, binder_of, claims_of, has_claims
+from trimtab.placement.volumes import AFFINITY, BINDING, ERROR, MISSING, SPACE, binder_of, claims_of, has_claims
 
 REASONS: Final = (
     (AFFINITY, "node(s) didn't match PersistentVolume's node affinity"),
@@ -60,7 +60,16 @@ class VolumeBinding:
         """Nodes with the same conflicts together."""
         codes = binder_of(self._snapshot).conflicts(pod)[slots]
         for code in np.unique(codes).tolist():
-            yield tuple(text for bit, text in REASONS if code & bit), slots[codes == code]
+            if code != ERROR:
+                yield tuple(text for bit, text in REASONS if code & bit), slots[codes == code]
+        errors = self.errors(pod)
+        for text in sorted(set(errors.values())):
+            there = [slot for slot in slots[codes == ERROR].tolist() if errors[slot] == text]
+            yield (text,), np.array(there, dtype=np.int64)
+
+    def errors(self, pod: Pod) -> dict[int, str]:
+        """See :class:`~trimtab.placement.framework.Erring`: in-tree volumes that have no counterpart."""
+        return binder_of(self._snapshot).errors(pod) if has_claims(pod) else {}
 
     def _problem(self, pod: Pod, volume: Volume, key: str) -> str | None:
         claim = self._snapshot.shelves.of(PersistentVolumeClaim).get(key)
@@ -74,6 +83,4 @@ class VolumeBinding:
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.volume}"'
         if claim.deleted is not None:
             return f'persistentvolumeclaim "{name}" is being deleted'
-        if ephemeral and not owned_by(claim, pod):
-            return f"PVC {key} was not created for pod {pod.key} (pod is not owner)"
-        return None
+        return not_owned(claim, pod) if ephemeral else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from tests.unit.placement.volume_worlds import (
     volume,
     waiting,
 )
+from trimtab.cluster import changes
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import (
     CSINode,
@@ -193,10 +195,16 @@ def check(snapshot: Snapshot, pod: Pod) -> None:
         assert (name in limited) is full(snapshot, pod, there), name
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32))
-def test_verdicts_on_all_nodes_are_those_on_each(number: int) -> None:
-    seed = random.Random(number)
+@pytest.mark.parametrize("log", [pytest.param(65_536, id="log-kept"), pytest.param(2, id="log-cut-all-the-time")])
+@settings(max_examples=100, deadline=None)
+@given(number=st.integers(0, 2**32))
+def test_verdicts_on_all_nodes_are_those_on_each(number: int, log: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes, "_LOG", log)
+        _change_and_check(random.Random(number))
+
+
+def _change_and_check(seed: random.Random) -> None:
     claims = [claim(name, storage_class=seed.choice(("wait", "make"))) for name in NAMES]
     volumes = [any_volume(seed, name) for name in VOLUMES]
     nodes = [node("n1", zone="a"), node("n2", zone="b")]

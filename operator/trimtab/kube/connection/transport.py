@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import aiohttp
 import msgspec
@@ -35,6 +36,8 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds to a TCP connection; a server that is up answers in far less, and a lost packet or two are allowed for."""
 DEAD_AFTER: Final = 30.0
 """Seconds without any sign of the peer until the kernel gives a connection up."""
+GOODBYE: Final = 0.5
+"""Seconds that closing waits at most for the peer to take leave."""
 
 Observe = Callable[[str, int, float], None]
 """Called with method, HTTP status (0 for no answer) and seconds of each request; of a stream, until it began."""
@@ -80,6 +83,7 @@ class Transport:
         self._connector: aiohttp.TCPConnector | None = None
         self._sessions: list[aiohttp.ClientSession] = []
         self._own: aiohttp.ClientSession | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,6 +111,17 @@ class Transport:
         connector, self._connector = self._connector, None
         if connector is not None:
             await connector.close()
+            await self._goodbyes()
+
+    async def _goodbyes(self) -> None:
+        """Wait for the TLS goodbyes of requests that were cancelled: one that outlives the loop is an error of its own.
+
+        A server that does not answer them is not waited for long.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + GOODBYE
+        while any(each.fileno() >= 0 for each in self._sockets) and loop.time() < deadline:  # noqa: ASYNC110 (no event)
+            await asyncio.sleep(0.002)
 
     def borrowed_session(self) -> aiohttp.ClientSession:
         """A session of the same connector, login and User-Agent that others may use and close as theirs.
@@ -120,7 +135,7 @@ class Transport:
                 limit=self._connections,
                 ssl=self._tls if self._tls is not None else True,
                 keepalive_timeout=60.0,
-                socket_factory=_socket,
+                socket_factory=self._socket,
             )
         session = aiohttp.ClientSession(
             connector=self._connector,
@@ -230,6 +245,11 @@ class Transport:
             if connection is not None and connection.transport is not None:
                 connection.transport.abort()  # a TLS goodbye would outlive the loop of a command that ends now
             response.close()
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        made = _socket(address)
+        self._sockets.add(made)
+        return made
 
     def _session(self) -> aiohttp.ClientSession:
         if self._own is None or self._own.closed:

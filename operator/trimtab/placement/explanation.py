@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.judgement import Judgement
@@ -50,10 +50,11 @@ def explanation(placer: Placer, pod: Pod) -> Document:
         pending = placer.lift(pod)
         judgement = placer.judge(pending)
         fits = _fits(placer.snapshot, judgement)
-        cures = [] if fits.any() or not judgement.nodes else list(islice(cures_of(placer, pending), 1 + ALTERNATIVES))
         order = placer.snapshot.nodes.order()
         names = [placer.snapshot.nodes.node(slot).name for slot in order.tolist()]
         name_of = dict(zip(order.tolist(), names, strict=True))
+        nowhere = judgement.nodes and not fits.any()
+        cures = list(islice(cures_of(placer, pending), 1 + ALTERNATIVES)) if nowhere else []
         return {
             "pod": pod.key,
             "node": pod.node or None,
@@ -61,7 +62,7 @@ def explanation(placer: Placer, pod: Pod) -> Document:
             "likely": [name_of[slot] for slot in placer.scorer.best(pending, fits).tolist()],
             "message": judgement.sentence(),
             "remedy": _remedy(cures),
-            "nodes": _nodes(placer, pending, judgement, fits, names),
+            "nodes": _nodes(placer, pending, judgement, fits, order, names),
         }
 
 
@@ -79,8 +80,9 @@ def _fits(snapshot: Snapshot, judgement: Judgement) -> BoolArray:
     return fits
 
 
-def _nodes(placer: Placer, pod: Pod, judgement: Judgement, fits: BoolArray, names: list[str]) -> list[Document]:
-    order = placer.snapshot.nodes.order()
+def _nodes(
+    placer: Placer, pod: Pod, judgement: Judgement, fits: BoolArray, order: IntArray, names: list[str]
+) -> list[Document]:
     # Which group of reasons each slot has; nodes with the same reasons share one list.
     refusal = [[judgement.refusal]] if judgement.refusal else []
     reasons: list[list[Any]] = [[], *refusal, *(list(texts) for texts, _ in judgement.failures)]
@@ -89,7 +91,7 @@ def _nodes(placer: Placer, pod: Pod, judgement: Judgement, fits: BoolArray, name
         group[:] = 1
     for number, (_, slots) in enumerate(judgement.failures, start=1):
         group[slots] = number
-    scores = _scores(placer, pod, fits)
+    scores = _scores(placer, pod, fits, order)
     found: list[Document] = []
     for name, number, score in zip(names, group[order].tolist(), scores, strict=True):
         if number:
@@ -99,9 +101,8 @@ def _nodes(placer: Placer, pod: Pod, judgement: Judgement, fits: BoolArray, name
     return found
 
 
-def _scores(placer: Placer, pod: Pod, fits: BoolArray) -> list[dict[str, int] | None]:
+def _scores(placer: Placer, pod: Pod, fits: BoolArray, order: IntArray) -> list[dict[str, int] | None]:
     """Per node in the order of names: ``total``, then each score's weighted points; nothing where it does not fit."""
-    order = placer.snapshot.nodes.order()
     if not fits.any():
         return [None] * len(order)
     points = placer.scorer.breakdown(pod, fits)

@@ -45,7 +45,7 @@ def test_json_is_the_contract(run, cluster) -> None:
     }
     assert remedy["reason"] == "LargerNode"
     assert remedy["change"] == remedy["steps"][0]["change"]
-    assert list(remedy) == ["change", "node", "reason", "cost", "steps"]
+    assert list(remedy) == ["change", "node", "reason", "cost", "steps", "alternatives"]
 
 
 def test_a_node_that_fits_has_its_score_point_by_point(run, cluster) -> None:

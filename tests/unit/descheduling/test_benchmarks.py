@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
+from benchmarks import explaining, run
 from benchmarks.clusters import Shape, cluster
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement.explanation import explanation
+from trimtab.placement.placer import Placer
 
 SCRIPT = Path(run.__file__)
 
@@ -30,6 +32,21 @@ def test_plans_of_benchmarks_act(monkeypatch, name):
     assert result["name"] == name
     assert set(result) == {"name", "seconds", "peak_rss_mb", "params"}
     assert result["params"]["evictions"]
+
+
+def test_pods_are_explained_that_fit_and_that_do_not(monkeypatch):
+    monkeypatch.setattr("benchmarks.explaining.Shape", lambda: Shape(nodes=20, pods=600))
+    result = run.measure("explain-5k")
+    assert set(result) == {"name", "seconds", "peak_rss_mb", "params"}
+    assert result["params"]["nodes"] == 20
+    snapshot = Snapshot(cluster(Shape(nodes=20, pods=600)))
+    pods = explaining.kinds(next(iter(snapshot.pods.values())))
+    assert set(result["params"]["milliseconds"]) == set(pods)
+    for name, asked in pods.items():
+        snapshot.put(asked)
+        document = explanation(Placer(snapshot), asked)
+        assert bool(document["fits"]) == (name in {"fits", "fits spread", "is on a node"})
+        assert bool(document["fits"]) == (document["remedy"] is None)
 
 
 def test_an_unknown_benchmark_is_refused_with_those_there_are():

@@ -42,9 +42,7 @@ class ChangeSelector:
                 self.reason,
                 f"let {case.template} not ask for {' and '.join(map(_text, wishes))}{_instead(node, wishes)}",
                 WISH + EACH_FURTHER * (len(wishes) - 1),
-                field="spec.nodeSelector" if all(wish.term is None for wish in wishes) else "spec.affinity",
-                before=[_text(wish) for wish in wishes],
-                after=_after(node, wishes),
+                **_field(node, wishes),
                 node_selector=selector,
                 affinity=replace(spec.affinity, node=replace(spec.affinity.node, required=required)),
             )
@@ -74,13 +72,17 @@ def _changed(case: Case, node: Node, wishes: list[Wish]) -> tuple[Labels, NodeSe
     return Labels(selector), required
 
 
-def _after(node: Node, wishes: list[Wish]) -> list[str]:
-    keys = [wish.requirement.key for wish in wishes if wish.term is None]
-    return [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
+def _field(node: Node, wishes: list[Wish]) -> dict[str, Any]:
+    """What changes of the pod: the selector's labels, or the term as a whole."""
+    if all(wish.term is None for wish in wishes):
+        asked = {wish.requirement.key: wish.requirement.values[0] for wish in wishes}
+        return {"field": "spec.nodeSelector", "before": asked, "after": {key: node.labels.get(key) for key in asked}}
+    return {"field": "spec.affinity.nodeAffinity", "before": [_text(wish) for wish in wishes], "after": []}
 
 
 def _instead(node: Node, wishes: list[Wish]) -> str:
-    found = _after(node, wishes)
+    keys = [wish.requirement.key for wish in wishes if wish.term is None]
+    found = [f"{key}={node.labels[key]}" for key in keys if key in node.labels]
     return f", but for {' and '.join(found)}" if found else ""
 
 

@@ -42,8 +42,7 @@ class LowerRequests:
         columns, _ = wanted(case)
         short = shortage(case)[slot]
         cut = {case.snapshot.nodes.axis.names[column]: int(by) for column, by in zip(columns, short, strict=True) if by}
-        lowered = {name: amount - cut.get(name, 0) for name, amount in spec.requests.items()}
-        scored = {name: max(amount - cut.get(name, 0), 0) for name, amount in spec.nonzero_requests.items()}
+        lowered = _less(spec.requests, cut)
         before = {name: format_amount(name, spec.requests[name]) for name in cut}
         after = {name: format_amount(name, lowered[name]) for name in cut}
         by = told(named(case, columns, short))
@@ -55,6 +54,11 @@ class LowerRequests:
             field="spec.containers[*].resources.requests",
             before=before,
             after=after,
-            requests=ResourceList(lowered),
-            nonzero_requests=ResourceList(scored),
+            requests=lowered,
+            nonzero_requests=_less(spec.nonzero_requests, cut),
+            scored_requests=_less(spec.scored_requests, cut),
         )
+
+
+def _less(amounts: ResourceList, cut: dict[str, int]) -> ResourceList:
+    return ResourceList({name: max(amount - cut.get(name, 0), 0) for name, amount in amounts.items()})

@@ -87,6 +87,9 @@ def _warning(case: Case, gone: list[Pod], homeless: int) -> str:
         texts.append(f"{homeless} of {len(gone)} would fit nowhere else")
     if higher:
         texts.append(f"{higher} of higher priority than {case.pod.priority}")
+    lower = all(pod.priority < case.pod.priority for pod in gone)
+    if lower and case.pod.spec.preemption_policy != "Never":
+        texts.append("of lower priority: kube-scheduler preempts such pods by itself")
     return f" ({', '.join(texts)})" if texts else ""
 
 

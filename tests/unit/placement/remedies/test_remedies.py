@@ -320,6 +320,14 @@ def test_pods_of_higher_priority_are_said_to_be_so():
     )
 
 
+@pytest.mark.parametrize(("policy", "said"), [("", True), ("Never", False)])
+def test_preemption_is_said_to_come_by_itself(policy, said):
+    asked = p().cpu("4").priority(9).merge(spec={"preemptionPolicy": policy} if policy else {})
+    change = by_reason("FreeRoom", node("n1"), full().priority(1), asked).document()["change"]
+
+    assert ("kube-scheduler preempts such pods by itself" in change) is said
+
+
 def test_the_user_of_a_claim_for_one_pod_only_would_have_to_go():
     claim = PersistentVolumeClaim(
         "shop", "data", volume="v", bind_completed=True, phase="Bound", access_modes=("ReadWriteOncePod",)

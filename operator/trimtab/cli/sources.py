@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from trimtab.cli.errors import Skipping
 from trimtab.cli.options import STDIN
 from trimtab.kube.errors import InputError
@@ -52,7 +54,25 @@ def read_cluster(cluster: str, *, skip_invalid: bool = False) -> Snapshot:
     found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None)
     if not found.objects:
         raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
+    _warn_of_claims(cluster, found.objects)
     return Snapshot(as_admitted(found.objects))
+
+
+def _warn_of_claims(cluster: str, objects: Iterable[KubeObject]) -> None:
+    """Say on stderr that pods use claims of which there are none at all: a dump of fewer kinds than planners read."""
+    from trimtab.kube.objects import PersistentVolumeClaim, Pod
+
+    users = 0
+    for each in objects:
+        if isinstance(each, PersistentVolumeClaim):
+            return
+        users += isinstance(each, Pod) and any(volume.claim for volume in each.spec.volumes)
+    if users:
+        click.echo(
+            f"trimtab: warning: {cluster}: holds no PersistentVolumeClaim; pods that use one fit nowhere, "
+            f"of which there are {users} (trimtab snapshot saves all that is read)",
+            err=True,
+        )
 
 
 def as_admitted(objects: Iterable[KubeObject]) -> Iterator[KubeObject]:

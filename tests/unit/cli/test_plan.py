@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.builders import budget, node, pod, priority_class
+from tests.builders import budget, node, pod, priority_class, pv, pvc
 from tests.unit.cli.conftest import as_list
 
 NOW = "2026-11-20T12:00:00Z"
@@ -210,6 +210,22 @@ def test_an_object_that_cannot_be_read_is_named_with_file_and_field(run, write, 
     assert result.exit_code == 2
     assert result.stderr.startswith(f"trimtab: {cluster}: Pod/shop/bad: spec.containers[0].resources.requests")
     assert result.stderr.count("\n") == 1
+
+
+def test_pods_whose_claims_were_not_saved_fit_nowhere_and_that_is_said(run, write, policy) -> None:
+    using = [each.claim("data") if hasattr(each, "claim") else each for each in objects()]
+    saved = pvc().of_class("fast").bound_to("volume-1")
+
+    without = run("plan", "--cluster", write("c.json", *using), "--policy", policy, "--now", NOW, "-o", "json")
+    complete = write("all.json", *using, saved, pv("volume-1").of_class("fast").claimed_by("data"))
+    result = run("plan", "--cluster", complete, "--policy", policy, "--now", NOW, "-o", "json")
+
+    assert (
+        "c.json: holds no PersistentVolumeClaim; pods that use one fit nowhere, of which there are 4" in without.stderr
+    )
+    assert msgspec.json.decode(without.stdout)["actions"] == []
+    assert result.stderr == ""
+    assert [action["pod"] for action in msgspec.json.decode(result.stdout)["actions"]] == ["web-1"]
 
 
 def test_objects_that_cannot_be_read_are_skipped_on_request(run, write, policy) -> None:

@@ -112,7 +112,7 @@ class Server:
             wanted["metadata"]["finalizers"] = [HOLD]
         try:
             made: Manifest = self.request("POST", path(wanted).rpartition("/")[0], wanted)
-            if status and status != {"phase": "Pending"}:
+            if status and status != {"phase": "Pending"}:  # what it is anyway
                 made = self.request("PUT", path(wanted, "status"), {**made, "status": made.get("status", {}) | status})
             if deleted:
                 made = self.request("DELETE", f"{path(wanted)}?gracePeriodSeconds={_GRACE}")

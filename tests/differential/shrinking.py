@@ -19,7 +19,9 @@ ATTEMPTS: Final = 200
 _FIXED: Final = frozenset({"Namespace"})
 _FIRST: Final = ("Pod", "PodDisruptionBudget", "Service", "ReplicaSet", "StatefulSet", "ReplicationController")
 _LAST: Final = ("Node",)
-_NEEDED: Final = frozenset({"apiVersion", "kind", "name", "namespace", "metadata", "spec", "containers", "image"})
+_NEEDED: Final = frozenset(
+    {"apiVersion", "kind", "name", "namespace", "metadata", "spec", "nodeName", "containers", "image"}
+)
 
 Path = tuple[str | int, ...]
 

@@ -53,6 +53,9 @@ class Examination:
         manifest = self._cluster.asked(number)
         wants_to_stay = chance.one_in(5) and len(self._kept) < _KEPT
         word = self._judge(manifest, keep=wants_to_stay)
+        if wants_to_stay and chance.one_in(4):
+            for twin in range(chance.number(1, 4)):  # pods of one template, one after the other
+                self._judge(_renamed(manifest, f"twin-{twin}"), keep=True)
         if chance.one_in(4):
             self._judge(pinned(manifest, chance.pick(*self._cluster.nodes)))
         elif chance.one_in(2) and 0 < len(word.fits) < len(self._cluster.nodes):
@@ -118,7 +121,7 @@ def examine(
         before = tally.judged
         examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
         number = 0
-        while tally.judged < min(pods, before + per_cluster):
+        while tally.judged < min(pods, before + per_cluster):  # a question may be about more than one pod
             examination.ask(number)
             number += 1
             tell(tally)
@@ -143,10 +146,15 @@ def elsewhere(manifest: Manifest, names: list[str]) -> Manifest:
 
 
 def _narrowed(manifest: Manifest, *fields: dict[str, Any]) -> Manifest:
-    found = copy.deepcopy(manifest)
-    found["metadata"]["name"] += "-again"  # the pod itself may have stayed
+    found = _renamed(manifest, "again")  # the pod itself may have stayed
     affinity = found["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     for term in required.setdefault("nodeSelectorTerms", [{}]):
         term.setdefault("matchFields", []).extend(fields)
+    return found
+
+
+def _renamed(manifest: Manifest, suffix: str) -> Manifest:
+    found = copy.deepcopy(manifest)
+    found["metadata"]["name"] += f"-{suffix}"
     return found

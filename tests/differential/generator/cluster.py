@@ -9,13 +9,13 @@ from tests.builders import PodBuilder, namespace
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.names import NAMESPACES, RUNTIME, TEAMS
 from tests.differential.generator.nodes import random_node
-from tests.differential.generator.pods import random_pod
+from tests.differential.generator.pods import add_feature, add_gate, random_pod, resize
 from tests.differential.generator.spread import add_spread
 from tests.differential.generator.volumes import add_volumes, ephemeral_claims, storage
 from tests.differential.generator.workloads import own, workloads
 from tests.differential.server import Manifest
 
-SUBJECTS: Final = ("owners", "spread", "volumes")
+SUBJECTS: Final = ("owners", "spread", "volumes", "features")
 """What can be left out of clusters and pods, for looking at one thing at a time."""
 
 
@@ -34,13 +34,17 @@ class RandomCluster:
     def __init__(self, seed: int, *, without: Collection[str] = ()) -> None:
         self._without = frozenset(without)
         self._chance = Chance(seed)
-        self.nodes = [f"n{number}" for number in range(self._chance.number(3, 15))]
+        self.nodes = [
+            f"n{number}" for number in range(self._chance.pick(self._chance.number(3, 15), self._chance.number(1, 20)))
+        ]
         self.objects: list[Manifest] = list(self._make())
 
     def asked(self, number: int) -> Manifest:
         """A pod to ask about; each call draws another one."""
         chance = self._chance.fork()
-        return self._pod(chance, f"asked-{number}", anti=7).manifest()
+        made = self._pod(chance, f"asked-{number}", anti=7)
+        add_gate(chance, made)
+        return made.manifest()
 
     def _pod(self, chance: Chance, name: str, *, anti: int) -> PodBuilder:
         """With or without a subject, all else is drawn as it would be."""
@@ -49,6 +53,7 @@ class RandomCluster:
             ("owners", own),
             ("spread", add_spread),
             ("volumes", add_volumes),
+            ("features", add_feature),
         )
         for subject, add in drawn:
             part = chance.fork()
@@ -79,6 +84,7 @@ class RandomCluster:
         made = self._pod(chance, name, anti=12)
         made.merge(spec={"nodeName": chance.pick(*self.nodes, *self.nodes, "unknown")})
         _stage(chance, made)
+        resize(chance, made)
         pod = made.manifest()
         yield pod
         yield from ephemeral_claims(chance, pod)

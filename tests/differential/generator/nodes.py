@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.builders import HOSTNAME, NodeBuilder, node
 from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, ZONES
+from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTARTS, ZONES
 
 
 def random_node(chance: Chance, name: str) -> NodeBuilder:
@@ -26,13 +26,15 @@ def random_node(chance: Chance, name: str) -> NodeBuilder:
         held = chance.sample(sorted(IMAGES), chance.number(1, 3))
         images = [{"names": [name, f"{name.partition(':')[0]}@sha256:0"], "sizeBytes": IMAGES[name]} for name in held]
         made.merge(status={"images": images})
+    if chance.one_in(3):
+        made.merge(status={"declaredFeatures": chance.pick([], [RESTARTS], ["Another", RESTARTS])})
     return made
 
 
 def _sizes(chance: Chance, made: NodeBuilder) -> None:
     made.allocatable(
-        cpu=chance.pick("4", "8", "16", "16", "7900m", "3930m"),
-        memory=chance.pick("4Gi", "16Gi", "7812Mi", "16374564Ki", "15.5G"),
+        cpu=chance.pick("4", "8", "16", "16", "7900m", "3930m", "6.5"),
+        memory=chance.pick("4Gi", "16Gi", "7812Mi", "16374564Ki", "15.5G", "12e9"),
         pods=chance.pick("5", "10", "30", "30", "110", "110"),
     )
     if chance.one_in(2):

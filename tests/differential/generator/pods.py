@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.builders import PodBuilder, pod
 from tests.differential.generator.affinity import add_node_rules, add_pod_rules
 from tests.differential.generator.chance import Chance
@@ -32,13 +34,13 @@ def random_pod(chance: Chance, name: str, *, anti: int = 7) -> PodBuilder:
 
 def _requests(chance: Chance, made: PodBuilder) -> None:
     if not chance.one_in(4):
-        made.cpu(chance.pick("10m", "10m", "300m", "300m", "700m", "1500m", "3"))
+        made.cpu(chance.pick("0", "10m", "10m", "300m", "300m", "700m", "1500m", "3"))
     if chance.one_in(2):
         made.memory(chance.pick("64Mi", "300Mi", "1Gi", "3500Mi", "123456789"))
     if chance.one_in(8):
         made.requests({"ephemeral-storage": chance.pick("1Gi", "6Gi")})
     if chance.one_in(15):
-        made.limits({GPU: "1"})
+        made.limits({GPU: chance.pick("1", "1", "0")})
     if chance.one_in(30):
         made.requests({"example.com/nobody-has": "1"}).limits({"example.com/nobody-has": "1"})
     if chance.one_in(25):
@@ -48,6 +50,34 @@ def _requests(chance: Chance, made: PodBuilder) -> None:
         made.merge(spec={"resources": {"requests": chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"})}})
     if chance.one_in(15):
         made.merge(spec={"runtimeClassName": RUNTIME})
+
+
+def add_feature(chance: Chance, made: PodBuilder) -> None:
+    """One in 40 pods needs a feature that nodes declare."""
+    if chance.one_in(40):
+        exits = {"operator": "In", "values": [42]}
+        rules = [{"action": "RestartAllContainers", "exitCodes": exits}]
+        made._main.update(restartPolicy="Never", restartPolicyRules=rules)
+
+
+def add_gate(chance: Chance, made: PodBuilder) -> None:
+    """One in 80 pods is not to be scheduled yet."""
+    if chance.one_in(80):
+        made.merge(spec={"schedulingGates": [{"name": "example.com/wait"}]})
+
+
+def resize(chance: Chance, made: PodBuilder) -> None:
+    """One in ten pods has other resources than it asks for by now; the kubelet always says why."""
+    if not chance.one_in(10):
+        return
+    held = {"cpu": chance.pick("50m", "2"), "memory": chance.pick("100Mi", "2Gi")}
+    status: dict[str, Any] = {"name": "main", "image": "x", "imageID": "x", "ready": True, "restartCount": 0}
+    status |= {"resources": {"requests": held}}
+    if chance.one_in(2):
+        status["allocatedResources"] = chance.pick(held, {**held, "cpu": "700m"})
+    made.merge(status={"containerStatuses": [status]})
+    kind, reason = chance.pick(("Pending", "Infeasible"), ("Pending", "Deferred"), ("InProgress", ""))
+    made.condition(f"PodResize{kind}", "True", reason=reason)
 
 
 def _further_containers(chance: Chance, made: PodBuilder) -> None:
@@ -60,5 +90,7 @@ def _further_containers(chance: Chance, made: PodBuilder) -> None:
     if chance.one_in(6):
         requests = chance.pick({"cpu": "700m", "memory": "128Mi"}, {})
         made.init_container("side", image="x", restartPolicy="Always", resources={"requests": requests})
+        if chance.one_in(5):
+            made._manifest["spec"]["initContainers"][-1]["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
         if chance.one_in(2):
             made.init_container("late", image="x", resources={"requests": {"cpu": "1800m"}})

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.builders import HOSTNAME, ZONE, PodBuilder, expression
 from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import CAPACITY, CSI, NAMESPACES, OLD_ZONE, REGION, REGIONS, ZONES
+from tests.differential.generator.names import ASKED_IMAGES, CAPACITY, CSI, NAMESPACES, OLD_ZONE, REGION, REGIONS, ZONES
 from tests.differential.server import Manifest
 
 CLASSES: Final = ("fast", "zoned", "now", "manual", "room")
@@ -56,7 +56,7 @@ def add_volumes(chance: Chance, made: PodBuilder) -> None:
     if not chance.one_in(4):
         return
     for _ in range(chance.pick(1, 1, 1, 2, 3)):
-        sort = chance.pick(*("claim",) * 6, "disk", "disk", "emptyDir", "ephemeral")
+        sort = chance.pick(*("claim",) * 6, "disk", "disk", "emptyDir", "ephemeral", "image")
         if sort == "claim":
             name = "missing" if chance.one_in(25) else f"claim-{chance.number(0, CLAIMS - 1)}"
             made.volume("persistentVolumeClaim", claimName=name)
@@ -65,6 +65,8 @@ def add_volumes(chance: Chance, made: PodBuilder) -> None:
             made.volume(kind, **source)
         elif sort == "emptyDir":
             made.volume("emptyDir")
+        elif sort == "image":
+            made.volume("image", reference=chance.pick(*ASKED_IMAGES))
         else:
             made.volume("ephemeral", volumeClaimTemplate={"spec": _claim_spec("fast", "1Gi", "ReadWriteOnce")})
 

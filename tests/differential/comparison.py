@@ -10,6 +10,8 @@ from tests.differential.scheduler import Verdict
 
 Kind = Literal["feasibility", "reasons", "choice", "scores"]
 
+_ERROR: Final = 'running "'
+
 KINDS: Final[tuple[Kind, ...]] = ("feasibility", "reasons", "choice", "scores")
 
 
@@ -36,7 +38,7 @@ def differences(theirs: Verdict, ours: Word) -> list[Difference]:
     if fits != ours.fits:
         return [_feasibility(fits, theirs, ours)]
     if not fits:
-        if theirs.message.startswith(ours.message):
+        if theirs.message.startswith(ours.message) or _both_in_error(theirs, ours):
             return []
         return [Difference("reasons", f"kube-scheduler: {theirs.message}\nwe: {ours.message}")]
     found = []
@@ -53,6 +55,11 @@ def differences(theirs: Verdict, ours: Word) -> list[Difference]:
 def decisive(theirs: Verdict) -> bool:
     """Whether the scheduler had nodes to choose from that it did not score alike."""
     return len({sum(points.values()) for points in theirs.scores.values()}) > 1
+
+
+def _both_in_error(theirs: Verdict, ours: Word) -> bool:
+    """Whether a plugin's error on a node ends the search for both: upon which node first, is chance."""
+    return theirs.message.startswith(_ERROR) and ours.message.startswith(_ERROR)
 
 
 def _feasibility(fits: frozenset[str], theirs: Verdict, ours: Word) -> Difference:

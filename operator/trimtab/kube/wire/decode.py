@@ -65,6 +65,7 @@ _NAMESPACED: Final = frozenset(
         "StatefulSet",
     }
 )
+_TOO_DEEP: Final = "is nested too deeply, or is a part of itself"
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -161,15 +162,17 @@ def decode_object(
     head = msgspec.convert(manifest, Head)
     if not head.typed:
         return None
-    codec = _CODECS[head.kind]
+    kind = _CODECS[head.kind].decoder.type
     try:
         try:
-            message = msgspec.convert(manifest, codec.decoder.type)
+            message = msgspec.convert(manifest, kind)
         except msgspec.ValidationError:
-            message = msgspec.convert(_without_nulls(manifest), codec.decoder.type)
+            message = msgspec.convert(_without_nulls(manifest), kind)
         return head.settled(_value(head.kind, message, interner or Interner(), validator))
     except (msgspec.ValidationError, fields.FieldError) as error:
         raise _input_error(head, error, manifest) from None
+    except RecursionError:
+        raise InputError(_TOO_DEEP, object=head.label) from None
 
 
 def decode_json(
@@ -187,20 +190,37 @@ def decode_json(
         InputError: naming the object and the field.
         KeyError: trimtab has no type for the kind.
     """
-    codec = _CODECS[kind]
     try:
-        try:
-            message = codec.decoder.decode(raw)
-        except msgspec.ValidationError:
-            # A null stands for Go's zero value everywhere, and is rare: it costs a second look instead of a type.
-            message = msgspec.convert(_without_nulls(msgspec.json.decode(raw)), codec.decoder.type)
-        return _value(kind, message, interner or Interner(), validator)
+        return _value(kind, _message(raw, _CODECS[kind].decoder), interner or Interner(), validator)
     except (msgspec.ValidationError, fields.FieldError) as error:
-        manifest = msgspec.json.decode(raw)
-        head = msgspec.convert({**manifest, "kind": kind} if isinstance(manifest, dict) else {"kind": kind}, Head)
+        manifest = _loose(raw)
+        head = msgspec.convert({**manifest, "kind": kind}, Head)
         raise _input_error(head, error, manifest) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"is not JSON: {error}", object=kind) from None
+    except RecursionError:
+        raise InputError(_TOO_DEEP, object=kind) from None
+
+
+def _message(raw: bytes | msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """The JSON as a message. A null, which stands for Go's zero value, is rare: it costs a second look, not a type."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        try:
+            loose = msgspec.json.decode(raw)
+        except msgspec.DecodeError:
+            raise error from None  # a number beyond all bounds: the first error says where
+        return msgspec.convert(_without_nulls(loose), decoder.type)
+
+
+def _loose(raw: bytes | msgspec.Raw) -> dict[str, Any]:
+    """The JSON as it is, to name the object by; only its head where the rest is what no decoder takes."""
+    try:
+        manifest = msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        manifest = {"metadata": decode_head(raw).metadata}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _value(kind: str, message: Any, interner: Interner, validator: Validator | None) -> KubeObject:
@@ -223,15 +243,17 @@ def decode_head(raw: bytes | msgspec.Raw) -> Head:
     """
     try:
         return _HEAD.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"is not an object: {error}") from None
+    except RecursionError:
+        raise InputError(_TOO_DEEP) from None
 
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
+        return [_without_nulls(item) for item in value]  # to leave one out would be to guess: of a type it is none
     return value
 
 
@@ -258,7 +280,7 @@ def _named_key(path: str, manifest: Any) -> str:
         return path
     value = manifest
     for part in re.findall(r"[^.\[\]]+", before):
-        value = value[int(part)] if isinstance(value, list) else value[part]
+        value = value[int(part)] if isinstance(value, list) else value.get(part, {})
     numbers = (
         ()
         if before.rpartition(".")[2] in {"labels", "annotations", "matchLabels", "nodeSelector", "selector"}

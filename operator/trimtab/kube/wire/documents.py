@@ -46,10 +46,10 @@ def documents(text: bytes) -> Iterator[Document]:
             or where a document is no object.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
-    if text.lstrip()[:1] == b"{":
-        yield from _json_documents(text)
-    else:
-        yield from _yaml_documents(text)
+    try:
+        yield from _json_documents(text) if text.lstrip()[:1] == b"{" else _yaml_documents(text)
+    except RecursionError:
+        raise InputError("is nested too deeply to be read") from None
 
 
 def _json_documents(text: bytes) -> Iterator[Document]:
@@ -73,7 +73,7 @@ def _json_documents(text: bytes) -> Iterator[Document]:
 
 def _concatenated(text: str) -> list[bytes]:
     """Cut JSON documents that follow each other, with or without white space between."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_no_number)
     parts = []
     start = _skip_space(text, 0)
     while start < len(text):
@@ -81,6 +81,11 @@ def _concatenated(text: str) -> list[bytes]:
         parts.append(text[start:end].encode())
         start = _skip_space(text, end)
     return parts
+
+
+def _no_number(name: str) -> float:
+    """Refuse Infinity and NaN, which Python takes for JSON."""
+    raise json.JSONDecodeError(f"{name} is no number", name, 0)
 
 
 def _skip_space(text: str, start: int) -> int:
@@ -93,11 +98,16 @@ def _json_items(text: bytes, place: str) -> Iterator[Document]:
     try:
         envelope = _ENVELOPE.decode(text)
     except msgspec.ValidationError as error:
-        content = msgspec.json.decode(text)
+        try:
+            content = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            content = None
         if not isinstance(content, dict) or _is_list(content.get("kind"), content.get("items")):
             raise _not_an_object(place, str(error)) from None
         yield Document(place, msgspec.Raw(text))  # an object that is wrong in itself: not the file's fault
         return
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"is not JSON: {error}") from None
     if not _is_list(envelope.kind, envelope.items):
         yield Document(place, msgspec.Raw(text))
         return
@@ -112,7 +122,7 @@ def _yaml_documents(text: bytes) -> Iterator[Document]:
 
     try:
         loaded = [content for content in load_all(text) if content is not None]
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:  # the latter of dates that are none, and numbers of 5,000 digits
         raise InputError(f"is not YAML: {_one_line(error)}") from None
     for number, content in enumerate(loaded, 1):
         place = f"document {number}" if len(loaded) > 1 else ""

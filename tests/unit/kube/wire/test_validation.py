@@ -138,7 +138,7 @@ def test_labels_are_checked_where_annotations_are_the_same():
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.id)
 def test_what_an_api_server_sends_is_not_judged(row: Row):
     """But for what cannot be made into a value at all, of which types, amounts and names are."""
-    never = ("quantity", "negative", "is required")
+    never = ("quantity", "negative", "is required", "expected")
     with contextlib.suppress(InputError):
         value = decode_json(row.kind, json.dumps(row.manifest).encode())
         assert type(value).__name__ == row.kind
@@ -155,7 +155,7 @@ ANYTHING = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
-    | st.floats()
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text()
     | st.sampled_from([2**31, 2**63, 10**40, -1, 0]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -180,3 +180,50 @@ def test_whatever_a_field_holds_the_object_is_read_or_named(place, value, shape)
         if path[0] not in ("kind", "apiVersion", "metadata"):
             assert str(error).startswith(f"-: {label(OBJECTS[kind])}: ")
             assert error.field.startswith(str(path[0]))
+
+
+@pytest.mark.parametrize("shape", [as_json, as_yaml])
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")], ids=str)
+def test_what_is_no_number_is_no_amount(shape, number):
+    with pytest.raises(InputError, match=r"^-: Node/n1: status\.capacity\.cpu: \S+ is not a quantity"):
+        read(shape(changed("Node", "status.capacity.cpu", number)))
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")], ids=str)
+def test_documents_with_what_is_no_number_are_no_json(number):
+    with pytest.raises(InputError, match="is not JSON"):
+        read(as_json(changed("Node", "status.capacity.cpu", number), GOOD[1]))
+
+
+DEEP = 100_000
+UNREADABLE = {
+    "JSON that is nested deeply": (
+        b'{"kind": "Pod", "spec": {"volumes": ' + b"[" * DEEP + b"]" * DEEP + b"}}",
+        "nested too deeply",
+    ),
+    "YAML that is a part of itself": (b"kind: Pod\nmetadata: &m\n  name: a\n  labels: *m", "a part of itself"),
+    "half a character in JSON": (b'{"kind": "Pod", "metadata": {"name": "a", "uid": "\\ud800"}}', "is not JSON"),
+    "half a character in YAML": (b'kind: Pod\nmetadata: {name: a, uid: "\\ud800"}', "is not YAML"),
+    "bytes that are no UTF-8": (b'{"kind": "Pod", "metadata": {"name": "\xff"}}', "is not "),
+    "a date that is none": (b"kind: Pod\nmetadata: {name: a, creationTimestamp: 2026-13-01}", "is not YAML"),
+    "5,000 digits in YAML": (
+        b"kind: Pod\nmetadata: {name: a}\nspec: {priority: " + b"9" * 5000 + b"}",
+        "is not YAML",
+    ),
+    "5,000 digits in JSON": (
+        b'{"kind": "Pod", "metadata": {"name": "a"}, "spec": {"priority": ' + b"9" * 5000 + b"}}",
+        "-: Pod/default/a: spec.priority: integer value out of range",
+    ),
+    "an amount of 5,000 digits": (
+        b'{"kind": "Node", "metadata": {"name": "a"}, "status": {"capacity": {"cpu": ' + b"9" * 5000 + b"}}}",
+        "-: Node/a: status.capacity: integer value out of range",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_even_be_read_is_an_error_like_others(text, says):
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("-: ")

@@ -36,13 +36,14 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
 
 
 def _one_controller(references: Any) -> None:
-    controllers = [index for index, reference in enumerate(references) if reference.controller]
-    if len(controllers) > 1:
-        first, second = (references[index] for index in controllers[:2])
-        raise FieldError(
-            f"[{controllers[1]}].controller",
-            f"must be true of one owner only, but is of {first.kind}/{first.name} and of {second.kind}/{second.name}",
-        )
+    first = None
+    for index, reference in enumerate(references):
+        if not reference.controller or reference == first:  # one that is there twice the API server takes once
+            continue
+        if first is not None:
+            owners = f"{first.kind}/{first.name} and of {reference.kind}/{reference.name}"
+            raise FieldError(f"[{index}].controller", f"must be true of one owner only, but is of {owners}")
+        first = reference
 
 
 _OWNER: Final = Shape(
@@ -57,7 +58,9 @@ def check_owners(references: Any) -> None:
     _one_controller(references)
 
 
-def _object(kind: str, *, name: Check = SUBDOMAIN, also: Check | None = None, **checks: Check) -> Shape:
+def _object(
+    kind: str, *, name: Check = SUBDOMAIN, needs: str = "", also: Check | None = None, **checks: Check
+) -> Shape:
     metadata = Shape(
         json.ObjectMeta,
         name=name,
@@ -67,7 +70,7 @@ def _object(kind: str, *, name: Check = SUBDOMAIN, also: Check | None = None, **
         annotations=check_annotations,
         owner_references=check_owners,
     )
-    return Shape(getattr(json, kind), metadata=metadata, also=[also] if also else [], needs="", **checks)
+    return Shape(getattr(json, kind), metadata=metadata, also=[also] if also else [], needs=needs, **checks)
 
 
 def _images(images: Any) -> None:
@@ -122,6 +125,7 @@ KINDS: Final[dict[str, Shape]] = {
     ),
     "StorageClass": _object(
         "StorageClass",
+        needs="provisioner",
         provisioner=storage.PROVISIONER,
         volume_binding_mode=storage.BINDING_MODE,
         allowed_topologies=storage.ALLOWED_TOPOLOGIES,
@@ -130,6 +134,7 @@ KINDS: Final[dict[str, Shape]] = {
     "CSIDriver": _object("CSIDriver"),
     "CSIStorageCapacity": _object(
         "CSIStorageCapacity",
+        needs="storage_class_name",
         node_topology=LABEL_SELECTOR,
         storage_class_name=SUBDOMAIN,
         capacity=storage.FREE,

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from trimtab.kube.objects import Container
+from trimtab.kube.rules.pod_requests import effective_requests, with_default_requests
+from trimtab.kube.rules.quantity import format_amount, resource_amount
 from trimtab.kube.wire import json
-from trimtab.kube.wire.fields import FieldError
+from trimtab.kube.wire.fields import FieldError, keyed, resource_list
 from trimtab.kube.wire.validation.checks import (
     INT32,
     INT64,
@@ -19,6 +22,7 @@ from trimtab.kube.wire.validation.checks import (
     each,
     given,
     one_of,
+    shown,
 )
 from trimtab.kube.wire.validation.names import DNS_LABEL, LABEL_KEY, SUBDOMAIN, check_labels
 from trimtab.kube.wire.validation.resources import CONTAINER_RESOURCES, OVERHEAD, POD_RESOURCES
@@ -50,6 +54,7 @@ _CONTAINERS: Final = both(
 )
 _VOLUME: Final = Shape(
     json.Volume,
+    name=DNS_LABEL,  # kept of ephemeral volumes only
     persistent_volume_claim=Shape(
         json.PersistentVolumeClaimSource, needs="claim_name", claim_name=given("the name of a claim")
     ),
@@ -67,6 +72,39 @@ def _host_ports(message: Any) -> None:
                     f"containers[{number}].ports[{index}].hostPort",
                     f"must be the containerPort {port.container_port} where hostNetwork is true, not {port.host_port}",
                 )
+
+
+def _whole_pod(message: Any) -> None:
+    """What the whole pod may have covers what its containers ask for (``validatePodResourceConsistency``)."""
+    if message.resources is None:
+        return
+    requests, limits = message.resources.requests, message.resources.limits
+    containers = _containers(message.containers)
+    together = effective_requests(containers, _containers(message.init_containers))
+    for name, text in requests.items():
+        if together.get(name, 0) > resource_amount(name, text):
+            needed = format_amount(name, together[name])
+            raise FieldError(
+                keyed("resources.requests", name),
+                f"must be at least the {needed} that the containers request together, not {shown(text)}",
+            )
+    for index, container in enumerate(containers):
+        for name, text in limits.items():
+            if container.limits.get(name, 0) > resource_amount(name, text):
+                raise FieldError(
+                    keyed(f"containers[{index}].resources.limits", name),
+                    f"must not be above the whole pod's limit of {text}",
+                )
+
+
+def _containers(messages: Any) -> list[Container]:
+    """The containers with amounts alone; these have been checked before."""
+    found = []
+    for message in messages:
+        limits = resource_list(message.resources.limits, "")
+        requests = with_default_requests(resource_list(message.resources.requests, ""), limits)
+        found.append(Container("", requests=requests, limits=limits, restart_policy=message.restart_policy))
+    return found
 
 
 POD_SPEC: Final = Shape(
@@ -90,6 +128,6 @@ POD_SPEC: Final = Shape(
         distinct(lambda claim: claim.name, "names", field="name"),
     ),
     resources=POD_RESOURCES,
-    also=[_host_ports],
+    also=[_host_ports, _whole_pod],
 )
 """All but ``nodeName``, which differs between pods that share the rest."""

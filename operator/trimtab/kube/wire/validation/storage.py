@@ -23,7 +23,8 @@ from trimtab.kube.wire.validation.checks import (
     shown,
     some,
 )
-from trimtab.kube.wire.validation.names import DNS_LABEL, DRIVER, LABEL_KEY, SUBDOMAIN
+from trimtab.kube.wire.validation.names import DRIVER, LABEL_KEY, SUBDOMAIN
+from trimtab.kube.wire.validation.resources import AMOUNTS
 from trimtab.kube.wire.validation.selectors import LABEL_SELECTOR, NODE_SELECTOR
 
 _MODES: Final = each(one_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"))
@@ -59,6 +60,8 @@ FREE: Final = _bytes(0)
 
 
 def _storage(quantities: dict[str, Any]) -> None:
+    """Capacities or requests of which that of storage counts."""
+    AMOUNTS(quantities)
     if "storage" not in quantities:
         return
     try:
@@ -76,7 +79,6 @@ PERSISTENT_VOLUME_SPEC: Final = Shape(
     json.PersistentVolumeSpec,
     capacity=_storage,
     access_modes=ACCESS_MODES,
-    claim_ref=Shape(json.ObjectReference, namespace=DNS_LABEL, name=SUBDOMAIN),
     storage_class_name=SUBDOMAIN,
     volume_mode=_VOLUME_MODE,
     node_affinity=Shape(

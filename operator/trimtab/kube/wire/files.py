@@ -1,7 +1,8 @@
 """Reading clusters from files: what ``kubectl get nodes,pods,… -A -o json`` prints, in one file, several, or a folder.
 
-Problems are told one by one, each naming file, object and field, so that a reader may either stop at the first or
-leave broken objects out and go on.
+No API server stands between a file and its reader, so objects are checked here as one would check them; see
+:mod:`trimtab.kube.wire.validation`. Problems are told one by one, each naming file, object and field, so that a reader
+may either stop at the first or leave broken objects out and go on.
 """
 
 from __future__ import annotations

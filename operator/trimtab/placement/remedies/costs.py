@@ -50,7 +50,7 @@ WISH: Final = 4.0
 """Change the pod's node selector, or the skew it allows."""
 
 NEIGHBOURS: Final = 5.0
-"""Make the pod's wish about other pods a preference, or take another host port."""
+"""Make the pod's wish about other pods, or its spread, a preference; take another host port."""
 
 RELABEL: Final = 6.0
 """Change or remove a label that a node has."""

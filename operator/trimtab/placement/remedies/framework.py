@@ -12,9 +12,11 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.cluster.resources import IntArray
 from trimtab.kube.objects import KubeObject, Node, Pod
 from trimtab.placement.framework import Filter
 from trimtab.placement.placer import Placer
+from trimtab.placement.remedies.leaving import leaving_of
 
 R = TypeVar("R", bound="HasReason")
 Costs = npt.NDArray[np.float64]
@@ -114,14 +116,13 @@ class Case:
 
     @cached_property
     def leaving(self) -> dict[int, tuple[str, ...]]:
-        """The pods that were being deleted when the case began, by the slot of their node."""
-        found: dict[int, tuple[str, ...]] = {}
-        for pod in self.snapshot.pods.values():
-            if pod.deleted is not None and pod.node and not pod.terminal:
-                slot = self.snapshot.slot(pod)
-                if slot is not None:
-                    found[slot] = (*found.get(slot, ()), pod.key)
-        return found
+        """The pods that were being deleted when this was first asked, by the slot of their node."""
+        return dict(leaving_of(self.snapshot))
+
+    @cached_property
+    def rank(self) -> IntArray:
+        """The order of nodes' names when this was first asked, by slot: nodes that steps add are not in it."""
+        return self.snapshot.nodes.rank()
 
     @property
     def template(self) -> str:

@@ -56,7 +56,7 @@ def shapes(case: Case, *, large_enough: bool) -> list[Node]:
     else:
         weight = (missing / amounts).sum(axis=1)
     slots = np.flatnonzero(suits)
-    slots = slots[np.lexsort((nodes.rank()[slots], weight[slots], second[slots]))]
+    slots = slots[np.lexsort((case.rank[slots], weight[slots], second[slots]))]
     _, first = np.unique(_shape(case)[slots], return_index=True)
     return [nodes.node(slot) for slot in slots[np.sort(first)[:MOST]].tolist()]
 

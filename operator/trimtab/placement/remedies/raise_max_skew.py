@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from trimtab.kube.objects import Node, TopologySpread
 from trimtab.placement.remedies.costs import EACH_FURTHER, WISH
 from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
+from trimtab.placement.topology_spread import DO_NOT_SCHEDULE
 
 _MOST: Final = 2**31 - 1
 """The largest ``maxSkew`` (int32)."""
@@ -61,7 +62,7 @@ class RaiseMaxSkew:
 
 
 def _hard(constraint: TopologySpread) -> bool:
-    return constraint.when_unsatisfiable == "DoNotSchedule"
+    return constraint.when_unsatisfiable == DO_NOT_SCHEDULE
 
 
 def _least(case: Case, node: Node, rule: str, wide: dict[int, int], number: int) -> int:

@@ -18,6 +18,7 @@ from trimtab.placement.remedies.lower_requests import LowerRequests
 from trimtab.placement.remedies.raise_max_skew import RaiseMaxSkew
 from trimtab.placement.remedies.recover_node import RecoverNode
 from trimtab.placement.remedies.relax_affinity import RelaxAffinity
+from trimtab.placement.remedies.relax_spread import RelaxSpread
 from trimtab.placement.remedies.remove_gates import RemoveSchedulingGates
 from trimtab.placement.remedies.remove_taint import RemoveTaint
 from trimtab.placement.remedies.tolerate_taint import TolerateTaint
@@ -39,6 +40,7 @@ REMEDIES: Final[tuple[Remedy, ...]] = (
     BindClaim(),
     FreeVolumes(),
     RaiseMaxSkew(),
+    RelaxSpread(),
     RelaxAffinity(),
     EvictNeighbours(),
 )

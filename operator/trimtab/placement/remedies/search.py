@@ -25,8 +25,11 @@ from trimtab.placement.remedies.registry import ADDITIONS, LIFTINGS, REMEDIES
 _ALIKE: Final = 3
 """Nodes with the same bound and failing rules that are tried."""
 
-_TRIED: Final = 32
+_TRIED: Final = 48
 """Nodes that are tried at all."""
+
+_PATIENCE: Final = 12
+"""Once there is a plan, so many nodes in a row may give no cheaper one before the search ends."""
 
 _EVENED: Final = frozenset(("PodTopologySpread",))
 """Rules that changes for the sake of others may satisfy."""
@@ -128,12 +131,14 @@ def _on_nodes(case: Case, limit: float, depth: int) -> Cure | None:
 
 def _by_changing(case: Case, limit: float, depth: int, worth: list[tuple[float, str]]) -> Cure | None:
     best: Cure | None = None
+    patience = _PATIENCE
     for bound, name in worth:
-        if bound >= limit:
+        if bound >= limit or not patience:
             break
         steps = plan_for(case, name, limit, depth)
+        patience -= limit < NEVER
         if steps is not None:
-            best = Cure(name, steps)
+            best, patience = Cure(name, steps), _PATIENCE
             limit = best.cost
     return best
 
@@ -198,7 +203,7 @@ def worth_a_try(case: Case) -> Iterator[tuple[float, str]]:
     worth = np.flatnonzero(bounds < NEVER)
     alike: Counter[tuple[float, int]] = Counter()
     tried = 0
-    for slot in worth[np.lexsort((nodes.rank()[worth], bounds[worth]))].tolist():
+    for slot in worth[np.lexsort((case.rank[worth], bounds[worth]))].tolist():
         bound, pattern = float(bounds[slot]), int(patterns[slot])
         if alike[bound, pattern] == _ALIKE:
             continue

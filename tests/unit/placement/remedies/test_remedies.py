@@ -19,6 +19,8 @@ from trimtab.kube.objects import (
     PersistentVolumeClaim,
 )
 from trimtab.placement.placer import Placer
+from trimtab.placement.registry import DEFAULT
+from trimtab.placement.remedies.registry import LIFTINGS, REMEDIES
 from trimtab.placement.remedies.search import Cure, cures
 
 
@@ -201,6 +203,11 @@ CASES = {
         ["RaiseMaxSkew"],
         "raise the maxSkew of pod shop/p: topology.kubernetes.io/zone from 1 to 4; node n1 takes it then",
     ),
+    "a spread over a label that no node has": (
+        [node("n1"), p().labels(app="web").spread("rack")],
+        ["RelaxSpread"],
+        "let pod shop/p prefer, not require, its spread by rack: node n1 takes it then",
+    ),
     "scheduling gates": (
         [node("n1"), p().merge(spec={"schedulingGates": [{"name": "a"}, {"name": "b"}]})],
         ["RemoveSchedulingGates"],
@@ -238,6 +245,14 @@ def test_the_cheapest_change_is(things, reasons, change):
     assert found is not None
     assert [step.reason for step in found.steps] == reasons
     assert found.document()["change"] == change
+
+
+def test_something_may_help_against_every_rule_but_those_that_are_known_to_be_beyond_help():
+    """Whoever adds a filter adds a remedy."""
+    helped = {rule for remedy in (*REMEDIES, *LIFTINGS) for rule in remedy.rules}
+    beyond = {"NodeName", "DynamicResources"}  # a pod that names its node is never asked about, claims are not read
+
+    assert {rule.name for rule in DEFAULT.filters} == helped | beyond
 
 
 def test_alternatives_do_without_the_remedies_before_them():

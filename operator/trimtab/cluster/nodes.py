@@ -213,4 +213,4 @@ class NodeTable:
 
 def _static(node: Node) -> tuple[object, ...]:
     """What filters that don't depend on pods read of a node."""
-    return node.labels, node.taints, node.unschedulable
+    return node.labels, node.taints, node.unschedulable, node.declared_features

@@ -37,6 +37,7 @@ DEFAULT: Final = Profile(
         filters.PodTopologySpread,
         filters.InterPodAffinity,
         filters.DynamicResources,
+        filters.NodeDeclaredFeatures,
     ),
     scores=(
         scores.TaintToleration,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.builders import HOSTNAME, ZONE, expression, namespace, node, pod, selector
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.wire.pod_spec import RESTART_ALL
 from trimtab.placement.placer import Placer
 
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -19,6 +20,7 @@ PORTS = "node(s) didn't have free ports for the requested pod ports"
 TAINT = "node(s) had untolerated taint(s)"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 NOT_LABELLED = {"matchExpressions": [expression("team", "DoesNotExist")]}
+FEATURES = "node(s) didn't match Pod's required features"
 CORDON = "node(s) were unschedulable"
 
 
@@ -34,6 +36,11 @@ def in_zones() -> list[Any]:
 
 def app(name: str) -> Any:
     return pod(name).labels(app=name)
+
+
+def restarting(action: str = "RestartAllContainers") -> Any:
+    rules = [{"action": action, "exitCodes": {"operator": "In", "values": [42]}}]
+    return pod("p").container("second", restartPolicy="Never", restartPolicyRules=rules)
 
 
 CASES: list[Any] = [
@@ -55,6 +62,11 @@ CASES: list[Any] = [
     pytest.param(
         node("n1").taint("a", effect="NoExecute"), pod("p").tolerates("a", seconds=5), (), id="tolerated for a time"
     ),
+    # NodeDeclaredFeatures
+    pytest.param(node("n1"), restarting(), (FEATURES,), id="no feature declared"),
+    pytest.param(node("n1").merge(status={"declaredFeatures": ["A"]}), restarting(), (FEATURES,), id="another feature"),
+    pytest.param(node("n1").merge(status={"declaredFeatures": [RESTART_ALL, "A"]}), restarting(), (), id="declared"),
+    pytest.param(node("n1"), restarting("Restart"), (), id="a rule that needs no feature"),
     # NodeAffinity
     pytest.param(node("n1"), pod("p").node_selector(disk="ssd"), (NODE_AFFINITY,), id="selector fails"),
     pytest.param(node("n1").labels(disk="ssd"), pod("p").node_selector(disk="ssd"), (), id="selector holds"),

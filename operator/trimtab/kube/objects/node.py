@@ -26,7 +26,10 @@ class NodeCondition(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, gc=False):
-    """A node as planners read it; ``images`` are the names of the images it holds, with their sizes in bytes."""
+    """A node as planners read it; ``images`` are the names of the images it holds, with their sizes in bytes.
+
+    ``declared_features`` are those of its kubelet that pods may need (``status.declaredFeatures``), sorted.
+    """
 
     name: str
     uid: str = ""
@@ -42,6 +45,7 @@ class Node(Struct, frozen=True, gc=False):
     capacity: ResourceList = NO_RESOURCES
     conditions: tuple[NodeCondition, ...] = ()
     images: ResourceList = NO_RESOURCES
+    declared_features: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

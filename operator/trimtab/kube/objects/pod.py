@@ -79,8 +79,8 @@ class PodSpec(Struct, frozen=True, gc=False):
     ``resource.PodRequests``, v1.36); without ``pods``. ``nonzero_requests`` is the same for cpu and memory, with 100m
     and 200Mi for each container that states none: what scores count of pods that are on a node; always with both keys.
     ``scored_requests`` is what they count of the pod that is to be placed: the same without regard to pod-level
-    requests. ``qos`` is the class that the API server computes. ``node`` is absent on purpose: it differs from pod to
-    pod, see :attr:`Pod.node`.
+    requests. ``qos`` is the class that the API server computes, ``required_features`` what a node must declare.
+    ``node`` is absent on purpose: it differs from pod to pod, see :attr:`Pod.node`.
     """
 
     containers: tuple[Container, ...] = ()
@@ -98,6 +98,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     topology_spread: tuple[TopologySpread, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[str, ...] = ()
+    required_features: tuple[str, ...] = ()
     scheduling_gates: tuple[str, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""

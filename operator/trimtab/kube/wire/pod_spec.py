@@ -31,6 +31,9 @@ from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.volume_source import project_volume
 
 _DEFAULT_GRACE_PERIOD: Final = 30
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+"""The feature that a node has declared where containers may ask for a restart of all of them."""
+
 _NO_AFFINITY: Final = Affinity()
 
 
@@ -66,6 +69,7 @@ def project_spec(message: Any, interner: Interner) -> PodSpec:
         topology_spread=share(tuple(_spread(spread) for spread in message.topology_spread_constraints)),
         volumes=share(tuple(volume for volume in map(project_volume, message.volumes) if volume)),
         resource_claims=tuple(claim.name for claim in message.resource_claims),
+        required_features=_required_features(message),
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
         priority=message.priority if message.HasField("priority") else None,
         priority_class_name=interner.string(message.priority_class_name),
@@ -79,6 +83,15 @@ def project_spec(message: Any, interner: Interner) -> PodSpec:
             else _DEFAULT_GRACE_PERIOD
         ),
     )
+
+
+def _required_features(message: Any) -> tuple[str, ...]:
+    """What the pod's node must have declared (component-helpers ``nodedeclaredfeatures``, v1.36).
+
+    One feature alone is asked for by what the API server takes in v1.36 with gates at their defaults.
+    """
+    rules = (rule for each in (*message.containers, *message.init_containers) for rule in each.restart_policy_rules)
+    return (RESTART_ALL,) if any(rule.action == "RestartAllContainers" for rule in rules) else ()
 
 
 def _containers(messages: Any, path: str) -> tuple[Container, ...]:

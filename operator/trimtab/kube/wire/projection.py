@@ -179,6 +179,7 @@ def project_node(message: Any, interner: Interner) -> Node:
             for condition in status.conditions
         ),
         images=_images(status.images, interner),
+        declared_features=interner.share(tuple(sorted(status.declared_features))),
     )
 
 

@@ -317,19 +317,27 @@ class ResourceRequirements(_message.Message):
     requests: _containers.MessageMap[str, Quantity]
     def __init__(self, limits: _Optional[_Mapping[str, Quantity]] = ..., requests: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
 
+class ContainerRestartRule(_message.Message):
+    __slots__ = ("action",)
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    def __init__(self, action: _Optional[str] = ...) -> None: ...
+
 class Container(_message.Message):
-    __slots__ = ("name", "image", "ports", "resources", "restart_policy")
+    __slots__ = ("name", "image", "ports", "resources", "restart_policy", "restart_policy_rules")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     PORTS_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESTART_POLICY_FIELD_NUMBER: _ClassVar[int]
+    RESTART_POLICY_RULES_FIELD_NUMBER: _ClassVar[int]
     name: str
     image: str
     ports: _containers.RepeatedCompositeFieldContainer[ContainerPort]
     resources: ResourceRequirements
     restart_policy: str
-    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[ContainerPort, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., restart_policy: _Optional[str] = ...) -> None: ...
+    restart_policy_rules: _containers.RepeatedCompositeFieldContainer[ContainerRestartRule]
+    def __init__(self, name: _Optional[str] = ..., image: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[ContainerPort, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., restart_policy: _Optional[str] = ..., restart_policy_rules: _Optional[_Iterable[_Union[ContainerRestartRule, _Mapping]]] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ()
@@ -642,7 +650,7 @@ class ContainerImage(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("capacity", "allocatable", "conditions", "images")
+    __slots__ = ("capacity", "allocatable", "conditions", "images", "declared_features")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -661,11 +669,13 @@ class NodeStatus(_message.Message):
     ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     capacity: _containers.MessageMap[str, Quantity]
     allocatable: _containers.MessageMap[str, Quantity]
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     images: _containers.RepeatedCompositeFieldContainer[ContainerImage]
-    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ...) -> None: ...
+    declared_features: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., declared_features: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")

@@ -4,6 +4,7 @@ from trimtab.placement.filters.dynamic_resources import DynamicResources
 from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
 from trimtab.placement.filters.named_nodes import NamedNodes
 from trimtab.placement.filters.node_affinity import NodeAffinity
+from trimtab.placement.filters.node_declared_features import NodeDeclaredFeatures
 from trimtab.placement.filters.node_name import NodeName
 from trimtab.placement.filters.node_ports import NodePorts
 from trimtab.placement.filters.node_resources_fit import NodeResourcesFit
@@ -21,6 +22,7 @@ __all__ = [
     "InterPodAffinity",
     "NamedNodes",
     "NodeAffinity",
+    "NodeDeclaredFeatures",
     "NodeName",
     "NodePorts",
     "NodeResourcesFit",

@@ -120,6 +120,8 @@ OBJECTS = {
     ),
     "a namespace": namespace().labels(a="b").annotations({"scheduler.alpha.kubernetes.io/node-selector": "a=b"}),
     "a priority class": priority_class("high", 7).by_default(),
+    "a node with features": node().merge(status={"declaredFeatures": ["b", "a"]}),
+    "a pod that needs a feature": pod().container("c", restartPolicyRules=[{"action": "RestartAllContainers"}]),
     "a node with images": node().image("a:1", "a@sha256:x", size=1 << 40).image("b", size=0),
     "a pod of disks": pod()
     .volume("gcePersistentDisk", pdName="pd", readOnly=True)

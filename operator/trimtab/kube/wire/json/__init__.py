@@ -42,6 +42,7 @@ from trimtab.kube.wire.json.node import (
 from trimtab.kube.wire.json.pod import (
     Container,
     ContainerPort,
+    ContainerRestartRule,
     ContainerStatus,
     Named,
     Pod,
@@ -120,6 +121,7 @@ __all__ = [
     "Container",
     "ContainerImage",
     "ContainerPort",
+    "ContainerRestartRule",
     "ContainerStatus",
     "GCEPersistentDiskVolumeSource",
     "ISCSIVolumeSource",

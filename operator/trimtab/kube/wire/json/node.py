@@ -39,6 +39,7 @@ class NodeStatus(Message):
     allocatable: Quantities = {}
     conditions: list[Condition] = []
     images: list[ContainerImage] = []
+    declared_features: list[str] = []
 
 
 class Node(Message):

@@ -19,6 +19,12 @@ class ContainerPort(Message):
     host_ip: str = field(name="hostIP", default="")
 
 
+class ContainerRestartRule(Message):
+    """core/v1 ContainerRestartRule, of which only the action is read."""
+
+    action: str = ""
+
+
 class Container(Message):
     """core/v1 Container."""
 
@@ -27,6 +33,7 @@ class Container(Message):
     ports: list[ContainerPort] = []
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     restart_policy: str = ""
+    restart_policy_rules: list[ContainerRestartRule] = []
 
 
 class Named(Message):

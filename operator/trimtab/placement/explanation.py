@@ -51,7 +51,8 @@ def explanation(placer: Placer, pod: Pod) -> Document:
         judgement = placer.judge(pending)
         fits = _fits(placer.snapshot, judgement)
         order = placer.snapshot.nodes.order()
-        names = [placer.snapshot.nodes.node(slot).name for slot in order.tolist()]
+        at = placer.snapshot.nodes.at
+        names = [node.name for slot in order.tolist() if (node := at[slot]) is not None]
         name_of = dict(zip(order.tolist(), names, strict=True))
         nowhere = judgement.nodes and not fits.any()
         cures = list(islice(cures_of(placer, pending), 1 + ALTERNATIVES)) if nowhere else []

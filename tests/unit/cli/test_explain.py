@@ -93,6 +93,18 @@ def test_a_gated_pod_is_told_of_in_the_words_of_its_condition(run, write) -> Non
     ]
 
 
+def test_changes_that_belong_together_are_told_in_order_and_then_the_alternatives(run, write) -> None:
+    cluster = write("c.json", node("n1").taint("gpu").cordoned(), pod("a", namespace="x"))
+
+    assert run("explain", "pod", "x/a", "--cluster", cluster).stdout.splitlines()[1:6] == [
+        "The cheapest changes that together would make it fit, on n1:",
+        "  1. uncordon node n1",
+        "  2. let pod x/a tolerate gpu:NoSchedule of node n1",
+        "Or: uncordon node n1; remove gpu:NoSchedule from node n1.",
+        "",
+    ]
+
+
 def test_the_best_node_is_shown_first_and_said_to_be_likely(run, write) -> None:
     things = node("n1"), node("n2"), node("n3").taint("gone"), pod("b").on("n1").cpu("2"), pod("a", namespace="x")
     lines = run("explain", "pod", "x/a", "--cluster", write("c.json", *things)).stdout.splitlines()

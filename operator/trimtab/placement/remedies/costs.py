@@ -64,7 +64,7 @@ CLAIM: Final = 5.0
 """Make or bind a volume claim."""
 
 RECOVER: Final = 9.0
-"""A node must become healthy."""
+"""A node must become healthy, or its kubelet newer."""
 
 ADD_NODE: Final = 10.0
 """A further node like one that is there."""

@@ -23,6 +23,7 @@ from trimtab.placement.remedies.remove_gates import RemoveSchedulingGates
 from trimtab.placement.remedies.remove_taint import RemoveTaint
 from trimtab.placement.remedies.tolerate_taint import TolerateTaint
 from trimtab.placement.remedies.uncordon import Uncordon
+from trimtab.placement.remedies.upgrade_kubelet import UpgradeKubelet
 from trimtab.placement.remedies.wait_for_pods import WaitForPods
 
 REMEDIES: Final[tuple[Remedy, ...]] = (
@@ -31,6 +32,7 @@ REMEDIES: Final[tuple[Remedy, ...]] = (
     TolerateTaint(),
     RemoveTaint(),
     RecoverNode(),
+    UpgradeKubelet(),
     LabelNode(),
     ChangeSelector(),
     LowerRequests(),

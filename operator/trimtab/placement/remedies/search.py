@@ -42,7 +42,7 @@ class Cure(Struct, frozen=True):
     """What would make the pod fit, tried.
 
     Attributes:
-        node: where it would fit then.
+        node: where it would fit then; the name of a new node is made up.
         steps: in order; never empty.
     """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 
-from tests.differential.generator.volumes import THE_CLAIM, THE_POD
+from tests.differential.generator.claims import THE_CLAIM
+from tests.differential.generator.volumes import THE_POD
 from tests.differential.scheduler import Scheduler
 from tests.differential.server import RESOURCES, Manifest, Server, key
 from trimtab.cluster.load import load

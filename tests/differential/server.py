@@ -124,10 +124,10 @@ class Server:
         """Take the object away, whatever holds it; one that is not there is no error."""
         at = path(manifest)
         try:
-            if manifest["metadata"].get("finalizers") or manifest["metadata"].get("deletionTimestamp"):
+            left = self.request("DELETE", f"{at}?gracePeriodSeconds=0&propagationPolicy=Background")
+            if left.get("metadata", {}).get("finalizers"):
                 patch = {"metadata": {"finalizers": None}}
                 self.request("PATCH", at, patch, kind="application/merge-patch+json")
-            self.request("DELETE", f"{at}?gracePeriodSeconds=0&propagationPolicy=Background")
         except NotFound:
             pass
 

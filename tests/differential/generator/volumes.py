@@ -42,7 +42,7 @@ def ephemeral_claims(chance: Chance, pod: Manifest) -> Iterator[Manifest]:
         name = f"{metadata['name']}-{volume['name']}"
         made = claim(name, metadata["namespace"], claim_spec("fast", "1Gi"))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "controller": True}
-        if not chance.one_in(4):
+        if not chance.one_in(20):  # kube-scheduler gives up on pods where it meets one of these
             made["metadata"]["ownerReferences"] = [{**owner, "uid": THE_POD}]
         yield made
 

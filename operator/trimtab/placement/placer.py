@@ -57,7 +57,7 @@ class Placer:
         self._on_room = tuple(rule for rule in self._filters if rule.reads == "room")
         self._on_pods = tuple(rule for rule in self._filters if rule.reads == "pods")
         self._erring = tuple(rule for rule in self._filters if isinstance(rule, Erring))
-        self._eligible: dict[frozenset[int], tuple[list[BoolArray], BoolArray]] = {}
+        self._eligible: dict[frozenset[int] | None, tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
 
@@ -120,6 +120,8 @@ class Placer:
     def eligible(self, pod: Pod) -> BoolArray:
         """The slots whose nodes suit the pod, however full they are and whatever runs there.
 
+        None where a rule refuses the pod for its spec: where ResourceClaims can be met, nobody knows.
+
         Bool, shape (capacity,); one array for all specs that ask the same of nodes, so callers must not write to it.
         As everywhere here, the pod's ``node`` is to be empty, unless it asks for that node.
         """
@@ -132,7 +134,10 @@ class Placer:
         found = self._eligible_of.get(asked)
         if found is None:
             verdicts = [passing for rule in self._on_nodes if (passing := rule.passing(pod)) is not None]
-            key = frozenset(map(id, verdicts))
+            refused = any(rule.refusal(pod) is not None for rule in self._on_nodes)
+            if refused:
+                verdicts = [np.zeros(nodes.capacity, dtype=np.bool_)]
+            key = None if refused else frozenset(map(id, verdicts))
             known = self._eligible.get(key)
             if known is None:  # the verdicts are held: their ids stay their own
                 known = self._eligible[key] = (verdicts, np.logical_and.reduce([nodes.used, *verdicts]))
@@ -176,7 +181,7 @@ class Placer:
             pods: as if pending, each with an empty ``node`` unless it asks for that node.
         """
         made = []
-        told: dict[tuple[int, str, int], tuple[Pod, tuple[int, int], str]] = {}
+        told: dict[tuple[int, str, int, str], tuple[Pod, tuple[int, int], str]] = {}
         nodes = self.snapshot.nodes
         for pod in pods:
             slot = self.choose(pod, self.feasible(pod))
@@ -184,7 +189,8 @@ class Placer:
                 made.append(Placement(self.reserve(pod, slot)))
                 continue
             # Thousands may wait for the same: the sentence is made once for a class as long as nothing changes.
-            alike, now = (id(pod.spec), pod.namespace, id(pod.labels)), (nodes.epoch, len(nodes.touched))
+            alike = (id(pod.spec), pod.namespace, id(pod.labels), pod.node)
+            now = (nodes.epoch, len(nodes.touched))
             known = told.get(alike)
             if known is None or known[1] != now or pod.spec.volumes:
                 known = told[alike] = (pod, now, self.why_not(pod))

@@ -63,13 +63,23 @@ class Ours:
         slots = np.flatnonzero(mask)
         nodes = self._snapshot.nodes
         names = {int(slot): nodes.node(int(slot)).name for slot in slots}
+        placed, message = self._tried(pod)
         if not names:
-            return Word(frozenset(), self._placer.why_not(pod))
+            assert (placed, message) == ("", self._placer.why_not(pod)), f"{pod.key}: placed otherwise than judged"
+            return Word(frozenset(), message)
         columns = self._placer.scorer.breakdown(pod, mask)
         scores = {
             name: {plugin: int(points[slot]) for plugin, points in columns.items()} for slot, name in names.items()
         }
-        return Word(frozenset(names.values()), "", scores)
+        word = Word(frozenset(names.values()), "", scores)
+        assert placed == min(word.best), f"{pod.key}: placed on {placed}, but {sorted(word.best)} score highest"
+        return word
+
+    def _tried(self, pod: Pod) -> tuple[str, str]:
+        """Place the pod and take it back: its node, and why it has none. Nothing of it may be left behind."""
+        with self._snapshot.fork():
+            placement = self._placer.place([pod])[0]
+        return placement.pod.node, placement.message
 
     def place(self, manifest: Manifest) -> None:
         """Take in that the pod is where it is."""

@@ -50,7 +50,7 @@ def _expression(chance: Chance) -> dict[str, Any]:
         expression(ZONE, "NotIn", "a", "b"),
         expression(ZONE, "DoesNotExist"),
         expression("gen", "Gt", chance.pick("0", "4", "7")),
-        expression("gen", "Lt", "6"),
+        expression("gen", "Lt", chance.pick("6", "0")),
         expression("gen", "Exists"),
         expression("rack", "NotIn", "r1"),
     )
@@ -67,6 +67,8 @@ def _toleration(chance: Chance) -> dict[str, Any]:
     found |= chance.pick({"operator": "Exists"}, {"operator": "Equal", "value": "v"}, {"value": "v"}, {})
     effects = ("", "", "NoSchedule", "NoExecute", "PreferNoSchedule")
     effect = chance.pick(*effects)
+    if effect == "NoExecute" and chance.one_in(2):
+        found["tolerationSeconds"] = chance.pick(0, 300)
     return found | ({"effect": effect} if effect else {})
 
 
@@ -78,7 +80,7 @@ def random_selector(chance: Chance) -> dict[str, Any]:
         {"matchLabels": {"app": chance.pick(*APPS)}},
         {"matchExpressions": expressions},
         {"matchLabels": {"tier": "front"}, "matchExpressions": expressions},
-        {"matchExpressions": [expression("tier", "Exists")]},
+        {"matchExpressions": [expression("tier", chance.pick("Exists", "Exists", "DoesNotExist"))]},
         {},
     )
 

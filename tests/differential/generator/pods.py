@@ -21,7 +21,7 @@ def random_pod(chance: Chance, name: str, theme: Theme) -> PodBuilder:
     if chance.one_in(theme.amounts):
         _uncommon_requests(chance, made)
     if chance.one_in(theme.ports):
-        ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP")
+        ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP", "SCTP")
         made.merge(spec={"hostNetwork": chance.one_in(3)})
         made.host_port(chance.pick(8080, 8081), ip=ip, protocol=protocol)
     if chance.one_in(theme.nodes):
@@ -48,7 +48,8 @@ def _uncommon_requests(chance: Chance, made: PodBuilder) -> None:
         made.cpu("100m").limits({"hugepages-2Mi": "64Mi"})
     _further_containers(chance, made)
     if chance.one_in(20):
-        made.merge(spec={"resources": {"requests": chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"})}})
+        requests = chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"}, {"memory": "6Gi"})
+        made.merge(spec={"resources": {chance.pick("requests", "limits"): requests}})
     if chance.one_in(15):
         made.merge(spec={"runtimeClassName": RUNTIME})
 

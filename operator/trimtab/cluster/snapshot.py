@@ -185,8 +185,12 @@ class Snapshot:
 
     def mark(self) -> int:
         """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
-        if not self._depth and self._affinity is not None and self._affinity.overgrown:
-            self._affinity = None  # before planners start: what they hold of it stays right
+        if not self._depth:  # before planners start: what they hold of the index stays right
+            if self.nodes.overgrown:
+                self.nodes.forget()
+                self._affinity = None
+            elif self._affinity is not None and self._affinity.overgrown:
+                self._affinity = None
         self._depth += 1
         return len(self._journal)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import node, pod, pv, service
+from tests.builders import HOSTNAME, node, pod, pv, service
 from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.terms import terms_of
 
 
 def with_nodes(*names: str) -> LiveCluster:
@@ -92,3 +93,26 @@ def test_templates_that_are_gone_do_not_pile_up() -> None:
         assert max(len(snapshot._affinity._classes), len(snapshot._affinity._terms_of)) <= limit + 3
     finally:
         module._SPARE, affinity._SPARE = originals
+
+
+def test_labels_and_taints_of_nodes_that_are_gone_do_not_pile_up() -> None:
+    from trimtab.cluster import nodes
+    from trimtab.cluster.snapshot import Snapshot
+
+    limit, original = 20, nodes._SPARE
+    nodes._SPARE = limit
+    try:
+        snapshot = Snapshot([node("stays").taint("old").build(), pod("web").on("stays").labels(app="web").build()])
+        table = snapshot.nodes
+        term = terms_of(pod("web").labels(app="web").anti_affinity().build()).anti
+        for number in range(3 * limit):
+            passing = node(f"n{number}").taint("leaving", str(number)).build()
+            snapshot.put(passing)
+            with snapshot.fork():
+                assert snapshot.affinity.matching(term, HOSTNAME).at(table.slot_of["stays"]) == 1
+                assert [taint.key for taint in table.taint_sets[table.taints[table.slot_of["stays"]]]] == ["old"]
+            snapshot.remove(passing)
+        assert len(table.taint_sets) <= limit + 3
+        assert len(table.column(HOSTNAME).values) <= limit + 3
+    finally:
+        nodes._SPARE = original

@@ -74,25 +74,24 @@ async def test_a_planner_that_fails_gives_it_back_all_the_same() -> None:
 
 
 def test_templates_that_are_gone_do_not_pile_up() -> None:
-    from trimtab.cluster import affinity
-    from trimtab.cluster import snapshot as module
+    from trimtab.cluster import affinity, tally
     from trimtab.cluster.snapshot import Snapshot
 
     snapshot = Snapshot([node("n1").allocatable(cpu="4", memory="8Gi", pods=110).build()])
     limit = 50
-    originals = module._SPARE, affinity._SPARE
-    module._SPARE = affinity._SPARE = limit
+    originals = tally._MOST_SPECS, affinity._SPARE
+    tally._MOST_SPECS = affinity._SPARE = limit
     try:
         for number in range(3 * limit):
             passing = pod("web").on("n1").labels(version=str(number)).cpu(f"{number + 1}m").build()
             snapshot.put(passing)
             with snapshot.fork():
                 assert snapshot.affinity.pod_class("shop", passing.labels)
-        assert len(snapshot._amounts) <= limit + 3
-        assert snapshot._affinity is not None
-        assert max(len(snapshot._affinity._classes), len(snapshot._affinity._terms_of)) <= limit + 3
+        assert len(snapshot._tally._amounts) <= limit + 3
+        assert snapshot._tally._affinity is not None
+        assert max(len(snapshot._tally._affinity._classes), len(snapshot._tally._affinity._terms_of)) <= limit + 3
     finally:
-        module._SPARE, affinity._SPARE = originals
+        tally._MOST_SPECS, affinity._SPARE = originals
 
 
 def test_labels_and_taints_of_nodes_that_are_gone_do_not_pile_up() -> None:

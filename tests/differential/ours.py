@@ -64,6 +64,8 @@ class Ours:
         nodes = self._snapshot.nodes
         names = {int(slot): nodes.node(int(slot)).name for slot in slots}
         placed, message = self._tried(pod)
+        told = {verdict.node for verdict in self._placer.verdicts(pod) if verdict.fits}
+        assert not names or told == set(names.values()), f"{pod.key}: {sorted(told)} fit by their reasons"
         if not names:
             assert (placed, message) == ("", self._placer.why_not(pod)), f"{pod.key}: placed otherwise than judged"
             return Word(frozenset(), message)

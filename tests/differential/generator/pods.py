@@ -7,7 +7,7 @@ from typing import Any
 from tests.builders import PodBuilder, pod
 from tests.differential.generator.affinity import add_node_rules, add_pod_rules
 from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, NAMESPACES, RUNTIME, TIERS
+from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, HIGH, NAMESPACES, RUNTIME, TIERS
 from tests.differential.generator.theme import Theme
 
 
@@ -24,6 +24,8 @@ def random_pod(chance: Chance, name: str, theme: Theme) -> PodBuilder:
         ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP", "SCTP")
         made.merge(spec={"hostNetwork": chance.one_in(3)})
         made.host_port(chance.pick(8080, 8081), ip=ip, protocol=protocol)
+    if chance.one_in(6):
+        made.merge(spec={"priorityClassName": HIGH})
     if chance.one_in(theme.nodes):
         add_node_rules(chance, made)
     add_pod_rules(chance, made, required=theme.pods, preferred=theme.wishes)

@@ -42,13 +42,18 @@ class Rules(Struct, frozen=True):
     erring: tuple[Erring, ...]
 
     @classmethod
-    def of(cls, rules: tuple[Filter, ...]) -> Rules:
-        """Sort them."""
+    def of(cls, rules: tuple[Filter, ...], erring: tuple[Erring, ...]) -> Rules:
+        """Sort them.
+
+        Args:
+            rules: those that may concern the spec.
+            erring: all that may err, whatever the spec: to ask a rule's type is slow, and there are thousands of specs.
+        """
         return cls(
             all=rules,
             on_room=tuple(rule for rule in rules if rule.reads == "room"),
             on_pods=tuple(rule for rule in rules if rule.reads == "pods"),
-            erring=tuple(rule for rule in rules if isinstance(rule, Erring)),
+            erring=tuple(rule for rule in erring if rule in rules),
         )
 
 
@@ -64,6 +69,7 @@ class Judge:
         self.snapshot = snapshot
         self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in filters)
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
+        self._erring = tuple(rule for rule in self._filters if isinstance(rule, Erring))
         self._asked: dict[int, tuple[PodSpec, Rules]] = {}
         self._eligible: dict[frozenset[int] | None, tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
@@ -134,7 +140,8 @@ class Judge:
             if len(self._asked) >= _MOST_SPECS:
                 self._asked.clear()
             asked = tuple(rule for rule in self._filters if rule.may_concern(spec))
-            found = self._asked[id(spec)] = (spec, Rules.of(asked))  # the spec is held: its id stays its own
+            rules = Rules.of(asked, self._erring)
+            found = self._asked[id(spec)] = (spec, rules)  # the spec is held: its id stays its own
         return found[1]
 
     def eligible(self, pod: Pod) -> BoolArray:
@@ -146,7 +153,8 @@ class Judge:
         As everywhere here, the pod's ``node`` is to be empty, unless it asks for that node.
         """
         nodes = self.snapshot.nodes
-        if self._version != nodes.version or len(self._eligible) >= _MOST_MASKS:
+        most = len(self._eligible) >= _MOST_MASKS or len(self._eligible_of) >= _MOST_SPECS
+        if most or self._version != nodes.version:
             self._eligible.clear()
             self._eligible_of.clear()
             self._version = nodes.version

@@ -14,6 +14,7 @@ from trimtab.kube.objects import Pod
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.placement.placer import Placer
+from trimtab.placement.registry import DEFAULT, Profile
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,12 @@ class Ours:
 
     Args:
         snapshot: the cluster, as the scheduler knows it.
+        profile: the rules.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, profile: Profile = DEFAULT) -> None:
         self._snapshot = snapshot
-        self._placer = Placer(snapshot)
+        self._placer = Placer(snapshot, profile)
         self._interner = Interner()
 
     def judge(self, manifest: Manifest) -> Word:

@@ -16,27 +16,60 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
 
 from tests.differential.server import Manifest, Server, path
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
 from trimtab.local.versions import APISERVER, ETCD, SCHEDULER
 
-SETTINGS: Final = Settings(
-    components=(ETCD, APISERVER, SCHEDULER),
-    # Nobody runs nodes or pods here, and nobody would take the taint away that new nodes get, or let go of claims.
-    apiserver_args=("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection",),
-    scheduler_args=("--vmodule=schedule_one=10,batch=3",),
-)
-"""A cluster of nothing but an API server and a scheduler, which tells its scores."""
+LEAST_ALLOCATED: Final = "LeastAllocated"
+MOST_ALLOCATED: Final = "MostAllocated"
 
+_TELLING: Final = "--vmodule=schedule_one=10,batch=3"
 _SCORED: Final = re.compile(
     r'"Plugin scored node for pod" pod="(?P<pod>[^"]+)".* plugin="(?P<plugin>[^"]+)" node="(?P<node>[^"]+)"'
     r" score=(?P<score>-?\d+)"
 )
 _HINT: Final = re.compile(r'"OpportunisticBatch provided node hint".* pod="(?P<pod>[^"]+)"')
 _PATIENCE: Final = 60.0
+
+
+def settings(directory: Path, scoring: str = LEAST_ALLOCATED) -> Settings:
+    """A cluster of nothing but an API server and a scheduler, which tells its scores.
+
+    Args:
+        directory: of the cluster.
+        scoring: how NodeResourcesFit scores; with the default one the scheduler has no configuration at all.
+    """
+    telling: tuple[str, ...] = (_TELLING,)
+    if scoring != LEAST_ALLOCATED:
+        path = directory / "scheduler.json"
+        path.write_bytes(msgspec.json.encode(_configuration(directory, scoring)))
+        telling = (_TELLING, f"--config={path}")
+    return Settings(
+        components=(ETCD, APISERVER, SCHEDULER),
+        # Nobody runs nodes or pods here, and nobody would take the taint away that new nodes get, or let go of claims.
+        apiserver_args=(
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection",
+        ),
+        scheduler_args=telling,
+    )
+
+
+def _configuration(directory: Path, scoring: str) -> dict[str, Any]:
+    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+    arguments = {"scoringStrategy": {"type": scoring, "resources": resources}}
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(directory / f"{SCHEDULER}.kubeconfig"), "qps": 5000, "burst": 10000},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": arguments}]}],
+    }
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tests.differential.comparison import decisive, differences
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
-from tests.differential.ours import Ours, Word
+from tests.differential.ours import Word
 from tests.differential.report import Disagreement, Tally
 from tests.differential.scheduler import Verdict
 from tests.differential.server import Manifest, key
@@ -42,7 +42,7 @@ class Examination:
         self._cluster = RandomCluster(seed, without=without)
         self._without = without
         self._objects = {key(manifest): manifest for manifest in self._cluster.objects}
-        self._ours = Ours(world.load(self._cluster.objects))
+        self._ours = world.load(self._cluster.objects)
         self._tally = tally
         self._kept: dict[str, Manifest] = {}
         tally.clusters += 1

@@ -17,8 +17,8 @@ def add_node_rules(chance: Chance, made: PodBuilder) -> None:
         fields = chance.some(lambda: _field(chance), 0, 0, 1, 2)
         expressions = chance.some(lambda: _expression(chance), 0, 1, 1, 2)
         if chance.one_in(20):
-            # The API server takes it, and no node passes. In a preferred term it is an error of the scheduler's instead,
-            # unless just one node is left: see placement.scores.node_affinity.
+            # The API server takes it, and no node passes. In a preferred term it is an error of the scheduler's, unless
+            # just one node is left: see placement.scores.node_affinity.
             expressions.append(expression("gen", chance.pick("Gt", "Lt"), "x"))
         made.node_affinity(*expressions, fields=tuple(fields))
     for _ in range(chance.pick(0, 0, 0, 1, 2)):

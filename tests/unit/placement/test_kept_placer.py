@@ -15,7 +15,7 @@ from trimtab.cluster import affinity, changes, nodes, topology
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import ResourceList
 from trimtab.kube.objects import KubeObject, Node, Pod
-from trimtab.placement import framework, kept, node_masks, placer, spread_domains, static_volumes, volume_places
+from trimtab.placement import framework, judge, kept, node_masks, spread_domains, static_volumes, volume_places
 from trimtab.placement.placer import Placer
 from trimtab.placement.scores import image_locality, inter_pod_affinity, static
 
@@ -33,7 +33,8 @@ SMALL = {
     (spread_domains, "_SPARSE"): 1,
     (node_masks, "_MOST_MASKS"): 3,
     (framework, "_MOST_VERDICTS"): 2,
-    (placer, "_MOST_MASKS"): 2,
+    (judge, "_MOST_MASKS"): 2,
+    (judge, "_MOST_SPECS"): 2,
     (static, "_MOST"): 2,
     (image_locality, "_KEPT"): 2,
     (image_locality, "_SPECS"): 2,

@@ -89,6 +89,11 @@ class Ours:
         """Take in that the pod is where it is."""
         self._snapshot.put(self._decoded(manifest))
 
+    def reserve(self, manifest: Manifest, node: str) -> None:
+        """Promise the pod a place and the volumes that it would get there, as planners do."""
+        pod = msgspec.structs.replace(self._decoded(manifest), node="")
+        self._placer.reserve(pod, self._snapshot.nodes.slot_of[node])
+
     def forget(self, manifest: Manifest) -> None:
         """Take in that the pod is gone."""
         self._snapshot.remove(self._decoded(manifest))

@@ -12,6 +12,7 @@ from tests.differential.comparison import decisive, differences
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
+from tests.differential.generator.theme import THEMES
 from tests.differential.ours import Word
 from tests.differential.report import Disagreement, Tally
 from tests.differential.scheduler import Verdict
@@ -23,6 +24,7 @@ PER_CLUSTER: Final = 100
 
 _KEPT: Final = 15
 _ANOTHER: Final = 500_009
+_RESERVING: Final = 1_000
 
 
 class Examination:
@@ -75,17 +77,37 @@ class Examination:
         self._ours.change(gone.values(), made)
         self._objects = {name: obj for name, obj in self._objects.items() if name not in gone} | come
 
+    def reserve(self, number: int) -> None:
+        """Ask about so many pods with volumes in turn, each of which holds its place and its volumes from then on.
+
+        The scheduler has them in its memory alone, as nobody binds their volumes: nothing can follow in this cluster.
+        """
+        self._world.scheduler.let_bind_volumes(True)
+        for each in range(number):
+            manifest = self._cluster.asked(_RESERVING + each, THEMES["volumes"])
+            verdict = self._world.scheduler.judge(manifest, keep=True)
+            self._compare(manifest, verdict)
+            if verdict.node:
+                self._keep(manifest, verdict.node)
+                self._ours.reserve(verdict.created, verdict.node)
+
     def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
         verdict = self._world.scheduler.judge(manifest, keep=keep)
+        word = self._compare(manifest, verdict)
+        if keep and verdict.bound:
+            self._keep(manifest, verdict.node)
+            self._ours.place(verdict.bound)
+        return word
+
+    def _keep(self, manifest: Manifest, node: str) -> None:
+        self._kept[manifest["metadata"]["name"]] = {**manifest, "spec": {**manifest["spec"], "nodeName": node}}
+
+    def _compare(self, manifest: Manifest, verdict: Verdict) -> Word:
         word = self._ours.judge(verdict.created)
         self._count(verdict, word)
         for difference in differences(verdict, word):
             there = [*self._objects.values(), *self._kept.values()]
             self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
-        if keep and verdict.bound:
-            name = manifest["metadata"]["name"]
-            self._kept[name] = {**manifest, "spec": {**manifest["spec"], "nodeName": verdict.node}}
-            self._ours.place(verdict.bound)
         return word
 
     def _forget(self, name: str) -> None:
@@ -134,13 +156,18 @@ def examine(
         examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
         number = 0
         changed = False
-        while tally.judged < min(pods, before + per_cluster):  # a question may be about more than one pod
+        while tally.judged < min(
+            pods, before + per_cluster - per_cluster // 10
+        ):  # a question may be about more than one pod
             examination.ask(number)
             number += 1
             tell(tally)
             if not changed and tally.judged >= before + per_cluster // 2:
                 examination.change()
                 changed = True
+        if "volumes" not in without:
+            examination.reserve(min(per_cluster // 10, pods - tally.judged))
+            tell(tally)
     return tally
 
 

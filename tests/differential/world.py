@@ -35,7 +35,6 @@ class World:
         self._uids: dict[str, str] = {}
         self.server = Server(cluster)
         self.scheduler = Scheduler(cluster, self.server)
-        self.scheduler.forbid_binding_volumes()
 
     def close(self) -> None:
         self.scheduler.close()
@@ -43,6 +42,7 @@ class World:
 
     def load(self, objects: Collection[Manifest]) -> Ours:
         """Replace all that is there; our side has its picture of it then."""
+        self.scheduler.let_bind_volumes(False)
         with self.scheduler.asleep():
             self.server.clear()
             self._uids.clear()

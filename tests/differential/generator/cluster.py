@@ -46,10 +46,15 @@ class RandomCluster:
         self.nodes = [f"n{number}" for number in range(size)]
         self.objects: list[Manifest] = list(self._make())
 
-    def asked(self, number: int) -> Manifest:
-        """A pod to ask about; each call draws another one."""
+    def asked(self, number: int, theme: Theme | None = None) -> Manifest:
+        """A pod to ask about; each call draws another one.
+
+        Args:
+            number: for its name.
+            theme: another one than the cluster's.
+        """
         chance = self._chance.fork()
-        made = self._pod(chance, f"asked-{number}", self._theme)
+        made = self._pod(chance, f"asked-{number}", theme or self._theme)
         add_gate(chance, made)
         return made.manifest()
 

@@ -37,6 +37,7 @@ _SCORED: Final = re.compile(
 )
 _HINT: Final = re.compile(r'"OpportunisticBatch provided node hint".* pod="(?P<pod>[^"]+)"')
 _PATIENCE: Final = 60.0
+_LATER: Final = 0.5
 _VOLUME_SCHEDULER: Final = "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:volume-scheduler"
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -157,6 +158,13 @@ class Scheduler:
         finally:
             if not left:
                 self._server.request("DELETE", f"{path(created)}?gracePeriodSeconds=0")
+
+    def dropped(self) -> bool:
+        """Whether some pod lost the place that it was kept on; that is written down a little later."""
+        time.sleep(_LATER)
+        pending = self._server.request("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3D")["items"]
+        conditions = (condition for pod in pending for condition in pod["status"].get("conditions", ()))
+        return any(condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions)
 
     def _may_update(self, resource: str) -> bool:
         review = {"user": "system:kube-scheduler", "resourceAttributes": {"verb": "update", "resource": resource}}

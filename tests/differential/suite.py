@@ -24,6 +24,8 @@ PER_CLUSTER: Final = 100
 
 _KEPT: Final = 15
 _ANOTHER: Final = 500_009
+_RESERVED: Final = 5
+"""One in so many pods reserves its volumes."""
 _RESERVING: Final = 1_000
 
 
@@ -81,19 +83,25 @@ class Examination:
         """Ask about so many pods with volumes in turn, each of which holds its place and its volumes from then on.
 
         The scheduler has them in its memory alone, as nobody binds their volumes: nothing can follow in this cluster.
+        Where two pods share a claim it may get into its own way while it writes and drop the later one, to try again
+        at some time: then this ends.
         """
         self._world.scheduler.let_bind_volumes(True)
         for each in range(number):
             manifest = self._cluster.asked(_RESERVING + each, THEMES["volumes"])
             verdict = self._world.scheduler.judge(manifest, keep=True)
-            self._compare(manifest, verdict)
+            word = self._ours.judge(verdict.created)
+            if differences(verdict, word) and self._world.scheduler.dropped():
+                return
+            self._compare(manifest, verdict, word)
             if verdict.node:
                 self._keep(manifest, verdict.node)
                 self._ours.reserve(verdict.created, verdict.node)
 
     def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
         verdict = self._world.scheduler.judge(manifest, keep=keep)
-        word = self._compare(manifest, verdict)
+        word = self._ours.judge(verdict.created)
+        self._compare(manifest, verdict, word)
         if keep and verdict.bound:
             self._keep(manifest, verdict.node)
             self._ours.place(verdict.bound)
@@ -102,13 +110,11 @@ class Examination:
     def _keep(self, manifest: Manifest, node: str) -> None:
         self._kept[manifest["metadata"]["name"]] = {**manifest, "spec": {**manifest["spec"], "nodeName": node}}
 
-    def _compare(self, manifest: Manifest, verdict: Verdict) -> Word:
-        word = self._ours.judge(verdict.created)
+    def _compare(self, manifest: Manifest, verdict: Verdict, word: Word) -> None:
         self._count(verdict, word)
         for difference in differences(verdict, word):
             there = [*self._objects.values(), *self._kept.values()]
             self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
-        return word
 
     def _forget(self, name: str) -> None:
         manifest = self._kept.pop(name)
@@ -166,7 +172,7 @@ def examine(
                 examination.change()
                 changed = True
         if "volumes" not in without:
-            examination.reserve(min(per_cluster // 10, pods - tally.judged))
+            examination.reserve(min(per_cluster // _RESERVED, pods - tally.judged))
             tell(tally)
     return tally
 

@@ -108,6 +108,8 @@ class _Reader:
 
     def _read_document(self, source: str, document: Document) -> None:
         try:
+            if document.fault is not None:
+                raise document.fault
             head = self._head(document)
             if head.typed:
                 value = self._decode(head, document)

@@ -58,11 +58,15 @@ def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
 def _protections(spec: DeschedulerPolicySpec) -> Errors:
     if spec.protections.min_pod_age is not None:
         yield from _attempt("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
+    if spec.protections.protected_storage_classes and "PodsWithPVC" not in spec.protections.extra:
+        message = "narrows PodsWithPVC, which must be in extra"
+        yield FieldError("spec.protections.protectedStorageClasses", message)
 
 
 def _scope(spec: DeschedulerPolicySpec) -> Errors:
     if spec.namespaces.include and spec.namespaces.exclude:
         yield FieldError("spec.namespaces.exclude", "include and exclude cannot be given together")
+    yield from _selector("spec.namespaceSelector", spec.namespace_selector)
     yield from _selector("spec.podSelector", spec.pod_selector)
     yield from _selector("spec.nodeSelector", spec.node_selector)
     threshold = spec.priority_threshold
@@ -101,6 +105,9 @@ def _needs(name: str, strategy: Strategy) -> Errors:
     for param in strategy.needs:
         if param not in given:
             yield FieldError(f"spec.strategies.{name}.params.{param}", f"is required where {name} is enabled")
+    if strategy.needs_one_of and not given.keys() & set(strategy.needs_one_of):
+        wanted = ", ".join(strategy.needs_one_of)
+        yield FieldError(f"spec.strategies.{name}.params", f"needs at least one of {wanted} where {name} is enabled")
 
 
 CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (_timing, _protections, _scope, _strategies)

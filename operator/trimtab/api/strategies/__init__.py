@@ -13,6 +13,7 @@ from msgspec import field
 
 from trimtab.api.base import Spec, doc
 from trimtab.api.strategies.base import SET, NoParams, Strategy
+from trimtab.api.strategies.failed_pods import FailedPodsParams, RemoveFailedPods
 from trimtab.api.strategies.inter_pod_anti_affinity import RemovePodsViolatingInterPodAntiAffinity
 from trimtab.api.strategies.low_node_utilization import (
     LowNodeUtilization,
@@ -25,23 +26,38 @@ from trimtab.api.strategies.node_affinity import (
     NodeAffinityParams,
     RemovePodsViolatingNodeAffinity,
 )
+from trimtab.api.strategies.pod_life_time import (
+    OwnerKinds,
+    PodConditionFilter,
+    PodLifeTime,
+    PodLifeTimeParams,
+)
 from trimtab.api.strategies.remove_duplicates import RemoveDuplicates, RemoveDuplicatesParams
+from trimtab.api.strategies.too_many_restarts import RemovePodsHavingTooManyRestarts, TooManyRestartsParams
 
 __all__ = [
     "PREFERRED",
     "REQUIRED",
     "SET",
     "STRATEGIES",
+    "FailedPodsParams",
     "LowNodeUtilization",
     "LowNodeUtilizationParams",
     "NoParams",
     "NodeAffinityParams",
+    "OwnerKinds",
+    "PodConditionFilter",
+    "PodLifeTime",
+    "PodLifeTimeParams",
     "RemoveDuplicates",
     "RemoveDuplicatesParams",
+    "RemoveFailedPods",
+    "RemovePodsHavingTooManyRestarts",
     "RemovePodsViolatingInterPodAntiAffinity",
     "RemovePodsViolatingNodeAffinity",
     "Strategies",
     "Strategy",
+    "TooManyRestartsParams",
     "UtilizationThresholds",
 ]
 
@@ -65,6 +81,18 @@ class Strategies(Spec, frozen=True):
         RemovePodsViolatingNodeAffinity | None,
         doc("Moves pods to nodes that satisfy their node affinity."),
     ] = field(default=None, name="RemovePodsViolatingNodeAffinity")
+    too_many_restarts: Annotated[
+        RemovePodsHavingTooManyRestarts | None,
+        doc("Evicts pods whose containers have been restarted too often."),
+    ] = field(default=None, name="RemovePodsHavingTooManyRestarts")
+    pod_life_time: Annotated[
+        PodLifeTime | None,
+        doc("Evicts pods that have lived too long, or have been in a state for too long."),
+    ] = field(default=None, name="PodLifeTime")
+    failed_pods: Annotated[
+        RemoveFailedPods | None,
+        doc("Removes pods that have failed."),
+    ] = field(default=None, name="RemoveFailedPods")
 
     def __iter__(self) -> Iterator[tuple[str, Strategy]]:
         """Every strategy that is listed, with its name, enabled or not."""

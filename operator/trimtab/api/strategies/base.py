@@ -20,4 +20,7 @@ class Strategy(Spec, frozen=True):
     needs: ClassVar[tuple[str, ...]] = ()
     """Parameters that must be given where the strategy is enabled."""
 
+    needs_one_of: ClassVar[tuple[str, ...]] = ()
+    """Parameters of which at least one must be given where the strategy is enabled."""
+
     enabled: Annotated[bool, doc("Whether the strategy runs. A strategy that is not listed does not.")] = True

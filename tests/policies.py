@@ -94,6 +94,11 @@ ACCEPTED = {
         "protections: {disabled: [PodsWithLocalStorage, SystemNamespaces], extra: [PodsWithPVC, PodsWithoutPDB], "
         "minReplicas: 2, minPodAge: 10m}"
     ),
+    "more protections": with_duplicates(
+        "protections: {disabled: [FailedBarePods], extra: [PodsWithResourceClaims, PodsWithPVC], "
+        "protectedStorageClasses: [fast, slow], noEvictionPolicy: Mandatory}"
+    ),
+    "namespaces by label": with_duplicates("namespaceSelector: {matchLabels: {team: a}}, namespaces: {exclude: [b]}"),
     "namespaces to look at": with_duplicates("namespaces: {include: [shop, shop-2]}"),
     "selectors": with_duplicates(
         "podSelector: {matchLabels: {app: web}}, nodeSelector: {matchExpressions: [{key: zone, operator: In, "
@@ -190,6 +195,18 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "an unknown extra protection": (
         with_duplicates("protections: {extra: [PodsWithPDB]}"),
         ("spec.protections.extra[0]", "PodsWithPVC", "PodsWithoutPDB"),
+    ),
+    "storage classes without the protection": (
+        with_duplicates("protections: {protectedStorageClasses: [fast]}"),
+        ("spec.protections.protectedStorageClasses", "PodsWithPVC"),
+    ),
+    "an unknown policy of no eviction": (
+        with_duplicates("protections: {noEvictionPolicy: Always}"),
+        ("spec.protections.noEvictionPolicy", "Preferred", "Mandatory"),
+    ),
+    "a namespace selector that is none": (
+        with_duplicates("namespaceSelector: {matchExpressions: [{key: team, operator: In}]}"),
+        ("spec.namespaceSelector.matchExpressions[0].values",),
     ),
     "a pod age that is none": (
         with_duplicates("protections: {minPodAge: 10min}"),

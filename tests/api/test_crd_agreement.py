@@ -23,7 +23,9 @@ FULL: dict[str, Any] = {
     "suspend": True,
     "schedule": {"cron": "0 4 * * *", "timeZone": "UTC"},
     "limits": {"perCycle": 1, "perNode": 1, "perMinute": 3},
-    "protections": {"disabled": ["SystemNamespaces"], "extra": ["PodsWithPVC"], "minReplicas": 2, "minPodAge": "5m"},
+    "protections": {"disabled": ["SystemNamespaces"], "extra": ["PodsWithPVC"], "minReplicas": 2, "minPodAge": "5m"}
+    | {"protectedStorageClasses": ["a"], "noEvictionPolicy": "Mandatory"},
+    "namespaceSelector": {"matchLabels": {"a": "b"}},
     "namespaces": {"include": ["a"]},
     "podSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
     "priorityThreshold": {"value": 3},

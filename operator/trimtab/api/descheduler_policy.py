@@ -33,8 +33,9 @@ DEFAULT_INTERVAL: Final = 300
 KIND: Final = "DeschedulerPolicy"
 
 Mode = Literal["Simulate", "Act"]
-DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces"]
-ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB"]
+DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]
+ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
+NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 
 
 class Limits(Spec, frozen=True):
@@ -62,13 +63,23 @@ class Protections(Spec, frozen=True):
     and pods that are on their way out. Protected unless disabled: pods with local storage and in system namespaces.
     """
 
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.protectedStorageClasses) || (has(self.extra) && 'PodsWithPVC' in self.extra)",
+            message="protectedStorageClasses narrows PodsWithPVC, which must be in extra",
+            field_path=".protectedStorageClasses",
+            reason="FieldValueForbidden",
+        ),
+    )
+
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
             "Protections to lift. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may be moved, whose "
             "data is lost. SystemNamespaces: pods in kube-system and the cluster's other own namespaces may be moved. "
+            "FailedBarePods: pods without a controller may be removed once they have failed, and are gone then. "
             "No other protection can be lifted.",
-            limit=2,
+            limit=3,
             **SET,
         ),
     ] = ()
@@ -76,11 +87,28 @@ class Protections(Spec, frozen=True):
         tuple[ExtraProtection, ...],
         bounded(
             "Protections to add. PodsWithPVC: pods that use a PersistentVolumeClaim stay. PodsWithoutPDB: pods that "
-            "no PodDisruptionBudget selects stay.",
-            limit=2,
+            "no PodDisruptionBudget selects stay. PodsWithResourceClaims: pods that use a ResourceClaim stay.",
+            limit=3,
             **SET,
         ),
     ] = ()
+    protected_storage_classes: Annotated[
+        tuple[Name, ...],
+        bounded(
+            "Narrows PodsWithPVC, which must be in extra: only pods stay that use a claim of one of these "
+            "StorageClasses, or a claim whose class is not known. Without it: pods with any claim.",
+            least=1,
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+    no_eviction_policy: Annotated[
+        NoEvictionPolicy,
+        doc(
+            "What the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction of a pod means. Preferred: of "
+            "pods of equal priority and QoS class, those without it go first. Mandatory: those with it stay."
+        ),
+    ] = "Preferred"
     min_replicas: Annotated[
         PositiveInt | None, doc("Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas.")
     ] = None
@@ -164,6 +192,10 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     limits: Limits = Limits()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()
+    namespace_selector: Annotated[
+        Selector | None,
+        doc("Which namespaces' pods may be moved, by the namespaces' labels, beside namespaces; all without it."),
+    ] = None
     pod_selector: Annotated[Selector | None, doc("Which pods may be moved, by label; all without it.")] = None
     node_selector: Annotated[
         Selector | None,

@@ -67,7 +67,8 @@ CRITICAL_POD: Final = "CriticalPod"
 """A system-critical priority class or priority (>= 2000000000), or the old critical-pod annotation. Never lifted."""
 
 BARE_POD: Final = "BarePod"
-"""No controller owns the pod: nothing would bring it back. Never lifted."""
+"""No controller owns the pod: nothing would bring it back. ``protections.disabled: [FailedBarePods]`` lifts it for
+pods that have failed, and for no other."""
 
 STATIC_POD: Final = "StaticPod"
 """A static pod: it comes from the kubelet's own files, not from the API server. Never lifted."""
@@ -85,7 +86,11 @@ SYSTEM_NAMESPACE: Final = "SystemNamespace"
 """A namespace of the cluster itself, as kube-system is. Lifted by ``protections.disabled: [SystemNamespaces]``."""
 
 PERSISTENT_VOLUME_CLAIM: Final = "PersistentVolumeClaim"
-"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC."""
+"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC; where
+``protectedStorageClasses`` is given, one of these classes or of a class that is not known."""
+
+RESOURCE_CLAIM: Final = "ResourceClaim"
+"""The pod uses a ResourceClaim, and ``protections.extra`` has PodsWithResourceClaims."""
 
 NO_DISRUPTION_BUDGET: Final = "NoDisruptionBudget"
 """No PodDisruptionBudget selects the pod, and ``protections.extra`` has PodsWithoutPDB."""
@@ -104,6 +109,13 @@ UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
 
 EVICT_ANNOTATION: Final = "EvictAnnotation"
 """The annotation ``descheduler.alpha.kubernetes.io/evict`` says something else than "true". Never lifted."""
+
+NO_EVICTION_ANNOTATION: Final = "NoEvictionAnnotation"
+"""The pod has the annotation ``descheduler.alpha.kubernetes.io/prefer-no-eviction``, and the policy's
+``noEvictionPolicy`` is Mandatory."""
+
+UNKNOWN_NAMESPACE: Final = "UnknownNamespace"
+"""The policy has a ``namespaceSelector``, and the labels of the pod's namespace are not known. Never lifted."""
 
 POD_STARTING: Final = "PodStarting"
 """The pod is bound to its node and not running yet, though not for so long that it must be stuck."""

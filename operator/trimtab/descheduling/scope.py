@@ -35,12 +35,27 @@ class Scope:
         self._include = frozenset(spec.namespaces.include)
         self._exclude = frozenset(spec.namespaces.exclude)
         self._pods = None if spec.pod_selector is None else spec.pod_selector.compile()
+        self._unselected = _unselected(spec, snapshot)
 
     def covers(self, pod: Pod) -> bool:
         """Whether the policy may look at the pod: its namespace and labels. Where it runs is not asked."""
         if pod.namespace in self._exclude or (self._include and pod.namespace not in self._include):
             return False
+        if pod.namespace in self._unselected:
+            return False
         return self._pods is None or matches_labels(self._pods, pod.labels)
+
+
+def _unselected(spec: DeschedulerPolicySpec, snapshot: Snapshot) -> frozenset[str]:
+    """The namespaces that ``namespaceSelector`` leaves out, of those that are known; a protection sees to the others.
+
+    See :class:`trimtab.disruption.protections.unknown_namespace.UnknownNamespaces`.
+    """
+    if spec.namespace_selector is None:
+        return frozenset()
+    chosen = spec.namespace_selector.compile()
+    names = snapshot.namespaces
+    return frozenset(name for name in names if not matches_labels(chosen, snapshot.namespace_labels(name)))
 
 
 def can_start_pods(node: Node) -> bool:

@@ -18,7 +18,7 @@ from trimtab.api.reasons import (
 from trimtab.api.strategies import LowNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import rank, size
+from trimtab.descheduling.order import Rank, rank, size
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -165,8 +165,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         self._tell_cut(context, cut, slot)
 
     def _groups(self, pods: list[Pod]) -> Iterator[list[Victim]]:
-        """Pods of equal priority and QoS class, the lesser first; in each the smaller first."""
-        ranked: dict[tuple[int, int], list[Pod]] = {}
+        """Pods of equal :data:`Rank`, the lesser first; in each the smaller first."""
+        ranked: dict[Rank, list[Pod]] = {}
         for pod in pods:
             ranked.setdefault(rank(pod), []).append(pod)
         for key in sorted(ranked):

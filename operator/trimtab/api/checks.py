@@ -85,6 +85,8 @@ def _selector(field: str, selector: Selector | None) -> Errors:
 def _strategies(spec: DeschedulerPolicySpec) -> Errors:
     if not tuple(spec.strategies):
         yield FieldError("spec.strategies", f"must have at least one of {', '.join(STRATEGIES)}")
+    for name, strategy in spec.strategies:
+        yield from _excludes(name, strategy)
     for name, strategy in spec.strategies.enabled():
         yield from _needs(name, strategy)
     low = spec.strategies.low_node_utilization
@@ -108,6 +110,13 @@ def _needs(name: str, strategy: Strategy) -> Errors:
     if strategy.needs_one_of and not given.keys() & set(strategy.needs_one_of):
         wanted = ", ".join(strategy.needs_one_of)
         yield FieldError(f"spec.strategies.{name}.params", f"needs at least one of {wanted} where {name} is enabled")
+
+
+def _excludes(name: str, strategy: Strategy) -> Errors:
+    given = msgspec.to_builtins(strategy).get("params", {})
+    both = [param for param in strategy.at_most_one_of if param in given]
+    if len(both) > 1:
+        yield FieldError(f"spec.strategies.{name}.params.{both[-1]}", f"{' and '.join(both)} cannot be given together")
 
 
 CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (_timing, _protections, _scope, _strategies)

@@ -24,6 +24,12 @@ INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
 NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
 """The node no longer satisfies the pod's node selector or node affinity, and another one that takes the pod does."""
 
+NODE_TAINTS_VIOLATED: Final = "NodeTaintsViolated"
+"""The node has a taint that the pod does not tolerate, and another node takes the pod."""
+
+TOPOLOGY_SPREAD_VIOLATED: Final = "TopologySpreadViolated"
+"""A topology spread constraint of the pod counts too many pods in its domain, and one with fewer takes the pod."""
+
 # ── Why a pod stays: nothing better is to be had ────────────────────────────────────────────────────────────────────
 
 NO_PLACE: Final = "NoPlace"

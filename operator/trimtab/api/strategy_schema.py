@@ -148,6 +148,15 @@ def _needs() -> list[Rule]:
                     reason="FieldValueRequired",
                 )
             )
+        if cls.at_most_one_of:
+            flags = ", ".join(f"has({own}.params.{param})" for param in cls.at_most_one_of)
+            rules.append(
+                Rule(
+                    rule=f"!('{name}' in self) || !has({own}.params) || [{flags}].filter(given, given).size() <= 1",
+                    message=f"{name}.params: {' and '.join(cls.at_most_one_of)} cannot be given together",
+                    reason="FieldValueForbidden",
+                )
+            )
     return rules
 
 

@@ -26,6 +26,7 @@ from trimtab.api.strategies.node_affinity import (
     NodeAffinityParams,
     RemovePodsViolatingNodeAffinity,
 )
+from trimtab.api.strategies.node_taints import NodeTaintsParams, RemovePodsViolatingNodeTaints
 from trimtab.api.strategies.pod_life_time import (
     OwnerKinds,
     PodConditionFilter,
@@ -34,6 +35,7 @@ from trimtab.api.strategies.pod_life_time import (
 )
 from trimtab.api.strategies.remove_duplicates import RemoveDuplicates, RemoveDuplicatesParams
 from trimtab.api.strategies.too_many_restarts import RemovePodsHavingTooManyRestarts, TooManyRestartsParams
+from trimtab.api.strategies.topology_spread import RemovePodsViolatingTopologySpreadConstraint, TopologySpreadParams
 
 __all__ = [
     "PREFERRED",
@@ -45,6 +47,7 @@ __all__ = [
     "LowNodeUtilizationParams",
     "NoParams",
     "NodeAffinityParams",
+    "NodeTaintsParams",
     "OwnerKinds",
     "PodConditionFilter",
     "PodLifeTime",
@@ -55,9 +58,12 @@ __all__ = [
     "RemovePodsHavingTooManyRestarts",
     "RemovePodsViolatingInterPodAntiAffinity",
     "RemovePodsViolatingNodeAffinity",
+    "RemovePodsViolatingNodeTaints",
+    "RemovePodsViolatingTopologySpreadConstraint",
     "Strategies",
     "Strategy",
     "TooManyRestartsParams",
+    "TopologySpreadParams",
     "UtilizationThresholds",
 ]
 
@@ -93,6 +99,14 @@ class Strategies(Spec, frozen=True):
         RemoveFailedPods | None,
         doc("Removes pods that have failed."),
     ] = field(default=None, name="RemoveFailedPods")
+    node_taints: Annotated[
+        RemovePodsViolatingNodeTaints | None,
+        doc("Moves pods that do not tolerate a NoSchedule taint of their node to a node that takes them."),
+    ] = field(default=None, name="RemovePodsViolatingNodeTaints")
+    topology_spread: Annotated[
+        RemovePodsViolatingTopologySpreadConstraint | None,
+        doc("Evens out pods over zones, nodes or other domains until their topology spread constraints hold."),
+    ] = field(default=None, name="RemovePodsViolatingTopologySpreadConstraint")
 
     def __iter__(self) -> Iterator[tuple[str, Strategy]]:
         """Every strategy that is listed, with its name, enabled or not."""

@@ -23,4 +23,7 @@ class Strategy(Spec, frozen=True):
     needs_one_of: ClassVar[tuple[str, ...]] = ()
     """Parameters of which at least one must be given where the strategy is enabled."""
 
+    at_most_one_of: ClassVar[tuple[str, ...]] = ()
+    """Parameters that exclude each other; lists among them cannot be empty, for an empty one counts as not given."""
+
     enabled: Annotated[bool, doc("Whether the strategy runs. A strategy that is not listed does not.")] = True

@@ -89,17 +89,37 @@ def _strategies(spec: DeschedulerPolicySpec) -> Errors:
         yield from _excludes(name, strategy)
     for name, strategy in spec.strategies.enabled():
         yield from _needs(name, strategy)
-    low = spec.strategies.low_node_utilization
+    yield from _utilization(spec)
+
+
+def _utilization(spec: DeschedulerPolicySpec) -> Errors:
+    """What the two strategies that read how full nodes are must not say, alone or together."""
+    low, high = spec.strategies.low_node_utilization, spec.strategies.high_node_utilization
+    if low and high and low.enabled and high.enabled:
+        message = "LowNodeUtilization and HighNodeUtilization would undo each other: enable one of them"
+        yield FieldError("spec.strategies", message)
+    place = "spec.strategies.{}.params.nodeResourceUtilizationThresholds.{}"
+    packing = high.params.node_resource_utilization_thresholds if high else None
+    if packing is not None:
+        given = {
+            "targetThresholds": packing.target_thresholds,
+            "useDeviationThresholds": packing.use_deviation_thresholds,
+        }
+        for name in (name for name, value in given.items() if value):
+            yield FieldError(place.format("HighNodeUtilization", name), "belongs to LowNodeUtilization")
     limits = low.params.node_resource_utilization_thresholds if low else None
     if limits is None:
         return
-    place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.thresholds"
-    for resource, share in sorted(limits.thresholds.items()):
-        target = limits.target_thresholds.get(resource, 100.0)
-        if share > target:
-            yield FieldError(
-                join_path(place, resource), f"must not exceed targetThresholds: {share:g} is more than {target:g}"
-            )
+    if limits.target_thresholds is None:
+        yield FieldError(place.format("LowNodeUtilization", "targetThresholds"), "is required")
+    elif not limits.use_deviation_thresholds:
+        for resource, share in sorted(limits.thresholds.items()):
+            target = limits.target_thresholds.get(resource, 100.0)
+            if share > target:
+                yield FieldError(
+                    join_path(place.format("LowNodeUtilization", "thresholds"), resource),
+                    f"must not exceed targetThresholds: {share:g} is more than {target:g}",
+                )
 
 
 def _needs(name: str, strategy: Strategy) -> Errors:

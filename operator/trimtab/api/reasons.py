@@ -21,6 +21,12 @@ NODE_OVERUTILIZED: Final = "NodeOverutilized"
 INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
 """The pod and another one share a topology domain though a required anti-affinity term of either forbids it."""
 
+NODE_UNDERUTILIZED: Final = "NodeUnderutilized"
+"""The node's requests are at or below every threshold, and all its pods have a place on other nodes."""
+
+INTER_POD_AFFINITY_VIOLATED: Final = "InterPodAffinityViolated"
+"""The pod's pod affinity no longer holds where it is, or less of it than on another node that takes the pod."""
+
 NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
 """The node no longer satisfies the pod's node selector or node affinity, and another one that takes the pod does."""
 
@@ -43,6 +49,12 @@ NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
 """No schedulable node is at or below every threshold, so nothing can be moved to one."""
+
+NAMESPACE_NOT_EVICTABLE: Final = "NamespaceNotEvictable"
+"""The strategy's ``evictableNamespaces.exclude`` names the pod's namespace."""
+
+NOT_IN_SCOPE: Final = "NotInScope"
+"""The policy does not look at the pod (namespaces, podSelector), so its node cannot be emptied."""
 
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
 """The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""

@@ -44,7 +44,8 @@ def strategies_schema() -> Schema:
             },
         },
         "x-kubernetes-validations": [
-            rule.wire() for rule in (_known(), *_ownership(owners), *_words(by_name, params), *_needs())
+            rule.wire()
+            for rule in (_known(), *_ownership(owners), *_words(by_name, params), *_needs(), *Strategies.cel)
         ],
     }
 

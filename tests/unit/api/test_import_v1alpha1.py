@@ -115,9 +115,9 @@ def test_scopes_that_differ_are_refused() -> None:
         ("{strategies: {RemoveDuplicates: {}}, nodeSelector: 'a in'}", "nodeSelector", ""),
         ("{strategies: {RemoveDuplicates: {}}, nodeSelector: {a: b}}", "nodeSelector", "in text form"),
         (
-            policies.low_node("useDeviationThresholds: true, thresholds: {cpu: 10}, targetThresholds: {cpu: 10}"),
-            "strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.useDeviationThresholds",
-            "unknown field",
+            policies.low_node("thresholds: {cpu: 10}"),
+            "strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.targetThresholds",
+            "is required",
         ),
         (
             "{strategies: {RemovePodsViolatingNodeAffinity: {enabled: true, params: {excludedTaints: [a]}}}}",
@@ -135,7 +135,7 @@ def test_what_cannot_be_done_is_refused_under_its_own_name(content: str, field: 
     assert words in errors[field]
 
 
-@pytest.mark.parametrize("name", ["HighNodeUtilization", "RemoveFailedPods", "RemovePodsViolatingNodeTaints"])
+@pytest.mark.parametrize("name", ["RemoveFailedPods", "RemovePodsViolatingNodeTaints"])
 def test_a_strategy_that_is_not_there_yet_may_be_named_while_it_is_off(name: str) -> None:
     spec = spec_of(f"{{strategies: {{{name}: {{enabled: false}}, RemoveDuplicates: {{enabled: true}}}}}}")
 

@@ -7,19 +7,24 @@ follow. What a strategy does is in ``trimtab.descheduling.strategies``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from msgspec import field
 
-from trimtab.api.base import Spec, doc
+from trimtab.api.base import Rule, Spec, doc
 from trimtab.api.strategies.base import SET, NoParams, Strategy
 from trimtab.api.strategies.failed_pods import FailedPodsParams, RemoveFailedPods
-from trimtab.api.strategies.inter_pod_anti_affinity import RemovePodsViolatingInterPodAntiAffinity
-from trimtab.api.strategies.low_node_utilization import (
-    LowNodeUtilization,
-    LowNodeUtilizationParams,
-    UtilizationThresholds,
+from trimtab.api.strategies.high_node_utilization import (
+    ONLY_THRESHOLDING_RESOURCES,
+    HighNodeUtilization,
+    HighNodeUtilizationParams,
 )
+from trimtab.api.strategies.inter_pod_affinity import InterPodAffinityParams, RemovePodsViolatingInterPodAffinity
+from trimtab.api.strategies.inter_pod_anti_affinity import (
+    InterPodAntiAffinityParams,
+    RemovePodsViolatingInterPodAntiAffinity,
+)
+from trimtab.api.strategies.low_node_utilization import LowNodeUtilization, LowNodeUtilizationParams
 from trimtab.api.strategies.node_affinity import (
     PREFERRED,
     REQUIRED,
@@ -36,13 +41,19 @@ from trimtab.api.strategies.pod_life_time import (
 from trimtab.api.strategies.remove_duplicates import RemoveDuplicates, RemoveDuplicatesParams
 from trimtab.api.strategies.too_many_restarts import RemovePodsHavingTooManyRestarts, TooManyRestartsParams
 from trimtab.api.strategies.topology_spread import RemovePodsViolatingTopologySpreadConstraint, TopologySpreadParams
+from trimtab.api.strategies.utilization import UtilizationThresholds
 
 __all__ = [
+    "ONLY_THRESHOLDING_RESOURCES",
     "PREFERRED",
     "REQUIRED",
     "SET",
     "STRATEGIES",
     "FailedPodsParams",
+    "HighNodeUtilization",
+    "HighNodeUtilizationParams",
+    "InterPodAffinityParams",
+    "InterPodAntiAffinityParams",
     "LowNodeUtilization",
     "LowNodeUtilizationParams",
     "NoParams",
@@ -56,6 +67,7 @@ __all__ = [
     "RemoveDuplicatesParams",
     "RemoveFailedPods",
     "RemovePodsHavingTooManyRestarts",
+    "RemovePodsViolatingInterPodAffinity",
     "RemovePodsViolatingInterPodAntiAffinity",
     "RemovePodsViolatingNodeAffinity",
     "RemovePodsViolatingNodeTaints",
@@ -71,6 +83,32 @@ __all__ = [
 class Strategies(Spec, frozen=True):
     """The strategies by name. They run in the order of the descheduler's registry, whatever the order of the input."""
 
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!('LowNodeUtilization' in self && self['LowNodeUtilization'].enabled && "
+            "'HighNodeUtilization' in self && self['HighNodeUtilization'].enabled)",
+            message="LowNodeUtilization and HighNodeUtilization would undo each other: enable one of them",
+        ),
+        Rule(
+            rule="!('LowNodeUtilization' in self) || "
+            "!has(self['LowNodeUtilization'].params) || "
+            "!has(self['LowNodeUtilization'].params.nodeResourceUtilizationThresholds) || "
+            "has(self['LowNodeUtilization'].params.nodeResourceUtilizationThresholds.targetThresholds)",
+            message="LowNodeUtilization.params.nodeResourceUtilizationThresholds.targetThresholds is required",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            rule="!('HighNodeUtilization' in self) || "
+            "!has(self['HighNodeUtilization'].params) || "
+            "!has(self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds) || "
+            "!(has(self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.targetThresholds) || "
+            "self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.useDeviationThresholds)",
+            message="targetThresholds and useDeviationThresholds belong to LowNodeUtilization, not to "
+            "HighNodeUtilization",
+            reason="FieldValueForbidden",
+        ),
+    )
+
     remove_duplicates: Annotated[
         RemoveDuplicates | None,
         doc("Spreads the pods of one owner over the nodes that can run them."),
@@ -81,7 +119,7 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="LowNodeUtilization")
     inter_pod_anti_affinity: Annotated[
         RemovePodsViolatingInterPodAntiAffinity | None,
-        doc("Parts pods that a required anti-affinity term forbids to be together."),
+        doc("Parts pods that anti-affinity terms forbid to be together."),
     ] = field(default=None, name="RemovePodsViolatingInterPodAntiAffinity")
     node_affinity: Annotated[
         RemovePodsViolatingNodeAffinity | None,
@@ -107,6 +145,14 @@ class Strategies(Spec, frozen=True):
         RemovePodsViolatingTopologySpreadConstraint | None,
         doc("Evens out pods over zones, nodes or other domains until their topology spread constraints hold."),
     ] = field(default=None, name="RemovePodsViolatingTopologySpreadConstraint")
+    high_node_utilization: Annotated[
+        HighNodeUtilization | None,
+        doc("Empties underutilized nodes, each wholly or not at all."),
+    ] = field(default=None, name="HighNodeUtilization")
+    inter_pod_affinity: Annotated[
+        RemovePodsViolatingInterPodAffinity | None,
+        doc("Moves pods to the pods that their pod affinity asks for."),
+    ] = field(default=None, name="RemovePodsViolatingInterPodAffinity")
 
     def __iter__(self) -> Iterator[tuple[str, Strategy]]:
         """Every strategy that is listed, with its name, enabled or not."""

@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from trimtab.api.base import NaturalInt, Percentage, Rule, Spec, bounded, doc
+from trimtab.api.base import PositiveInt, Spec, doc
 from trimtab.api.strategies.base import Strategy
-
-Shares = Mapping[Annotated[str, bounded("A resource.", least=1, limit=317)], Percentage]
-"""Resource name to percentage of what nodes can allocate."""
+from trimtab.api.strategies.utilization import EvictableNamespaces, UtilizationThresholds
 
 
-class UtilizationThresholds(Spec, frozen=True):
-    """When a node counts as underutilized and when as overutilized, in percent of allocatable, by pods' requests."""
+class EvictionLimits(Spec, frozen=True):
+    """How many pods one strategy may evict in one cycle, beside the policy's limits."""
 
-    cel: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="self.thresholds.all(r, !(r in self.targetThresholds) || "
-            "self.thresholds[r] <= self.targetThresholds[r])",
-            message="thresholds must not exceed targetThresholds",
-            # format, not join: a key's length has no bound, and the cost of joining keys is estimated beyond the budget
-            expression="'thresholds must not exceed targetThresholds, but do for %s'.format([self.thresholds.filter(r, "
-            "r in self.targetThresholds && self.thresholds[r] > self.targetThresholds[r])])",
-            field_path=".thresholds",
-        ),
-    )
-
-    thresholds: Annotated[
-        Shares,
-        bounded(
-            "A node is underutilized, and pods are moved to it, if its usage of every resource named here is at or "
-            "below the percentage. Resources: cpu, memory, pods, and any other that nodes offer. A resource that is "
-            "not named never keeps a node from being underutilized.",
-            least=1,
-            limit=16,
-        ),
-    ]
-    target_thresholds: Annotated[
-        Shares,
-        bounded(
-            "A node is overutilized, and pods are moved away from it, while its usage of any resource named here is "
-            "above the percentage; no node is filled beyond it. A resource that is not named counts as 100.",
-            least=1,
-            limit=16,
-        ),
-    ]
-    number_of_nodes: Annotated[
-        NaturalInt,
-        doc("The strategy acts only while more nodes than this are underutilized; 0 acts from the first one on."),
-    ] = 0
+    node: Annotated[PositiveInt | None, doc("Most evictions by this strategy from one node in one cycle.")] = None
 
 
 class LowNodeUtilizationParams(Spec, frozen=True):
@@ -59,6 +22,12 @@ class LowNodeUtilizationParams(Spec, frozen=True):
         UtilizationThresholds | None,
         doc("When a node counts as underutilized and when as overutilized. Required where the strategy is enabled."),
     ] = None
+    evictable_namespaces: Annotated[
+        EvictableNamespaces, doc("Whose pods stay; they count in how full nodes are all the same.")
+    ] = EvictableNamespaces()
+    eviction_limits: Annotated[EvictionLimits, doc("How many pods the strategy may evict in one cycle.")] = (
+        EvictionLimits()
+    )
 
 
 class LowNodeUtilization(Strategy, frozen=True):

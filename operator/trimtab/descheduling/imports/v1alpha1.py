@@ -32,7 +32,6 @@ _NOT_YET_READ: Final = (
     f"{FOREIGN_VERSION}"
 )
 NOT_YET: Final = (
-    "HighNodeUtilization",
     "PodLifeTime",
     "RemoveFailedPods",
     "RemovePodsHavingTooManyRestarts",

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from tests.fixtures.clusters import Cluster
 from tests.validity.objects import OBJECTS
 from tests.validity.tables import Row, rows, steps
 from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import ApiError, Invalid
+from trimtab.kube.errors import InputError
 from trimtab.kube.resources import PRIORITY_CLASSES
+from trimtab.kube.wire import read_objects
 from trimtab.local.client import Client
 
 RESOURCES = {resource.kind: resource for resource in KINDS}
@@ -72,3 +77,81 @@ def test_what_is_odd_the_api_server_takes_too(cluster: Cluster, namespace: str) 
         except ApiError as error:
             refused.append(f"{row.id}: {error}")
     assert not refused, "\n".join(refused)
+
+
+def test_what_the_api_server_lists_is_read(cluster: Cluster, namespace: str) -> None:
+    """With the defaults it has set, the keys to match it has written into selectors, and the system's own objects."""
+    path = RESOURCES["Pod"].path(namespace=namespace)
+    manifests = [row.manifest for row in SOUND if row.kind == "Pod"]
+    for number, manifest in enumerate(manifests):
+        manifest["metadata"] |= {"name": f"pod-{number}", "namespace": namespace}
+        manifest["spec"].pop("nodeName", None)  # pods of nodes and owners that are not there are deleted
+        manifest["metadata"].pop("ownerReferences", None)
+        cluster.client.request("POST", path, manifest)
+    listed = [cluster.client.request("GET", resource.path()) for resource in KINDS]
+    found = read_objects(io.BytesIO(b"\n".join(json.dumps(each).encode() for each in listed)))
+    keys = {value.key for value in found.objects}
+    assert keys >= {f"{namespace}/pod-{number}" for number in range(len(manifests))}
+    assert keys >= {"system-node-critical", "kube-system"}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(inner for key, item in children for inner in places(item, (*path, key)))]
+
+
+# A null in a list is left out: the API server takes it for an empty text or object, we ask what is meant.
+PLACES = [
+    (kind, path)
+    for kind, manifest in OBJECTS.items()
+    for path in places(manifest)
+    if path and path[0] not in ("kind", "apiVersion", *(() if kind == "Node" else ("status",)))
+]
+VALUES: list[Any] = [
+    *(True, False, 0, 1, -1, 2.5, 100, 101, 65536, 2**31 - 1, 2**31, 2**63, 10**20, "x" * 64, "x" * 254, ""),
+    *("a", "A", "a b", "a_b", "a.b", "a/b", "-a", "1", "0", "1.5", "100m", "-1", "1Ki", "1e3", "+1", "0x1"),
+    *("Always", "Never", "In", "Exists", "Gt", "Equal", "NoExecute", "NoSchedule", "DoNotSchedule", "ScheduleAnyway"),
+    *("Ignore", "UDP", "Pending", "Block", "ReadWriteMany", "ReadWriteOncePod", "metadata.name", "kubernetes.io/x"),
+    *("topology.kubernetes.io/zone", [], {}, [{}], ["a"], ["a", "a"], ["A b"], {"a": "b"}, {"A/b c": "d"}),
+    *({"cpu": "1"}, {"cpu": "-1"}, {"storage": "1"}, {"matchLabels": {"a": "b"}}, {"key": "a", "operator": "Exists"}),
+]
+KEYS = [
+    *("operator", "values", "key", "effect", "value", "weight", "minDomains", "matchLabelKeys", "mismatchLabelKeys"),
+    *("labelSelector", "namespaceSelector", "namespaces", "topologyKey", "hostNetwork", "hostPort", "protocol", "cpu"),
+    *("requests", "limits", "example.com/x", "pods", "hugepages-2Mi", "restartPolicy", "tolerationSeconds", "overhead"),
+    *("nodeTaintsPolicy", "resources", "schedulingGates", "priority", "storageClassName", "volumeMode", "allocatable"),
+    *("capacity", "selector", "matchExpressions", "a b", "generation", "name"),
+]
+
+
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@given(
+    place=st.sampled_from(PLACES),
+    change=st.sampled_from(["set", "add", "drop"]),
+    value=st.sampled_from(VALUES),
+    key=st.sampled_from(KEYS),
+)
+def test_nothing_is_refused_that_the_api_server_takes(
+    cluster: Cluster, namespace: str, place: tuple[str, tuple[Any, ...]], change: str, value: Any, key: str
+) -> None:
+    kind, path = place
+    manifest = json.loads(json.dumps(OBJECTS[kind]))
+    parent: Any = manifest
+    for step in path[:-1]:
+        parent = parent[step]
+    inner = parent[path[-1]]
+    if change == "set":
+        parent[path[-1]] = value
+    elif change == "drop":
+        del parent[path[-1]]
+    elif isinstance(inner, dict):
+        inner[key] = value
+    else:
+        assume(isinstance(inner, list) and inner)
+        inner.append(json.loads(json.dumps(inner[0])))
+    assume(isinstance(manifest.get("metadata"), dict))
+    try:
+        read_objects(io.BytesIO(json.dumps(manifest).encode()))
+    except InputError:
+        with pytest.raises(ApiError):
+            create(cluster.client, namespace, manifest)

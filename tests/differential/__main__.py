@@ -9,7 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
+from tests.differential.comparison import differences
 from tests.differential.generator.cluster import SUBJECTS
+from tests.differential.ours import Ours
 from tests.differential.report import Disagreement, Progress, Tally
 from tests.differential.scheduler import SETTINGS
 from tests.differential.shrinking import shrunk
@@ -26,7 +30,7 @@ def main() -> int:
             cluster.up(SETTINGS, nodes=0, die_with_parent=True)
             world = World(cluster)
             try:
-                return _run(world, options)
+                return _run(world, options) if options.case is None else _again(world, options.case)
             finally:
                 world.close()
         finally:
@@ -43,6 +47,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, help="a directory for the cases as YAML files, in place of printing them"
     )
+    parser.add_argument("--case", type=Path, help="judge this case alone: a YAML file as --output writes it")
     return parser.parse_args()
 
 
@@ -61,6 +66,20 @@ def _run(world: World, options: argparse.Namespace) -> int:
     print(f"{time.monotonic() - before:.0f} s", flush=True)
     _cases(world, tally, options)
     return 0 if tally.passed else 1
+
+
+def _again(world: World, case: Path) -> int:
+    """Ask both about the last object of the file, a pod, in the cluster of all others."""
+    *objects, pod = yaml.safe_load_all(case.read_text("utf-8"))
+    ours = Ours(world.load(objects))
+    verdict = world.scheduler.judge(pod)
+    word = ours.judge(verdict.created)
+    print(f"kube-scheduler: {verdict.node or verdict.message}")
+    print(f"we: {', '.join(sorted(word.best)) or word.message}")
+    found = differences(verdict, word)
+    for difference in found:
+        print(f"{difference.kind}: {difference.text}")
+    return 1 if found else 0
 
 
 def _cases(world: World, tally: Tally, options: argparse.Namespace) -> None:

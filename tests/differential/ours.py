@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,7 +12,7 @@ from tests.differential.server import Manifest
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.kube.wire import Interner
-from trimtab.kube.wire.decode import decode_json
+from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.placement.placer import Placer
 
 
@@ -77,6 +78,15 @@ class Ours:
     def forget(self, manifest: Manifest) -> None:
         """Take in that the pod is gone."""
         self._snapshot.remove(self._decoded(manifest))
+
+    def change(self, gone: Iterable[Manifest], come: Iterable[Manifest]) -> None:
+        """Take in that objects went, and that others came or changed."""
+        for manifest in gone:
+            if (value := decode_object(manifest, interner=self._interner)) is not None:
+                self._snapshot.remove(value)
+        for manifest in come:
+            if (value := decode_object(manifest, interner=self._interner)) is not None:
+                self._snapshot.put(value)
 
     def _decoded(self, manifest: Manifest) -> Pod:
         pod = decode_json("Pod", msgspec.json.encode(manifest), interner=self._interner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TextIO
 
@@ -35,9 +36,33 @@ class Disagreement:
     def told(self) -> str:
         """As YAML, with both words in comments."""
         said = "\n".join(f"# {line}" for line in self.difference.text.splitlines())
-        head = f"# {self.difference.kind}, cluster of seed {self.seed}, {len(self.objects)} objects and the pod"
-        objects = yaml.safe_dump_all([*self.objects, self.pod], sort_keys=False, default_flow_style=False, width=120)
-        return f"{head}\n{said}\n{objects}"
+        shown = [*filter(self._telling, self.objects), self.pod]
+        head = f"# {self.difference.kind}, cluster of seed {self.seed}, {len(shown) - 1} objects and the pod"
+        return f"{head}\n{said}\n{documents(shown)}"
+
+    def _telling(self, manifest: Manifest) -> bool:
+        """Whether an object has to be shown: namespaces always exist, and few cases are about their labels."""
+        if manifest["kind"] != "Namespace":
+            return True
+        name = manifest["metadata"]["name"]
+        rest = [obj for obj in (*self.objects, self.pod) if obj["kind"] != "Namespace"]
+        return "namespaceSelector" in str(rest) or any(obj["metadata"].get("namespace") == name for obj in rest)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML in which nothing refers to something else."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def documents(objects: Iterable[Manifest]) -> str:
+    """Objects as YAML, without the UIDs that the server gives anyway."""
+    told = []
+    for manifest in objects:
+        metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
+        told.append({**manifest, "metadata": metadata})
+    return yaml.dump_all(told, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=120)
 
 
 @dataclass

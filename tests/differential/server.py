@@ -11,8 +11,7 @@ import copy
 import http.client
 import ssl
 import urllib.parse
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -124,10 +123,10 @@ class Server:
         """Take the object away, whatever holds it; one that is not there is no error."""
         at = path(manifest)
         try:
-            if manifest["metadata"].get("finalizers") or manifest["metadata"].get("deletionTimestamp"):
+            left = self.request("DELETE", f"{at}?gracePeriodSeconds=0&propagationPolicy=Background")
+            if left.get("metadata", {}).get("finalizers"):
                 patch = {"metadata": {"finalizers": None}}
                 self.request("PATCH", at, patch, kind="application/merge-patch+json")
-            self.request("DELETE", f"{at}?gracePeriodSeconds=0&propagationPolicy=Background")
         except NotFound:
             pass
 
@@ -160,19 +159,28 @@ class Server:
         found: Manifest = self.request("PUT", path(manifest), there)
         return found
 
-    def watch_pods(self) -> Generator[Manifest, None, None]:
-        """Every change of a pod from now on, as the server tells it: ``type`` and ``object``."""
-        connection = self._connect()
+    def watch_pods(self) -> Watch:
+        """Every change of a pod from now on."""
         version = self.request("GET", "/api/v1/pods?limit=1")["metadata"]["resourceVersion"]
+        connection = self._connect()
         connection.request("GET", f"/api/v1/pods?watch=true&resourceVersion={version}", headers=self._headers)
-        answer = connection.getresponse()
-
-        def lines() -> Generator[Manifest, None, None]:
-            with closing(connection), answer:
-                while line := answer.readline():
-                    yield msgspec.json.decode(line)
-
-        return lines()
+        return Watch(connection)
 
     def _connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(str(self._at.hostname), self._at.port, context=self._context, timeout=60)
+
+
+class Watch:
+    """Changes as the server tells them: each has a ``type`` and an ``object``."""
+
+    def __init__(self, connection: http.client.HTTPSConnection) -> None:
+        self._connection = connection
+        self._answer = connection.getresponse()
+
+    def __iter__(self) -> Iterator[Manifest]:
+        while line := self._answer.readline():
+            yield msgspec.json.decode(line)
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()

@@ -11,20 +11,22 @@ from tests.builders import expression
 from tests.differential.comparison import decisive, differences
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.cluster import RandomCluster
+from tests.differential.generator.evolution import evolve
 from tests.differential.ours import Ours, Word
 from tests.differential.report import Disagreement, Tally
 from tests.differential.scheduler import Verdict
-from tests.differential.server import Manifest
+from tests.differential.server import Manifest, key
 from tests.differential.world import World
 
 PER_CLUSTER: Final = 100
 """Pods judged in one cluster before the next is made."""
 
 _KEPT: Final = 15
+_ANOTHER: Final = 500_009
 
 
 class Examination:
-    """Asks about pods in one cluster.
+    """Asks about pods in one cluster, which changes once.
 
     Args:
         world: where it is loaded.
@@ -38,6 +40,8 @@ class Examination:
         self._seed = seed
         self._chance = Chance(seed + 1_000_003)
         self._cluster = RandomCluster(seed, without=without)
+        self._without = without
+        self._objects = {key(manifest): manifest for manifest in self._cluster.objects}
         self._ours = Ours(world.load(self._cluster.objects))
         self._tally = tally
         self._kept: dict[str, Manifest] = {}
@@ -63,12 +67,20 @@ class Examination:
         if self._kept and chance.one_in(8):
             self._forget(chance.pick(*sorted(self._kept)))
 
+    def change(self) -> None:
+        """Let a part of the cluster come, go and change; our picture follows, change by change."""
+        other = RandomCluster(self._seed + _ANOTHER, without=self._without)
+        gone, come = evolve(self._chance.fork(), self._objects.values(), other.objects)
+        made = self._world.change(gone.values(), come.values())
+        self._ours.change(gone.values(), made)
+        self._objects = {name: obj for name, obj in self._objects.items() if name not in gone} | come
+
     def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
         verdict = self._world.scheduler.judge(manifest, keep=keep)
         word = self._ours.judge(verdict.created)
         self._count(verdict, word)
         for difference in differences(verdict, word):
-            there = [*self._cluster.objects, *self._kept.values()]
+            there = [*self._objects.values(), *self._kept.values()]
             self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
         if keep and verdict.bound:
             name = manifest["metadata"]["name"]
@@ -121,10 +133,14 @@ def examine(
         before = tally.judged
         examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
         number = 0
+        changed = False
         while tally.judged < min(pods, before + per_cluster):  # a question may be about more than one pod
             examination.ask(number)
             number += 1
             tell(tally)
+            if not changed and tally.judged >= before + per_cluster // 2:
+                examination.change()
+                changed = True
     return tally
 
 

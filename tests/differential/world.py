@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Collection
 
-from tests.differential.generator.volumes import THE_CLAIM, THE_POD
+from tests.differential.generator.claims import THE_CLAIM
+from tests.differential.generator.volumes import THE_POD
 from tests.differential.scheduler import Scheduler
 from tests.differential.server import RESOURCES, Manifest, Server, key
 from trimtab.cluster.load import load
@@ -26,6 +28,7 @@ class World:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
+        self._uids: dict[str, str] = {}
         self.server = Server(cluster)
         self.scheduler = Scheduler(cluster, self.server)
         self.scheduler.forbid_binding_volumes()
@@ -38,11 +41,21 @@ class World:
         """Replace all that is there, and give our picture of it."""
         with self.scheduler.asleep():
             self.server.clear()
-            uids: dict[str, str] = {}
-            for manifest in sorted(objects, key=_rank):
-                make = self.server.ensure_namespace if manifest["kind"] == "Namespace" else self.server.create
-                uids[key(manifest)] = make(_resolved(manifest, uids))["metadata"]["uid"]
+            self._uids.clear()
+            self._make(objects)
         return self.picture()
+
+    def change(self, gone: Collection[Manifest], come: Collection[Manifest]) -> list[Manifest]:
+        """Take objects away and make others, some of which take the place of what is there.
+
+        Returns:
+            What came, as the server has it.
+        """
+        with self.scheduler.asleep():
+            for manifest in (*gone, *come):
+                if manifest["kind"] != "Namespace" and self._uids.pop(key(manifest), None):
+                    self.server.delete(manifest)
+            return self._make(come)
 
     def picture(self) -> Snapshot:
         """What is there, as our command line reads it."""
@@ -52,6 +65,15 @@ class World:
                 return await load(api)
 
         return asyncio.run(read())
+
+    def _make(self, objects: Collection[Manifest]) -> list[Manifest]:
+        made = []
+        for manifest in sorted(objects, key=_rank):
+            make = self.server.ensure_namespace if manifest["kind"] == "Namespace" else self.server.create
+            live = make(_resolved(manifest, self._uids))
+            self._uids[key(manifest)] = live["metadata"]["uid"]
+            made.append({"apiVersion": manifest["apiVersion"], "kind": manifest["kind"], **live})
+        return made
 
 
 def _rank(manifest: Manifest) -> tuple[int, int]:

@@ -21,6 +21,7 @@ class Amounts(Struct, frozen=True, eq=False):
     """What a pod takes.
 
     Attributes:
+        taken: int64, shape (2 + axis.width,): ``nonzero``, then ``row``, which are parts of it: one addition a pod.
         row: int64, shape (axis.width,): its requests, and 1 in column ``PODS``. Filters count this.
         wanted: the columns of ``row`` above 0 with their amounts; equal for pods that fit alike.
         nonzero: int64, shape (2,): cpu and memory, with defaults for containers that state none. LeastAllocated and
@@ -28,6 +29,7 @@ class Amounts(Struct, frozen=True, eq=False):
         scored: what they count of the pod that is to be placed, which differs where it has pod-level requests.
     """
 
+    taken: IntArray
     row: IntArray
     wanted: tuple[tuple[int, int], ...]
     nonzero: IntArray
@@ -45,4 +47,5 @@ def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
     stated = spec.scored_requests
     scored = (stated.get("cpu", 0), stated.get("memory", 0)) if stated else nonzero
     wanted = tuple((column, amount) for column, amount in enumerate(row.tolist()) if amount > 0)
-    return Amounts(row, wanted, np.array(nonzero, dtype=np.int64), scored)
+    taken = np.concatenate((np.array(nonzero, dtype=np.int64), row))
+    return Amounts(taken, taken[len(nonzero) :], wanted, taken[: len(nonzero)], scored)

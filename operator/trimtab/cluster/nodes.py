@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from trimtab.cluster.resources import PODS, BoolArray, IntArray, ResourceAxis
+from trimtab.cluster.resources import PODS, SCORED, BoolArray, IntArray, ResourceAxis
 from trimtab.cluster.topology import TopologyKey
 from trimtab.kube.objects import Node, Taint
 
@@ -23,7 +23,9 @@ class NodeTable:
         slot_of: node name to slot.
         at: the node in each slot, ``None`` where free.
         allocatable: int64, shape (capacity, axis.width).
-        requested: int64, same shape; the sum of the requests of the pods there, in column ``PODS`` their number.
+        taken: int64, shape (capacity, 2 + axis.width); what the pods there take, in the order of
+            :attr:`~trimtab.cluster.amounts.Amounts.taken`. Both that follow are parts of it.
+        requested: int64, shape (capacity, axis.width); the sum of the pods' requests, in column ``PODS`` their number.
         nonzero: int64, shape (capacity, 2); the same of cpu and memory as scores count them
             (:attr:`~trimtab.kube.objects.PodSpec.nonzero_requests`).
         used: bool, shape (capacity,); which slots hold a node.
@@ -41,8 +43,7 @@ class NodeTable:
         self.slot_of: dict[str, int] = {}
         self.at: list[Node | None] = []
         self.allocatable: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
-        self.requested: IntArray = np.zeros((0, self.axis.width), dtype=np.int64)
-        self.nonzero: IntArray = np.zeros((0, 2), dtype=np.int64)
+        self._hold(np.zeros((0, SCORED + self.axis.width), dtype=np.int64))
         self.used: BoolArray = np.zeros(0, dtype=np.bool_)
         self.cordoned: BoolArray = np.zeros(0, dtype=np.bool_)
         self.taints: IntArray = np.zeros(0, dtype=np.int64)
@@ -140,8 +141,7 @@ class NodeTable:
         self.cordoned[slot] = False
         self.taints[slot] = 0
         self.allocatable[slot] = 0
-        self.requested[slot] = 0
-        self.nonzero[slot] = 0
+        self.taken[slot] = 0
         self.touch(slot)
         self._free.append(slot)
         self.version += 1
@@ -161,7 +161,7 @@ class NodeTable:
         missing = self.axis.width - self.allocatable.shape[1]
         if missing > 0:
             self.allocatable = np.pad(self.allocatable, ((0, 0), (0, missing)))
-            self.requested = np.pad(self.requested, ((0, 0), (0, missing)))
+            self._hold(np.pad(self.taken, ((0, 0), (0, missing))))
 
     def utilization(self, slot: int) -> dict[str, float]:
         """Requested over allocatable in percent, by resource; resources the node does not have are left out."""
@@ -171,6 +171,11 @@ class NodeTable:
             for column, name in enumerate(self.axis.names)
             if have[column] > 0
         }
+
+    def _hold(self, taken: IntArray) -> None:
+        self.taken: IntArray = taken
+        self.nonzero: IntArray = taken[:, :SCORED]
+        self.requested: IntArray = taken[:, SCORED:]
 
     def _set_allocatable(self, slot: int, node: Node) -> None:
         row = self.axis.row(node.allocatable)
@@ -202,8 +207,7 @@ class NodeTable:
         if slot >= self.capacity:
             more = max(64, self.capacity)
             self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
-            self.requested = np.pad(self.requested, ((0, more), (0, 0)))
-            self.nonzero = np.pad(self.nonzero, ((0, more), (0, 0)))
+            self._hold(np.pad(self.taken, ((0, more), (0, 0))))
             self.used = np.pad(self.used, (0, more))
             self.cordoned = np.pad(self.cordoned, (0, more))
             self.taints = np.pad(self.taints, (0, more))

@@ -19,6 +19,9 @@ _NAMES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
 FIXED: Final = len(_NAMES)
 """How many columns are the same in every cluster."""
 
+SCORED: Final = 2
+"""How many resources scores count in a way of their own: cpu and memory."""
+
 
 class ResourceAxis:
     """Resource names as columns. The first four are fixed; extended resources get the next free one when first seen.

@@ -55,7 +55,7 @@ class Snapshot:
         self.ports = HostPortIndex()
         self.volume_users = VolumeUsers()
         self._on_node: dict[str, dict[str, Pod]] = {}
-        self._owned: dict[OwnerKey, dict[str, Pod]] = {}
+        self._owned: dict[OwnerKey, dict[str, None]] = {}  # keys, so that a pod that changes changes nothing here
         self._amounts: dict[int, tuple[PodSpec, Amounts]] = {}
         self._affinity: AffinityIndex | None = None
         self._anti_affinity_pods = 0
@@ -78,8 +78,7 @@ class Snapshot:
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """The pods of a controller, pending and terminal ones included, by ``namespace/name``."""
-        there = self._owned.get(owner, {})
-        return [there[key] for key in sorted(there)]
+        return [self.pods[key] for key in sorted(self._owned.get(owner, ()))]
 
     def slot(self, pod: Pod) -> int | None:
         """The slot of the pod's node; ``None`` for a pending pod or one whose node is gone."""
@@ -246,19 +245,24 @@ class Snapshot:
         key = pod.key  # made once: a large cluster has 150,000 of them
         old = self.pods.get(key)
         self._record(Pod, key, old)
-        if old is not None and _counts_alike(old, pod):
-            if pod.node:
-                self._on_node[pod.node][key] = pod
-        else:
-            if old is not None:
-                self._detach(key, old)
+        if old is None:
             self._attach(key, pod)
-        if old is not None and old.owners != pod.owners:
-            self._disown(key, old)
+            self._own(key, pod)
+        else:
+            if not _counts_alike(old, pod):
+                self._detach(key, old)
+                self._attach(key, pod)
+            elif pod.node:
+                self._on_node[pod.node][key] = pod
+            if old.owners is not pod.owners and old.owners != pod.owners:
+                self._disown(key, old)
+                self._own(key, pod)
+        self.pods[key] = pod
+
+    def _own(self, key: str, pod: Pod) -> None:
         owner = owner_key(pod)
         if owner is not None:
-            self._owned.setdefault(owner, {})[key] = pod
-        self.pods[key] = pod
+            self._owned.setdefault(owner, {})[key] = None
 
     def _disown(self, key: str, pod: Pod) -> None:
         owner = owner_key(pod)
@@ -293,12 +297,11 @@ class Snapshot:
             return
         spec, nodes = pod.spec, self.nodes
         amounts = self.amounts(spec)
+        taken = nodes.taken[slot]  # after the amounts, which may widen it
         if amount > 0:
-            nodes.requested[slot] += amounts.row
-            nodes.nonzero[slot] += amounts.nonzero
+            taken += amounts.taken
         else:
-            nodes.requested[slot] -= amounts.row
-            nodes.nonzero[slot] -= amounts.nonzero
+            taken -= amounts.taken
         nodes.touch(slot)
         if spec.host_ports:
             self.ports.count(spec.host_ports, slot, amount)

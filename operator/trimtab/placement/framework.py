@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 
 Failure = tuple[tuple[str, ...], IntArray]
 """Reasons, in kube-scheduler's own words, and the slots that fail for just these."""
@@ -34,6 +34,13 @@ class Filter(Protocol):
     reads: ClassVar[Reads]
 
     def __init__(self, snapshot: Snapshot) -> None: ...
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Whether a pod of this spec could fail the rule or be refused by it, in whatever cluster.
+
+        Asked once a spec: most pods have no ports, volumes or constraints, and rules about them are not asked at all.
+        """
+        ...
 
     def concerns(self, pod: Pod) -> bool:
         """Whether any node could fail for the pod; cheap, and true where that is not known."""
@@ -60,7 +67,7 @@ class Filter(Protocol):
 
 
 @runtime_checkable
-class Erring(Protocol):
+class Erring(Filter, Protocol):
     """A filter whose plugin may give up on a node with an error, which is no verdict.
 
     The scheduler then gives up on the pod, unless it found enough other nodes before (``findNodesThatPassFilters``).
@@ -94,6 +101,11 @@ class StaticFilter:
     def judge(self, pod: Pod) -> BoolArray:
         """Which slots pass: a fresh array, bool, shape (capacity,); free slots may be either."""
         raise NotImplementedError
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """See :meth:`Filter.may_concern`: what is asked of nodes is kept per key anyway."""
+        del spec
+        return True
 
     def concerns(self, pod: Pod) -> bool:
         """See :meth:`Filter.concerns`."""

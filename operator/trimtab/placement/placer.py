@@ -19,6 +19,7 @@ from trimtab.placement.scorer import Scorer
 from trimtab.placement.volumes import reserve_volumes
 
 _MOST_MASKS: Final = 512
+_MOST_SPECS: Final = 16_384
 
 
 class NodeVerdict(Struct, frozen=True, gc=False):
@@ -41,6 +42,32 @@ class Placement(Struct, frozen=True, gc=False):
     message: str = ""
 
 
+class Rules(Struct, frozen=True):
+    """The rules that may concern pods of one spec, in order, all of them and by what they read.
+
+    Attributes:
+        all: every one.
+        on_room: those that compare amounts.
+        on_pods: those that look at other pods.
+        erring: those that may give up with an error.
+    """
+
+    all: tuple[Filter, ...]
+    on_room: tuple[Filter, ...]
+    on_pods: tuple[Filter, ...]
+    erring: tuple[Erring, ...]
+
+    @classmethod
+    def of(cls, rules: tuple[Filter, ...]) -> Rules:
+        """Sort them."""
+        return cls(
+            all=rules,
+            on_room=tuple(rule for rule in rules if rule.reads == "room"),
+            on_pods=tuple(rule for rule in rules if rule.reads == "pods"),
+            erring=tuple(rule for rule in rules if isinstance(rule, Erring)),
+        )
+
+
 class Placer:
     """Judges and reserves places on one snapshot; keep it as long as the snapshot, for its caches.
 
@@ -54,10 +81,8 @@ class Placer:
         self.scorer = Scorer(snapshot, profile.scores)
         self._filters: tuple[Filter, ...] = tuple(kind(snapshot) for kind in profile.filters)
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
-        self._on_room = tuple(rule for rule in self._filters if rule.reads == "room")
-        self._on_pods = tuple(rule for rule in self._filters if rule.reads == "pods")
-        self._erring = tuple(rule for rule in self._filters if isinstance(rule, Erring))
-        self._eligible: dict[frozenset[int], tuple[list[BoolArray], BoolArray]] = {}
+        self._asked: dict[int, tuple[PodSpec, Rules]] = {}
+        self._eligible: dict[frozenset[int] | None, tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
 
@@ -76,11 +101,12 @@ class Placer:
 
         So does one with whose error the scheduler gives up on the pod; it does not itself refuse it.
         """
-        for rule in self._filters:
+        rules = self._rules(pod.spec)
+        for rule in rules.all:
             found = rule.refusal(pod)
             if found is not None:
                 return rule, found
-        for erring in self._erring:
+        for erring in rules.erring:
             errors = erring.errors(pod)
             if errors:
                 text = self._error(pod, erring, errors)
@@ -111,14 +137,27 @@ class Placer:
 
     def _mask(self, pod: Pod) -> BoolArray:
         mask: BoolArray = self.eligible(pod).copy()
-        for rule in (*self._on_room, *self._on_pods):
+        rules = self._rules(pod.spec)
+        for rule in (*rules.on_room, *rules.on_pods):
             passing = rule.passing(pod)
             if passing is not None:
                 mask &= passing
         return mask
 
+    def _rules(self, spec: PodSpec) -> Rules:
+        """The rules that may concern pods of a spec."""
+        found = self._asked.get(id(spec))
+        if found is None:
+            if len(self._asked) >= _MOST_SPECS:
+                self._asked.clear()
+            asked = tuple(rule for rule in self._filters if rule.may_concern(spec))
+            found = self._asked[id(spec)] = (spec, Rules.of(asked))  # the spec is held: its id stays its own
+        return found[1]
+
     def eligible(self, pod: Pod) -> BoolArray:
         """The slots whose nodes suit the pod, however full they are and whatever runs there.
+
+        None where a rule refuses the pod for its spec: where ResourceClaims can be met, nobody knows.
 
         Bool, shape (capacity,); one array for all specs that ask the same of nodes, so callers must not write to it.
         As everywhere here, the pod's ``node`` is to be empty, unless it asks for that node.
@@ -132,7 +171,10 @@ class Placer:
         found = self._eligible_of.get(asked)
         if found is None:
             verdicts = [passing for rule in self._on_nodes if (passing := rule.passing(pod)) is not None]
-            key = frozenset(map(id, verdicts))
+            refused = any(rule.refusal(pod) is not None for rule in self._on_nodes)
+            if refused:
+                verdicts = [np.zeros(nodes.capacity, dtype=np.bool_)]
+            key = None if refused else frozenset(map(id, verdicts))
             known = self._eligible.get(key)
             if known is None:  # the verdicts are held: their ids stay their own
                 known = self._eligible[key] = (verdicts, np.logical_and.reduce([nodes.used, *verdicts]))
@@ -144,7 +186,7 @@ class Placer:
         if self.refusal(pod) is not None:
             return np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
         mask: BoolArray = self.snapshot.nodes.used.copy()
-        for rule in self._on_pods:
+        for rule in self._rules(pod.spec).on_pods:
             passing = rule.passing(pod)
             if passing is not None:
                 mask &= passing
@@ -155,7 +197,7 @@ class Placer:
 
         Such a pod can be judged where it is, for its presence changes nothing on other nodes.
         """
-        return not any(rule.concerns(pod) for rule in self._on_pods)
+        return not any(rule.concerns(pod) for rule in self._rules(pod.spec).on_pods)
 
     def choose(self, pod: Pod, among: BoolArray) -> int | None:
         """The slot where the scheduler would most likely put the pod: the highest score, ties by node name.
@@ -176,7 +218,7 @@ class Placer:
             pods: as if pending, each with an empty ``node`` unless it asks for that node.
         """
         made = []
-        told: dict[tuple[int, str, int], tuple[Pod, tuple[int, int], str]] = {}
+        told: dict[tuple[int, str, int, str], tuple[Pod, tuple[int, int], str]] = {}
         nodes = self.snapshot.nodes
         for pod in pods:
             slot = self.choose(pod, self.feasible(pod))
@@ -184,7 +226,8 @@ class Placer:
                 made.append(Placement(self.reserve(pod, slot)))
                 continue
             # Thousands may wait for the same: the sentence is made once for a class as long as nothing changes.
-            alike, now = (id(pod.spec), pod.namespace, id(pod.labels)), (nodes.epoch, len(nodes.touched))
+            alike = (id(pod.spec), pod.namespace, id(pod.labels), pod.node)
+            now = (nodes.epoch, len(nodes.touched))
             known = told.get(alike)
             if known is None or known[1] != now or pod.spec.volumes:
                 known = told[alike] = (pod, now, self.why_not(pod))

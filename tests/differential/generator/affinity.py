@@ -26,18 +26,18 @@ def add_node_rules(chance: Chance, made: PodBuilder) -> None:
     made.merge(spec={"tolerations": chance.some(lambda: _toleration(chance), 0, 0, 1, 2)})
 
 
-def add_pod_rules(chance: Chance, made: PodBuilder, *, anti: int) -> None:
-    """Affinity and anti-affinity, required (one in ``anti`` for the latter) and preferred."""
-    if chance.one_in(8):
+def add_pod_rules(chance: Chance, made: PodBuilder, *, required: int, preferred: int) -> None:
+    """Affinity and anti-affinity: of so many pods, one has it."""
+    if chance.one_in(required):
         for term in chance.some(lambda: _term(chance), 1, 1, 2):
             made.affinity(**term)
-    if chance.one_in(anti):
+    if chance.one_in(required):
         for term in chance.some(lambda: _term(chance), 1, 1, 2):
             made.anti_affinity(**term)
-    if chance.one_in(5):
+    if chance.one_in(preferred):
         for term in chance.some(lambda: _term(chance), 1, 2, 3):
             made.affinity(preferred=chance.pick(1, 20, 100), **term)
-    if chance.one_in(5):
+    if chance.one_in(preferred):
         for term in chance.some(lambda: _term(chance), 1, 2, 3):
             made.anti_affinity(preferred=chance.pick(1, 20, 100), **term)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 from tests.builders import PodBuilder, namespace
@@ -11,7 +12,9 @@ from tests.differential.generator.names import NAMESPACES, RUNTIME, TEAMS
 from tests.differential.generator.nodes import random_node
 from tests.differential.generator.pods import add_feature, add_gate, random_pod, resize
 from tests.differential.generator.spread import add_spread
-from tests.differential.generator.volumes import add_volumes, ephemeral_claims, storage
+from tests.differential.generator.storage import storage
+from tests.differential.generator.theme import THEMES, Theme, random_theme
+from tests.differential.generator.volumes import add_volumes, ephemeral_claims
 from tests.differential.generator.workloads import own, workloads
 from tests.differential.server import Manifest
 
@@ -27,6 +30,7 @@ class RandomCluster:
         without: those of :data:`SUBJECTS` that are left out.
 
     Attributes:
+        theme: what it is about, one of :data:`~tests.differential.generator.theme.THEMES`.
         objects: all of it.
         nodes: the names of the nodes.
     """
@@ -34,6 +38,8 @@ class RandomCluster:
     def __init__(self, seed: int, *, without: Collection[str] = ()) -> None:
         self._without = frozenset(without)
         self._chance = Chance(seed)
+        self.theme = random_theme(self._chance)
+        self._theme = THEMES[self.theme]
         self.nodes = [
             f"n{number}" for number in range(self._chance.pick(self._chance.number(3, 15), self._chance.number(1, 20)))
         ]
@@ -42,22 +48,22 @@ class RandomCluster:
     def asked(self, number: int) -> Manifest:
         """A pod to ask about; each call draws another one."""
         chance = self._chance.fork()
-        made = self._pod(chance, f"asked-{number}", anti=7)
+        made = self._pod(chance, f"asked-{number}", self._theme)
         add_gate(chance, made)
         return made.manifest()
 
-    def _pod(self, chance: Chance, name: str, *, anti: int) -> PodBuilder:
+    def _pod(self, chance: Chance, name: str, theme: Theme) -> PodBuilder:
         """With or without a subject, all else is drawn as it would be."""
-        made = random_pod(chance.fork(), name, anti=anti)
-        drawn: tuple[tuple[str, Callable[[Chance, PodBuilder], None]], ...] = (
-            ("owners", own),
-            ("spread", add_spread),
-            ("volumes", add_volumes),
-            ("features", add_feature),
+        made = random_pod(chance.fork(), name, theme)
+        drawn: tuple[tuple[str, int, Callable[[Chance, PodBuilder], None]], ...] = (
+            ("owners", 3, own),
+            ("spread", theme.spread, add_spread),
+            ("volumes", theme.volumes, add_volumes),
+            ("features", 40, add_feature),
         )
-        for subject, add in drawn:
+        for subject, one_in, add in drawn:
             part = chance.fork()
-            if subject not in self._without:
+            if part.one_in(one_in) and subject not in self._without:
                 add(part, made)
         return made
 
@@ -70,7 +76,7 @@ class RandomCluster:
         runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
         yield {**runtime, "handler": RUNTIME, "overhead": overhead}
         for name in self.nodes:
-            yield random_node(chance.fork(), name).manifest()
+            yield random_node(chance.fork(), name, self._theme).manifest()
         if "volumes" not in self._without:
             yield from storage(chance.fork(), self.nodes)
         if "owners" not in self._without:
@@ -81,7 +87,7 @@ class RandomCluster:
     def _there(self, name: str) -> Iterator[Manifest]:
         """A pod on a node: some have run to their end and hold nothing, some are on their way out and hold it still."""
         chance = self._chance.fork()
-        made = self._pod(chance, name, anti=12)
+        made = self._pod(chance, name, replace(self._theme, pods=2 * self._theme.pods))
         made.merge(spec={"nodeName": chance.pick(*self.nodes, *self.nodes, "unknown")})
         _stage(chance, made)
         resize(chance, made)

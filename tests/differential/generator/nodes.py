@@ -5,9 +5,10 @@ from __future__ import annotations
 from tests.builders import HOSTNAME, NodeBuilder, node
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTARTS, ZONES
+from tests.differential.generator.theme import Theme
 
 
-def random_node(chance: Chance, name: str) -> NodeBuilder:
+def random_node(chance: Chance, name: str, theme: Theme) -> NodeBuilder:
     """A node; one in some has no zone, no hostname, a taint, a cordon, or is small."""
     made = node(name).labels(disk=chance.pick("ssd", "hdd"), gen=chance.pick("1", "5", "10", "007", "new", "1e1"))
     if not chance.one_in(6):
@@ -21,7 +22,8 @@ def random_node(chance: Chance, name: str) -> NodeBuilder:
     elif chance.one_in(20):
         del made._at("metadata", "labels")[HOSTNAME]
     _sizes(chance, made)
-    _taints(chance, made)
+    if chance.one_in(theme.taints):
+        _taints(chance, made)
     if chance.one_in(3):
         held = chance.sample(sorted(IMAGES), chance.number(1, 3))
         images = [{"names": [name, f"{name.partition(':')[0]}@sha256:0"], "sizeBytes": IMAGES[name]} for name in held]

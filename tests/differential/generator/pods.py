@@ -8,27 +8,25 @@ from tests.builders import PodBuilder, pod
 from tests.differential.generator.affinity import add_node_rules, add_pod_rules
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, NAMESPACES, RUNTIME, TIERS
+from tests.differential.generator.theme import Theme
 
 
-def random_pod(chance: Chance, name: str, *, anti: int = 7) -> PodBuilder:
-    """A pending pod without volumes, spread constraints and owners.
-
-    Args:
-        chance: what is drawn from.
-        name: of the pod.
-        anti: one in so many has required anti-affinity.
-    """
+def random_pod(chance: Chance, name: str, theme: Theme) -> PodBuilder:
+    """A pending pod without volumes, spread constraints and owners."""
     made = pod(name, chance.pick(*NAMESPACES)).labels(app=chance.pick(*APPS), tier=chance.pick(*TIERS))
     if chance.one_in(20):
         del made._at("metadata", "labels")["tier"]
     made.image(chance.pick(*ASKED_IMAGES))
     _requests(chance, made)
-    if chance.one_in(10):
+    if chance.one_in(theme.amounts):
+        _uncommon_requests(chance, made)
+    if chance.one_in(theme.ports):
         ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP")
         made.merge(spec={"hostNetwork": chance.one_in(3)})
         made.host_port(chance.pick(8080, 8081), ip=ip, protocol=protocol)
-    add_node_rules(chance, made)
-    add_pod_rules(chance, made, anti=anti)
+    if chance.one_in(theme.nodes):
+        add_node_rules(chance, made)
+    add_pod_rules(chance, made, required=theme.pods, preferred=theme.wishes)
     return made
 
 
@@ -37,6 +35,9 @@ def _requests(chance: Chance, made: PodBuilder) -> None:
         made.cpu(chance.pick("0", "10m", "10m", "300m", "300m", "700m", "1500m", "3"))
     if chance.one_in(2):
         made.memory(chance.pick("64Mi", "300Mi", "1Gi", "3500Mi", "123456789"))
+
+
+def _uncommon_requests(chance: Chance, made: PodBuilder) -> None:
     if chance.one_in(8):
         made.requests({"ephemeral-storage": chance.pick("1Gi", "6Gi")})
     if chance.one_in(15):
@@ -53,11 +54,10 @@ def _requests(chance: Chance, made: PodBuilder) -> None:
 
 
 def add_feature(chance: Chance, made: PodBuilder) -> None:
-    """One in 40 pods needs a feature that nodes declare."""
-    if chance.one_in(40):
-        exits = {"operator": "In", "values": [42]}
-        rules = [{"action": "RestartAllContainers", "exitCodes": exits}]
-        made._main.update(restartPolicy="Never", restartPolicyRules=rules)
+    """Let the pod need a feature that nodes declare."""
+    exits = {"operator": "In", "values": [42]}
+    rules = [{"action": "RestartAllContainers", "exitCodes": exits}]
+    made._main.update(restartPolicy="Never", restartPolicyRules=rules)
 
 
 def add_gate(chance: Chance, made: PodBuilder) -> None:

@@ -11,9 +11,7 @@ from tests.differential.generator.names import REGION
 
 
 def add_spread(chance: Chance, made: PodBuilder) -> None:
-    """One in four pods spreads, over up to three keys, each at most once as a must and once as a wish."""
-    if not chance.one_in(4):
-        return
+    """Spread over up to three keys, each at most once as a must and once as a wish."""
     taken: set[tuple[str, str]] = set()
     for _ in range(chance.pick(1, 1, 2, 3)):
         key = chance.pick(HOSTNAME, ZONE, ZONE, REGION, "rack", "disk")

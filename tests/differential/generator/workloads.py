@@ -27,10 +27,9 @@ def workloads(chance: Chance) -> list[Manifest]:
 
 
 def own(chance: Chance, made: PodBuilder) -> None:
-    """Give one in three pods an owner, which may not exist, or not select the pod."""
-    if chance.one_in(3):
-        kind = chance.pick(*OWNERS, "Job")
-        made.owned_by(kind, chance.pick(kind.lower(), kind.lower(), "gone"))
+    """Give the pod an owner, which may not exist, or not select the pod."""
+    kind = chance.pick(*OWNERS, "Job")
+    made.owned_by(kind, chance.pick(kind.lower(), kind.lower(), "gone"))
 
 
 def _owner(chance: Chance, kind: str, namespace: str) -> Manifest:

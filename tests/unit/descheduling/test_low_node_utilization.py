@@ -304,6 +304,14 @@ def test_pods_with_host_ports_and_anti_affinity_get_a_place_that_suits_them():
     assert moves(plan(things, CPU)) == [("lonely", "n1", "n3")]
 
 
+def test_a_pod_with_resource_claims_stays_for_nobody_knows_where_it_can_run():
+    claiming = app("claiming", "n1", "2").priority(-1)
+    claiming.merge(spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]})
+    result = plan([big("n1"), big("n2"), *filled("n1", 4), claiming], CPU)
+    assert (moves(result), kept(result)) == ([("p0", "n1", "n2")], {"claiming": "NoPlace"})
+    assert "does not judge ResourceClaims" in messages(result)["claiming"]
+
+
 def test_balance_makes_no_new_duplicates():
     """Else RemoveDuplicates would bring the pod back in the next cycle, and this strategy away again, for ever."""
     things = [big("n1"), big("n2"), web("twin-1", "n1").cpu("2"), web("twin-2", "n2").cpu("1"), *filled("n1", 4)]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 
 
@@ -22,6 +22,10 @@ class DynamicResources:
 
     def __init__(self, snapshot: Snapshot) -> None:
         del snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it states claims."""
+        return bool(spec.resource_claims)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod has ResourceClaims."""

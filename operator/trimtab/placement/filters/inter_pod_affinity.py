@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, affinity_terms, as_incoming
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -26,6 +26,11 @@ class InterPodAffinity:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Always: pods that are there may state terms against it."""
+        del spec
+        return True
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod states terms, or a term on some placed pod picks it."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 
 
@@ -20,6 +20,10 @@ class NodePorts:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it wants host ports."""
+        return bool(spec.host_ports)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod wants host ports."""

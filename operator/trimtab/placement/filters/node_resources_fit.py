@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.cluster.resources import FIXED, PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 from trimtab.placement.kept import Kept, Slots
 
@@ -26,6 +26,11 @@ class NodeResourcesFit:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._fits: Kept[Wanted, np.bool_] = Kept(snapshot.nodes, self._compute)
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Always: every pod takes one of the pods that a node can hold."""
+        del spec
+        return True
 
     def concerns(self, pod: Pod) -> bool:
         """Always: every pod takes one of the pods that a node can hold."""

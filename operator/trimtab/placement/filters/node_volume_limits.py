@@ -12,7 +12,7 @@ from trimtab.cluster.attached_volumes import AttachedVolumes
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.volume_users import CLAIMING
-from trimtab.kube.objects import CSINode, Pod
+from trimtab.kube.objects import CSINode, Pod, PodSpec
 from trimtab.kube.rules.in_tree_volumes import MIGRATED
 from trimtab.placement.framework import Failure, Reads
 
@@ -33,6 +33,10 @@ class NodeVolumeLimits:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it has volumes that can be attached."""
+        return any(volume.kind in _KINDS for volume in spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod has volumes that are attached and nodes have CSINodes."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 from trimtab.placement.spread_domains import Domains
 from trimtab.placement.topology_spread import DO_NOT_SCHEDULE, Rule, Rules, least, skews
@@ -29,6 +29,10 @@ class PodTopologySpread:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rules = Rules(snapshot)
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it states a constraint that must hold."""
+        return any(each.when_unsatisfiable == DO_NOT_SCHEDULE for each in spec.topology_spread)
 
     def concerns(self, pod: Pod) -> bool:
         """See :meth:`~trimtab.placement.framework.Filter.concerns`."""

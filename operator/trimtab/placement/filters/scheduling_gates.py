@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 
 
@@ -24,6 +24,10 @@ class SchedulingGates:
 
     def __init__(self, snapshot: Snapshot) -> None:
         del snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it has gates."""
+        return bool(spec.scheduling_gates)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod has gates."""

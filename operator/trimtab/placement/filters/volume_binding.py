@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.cluster.attachables import claim_key, not_owned
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import PersistentVolumeClaim, Pod, Volume
+from trimtab.kube.objects import PersistentVolumeClaim, Pod, PodSpec, Volume
 from trimtab.placement.framework import Failure, Reads
 from trimtab.placement.volumes import AFFINITY, BINDING, ERROR, MISSING, SPACE, binder_of, claims_of, has_claims
 
@@ -33,6 +33,10 @@ class VolumeBinding:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it has volumes."""
+        return bool(spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod has claims."""

@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.volume_users import DISKS
-from trimtab.kube.objects import PersistentVolumeClaim, Pod
+from trimtab.kube.objects import PersistentVolumeClaim, Pod, PodSpec
 from trimtab.placement.framework import Failure, Reads
 
 DISK = "node(s) had no available disk"
@@ -31,6 +31,10 @@ class VolumeRestrictions:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it has claims or disks."""
+        return any(volume.claim or volume.kind in DISKS for volume in spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
         """Where the pod has a disk of a kind that conflicts, or a claim."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, StorageClass
 from trimtab.kube.rules.in_tree_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
 from trimtab.placement.framework import Failure, Reads
 
@@ -35,6 +35,10 @@ class VolumeZone:
         self._snapshot = snapshot
         self._verdicts: dict[Hashable, BoolArray] = {}
         self._version = -1
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        """Where it has volumes."""
+        return bool(spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
         """Where a bound volume has such a label."""

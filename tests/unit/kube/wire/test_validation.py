@@ -15,7 +15,9 @@ from tests.validity.objects import OBJECTS
 from tests.validity.tables import Row, changed, rows
 from trimtab.kube.errors import InputError
 from trimtab.kube.wire.decode import decode_json, decode_object
+from trimtab.kube.wire.fields import FieldError
 from trimtab.kube.wire.files import read_objects
+from trimtab.kube.wire.validation.checks import remembered
 
 FAULTS = rows("faults")
 SOUND = rows("sound")
@@ -127,6 +129,23 @@ def test_what_pods_share_is_checked_once(monkeypatch):
     pods = [pod(f"web-{number}").labels(app="web").on(f"n{number}").manifest() for number in range(20)]
     assert len(read(as_list(*pods))) == 20
     assert len(checked) == 2
+
+
+def test_what_recurs_in_specs_is_checked_once_and_what_fails_every_time():
+    checked = []
+
+    def check(value: list[int]) -> None:
+        checked.append(value)
+        if not value:
+            raise FieldError("", "is empty")
+
+    again = remembered(check)
+    for value in ([1], [1], [2], [1]):
+        again(value)
+    for _ in range(2):
+        with pytest.raises(FieldError, match="is empty"):
+            again([])
+    assert checked == [[1], [2], [], []]
 
 
 def test_labels_are_checked_where_annotations_are_the_same():

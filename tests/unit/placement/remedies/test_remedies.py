@@ -252,7 +252,7 @@ def test_something_may_help_against_every_rule_but_those_that_are_known_to_be_be
     """Whoever adds a filter adds a remedy."""
     helped = {rule for remedy in (*REMEDIES, *LIFTINGS) for rule in remedy.rules}
     # A pod that names its node is never asked about, claims are not read, a kubelet's features come with its version.
-    beyond = {"NodeName", "DynamicResources", "NodeDeclaredFeatures"}
+    beyond = {"NodeName", "DynamicResources"}  # a pod that names its node is never asked about, claims are not read
 
     assert {rule.name for rule in DEFAULT.filters} - helped == beyond
 

@@ -22,6 +22,7 @@ from trimtab.kube.wire.validation.checks import (
     each,
     given,
     one_of,
+    remembered,
     shown,
 )
 from trimtab.kube.wire.validation.names import DNS_LABEL, LABEL_KEY, SUBDOMAIN, check_labels
@@ -49,8 +50,8 @@ _CONTAINER: Final = Shape(
     resources=CONTAINER_RESOURCES,
     restart_policy=RESTART_POLICY,
 )
-_CONTAINERS: Final = both(
-    each(_CONTAINER), distinct(lambda container: container.name or object(), "names", field="name")
+_CONTAINERS: Final = remembered(
+    both(each(_CONTAINER), distinct(lambda container: container.name or object(), "names", field="name"))
 )
 _VOLUME: Final = Shape(
     json.Volume,
@@ -116,12 +117,12 @@ POD_SPEC: Final = Shape(
     termination_grace_period_seconds=INT64,
     node_selector=check_labels,
     affinity=AFFINITY,
-    tolerations=each(TOLERATION),
+    tolerations=remembered(each(TOLERATION)),
     priority_class_name=SUBDOMAIN,
     priority=INT32,
     preemption_policy=PREEMPTION_POLICY,
     overhead=OVERHEAD,
-    topology_spread_constraints=TOPOLOGY_SPREAD,
+    topology_spread_constraints=remembered(TOPOLOGY_SPREAD),
     scheduling_gates=each(Shape(json.Named, needs="name", name=LABEL_KEY)),
     resource_claims=both(
         each(Shape(json.Named, needs="name", name=DNS_LABEL)),

@@ -10,22 +10,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from msgspec import Struct
-
 from trimtab.kube.rules.quantity import MAX_AMOUNT, QuantityError, cpu_millis, resource_amount
 from trimtab.kube.rules.selector_syntax import is_label_key
 from trimtab.kube.wire.fields import FieldError, keyed
 from trimtab.kube.wire.validation.checks import Check, at_key, below, shown
 
 _HUGE_PAGES: Final = "hugepages-"
-_CACHED: Final = 1024
-
-
-class _Names(Struct, frozen=True):
-    """Which resources a list may name: those known, in words ``allowed``."""
-
-    known: Callable[[str], bool]
-    allowed: str
+_CACHED: Final = 8192
 
 
 def _native(name: str) -> bool:
@@ -35,11 +26,6 @@ def _native(name: str) -> bool:
 def _extended(name: str) -> bool:
     """Whether this is a resource that somebody else counts, in whole units (``IsExtendedResourceName``)."""
     return not _native(name) and not name.startswith("requests.") and is_label_key(f"requests.{name}")
-
-
-@lru_cache(_CACHED)
-def _counted_whole(name: str) -> bool:
-    return name == "pods" or _extended(name)
 
 
 @lru_cache(_CACHED)
@@ -53,79 +39,89 @@ def _in_pod(name: str) -> bool:
     return name in {"cpu", "memory"} or name.startswith(_HUGE_PAGES)
 
 
-_CONTAINER: Final = _Names(
-    _in_container, "cpu, memory, ephemeral-storage, hugepages-<size> and names with a domain such as example.com/gpu"
-)
-_POD: Final = _Names(_in_pod, "cpu, memory and hugepages-<size>")
-_ANY: Final = _Names(bool, "all names but the empty one")
-
-
+@lru_cache(_CACHED, typed=True)
 def _amount(name: str, quantity: Any) -> int:
+    """The amount of a resource; of 150,000 pods the same few amounts are read again and again."""
     try:
         amount = resource_amount(name, quantity)
     except QuantityError as error:
         raise FieldError("", str(error)) from None
     if amount < 0:
         raise FieldError("", f"must not be negative: {quantity}")
-    if _counted_whole(name):
+    if name == "pods" or _extended(name):
         millis = cpu_millis(quantity)
         if millis % 1000 and millis != MAX_AMOUNT:
             raise FieldError("", f"must be an integer, not {shown(quantity)}: {name} is counted in whole units")
     return amount
 
 
-def _amounts(quantities: Mapping[str, Any], names: _Names) -> dict[str, int]:
-    amounts = {}
-    for name, quantity in quantities.items():
-        if not names.known(name):
-            raise FieldError("", f"{shown(name)} is no resource that may stand here: allowed are {names.allowed}")
+class _ResourceList:
+    """Resources and their amounts.
+
+    Args:
+        known: whether a resource may be in the list.
+        allowed: which may, in words.
+    """
+
+    def __init__(self, known: Callable[[str], bool], allowed: str) -> None:
+        self._known = known
+        self._allowed = allowed
+
+    def __call__(self, quantities: Mapping[str, Any]) -> None:
+        """Check a list."""
+        self.amounts(quantities)
+
+    def amounts(self, quantities: Mapping[str, Any]) -> dict[str, int]:
+        """Check a list and give its amounts."""
+        amounts = {}
+        for name, quantity in quantities.items():
+            if not self._known(name):
+                told = f"{shown(name)} is no resource that may stand here: allowed are {self._allowed}"
+                raise FieldError("", told)
+            try:
+                amounts[name] = _amount(name, quantity)
+            except FieldError as error:
+                raise at_key(name, error) from None
+        return amounts
+
+    def amounts_in(self, field: str, quantities: Mapping[str, Any]) -> dict[str, int]:
+        """Check the list in a field of a message and give its amounts."""
         try:
-            amounts[name] = _amount(name, quantity)
-        except FieldError as error:
-            raise at_key(name, error) from None
-    return amounts
-
-
-def _resource_list(names: _Names) -> Check:
-    def check(quantities: Mapping[str, Any]) -> None:
-        _amounts(quantities, names)
-
-    return check
-
-
-def _requirements(names: _Names) -> Check:
-    """Requests and limits: each for itself, and requests within the limits."""
-
-    def amounts(field: str, quantities: Mapping[str, Any]) -> dict[str, int]:
-        try:
-            return _amounts(quantities, names)
+            return self.amounts(quantities)
         except FieldError as error:
             raise below(field, error) from None
 
+
+def _requirements(resources: _ResourceList) -> Check:
+    """Requests and limits: each for itself, and requests within the limits."""
+
     def check(message: Any) -> None:
-        limits = amounts("limits", message.limits) if message.limits else {}
-        requests = amounts("requests", message.requests) if message.requests else {}
+        limits = resources.amounts_in("limits", message.limits) if message.limits else {}
+        requests = resources.amounts_in("requests", message.requests) if message.requests else {}
         for name, requested in requests.items():
             limit = limits.get(name, requested)
             if requested == limit:
                 continue
-            limited = f"the limit of {message.limits[name]}, not {shown(message.requests[name])}"
-            if requested > limit:
-                raise FieldError(keyed("requests", name), f"must not be above {limited}")
-            if not _native(name) or name.startswith(_HUGE_PAGES):
-                raise FieldError(keyed("requests", name), f"must be {limited}: {name} cannot be overcommitted")
+            if requested > limit or not _native(name) or name.startswith(_HUGE_PAGES):
+                limited = f"the limit of {message.limits[name]}, not {shown(message.requests[name])}"
+                told = (
+                    f"not be above {limited}" if requested > limit else f"be {limited}: {name} cannot be overcommitted"
+                )
+                raise FieldError(keyed("requests", name), f"must {told}")
 
     return check
 
 
-CONTAINER_RESOURCES: Final = _requirements(_CONTAINER)
-"""``resources`` of a container."""
-
-POD_RESOURCES: Final = _requirements(_POD)
-"""``spec.resources`` of a pod."""
-
-OVERHEAD: Final = _resource_list(_CONTAINER)
+OVERHEAD: Final = _ResourceList(
+    _in_container, "cpu, memory, ephemeral-storage, hugepages-<size> and names with a domain such as example.com/gpu"
+)
 """``spec.overhead`` of a pod: what a container may ask for."""
 
-AMOUNTS: Final = _resource_list(_ANY)
+AMOUNTS: Final = _ResourceList(bool, "all names but the empty one")
 """Capacities and what is allocated: resources of any name."""
+
+CONTAINER_RESOURCES: Final = _requirements(OVERHEAD)
+"""``resources`` of a container."""
+
+POD_RESOURCES: Final = _requirements(_ResourceList(_in_pod, "cpu, memory and hugepages-<size>"))
+"""``spec.resources`` of a pod."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
+from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
 NOT_SELECTED: Final = "node(s) were not selected by the policy"
@@ -53,7 +54,7 @@ class Watcher(Protocol):
     """Whoever keeps count of what is where and so must hear of every move."""
 
     def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a planned move."""
+        """Take note of a planned move; one that is taken back is told as a move the other way round."""
         ...
 
 
@@ -125,8 +126,14 @@ class Context:
             self.keep(pod, refusal.reason, refusal.message)
         return refusal
 
-    def find(self, pod: Pod, wish: Wish) -> int | Refusal:
-        """The slot for the pod, or why there is none: no node takes it, or none of those that do is better."""
+    def find(self, pod: Pod, wish: Wish, scorer: Scorer | None = None) -> int | Refusal:
+        """The slot for the pod, or why there is none: no node takes it, or none of those that do is better.
+
+        Args:
+            pod: a candidate.
+            wish: where it would be better.
+            scorer: chooses between nodes that are equally good; as kube-scheduler's default profile does without.
+        """
         mark = self.snapshot.mark()
         try:
             home = self.snapshot.nodes.slot_of[pod.node]
@@ -139,7 +146,7 @@ class Context:
                 wished &= welcome
             if wish.rank is not None and wished.any():
                 wished &= wish.rank == wish.rank[wished].min()
-            slot = self.placer.choose(lifted, wished)
+            slot = (scorer or self.placer.scorer).first(lifted, wished)
             if slot is not None:
                 return slot
             further = (
@@ -186,6 +193,49 @@ class Context:
             )
         )
         return None
+
+    def move_all(
+        self,
+        pods: Sequence[Pod],
+        find: Callable[[Pod], int | Refusal],
+        *,
+        reason: str,
+        message: Callable[[Pod, int], str],
+    ) -> tuple[Pod, Refusal] | None:
+        """Move all of the pods or none: each to the place that is found for it once those before it have theirs.
+
+        Args:
+            pods: candidates, in the order in which they go.
+            find: the slot for a pod, or why there is none.
+            reason: the code for the moves.
+            message: the numbers compared, given a pod and the slot chosen; called before the pod is moved.
+
+        Returns:
+            The first pod that cannot go, and why; ``None`` where all of them go.
+        """
+        board, mark = self.board, self.snapshot.mark()
+        actions, leaning = len(board.actions), len(board.leaning)
+        for number, pod in enumerate(pods):
+            found: int | Refusal = self.obstacle(pod) or find(pod)
+            if not isinstance(found, Refusal):
+                refusal = self.move(pod, found, reason=reason, message=message(pod, found))
+            else:
+                refusal = found
+            if refusal is not None:
+                gone = [(before, self.snapshot.pods[before.key]) for before in reversed(pods[:number])]
+                self.snapshot.undo(mark)
+                del board.actions[actions:], board.leaning[leaning:]
+                for before, after in gone:
+                    self._take_back(before, after)
+                return pod, refusal
+        self.snapshot.commit(mark)
+        return None
+
+    def _take_back(self, before: Pod, after: Pod) -> None:
+        self._rules.take_back(before)
+        self.board.moved.discard(before.key)
+        for watcher in self.board.watchers:
+            watcher.moved(after, before)
 
     def keep(self, pod: Pod, reason: str, message: str) -> None:
         """Note that a candidate stays; the first word on it is the one that counts."""

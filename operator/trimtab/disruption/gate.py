@@ -75,6 +75,11 @@ class Rules:
         self._budgets.take(pod)
         self._limits.take(pod)
 
+    def take_back(self, pod: Pod) -> None:
+        """Undo :meth:`take`: the move is not to be after all."""
+        self._budgets.take_back(pod)
+        self._limits.take_back(pod)
+
     def _first_refusal(self, pod: Pod) -> Refusal | None:
         willing = pod.annotations.get(EVICT_ANNOTATION_KEY) == "true"
         return (

@@ -62,7 +62,10 @@ class Strategy(ABC, Generic[P]):
         return ()
 
     def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own."""
+        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own.
+
+        A move that is taken back is told as a move the other way round.
+        """
 
 
 AnyStrategy = Strategy[Any]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
@@ -122,13 +125,37 @@ class PodCondition(Struct, frozen=True, gc=False):
     since: float | None = None
 
 
+class ContainerState(Struct, frozen=True, gc=False):
+    """A container that does not run: it waits, or it has ended.
+
+    ``kind`` is ``container``, ``init container`` or ``ephemeral container``. ``exit_code`` is ``None`` of a container
+    that waits. ``reason`` is the kubelet's word, e.g. ``CrashLoopBackOff`` or ``OOMKilled``.
+    """
+
+    kind: str
+    name: str
+    reason: str = ""
+    exit_code: int | None = None
+
+
+CONTAINER: Final = "container"
+INIT_CONTAINER: Final = "init container"
+EPHEMERAL_CONTAINER: Final = "ephemeral container"
+
+Settled = tuple[str, float | None, str]
+"""A standard condition that is True: its type, seconds from the pod's creation until it became so (from the epoch
+where the creation is not known, ``None`` where it is not said), and its reason."""
+
+
 class Pod(Struct, frozen=True, gc=False):
     """A pod as planners read it: about 0.4 KiB, the shared spec aside.
 
     ``annotations`` keeps only keys that trimtab or a peer gives a meaning (see ``kube.wire.annotations``).
     ``conditions`` leaves out the five standard ones while they are True; ``ready_since`` is when Ready
-    became True, nil while it is not.
+    became True, nil while it is not. ``settled`` has the other four while they are True: pods of one age and fate
+    share it, for its times count from the pod's creation. :meth:`every_condition` has all.
     ``restarts`` sums the containers' restart counts, init containers apart in ``init_restarts``.
+    ``container_states`` has the containers that do not run, shared by all pods of which the same is told.
     """
 
     namespace: str
@@ -151,6 +178,8 @@ class Pod(Struct, frozen=True, gc=False):
     restarts: int = 0
     init_restarts: int = 0
     conditions: tuple[PodCondition, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    container_states: tuple[ContainerState, ...] = ()
 
     @property
     def key(self) -> str:
@@ -169,6 +198,15 @@ class Pod(Struct, frozen=True, gc=False):
     def terminal(self) -> bool:
         """Whether the pod has run to its end: it holds no resources (kube-scheduler v1.36 ``IsPodTerminal``)."""
         return self.phase in {"Succeeded", "Failed"}
+
+    def every_condition(self) -> Iterator[PodCondition]:
+        """All conditions, those that are as they should be included."""
+        yield from self.conditions
+        if self.ready:
+            yield PodCondition(type="Ready", status="True", since=self.ready_since)
+        for type_, after, reason in self.settled:
+            since = None if after is None else (self.created or 0.0) + after
+            yield PodCondition(type=type_, status="True", reason=reason, since=since)
 
     @property
     def priority(self) -> int:

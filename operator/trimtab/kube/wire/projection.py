@@ -26,7 +26,9 @@ from trimtab.kube.objects import (
     PriorityClass,
     Taint,
 )
+from trimtab.kube.objects.pod import Settled
 from trimtab.kube.wire import fields, storage, workload
+from trimtab.kube.wire.container_status import container_statuses
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import project_spec
 from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
@@ -40,7 +42,7 @@ That is ``node_name``, and the names of volumes that are not ephemeral.
 STANDARD_CONDITIONS: Final = frozenset(
     {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
 )
-"""Left out of a pod's conditions while True, as they are on every healthy pod."""
+"""Left out of a pod's conditions while True, as they are on every healthy pod, and kept in a form that pods share."""
 
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
 
@@ -65,7 +67,11 @@ def project_pod(
     # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
     spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec))
-    ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
+    created = fields.seconds(metadata, "creation_timestamp")
+    ready, ready_since, conditions, settled = (
+        _pod_conditions(status.conditions, created or 0.0, interner) if status.conditions else _NOT_READY
+    )
+    restarts, init_restarts, states = container_statuses(status, interner)
     if conditions or status.qos_class != spec.qos:
         spec = _with_status(spec, status, conditions, interner)
     return Pod(
@@ -76,7 +82,7 @@ def project_pod(
         labels=fields.labels(metadata.labels, interner),
         annotations=fields.kept_annotations(metadata.annotations, interner),
         owners=fields.owners(metadata.owner_references, interner),
-        created=fields.seconds(metadata, "creation_timestamp"),
+        created=created,
         deleted=fields.seconds(metadata, "deletion_timestamp"),
         node=node,
         spec=spec,
@@ -86,9 +92,11 @@ def project_pod(
         ready_since=ready_since,
         started=fields.seconds(status, "start_time"),
         nominated_node=string(status.nominated_node_name),
-        restarts=_restarts(status.container_statuses),
-        init_restarts=_restarts(status.init_container_statuses),
+        restarts=restarts,
+        init_restarts=init_restarts,
         conditions=conditions,
+        settled=settled,
+        container_states=states,
     )
 
 
@@ -98,19 +106,22 @@ def _new_spec(message: Any, interner: Interner, check: Callable[[Any], None] | N
     return project_spec(message, interner)
 
 
-_Conditions = tuple[bool, float | None, tuple[PodCondition, ...]]
-_NOT_READY: Final[_Conditions] = (False, None, ())
+_Conditions = tuple[bool, float | None, tuple[PodCondition, ...], tuple[Settled, ...]]
+_NOT_READY: Final[_Conditions] = (False, None, (), ())
 
 
-def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
-    """Whether the pod is ready, since when, and the conditions that say something."""
+def _pod_conditions(messages: Any, created: float, interner: Interner) -> _Conditions:
+    """Whether the pod is ready, since when, the conditions that say something, and the standard ones that are True."""
     ready, since = False, None
-    kept = []
+    kept, settled = [], []
     for message in messages:
         kind, status = message.type, message.status
+        when = fields.seconds(message, "last_transition_time")
         if status == "True" and kind in STANDARD_CONDITIONS:
             if kind == "Ready":
-                ready, since = True, fields.seconds(message, "last_transition_time")
+                ready, since = True, when
+            else:
+                settled.append((kind, None if when is None else when - created, message.reason))
             continue
         kept.append(
             PodCondition(
@@ -118,16 +129,10 @@ def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
                 status=interner.string(status),
                 reason=interner.string(message.reason),
                 message=interner.string(message.message),
-                since=fields.seconds(message, "last_transition_time"),
+                since=when,
             )
         )
-    return ready, since, tuple(kept)
-
-
-def _restarts(statuses: Any) -> int:
-    if not statuses:
-        return 0
-    return sum(status.restart_count for status in statuses)
+    return ready, since, tuple(kept), interner.share(tuple(settled))
 
 
 def _with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:

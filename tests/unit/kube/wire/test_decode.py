@@ -365,3 +365,76 @@ RESIZED = [{"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedR
 def test_a_pod_being_resized_counts_for_what_it_may_still_use(wanted, condition, reason, counted):
     value = pod().cpu(wanted).condition(condition, "True", reason=reason).merge(status={"containerStatuses": RESIZED})
     assert value.build().spec.requests == {"cpu": counted}
+
+
+def states(builder):
+    return [(each.kind, each.name, each.reason, each.exit_code) for each in builder.build().container_states]
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        pytest.param(pod().container_state(), [], id="it runs"),
+        pytest.param(pod().merge(status={"containerStatuses": [{"name": "main"}]}), [], id="nothing is told of it"),
+        pytest.param(
+            pod().container_state("CrashLoopBackOff"),
+            [("container", "main", "CrashLoopBackOff", None)],
+            id="it waits",
+        ),
+        pytest.param(
+            pod().container_state().container_state("OOMKilled", exit_code=137),
+            [("container", "main-1", "OOMKilled", 137)],
+            id="one of two has ended",
+        ),
+        pytest.param(
+            pod().container_state("Completed", exit_code=0, of="initContainer"),
+            [("init container", "initContainer", "Completed", 0)],
+            id="an init container has completed",
+        ),
+        pytest.param(
+            pod().container_state("Error", exit_code=1, of="ephemeralContainer"),
+            [("ephemeral container", "ephemeralContainer", "Error", 1)],
+            id="an ephemeral container has ended",
+        ),
+    ],
+)
+def test_containers_are_kept_that_do_not_run(builder, expected):
+    assert states(builder) == expected
+
+
+def test_pods_of_which_the_same_is_told_share_it():
+    interner = Interner()
+    one, other = (
+        decode_object(
+            pod(f"web-{number}")
+            .created(f"2026-11-20T12:00:0{number}Z")
+            .container_state("Completed", exit_code=0, of="initContainer")
+            .condition("PodScheduled", "True", since=f"2026-11-20T12:00:0{number + 1}Z")
+            .manifest(),
+            interner=interner,
+        )
+        for number in (1, 2)
+    )
+    assert one.container_states is other.container_states
+    assert one.settled is other.settled == (("PodScheduled", 1.0, ""),)
+
+
+def test_every_condition_is_told_also_of_a_pod_that_is_as_it_should_be():
+    value = (
+        pod()
+        .created("2026-11-20T11:00:00Z")
+        .ready(since="2026-11-20T12:00:00Z")
+        .condition("Initialized", "True", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .condition("Custom", "False", reason="Because", since="2026-11-20T12:00:00Z")
+        .build()
+    )
+    assert [(each.type, each.status, each.reason, each.since) for each in value.every_condition()] == [
+        ("Custom", "False", "Because", NOON),
+        ("Ready", "True", "", NOON),
+        ("Initialized", "True", "PodCompleted", NOON),
+    ]
+
+
+def test_a_condition_without_times_is_one_since_nobody_knows_when():
+    value = pod().merge(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).build()
+    assert list(value.every_condition()) == [PodCondition(type="PodScheduled", status="True")]

@@ -3,22 +3,33 @@
 Rules that pods state themselves come first, the even spread after them, and the balance of nodes last: what is moved
 because it must be also changes how many pods of an owner are where, and both change how full nodes are, so that the
 last one judges what the others leave behind. The other way round the balance would be upset as soon as it was found.
+LowNodeUtilization and HighNodeUtilization never run together in a policy; which of them is named first does not matter.
 A strategy also respects what those before it have settled (:meth:`Strategy.unwelcome`); those after it may not.
+
+Among the rules, taints come before node affinity: they forbid, and node affinity also prefers, which must not hold a
+pod on a node that repels it. Topology spread comes after the rules about single pods and pairs of them, whose moves
+change what it counts, and before the spread of an owner's pods, which no pod has asked for.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from trimtab.descheduling.strategies.high_node_utilization import HighNodeUtilization
 from trimtab.descheduling.strategies.inter_pod_anti_affinity import RemovePodsViolatingInterPodAntiAffinity
 from trimtab.descheduling.strategies.low_node_utilization import LowNodeUtilization
 from trimtab.descheduling.strategies.node_affinity import RemovePodsViolatingNodeAffinity
+from trimtab.descheduling.strategies.node_taints import RemovePodsViolatingNodeTaints
 from trimtab.descheduling.strategies.remove_duplicates import RemoveDuplicates
 from trimtab.descheduling.strategies.strategy import AnyStrategy
+from trimtab.descheduling.strategies.topology_spread import RemovePodsViolatingTopologySpreadConstraint
 
 IN_ORDER: Final[tuple[type[AnyStrategy], ...]] = (
+    RemovePodsViolatingNodeTaints,
     RemovePodsViolatingNodeAffinity,
     RemovePodsViolatingInterPodAntiAffinity,
+    RemovePodsViolatingTopologySpreadConstraint,
     RemoveDuplicates,
     LowNodeUtilization,
+    HighNodeUtilization,
 )

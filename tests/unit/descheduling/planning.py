@@ -19,6 +19,8 @@ DUPLICATES = "RemoveDuplicates"
 UTILIZATION = "LowNodeUtilization"
 ANTI_AFFINITY = "RemovePodsViolatingInterPodAntiAffinity"
 NODE_AFFINITY = "RemovePodsViolatingNodeAffinity"
+NODE_TAINTS = "RemovePodsViolatingNodeTaints"
+TOPOLOGY_SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -38,6 +40,16 @@ def utilization(thresholds: dict[str, float], targets: dict[str, float], number:
 def node_affinity(*types: str) -> dict[str, Any]:
     """RemovePodsViolatingNodeAffinity with its types."""
     return {NODE_AFFINITY: {"params": {"nodeAffinityType": list(types or (REQUIRED,))}}}
+
+
+def node_taints(**params: Any) -> dict[str, Any]:
+    """RemovePodsViolatingNodeTaints with its parameters."""
+    return {NODE_TAINTS: {"params": params}}
+
+
+def topology_spread(*constraints: str) -> dict[str, Any]:
+    """RemovePodsViolatingTopologySpreadConstraint with the constraints that it mends."""
+    return {TOPOLOGY_SPREAD: {"params": {"constraints": list(constraints)} if constraints else {}}}
 
 
 def built(things: Iterable[Any]) -> list[KubeObject]:

@@ -23,7 +23,9 @@ from tests.unit.descheduling.planning import (
     PREFERRED,
     REQUIRED,
     node_affinity,
+    node_taints,
     policy,
+    topology_spread,
     utilization,
 )
 from trimtab.api.descheduler_policy import DeschedulerPolicy
@@ -51,7 +53,11 @@ def each_strategy() -> list[st.SearchStrategy[dict[str, Any]]]:
         SHARES,
     )
     types = st.sampled_from([(REQUIRED,), (PREFERRED,), (REQUIRED, PREFERRED)])
+    soft = st.booleans().map(lambda prefer: node_taints(includePreferNoSchedule=prefer))
+    spread = st.sampled_from([("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway")])
     return [
+        soft,
+        spread.map(lambda constraints: topology_spread(*constraints)),
         types.map(lambda names: node_affinity(*names)),
         st.just({ANTI_AFFINITY: {}}),
         st.just({DUPLICATES: {}}),
@@ -208,6 +214,7 @@ def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, give
 @pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.NAME)
 def test_measures_are_zero_on_an_empty_cluster(kind):
     strategies = {**node_affinity(), ANTI_AFFINITY: {}, DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    strategies |= {**node_taints(), **topology_spread()}
     enabled: dict[str, Any] = dict(policy(strategies).spec.strategies.enabled())
     snapshot = Snapshot()
     scope = Scope(policy(strategies).spec, snapshot)

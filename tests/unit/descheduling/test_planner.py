@@ -12,7 +12,9 @@ from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     DUPLICATES,
     NODE_AFFINITY,
+    NODE_TAINTS,
     NOW,
+    TOPOLOGY_SPREAD,
     UTILIZATION,
     built,
     kept,
@@ -42,7 +44,8 @@ def test_every_strategy_of_the_api_is_there():
 
 
 def test_violations_come_first_and_balance_last():
-    assert [kind.NAME for kind in IN_ORDER] == [NODE_AFFINITY, ANTI_AFFINITY, DUPLICATES, UTILIZATION]
+    some = [NODE_TAINTS, NODE_AFFINITY, ANTI_AFFINITY, TOPOLOGY_SPREAD, DUPLICATES, UTILIZATION]
+    assert [kind.NAME for kind in IN_ORDER if kind.NAME in some] == some
     things = [
         node("n1").labels(disk="hdd"),
         node("n2").labels(disk="ssd"),

@@ -71,7 +71,7 @@ class Eviction(Status, frozen=True):
     reason: Annotated[Reason, doc("Why: the reason's code.")]
     time: Annotated[datetime, doc("When the API server took the eviction.")]
     node: Annotated[ObjectName, doc("The node it ran on.")] = ""
-    target: Annotated[ObjectName, doc("The node on which it was found to fit.")] = ""
+    target: Annotated[ObjectName, doc("The node on which it was found to fit; empty of a pod that had ended.")] = ""
     message: Annotated[ShortText, doc("Why, in words and numbers.")] = ""
 
 

@@ -36,6 +36,18 @@ NODE_TAINTS_VIOLATED: Final = "NodeTaintsViolated"
 TOPOLOGY_SPREAD_VIOLATED: Final = "TopologySpreadViolated"
 """A topology spread constraint of the pod counts too many pods in its domain, and one with fewer takes the pod."""
 
+TOO_MANY_RESTARTS: Final = "TooManyRestarts"
+"""The pod's containers have been restarted ``podRestartThreshold`` times or more."""
+
+POD_LIFE_TIME_EXCEEDED: Final = "PodLifeTimeExceeded"
+"""The pod was created longer ago than ``maxPodLifeTimeSeconds``, and is as PodLifeTime's other parameters say."""
+
+POD_STATE_MATCHED: Final = "PodStateMatched"
+"""The pod is in a state, has a condition or an exit code that PodLifeTime names, whatever its age."""
+
+POD_FAILED: Final = "PodFailed"
+"""The pod has failed, and is as RemoveFailedPods' parameters say. It holds no place and is only removed."""
+
 # ── Why a pod stays: nothing better is to be had ────────────────────────────────────────────────────────────────────
 
 NO_PLACE: Final = "NoPlace"
@@ -117,7 +129,8 @@ TOO_FEW_REPLICAS: Final = "TooFewReplicas"
 """The pod's owner has fewer pods than ``protections.minReplicas``."""
 
 POD_TOO_YOUNG: Final = "PodTooYoung"
-"""The pod started less than ``protections.minPodAge`` ago, or has not started."""
+"""The pod started less than ``protections.minPodAge`` ago, or has not started; or it has failed and was created less
+than RemoveFailedPods' ``minPodLifetimeSeconds`` ago."""
 
 PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
 """The pod's priority is at or above the policy's ``priorityThreshold``."""

@@ -21,7 +21,8 @@ SHOWN: Final = 5
     metavar="FILE|-",
     multiple=True,
     required=True,
-    help="DeschedulerPolicy, ours or upstream's descheduler/v1alpha1; several documents a file; repeatable.",
+    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; several documents a file; "
+    "repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
 @click.option("--all", "everything", is_flag=True, help=f"Show all that is kept, not the first {SHOWN} of each reason.")
@@ -93,7 +94,7 @@ def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
             action["strategy"],
             f"{action['namespace']}/{action['pod']}",
             action["node"],
-            action["target"],
+            action["target"] or "-",
             action["reason"],
             action["message"],
         ]

@@ -33,11 +33,13 @@ class Wish(Struct, frozen=True):
         otherwise: what is told of a node that would take the pod but is not among them; counted, so it begins with
             ``node(s)``.
         rank: int64, same shape: nodes of lesser rank first; ``None`` where all are alike.
+        stay: whether the pod's own node will do as well, for the violation goes with the pod, wherever the next one is.
     """
 
     among: BoolArray
     otherwise: str
     rank: IntArray | None = None
+    stay: bool = False
 
 
 class Guard(Protocol):
@@ -68,6 +70,7 @@ class Board:
 
     def __init__(self, snapshot: Snapshot, *, now: float) -> None:
         self.snapshot = snapshot
+        self.now = now
         self.placer = Placer(snapshot)
         self.gate = Gate(snapshot, now=now)
         self.actions: list[Evict] = []
@@ -139,8 +142,12 @@ class Context:
             home = self.snapshot.nodes.slot_of[pod.node]
             lifted = self.placer.lift(pod)
             takes = self.placer.feasible(lifted) & self.scope.destinations
-            takes[home] = False
             objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
+            if wish.stay:
+                for welcome, _ in objections:
+                    welcome[home] = True  # where the pod is already nothing gets worse
+            else:
+                takes[home] = False
             wished = takes & wish.among
             for welcome, _ in objections:
                 wished &= welcome
@@ -150,7 +157,7 @@ class Context:
             if slot is not None:
                 return slot
             further = (
-                (self._all_but((home,)), AT_HOME),
+                *(() if wish.stay else ((self._all_but((home,)), AT_HOME),)),
                 (self.scope.selected, NOT_SELECTED),
                 (self.scope.up, NOT_UP),
                 (wish.among, wish.otherwise),
@@ -164,8 +171,9 @@ class Context:
     def move(self, pod: Pod, slot: int, *, reason: str, message: str) -> Refusal | None:
         """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
         mark = self.snapshot.mark()
-        moved = self.placer.reserve(pod, slot)
-        abandoned = self._abandoned(moved)
+        stays = self.snapshot.nodes.slot_of[pod.node] == slot
+        moved = pod if stays else self.placer.reserve(pod, slot)
+        abandoned = None if stays else self._abandoned(moved)
         if abandoned is not None:
             self.snapshot.undo(mark)
             text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
@@ -177,6 +185,29 @@ class Context:
             watcher.moved(pod, moved)
         if pod.spec.affinity.pod_required:
             self.board.leaning.append(pod.key)
+        self._plan(pod, moved.node, reason, message)
+        return None
+
+    def is_removable(self, pod: Pod) -> bool:
+        """What :meth:`is_candidate` says of others, of a pod that has run to its end."""
+        return pod.terminal and pod.deleted is None and pod.key not in self.board.moved and self.scope.covers(pod)
+
+    def remove(self, pod: Pod, *, reason: str, message: str) -> Refusal | None:
+        """Remove a pod that has run to its end, or keep it, say why, and return that.
+
+        It holds no place and needs none: whoever made it has made others, if they are needed. No strategy counts it.
+        """
+        refusal = self._rules.protected_from_removal(pod) or self._rules.refusal(pod)
+        if refusal is not None:
+            self.keep(pod, refusal.reason, refusal.message)
+            return refusal
+        self.snapshot.remove(pod)
+        self._rules.take(pod)
+        self.board.moved.add(pod.key)
+        self._plan(pod, "", reason, message)
+        return None
+
+    def _plan(self, pod: Pod, target: str, reason: str, message: str) -> None:
         owner = pod.controller
         self.board.actions.append(
             Evict(
@@ -185,14 +216,13 @@ class Context:
                 namespace=pod.namespace,
                 pod=pod.name,
                 node=pod.node,
-                target=moved.node,
+                target=target,
                 reason=reason,
                 message=message,
                 uid=pod.uid,
                 owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
             )
         )
-        return None
 
     def move_all(
         self,

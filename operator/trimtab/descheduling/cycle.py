@@ -18,6 +18,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.report import CycleResult
+from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.executor import Executor
 from trimtab.disruption.gate import Gate
 from trimtab.disruption.outcome import Outcome
@@ -152,7 +153,7 @@ class Cycle:
         )
 
     def _tell_simulation(self, plan: Plan) -> None:
-        shown = ", ".join(f"{action.key} ({action.node} → {action.target})" for action in plan.actions[:5])
+        shown = ", ".join(f"{action.key} ({_way(action)})" for action in plan.actions[:5])
         more = f" and {len(plan.actions) - 5} more" if len(plan.actions) > 5 else ""
         self._services.recorder.event(
             _reference(self._policy),
@@ -175,12 +176,16 @@ async def _in_thread(work: Callable[[], T]) -> T:
 def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float) -> Refusal | None:
     """Judge a planned move again on another picture; ``None`` where it still holds.
 
-    The expected target need not be the same: the scheduler chooses. But some node other than the pod's must take it.
+    The expected target need not be the same: the scheduler chooses. But some node must take it, and one other than the
+    pod's, unless the strategy only wants the pod to start anew. What has run to its end needs no node.
     """
     pod = snapshot.pods.get(action.key)
     if pod is None or pod.node != action.node:
         return Refusal(reasons.PLAN_OUTDATED, f"the pod is no longer on {action.node}")
-    protected = Gate(snapshot, now=now).rules_for(policy.spec).protected(pod)
+    rules = Gate(snapshot, now=now).rules_for(policy.spec)
+    if not action.target:
+        return rules.protected_from_removal(pod)
+    protected = rules.protected(pod)
     if protected is not None:
         return protected
     with snapshot.fork():
@@ -188,11 +193,15 @@ def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, no
         source = snapshot.slot(pod)
         lifted = placer.lift(pod)
         places = placer.feasible(lifted)
-        if source is not None:
+        if source is not None and action.strategy not in IN_PLACE:
             places[source] = False
         if places.any():
             return None
         return Refusal(reasons.NO_PLACE, placer.why_not(lifted))
+
+
+def _way(action: Evict) -> str:
+    return f"{action.node} → {action.target}" if action.target else f"removed from {action.node}"
 
 
 def _reference(policy: DeschedulerPolicy) -> ObjectReference:

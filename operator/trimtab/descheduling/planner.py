@@ -61,7 +61,7 @@ def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: floa
 
 def _runs(board: Board, policies: Sequence[DeschedulerPolicy]) -> Iterator[Run]:
     for policy in policies:
-        scope = Scope(policy.spec, board.snapshot)
+        scope = Scope(policy.spec, board.snapshot, now=board.now)
         rules = board.gate.rules_for(policy.spec)
         enabled: dict[str, Any] = dict(policy.spec.strategies.enabled())
         for place, kind in enumerate(IN_ORDER):

@@ -14,14 +14,21 @@ from trimtab.kube.rules.selectors import matches_labels
 class Scope:
     """Nodes and pods of one policy; made for one plan, during which no node comes, goes or changes.
 
+    Args:
+        spec: the policy's.
+        snapshot: the picture.
+        now: seconds since the epoch that the plan is made for; ages count from it.
+
     Attributes:
+        now: likewise.
         selected: bool, shape (nodes.capacity,); the nodes that ``nodeSelector`` picks.
         up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
         destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
         sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
     """
 
-    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot) -> None:
+    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot, *, now: float = 0.0) -> None:
+        self.now = now
         nodes = snapshot.nodes
         chosen = None if spec.node_selector is None else spec.node_selector.compile()
         self.selected: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)

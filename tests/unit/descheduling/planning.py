@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ ANTI_AFFINITY = "RemovePodsViolatingInterPodAntiAffinity"
 NODE_AFFINITY = "RemovePodsViolatingNodeAffinity"
 NODE_TAINTS = "RemovePodsViolatingNodeTaints"
 TOPOLOGY_SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
+RESTARTS = "RemovePodsHavingTooManyRestarts"
+LIFE_TIME = "PodLifeTime"
+FAILED = "RemoveFailedPods"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -50,6 +54,27 @@ def node_taints(**params: Any) -> dict[str, Any]:
 def topology_spread(*constraints: str) -> dict[str, Any]:
     """RemovePodsViolatingTopologySpreadConstraint with the constraints that it mends."""
     return {TOPOLOGY_SPREAD: {"params": {"constraints": list(constraints)} if constraints else {}}}
+
+
+def restarts(threshold: int = 100, **params: Any) -> dict[str, Any]:
+    """RemovePodsHavingTooManyRestarts with its parameters."""
+    return {RESTARTS: {"params": {"podRestartThreshold": threshold, **params}}}
+
+
+def life_time(seconds: int | None = None, **params: Any) -> dict[str, Any]:
+    """PodLifeTime with its parameters."""
+    limit = {} if seconds is None else {"maxPodLifeTimeSeconds": seconds}
+    return {LIFE_TIME: {"params": {**limit, **params}}}
+
+
+def failed(**params: Any) -> dict[str, Any]:
+    """RemoveFailedPods with its parameters."""
+    return {FAILED: {"params": params}}
+
+
+def ago(seconds: float) -> str:
+    """A time so long before ``NOW``, as manifests have it."""
+    return datetime.fromtimestamp(NOW - seconds, tz=UTC).isoformat()
 
 
 def built(things: Iterable[Any]) -> list[KubeObject]:

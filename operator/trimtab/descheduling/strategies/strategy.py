@@ -32,6 +32,9 @@ class Strategy(ABC, Generic[P]):
 
     NAME: ClassVar[str]
 
+    IN_PLACE: ClassVar[bool] = False
+    """Whether a pod may come back to the node that it is evicted from: it is to start anew, not to be elsewhere."""
+
     unwelcome_text: str = ""
     """What is told of a node that :meth:`unwelcome` names; begins with ``node(s)``."""
 

@@ -3,6 +3,7 @@
 Rules that pods state themselves come first, the even spread after them, and the balance of nodes last: what is moved
 because it must be also changes how many pods of an owner are where, and both change how full nodes are, so that the
 last one judges what the others leave behind. The other way round the balance would be upset as soon as it was found.
+Pods are parted before others follow those that they must be with: who follows sees where these have gone.
 LowNodeUtilization and HighNodeUtilization never run together in a policy; which of them is named first does not matter.
 A strategy also respects what those before it have settled (:meth:`Strategy.unwelcome`); those after it may not.
 
@@ -23,6 +24,7 @@ from typing import Final
 
 from trimtab.descheduling.strategies.failed_pods import RemoveFailedPods
 from trimtab.descheduling.strategies.high_node_utilization import HighNodeUtilization
+from trimtab.descheduling.strategies.inter_pod_affinity import RemovePodsViolatingInterPodAffinity
 from trimtab.descheduling.strategies.inter_pod_anti_affinity import RemovePodsViolatingInterPodAntiAffinity
 from trimtab.descheduling.strategies.low_node_utilization import LowNodeUtilization
 from trimtab.descheduling.strategies.node_affinity import RemovePodsViolatingNodeAffinity
@@ -37,6 +39,7 @@ IN_ORDER: Final[tuple[type[AnyStrategy], ...]] = (
     RemovePodsViolatingNodeTaints,
     RemovePodsViolatingNodeAffinity,
     RemovePodsViolatingInterPodAntiAffinity,
+    RemovePodsViolatingInterPodAffinity,
     RemovePodsViolatingTopologySpreadConstraint,
     RemovePodsHavingTooManyRestarts,
     PodLifeTime,

@@ -17,7 +17,6 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.strategies import STRATEGIES
 from trimtab.descheduling.imports.catalogue import SCOPE, own_params
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, without_nulls
-from trimtab.descheduling.imports.evictor import PLACE_FIRST
 from trimtab.descheduling.imports.fields import take_scope
 
 _EMPTY: Final[tuple[Any, ...]] = (False, 0, "", [], {})
@@ -25,7 +24,6 @@ _EMPTY: Final[tuple[Any, ...]] = (False, 0, "", [], {})
 
 _WITHOUT: Final = {
     "metricsUtilization": "without it nodes would be judged by their pods' requests",
-    "useDeviationThresholds": "without it the thresholds would mean something else",
 }
 """Why an argument that is not supported must not be left out."""
 
@@ -74,15 +72,8 @@ class Asked(Struct, kw_only=True):
                     draft.origins[f"spec.{path}.params.{nest}"] = self.nest or self.place
                 draft.put(f"{path}.params.{target}", value, self.places[key])
             elif not any(value is empty or value == empty for empty in _EMPTY):
-                self._unsupported(key, findings)
-            elif key == "topologyBalanceNodeFit":
-                findings.warn(self.places[key], f"has no effect: {PLACE_FIRST}")
-
-    def _unsupported(self, key: str, findings: Findings) -> None:
-        if key == "topologyBalanceNodeFit":  # true, and so it is
-            return
-        why = _WITHOUT.get(key, f"without it {self.name} would look at other pods or nodes")
-        findings.error(self.places[key], f"is not supported yet, and must not be left out: {why}")
+                why = _WITHOUT.get(key, f"without it {self.name} would look at other pods or nodes")
+                findings.error(self.places[key], f"is not supported yet, and must not be left out: {why}")
 
 
 NOT_SUPPORTED: Final = f"this strategy is not supported yet; supported: {', '.join(STRATEGIES)}"

@@ -117,7 +117,7 @@ def import_policy(data: object, *, source: str = "") -> Imported:
         made += _profile(
             mapping(profile, f"profiles[{index}]", findings), f"profiles[{index}]", common, names, findings
         )
-    if not made:
+    if not made and not findings.errors:
         findings.error("profiles", "no profile enables a strategy: there is nothing to do")
     total = "maxNoOfPodsToEvictTotal" if data.get("maxNoOfPodsToEvictTotal") else ""
     return finish(made, findings, source=source, described=described, total=total)

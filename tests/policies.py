@@ -85,6 +85,18 @@ ACCEPTED = {
         "thresholds: {nvidia.com/gpu: 12.5}, targetThresholds: {nvidia.com/gpu: 80}"
     ),
     "equal thresholds": low_node("thresholds: {cpu: 50}, targetThresholds: {cpu: 50}"),
+    "restarts": "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 100, "
+    "includingInitContainers: true, states: [Running, CrashLoopBackOff]}}}}",
+    "a strategy that is off needs none of its params": "{strategies: {RemovePodsHavingTooManyRestarts: "
+    "{enabled: false}, PodLifeTime: {enabled: false, params: {includingInitContainers: true}}}}",
+    "a life time": "{strategies: {PodLifeTime: {params: {maxPodLifeTimeSeconds: 86400}}}}",
+    "states, conditions and exit codes": "{strategies: {PodLifeTime: {params: {states: [Pending, ImagePullBackOff], "
+    "conditions: [{type: Ready, status: 'False', minTimeSinceLastTransitionSeconds: 60}, {reason: PodCompleted}], "
+    "exitCodes: [-1, 0, 137], ownerKinds: {exclude: [Job]}, includingEphemeralContainers: true}}}}",
+    "conditions alone": "{strategies: {PodLifeTime: {params: {conditions: [{status: Unknown}]}}}}",
+    "failed pods": "{strategies: {RemoveFailedPods: {params: {reasons: [Evicted, anything], exitCodes: [1], "
+    "minPodLifetimeSeconds: 0, excludeOwnerKinds: [Job], includingInitContainers: true}}}}",
+    "failed pods of any kind": "{strategies: {RemoveFailedPods: {}}}",
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
@@ -148,6 +160,42 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "an enabled strategy without what it needs": (
         "{strategies: {LowNodeUtilization: {}}}",
         ("spec.strategies", "LowNodeUtilization.params.nodeResourceUtilizationThresholds", "required"),
+    ),
+    "restarts without a threshold": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {states: [Running]}}}}",
+        ("spec.strategies", "RemovePodsHavingTooManyRestarts.params.podRestartThreshold", "required"),
+    ),
+    "a threshold of no restarts": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 0}}}}",
+        ("RemovePodsHavingTooManyRestarts.params.podRestartThreshold", "1"),
+    ),
+    "a state that is another strategy's": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 1, states: [Pending]}}}}",
+        ("RemovePodsHavingTooManyRestarts", "params.states", "CrashLoopBackOff"),
+    ),
+    "a life time without any limit": (
+        "{strategies: {PodLifeTime: {params: {includingInitContainers: true}}}}",
+        ("spec.strategies", "PodLifeTime.params", "maxPodLifeTimeSeconds, states, conditions, exitCodes"),
+    ),
+    "a state that is none": (
+        "{strategies: {PodLifeTime: {params: {states: [Sleeping]}}}}",
+        ("PodLifeTime.params.states[0]", "CrashLoopBackOff"),
+    ),
+    "a condition that says nothing": (
+        "{strategies: {PodLifeTime: {params: {conditions: [{}]}}}}",
+        ("PodLifeTime.params.conditions[0]", "at least one of type, status, reason"),
+    ),
+    "owners both included and excluded": (
+        "{strategies: {PodLifeTime: {params: {states: [Failed], ownerKinds: {include: [Job], exclude: [Job]}}}}}",
+        ("PodLifeTime.params.ownerKinds", "cannot be given together"),
+    ),
+    "an exit code beyond 32 bits": (
+        "{strategies: {RemoveFailedPods: {params: {exitCodes: [2147483648]}}}}",
+        ("RemoveFailedPods.params.exitCodes[0]", "2147483647"),
+    ),
+    "a negative age": (
+        "{strategies: {RemoveFailedPods: {params: {minPodLifetimeSeconds: -1}}}}",
+        ("RemoveFailedPods.params.minPodLifetimeSeconds", "0"),
     ),
     "params of another strategy": (
         f"{{strategies: {{RemoveDuplicates: {{params: {{nodeAffinityType: [{REQUIRED}]}}}}}}}}",

@@ -22,7 +22,7 @@ from trimtab.api.scalars import (
     parse_time_zone,
 )
 from trimtab.api.selector import Selector
-from trimtab.api.strategies import STRATEGIES, Strategy
+from trimtab.api.strategies import STRATEGIES, PodConditionFilter, PodLifeTime, Strategy
 from trimtab.kube.rules.selectors import label_selector_errors
 
 Errors = Iterator[FieldError]
@@ -90,6 +90,7 @@ def _strategies(spec: DeschedulerPolicySpec) -> Errors:
     for name, strategy in spec.strategies.enabled():
         yield from _needs(name, strategy)
     yield from _utilization(spec)
+    yield from _life_time(spec.strategies.pod_life_time)
 
 
 def _utilization(spec: DeschedulerPolicySpec) -> Errors:
@@ -120,6 +121,18 @@ def _utilization(spec: DeschedulerPolicySpec) -> Errors:
                     join_path(place.format("LowNodeUtilization", "thresholds"), resource),
                     f"must not exceed targetThresholds: {share:g} is more than {target:g}",
                 )
+
+
+def _life_time(strategy: PodLifeTime | None) -> Errors:
+    if strategy is None:
+        return
+    place, params = "spec.strategies.PodLifeTime.params", strategy.params
+    if params.owner_kinds.include and params.owner_kinds.exclude:
+        yield FieldError(f"{place}.ownerKinds.exclude", "include and exclude cannot be given together")
+    for index, condition in enumerate(params.conditions):
+        if condition == PodConditionFilter():
+            message = "give at least one of type, status, reason and minTimeSinceLastTransitionSeconds"
+            yield FieldError(f"{place}.conditions[{index}]", message)
 
 
 def _needs(name: str, strategy: Strategy) -> Errors:

@@ -80,7 +80,7 @@ class PodLifeTime(StartAnew[PodLifeTimeParams]):
         return None
 
     def _text(self, pod: Pod) -> str:
-        return "; ".join(self._texts(pod))
+        return "; ".join(dict.fromkeys(self._texts(pod)))  # a container's state and exit code are told in one
 
     def _texts(self, pod: Pod) -> Iterator[str]:
         if self._most is not None:

@@ -16,6 +16,7 @@ from tools.generate.reference import commands, metrics, reason_codes
 
 from trimtab.api import reasons
 from trimtab.api.decode import decode_policy
+from trimtab.descheduling.imports.formats import FORMATS
 from trimtab.runtime.probes import LONGEST_SILENCE
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
@@ -81,7 +82,7 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 
 
 POLICIES: list[Any] = [
-    pytest.param(document, id=f"{relative(path)}: {document['metadata']['name']}")
+    pytest.param(document, id=f"{relative(path)}: {document.get('metadata', document).get('name', 'no name')}")
     for path, text in blocks("yaml")
     for document in yaml.safe_load_all(text)
     if isinstance(document, dict) and document.get("kind") == "DeschedulerPolicy"
@@ -90,7 +91,21 @@ POLICIES: list[Any] = [
 
 @pytest.mark.parametrize("document", POLICIES)
 def test_every_policy_that_is_shown_is_good(document: Any) -> None:
-    assert decode_policy(document).name
+    importer = FORMATS.get((document["kind"], document["apiVersion"]))
+    assert importer(document).policies if importer else decode_policy(document).name
+
+
+def test_what_a_page_says_a_policy_becomes_is_what_it_becomes() -> None:
+    page = ROOT / "docs/how-to/migrate-from-v1alpha2.md"
+    foreign, ours = (yaml.safe_load(text) for path, text in blocks("yaml") if path == page)
+    (document,) = FORMATS[foreign["kind"], foreign["apiVersion"]](foreign).documents
+    assert document == ours
+
+
+def test_every_difference_that_is_named_has_a_name_of_its_own() -> None:
+    page = prose(ROOT / "docs/compatibility.md")
+    names = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert len(names) == len(set(names)) > 30
 
 
 def test_policies_are_shown_at_all() -> None:
@@ -120,7 +135,7 @@ def test_every_part_of_a_policy_that_is_shown_is_good(spec: Any) -> None:
     [
         pytest.param(*found, id=f"{found[0]}: {found[1]}")
         for found in re.findall(
-            r"`(namespaces|podSelector|nodeSelector|priorityThreshold|protections|limits): (\{.+?\})`",
+            r"`(namespaces|(?:namespace|pod|node)Selector|priorityThreshold|protections|limits): (\{.+?\})`",
             (ROOT / "docs/how-to/limit-and-protect.md").read_text(encoding="utf-8")
             + (ROOT / "docs/how-to/migrate-from-v1alpha1.md").read_text(encoding="utf-8"),
         )

@@ -16,9 +16,20 @@ from trimtab.api.decode import InvalidObject, decode_policy
 from trimtab.kube.api import Invalid
 from trimtab.local.client import Client
 
+LIFE_TIME: dict[str, Any] = {
+    "maxPodLifeTimeSeconds": 3,
+    "states": ["Pending"],
+    "conditions": [{"type": "Ready", "status": "True", "minTimeSinceLastTransitionSeconds": 3}],
+    "exitCodes": [-1],
+    "ownerKinds": {"include": ["Job"]},
+    "includingEphemeralContainers": True,
+}
 FULL: dict[str, Any] = {
     "strategies": policies.seed_strategies()
-    | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}},
+    | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}}
+    | {"RemovePodsHavingTooManyRestarts": {"params": {"podRestartThreshold": 1, "states": ["Running"]}}}
+    | {"PodLifeTime": {"params": LIFE_TIME}}
+    | {"RemoveFailedPods": {"params": {"reasons": ["a"], "exitCodes": [1], "minPodLifetimeSeconds": 3}}},
     "mode": "Act",
     "suspend": True,
     "schedule": {"cron": "0 4 * * *", "timeZone": "UTC"},

@@ -118,6 +118,19 @@ def test_the_table_tells_what_is_done_and_what_is_kept(run, write, policy) -> No
     assert "\x1b[" not in result.stdout  # colours are for terminals
 
 
+def test_a_pod_that_has_ended_goes_nowhere(run, write, tmp_path) -> None:
+    failed = pod("web-1").on("n1").owned_by("ReplicaSet", "web").created("2026-11-20T00:00:00Z").phase("Failed")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.replace("RemoveDuplicates", "RemoveFailedPods"))
+    arguments = ["plan", "--cluster", write("c.json", node("n1"), failed), "--policy", policy, "--now", NOW]
+
+    (action,) = msgspec.json.decode(run(*arguments, "-o", "json").stdout)["actions"]
+    row = run(*arguments).stdout.splitlines()[3]
+
+    assert (action["node"], action["target"], action["reason"]) == ("n1", "", "PodFailed")
+    assert row.split()[:6] == ["default", "RemoveFailedPods", "shop/web-1", "n1", "-", "PodFailed"]
+
+
 def test_a_long_list_of_kept_pods_is_cut_unless_all_is_asked_for(run, write, policy) -> None:
     crowd = [pod(f"db-{number}").on("n1").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in range(12)]
     cluster = write("c.json", node("n1"), node("n2"), *crowd, budget("db").selecting(app="db").allowing(0))

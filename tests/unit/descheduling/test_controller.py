@@ -484,6 +484,30 @@ async def test_a_move_for_which_no_place_is_left_is_not_made() -> None:
     assert "1 node(s) were unschedulable" in refusal.message
 
 
+@pytest.mark.parametrize(
+    ("strategy", "target", "phase", "reason"),
+    [
+        pytest.param("RemoveDuplicates", "n2", "Running", "NoPlace", id="another node is needed"),
+        pytest.param("PodLifeTime", "n1", "Running", None, id="the pod's own will do"),
+        pytest.param("PodLifeTime", "n2", "Running", None, id="and will do instead of another"),
+        pytest.param("RemoveFailedPods", "", "Failed", None, id="no node is needed"),
+    ],
+)
+async def test_what_starts_anew_or_has_ended_needs_no_other_node(
+    strategy: str, target: str, phase: str, reason: str | None
+) -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+    recheck = desk.executor.calls[0]["recheck"]
+    desk.live.apply(None, node("n2").allocatable(cpu="4", memory="8Gi", pods=110).cordoned().build())
+    pods = pod("web-1", namespace="shop").on("n1").owned_by("ReplicaSet", "web").phase(phase)
+    desk.live.apply(desk.live.pod("shop/web-1"), pods.build())
+    refusal = recheck(Evict("default", strategy, "shop", "web-1", "n1", target, "Any", ""))
+    assert (refusal.reason if refusal else None) == reason
+
+
 async def test_a_process_whose_lease_may_have_run_out_evicts_nothing_more() -> None:
     desk = Desk()
     desk.write(mode="Act")

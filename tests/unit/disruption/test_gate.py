@@ -141,3 +141,22 @@ def test_no_limit_is_ever_exceeded(limits: dict[str, int], asked: list[Pod]):
     for name, limit in limits.items():
         groups = [keys[name](each) for each in taken]
         assert all(groups.count(group) <= limit for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("builder", "moving", "removing"),
+    [
+        pytest.param(web("a"), None, None, id="it runs"),
+        pytest.param(web("a").phase("Failed"), "Terminal", None, id="it has failed"),
+        pytest.param(web("a").phase("Succeeded").volume("emptyDir"), "Terminal", "LocalStorage", id="with its data"),
+        pytest.param(pod("a").on("n1").phase("Failed"), "Terminal", "BarePod", id="a bare pod"),
+        pytest.param(
+            web("a").phase("Failed").deleted("2026-11-20T12:00:00Z"), "Terminating", "Terminating", id="going"
+        ),
+    ],
+)
+def test_what_has_ended_may_be_removed_though_not_moved(builder, moving, removing):
+    one = builder.build()
+    rules = Gate(Snapshot([one]), now=0.0).rules_for(limited())
+    for found, expected in ((rules.protected(one), moving), (rules.protected_from_removal(one), removing)):
+        assert (found.reason if found else None) == expected

@@ -137,12 +137,13 @@ class Context:
             wish: where it would be better.
             scorer: chooses between nodes that are equally good; as kube-scheduler's default profile does without.
         """
+        # Asked while the pod is in its place: guards compare others with it, and count it there.
+        objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
         mark = self.snapshot.mark()
         try:
             home = self.snapshot.nodes.slot_of[pod.node]
             lifted = self.placer.lift(pod)
             takes = self.placer.feasible(lifted) & self.scope.destinations
-            objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
             if wish.stay:
                 for welcome, _ in objections:
                     welcome[home] = True  # where the pod is already nothing gets worse

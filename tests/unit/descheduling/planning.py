@@ -20,6 +20,8 @@ DUPLICATES = "RemoveDuplicates"
 UTILIZATION = "LowNodeUtilization"
 ANTI_AFFINITY = "RemovePodsViolatingInterPodAntiAffinity"
 NODE_AFFINITY = "RemovePodsViolatingNodeAffinity"
+AFFINITY = "RemovePodsViolatingInterPodAffinity"
+HIGH = "HighNodeUtilization"
 NODE_TAINTS = "RemovePodsViolatingNodeTaints"
 TOPOLOGY_SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
 RESTARTS = "RemovePodsHavingTooManyRestarts"
@@ -39,6 +41,28 @@ def utilization(thresholds: dict[str, float], targets: dict[str, float], number:
     """LowNodeUtilization with its parameters."""
     values = {"thresholds": thresholds, "targetThresholds": targets, "numberOfNodes": number}
     return {UTILIZATION: {"params": {"nodeResourceUtilizationThresholds": values}}}
+
+
+def deviation(thresholds: dict[str, float], targets: dict[str, float], **params: Any) -> dict[str, Any]:
+    """LowNodeUtilization with thresholds that are counted from the mean."""
+    values = {"thresholds": thresholds, "targetThresholds": targets, "useDeviationThresholds": True}
+    return {UTILIZATION: {"params": {"nodeResourceUtilizationThresholds": values, **params}}}
+
+
+def packing(thresholds: dict[str, float], number: int = 0, **params: Any) -> dict[str, Any]:
+    """HighNodeUtilization with its parameters."""
+    values = {"thresholds": thresholds, "numberOfNodes": number}
+    return {HIGH: {"params": {"nodeResourceUtilizationThresholds": values, **params}}}
+
+
+def anti_affinity(*types: str) -> dict[str, Any]:
+    """RemovePodsViolatingInterPodAntiAffinity with its types."""
+    return {ANTI_AFFINITY: {"params": {"interPodAntiAffinityType": list(types or (REQUIRED,))}}}
+
+
+def affinity(*types: str) -> dict[str, Any]:
+    """RemovePodsViolatingInterPodAffinity with its types."""
+    return {AFFINITY: {"params": {"interPodAffinityType": list(types or (REQUIRED,))}}}
 
 
 def node_affinity(*types: str) -> dict[str, Any]:

@@ -17,15 +17,18 @@ from hypothesis import strategies as st
 from tests.unit.cluster import worlds as small
 from tests.unit.cluster.worlds import DISK, NAMESPACES, fingerprint
 from tests.unit.descheduling.planning import (
-    ANTI_AFFINITY,
     DUPLICATES,
     NOW,
     PREFERRED,
     REQUIRED,
+    affinity,
+    anti_affinity,
+    deviation,
     failed,
     life_time,
     node_affinity,
     node_taints,
+    packing,
     policy,
     restarts,
     topology_spread,
@@ -55,6 +58,13 @@ def each_strategy() -> list[st.SearchStrategy[dict[str, Any]]]:
         TARGETS,
         SHARES,
     )
+    around = st.builds(lambda low, high: deviation({"cpu": low}, {"cpu": high, "pods": high}), SHARES, SHARES)
+    pack = st.builds(
+        lambda share, number, modes: packing({"cpu": share, "pods": share}, number, **modes),
+        TARGETS,
+        st.integers(0, 1),
+        st.sampled_from([{}, {"evictionModes": ["OnlyThresholdingResources"]}]),
+    )
     types = st.sampled_from([(REQUIRED,), (PREFERRED,), (REQUIRED, PREFERRED)])
     soft = st.booleans().map(lambda prefer: node_taints(includePreferNoSchedule=prefer))
     spread = st.sampled_from([("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway")])
@@ -62,11 +72,12 @@ def each_strategy() -> list[st.SearchStrategy[dict[str, Any]]]:
         soft,
         spread.map(lambda constraints: topology_spread(*constraints)),
         types.map(lambda names: node_affinity(*names)),
-        st.just({ANTI_AFFINITY: {}}),
+        types.map(lambda names: anti_affinity(*names)),
+        types.map(lambda names: affinity(*names)),
         st.sampled_from([1, 10]).map(restarts),
         st.sampled_from([life_time(int(NOW) - 1500), life_time(0), life_time(states=["Succeeded"])]),
         st.just({DUPLICATES: {}}),
-        balance,
+        st.one_of(balance, around, pack),
         st.just(failed()),
     ]
 
@@ -229,7 +240,8 @@ def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, give
 
 @pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.NAME)
 def test_measures_are_zero_on_an_empty_cluster(kind):
-    strategies = {**node_affinity(), ANTI_AFFINITY: {}, DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    strategies = {**node_affinity(), **anti_affinity(), DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    strategies |= {**affinity(), **packing({"cpu": 20})}
     strategies |= {**node_taints(), **topology_spread(), **restarts(), **life_time(0), **failed()}
     enabled: dict[str, Any] = dict(policy(strategies).spec.strategies.enabled())
     snapshot = Snapshot()

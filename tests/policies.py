@@ -97,6 +97,13 @@ ACCEPTED = {
     "failed pods": "{strategies: {RemoveFailedPods: {params: {reasons: [Evicted, anything], exitCodes: [1], "
     "minPodLifetimeSeconds: 0, excludeOwnerKinds: [Job], includingInitContainers: true}}}}",
     "failed pods of any kind": "{strategies: {RemoveFailedPods: {}}}",
+    "taints to leave aside": "{strategies: {RemovePodsViolatingNodeTaints: {params: {includePreferNoSchedule: true, "
+    "excludedTaints: [dedicated, example.com/pool=a.b-c, node.kubernetes.io/unschedulable, empty=]}}}}",
+    "the only taints to look at": "{strategies: {RemovePodsViolatingNodeTaints: {params: {includedTaints: [a=b]}}}}",
+    "all taints": "{strategies: {RemovePodsViolatingNodeTaints: {params: {}}}}",
+    "hard and soft constraints": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: {constraints: "
+    "[DoNotSchedule, ScheduleAnyway], topologyBalanceNodeFit: false}}}}",
+    "topology spread as it is": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {}}}",
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
@@ -196,6 +203,32 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "a negative age": (
         "{strategies: {RemoveFailedPods: {params: {minPodLifetimeSeconds: -1}}}}",
         ("RemoveFailedPods.params.minPodLifetimeSeconds", "0"),
+    ),
+    "taints both excluded and included": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {excludedTaints: [a], includedTaints: [b]}}}}",
+        ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
+    ),
+    "taints both excluded and included, though the strategy is off": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {enabled: false, params: "
+        "{excludedTaints: [a], includedTaints: [b]}}}}",
+        ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
+    ),
+    "a taint with its effect": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {excludedTaints: ['a=b:NoSchedule']}}}}",
+        ("RemovePodsViolatingNodeTaints.params.excludedTaints[0]", "match"),
+    ),
+    "no taint to look at": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {includedTaints: []}}}}",
+        ("RemovePodsViolatingNodeTaints.params.includedTaints", "at least 1"),
+    ),
+    "a constraint that is none": (
+        "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: {constraints: [Soft]}}}}",
+        ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[0]", "ScheduleAnyway"),
+    ),
+    "a constraint twice": (
+        "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: "
+        "{constraints: [DoNotSchedule, DoNotSchedule]}}}}",
+        ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[1]",),
     ),
     "params of another strategy": (
         f"{{strategies: {{RemoveDuplicates: {{params: {{nodeAffinityType: [{REQUIRED}]}}}}}}}}",

@@ -66,8 +66,8 @@ class RemovePodsViolatingTopologySpreadConstraint(Strategy[TopologySpreadParams]
     def _spreads(self) -> Spreads:
         """Collected when first asked for: most plans for most clusters never ask."""
         if self._found is None:
-            pods = (pod for pod in self.snapshot.pods.values() if pod.deleted is None and self.scope.covers(pod))
-            stating = (pod for pod in pods if pod.spec.topology_spread)
+            pods = (pod for pod in self.snapshot.pods.values() if pod.spec.topology_spread)
+            stating = (pod for pod in pods if pod.deleted is None and self.scope.covers(pod))
             soft = SCHEDULE_ANYWAY in self.params.constraints
             self._found = Spreads(self.snapshot, Rules(self.snapshot), stating, soft=soft)
         return self._found

@@ -29,6 +29,8 @@ FULL: dict[str, Any] = {
     | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}}
     | {"RemovePodsHavingTooManyRestarts": {"params": {"podRestartThreshold": 1, "states": ["Running"]}}}
     | {"PodLifeTime": {"params": LIFE_TIME}}
+    | {"RemovePodsViolatingNodeTaints": {"params": {"excludedTaints": ["a=b"], "includePreferNoSchedule": True}}}
+    | {"RemovePodsViolatingTopologySpreadConstraint": {"params": {"constraints": ["ScheduleAnyway"]}}}
     | {"RemoveFailedPods": {"params": {"reasons": ["a"], "exitCodes": [1], "minPodLifetimeSeconds": 3}}},
     "mode": "Act",
     "suspend": True,

@@ -15,8 +15,9 @@ from trimtab.cli.options import STDIN, output_option, skip_invalid_option
 def convert(*, files: tuple[str, ...], skip_invalid: bool, form: str) -> None:
     """Write another descheduler's policies as DeschedulerPolicies, for `kubectl apply` and `trimtab plan`.
 
-    Taken are policies of descheduler/v1alpha1 and descheduler/v1alpha2, several documents a file and several files.
-    A profile becomes a policy; where its strategies do not look at the same pods, several. All have mode: Simulate.
+    Taken are DeschedulerPolicy of descheduler/v1alpha1 and descheduler/v1alpha2, also in a ConfigMap, and OpenShift's
+    KubeDescheduler, several documents a file and several files. A profile becomes a policy; where its strategies do
+    not look at the same pods, several. All have mode: Simulate, unless a KubeDescheduler says Automatic.
 
     What has no equivalent is told on stderr, with what happens instead. Keys that are unknown or stand in the wrong
     place are errors, and so is what trimtab cannot do and must not leave out.

@@ -102,8 +102,7 @@ def _documents(source: str) -> list[Document]:
 
 
 def _decode(document: Document, source: str) -> Imported:
-    content = document.content
-    manifest: dict[str, Any] = msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else dict(content)
+    manifest = _manifest(document)
     kind, version = manifest.get("kind") or document.kind, manifest.get("apiVersion")
     decode = _readers().get((str(kind), str(version)))
     if decode is None:
@@ -122,11 +121,49 @@ def _own(manifest: dict[str, Any], *, source: str) -> Imported:
     return Imported((policy,), ({key: value for key, value in manifest.items() if key != "status"},))
 
 
+def _in_config_map(manifest: dict[str, Any], *, source: str) -> Imported:
+    """The policies that a ConfigMap holds, which is where the descheduler project's live in a cluster."""
+    from trimtab.api.check import FieldError
+    from trimtab.api.decode import describe
+    from trimtab.descheduling.imports.draft import Imported
+
+    data = manifest.get("data")
+    found = []
+    for key, text in sorted(data.items()) if isinstance(data, dict) else ():
+        for document in _policies_in(text):
+            imported = _decode(document, f"{source} (data[{key}])")
+            told = (FieldError(f"data[{key}]: {warning.field}", warning.message) for warning in imported.warnings)
+            found.append(Imported(imported.policies, imported.documents, tuple(told)))
+    if not found:
+        raise InputError("holds no policy: no key of data has a DeschedulerPolicy", object=describe(manifest))
+    return Imported(
+        tuple(policy for each in found for policy in each.policies),
+        tuple(document for each in found for document in each.documents),
+        tuple(warning for each in found for warning in each.warnings),
+    )
+
+
+def _policies_in(text: Any) -> list[Document]:
+    """The policies in a text, which may as well be something else."""
+    from trimtab.kube.wire.documents import documents
+
+    try:
+        found = list(documents(text.encode())) if isinstance(text, str) else []
+    except InputError:
+        return []
+    return [each for each in found if _manifest(each).get("kind") == KIND]
+
+
+def _manifest(document: Document) -> dict[str, Any]:
+    content = document.content
+    return msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else dict(content)
+
+
 def _readers() -> dict[tuple[str, str], Callable[..., Imported]]:
     """Kind and API version to what reads such an object."""
     from trimtab.descheduling.imports.formats import FORMATS
 
-    return {(KIND, "trimtab.dev/v1alpha1"): _own, **FORMATS}
+    return {(KIND, "trimtab.dev/v1alpha1"): _own, **FORMATS, ("ConfigMap", "v1"): _in_config_map}
 
 
 def _allowed() -> str:

@@ -119,6 +119,41 @@ def test_several_files_and_documents_and_our_own_policies_go_through(run, file) 
     assert documents[1]["spec"]["mode"] == "Act"
 
 
+def test_a_config_map_is_opened(run, write, file) -> None:
+    inner = {"policy.yaml": NEW, "other.txt": "nothing: here"}
+    path = write(
+        "map.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "descheduler"}, "data": inner}
+    )
+    result = run("convert", path)
+
+    assert result.exit_code == 0
+    assert result.stdout == run("convert", file(NEW)).stdout
+    assert result.stderr.startswith(
+        f"trimtab: warning: {path} (items[0]): data[policy.yaml]: profiles[0].pluginConfig[0]"
+    )
+
+    inner["policy.yaml"] = json.dumps(yaml.safe_load(NEW))
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": inner}))
+    assert run("convert", path).stdout == result.stdout
+
+    inner["policy.yaml"] = NEW.replace("name: Balance", "names: Balance")
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": inner}))
+    slip = run("convert", path)
+
+    assert slip.exit_code == 2
+    assert slip.stderr.startswith(f"trimtab: {path} (data[policy.yaml]): DeschedulerPolicy: profiles[0].names: unknown")
+
+
+def test_openshifts_resource_is_taken_with_its_mode(run, write) -> None:
+    spec = {"profiles": ["AffinityAndTaints"], "mode": "Automatic", "deschedulingIntervalSeconds": 3600}
+    manifest = {"apiVersion": "operator.openshift.io/v1", "kind": "KubeDescheduler", "metadata": {"name": "cluster"}}
+    result = run("convert", write("cr.yaml", {**manifest, "spec": spec}))
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    (document,) = yaml.safe_load_all(result.stdout)
+    assert (document["spec"]["mode"], document["spec"]["interval"]) == ("Act", "1h")
+
+
 def test_standard_input_is_read(run) -> None:
     result = run("convert", "-", stdin=NEW.encode())
 

@@ -89,9 +89,15 @@ def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_to
     ("text", "told"),
     [
         pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}",
-            "ConfigMap of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
-            "of descheduler/v1alpha1 and DeschedulerPolicy of descheduler/v1alpha2",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {a: 'kind: Other', b: 'x: [', c: ''}",
+            "ConfigMap/x: holds no policy: no key of data has a DeschedulerPolicy",
+            id="a ConfigMap of something else",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: x}",
+            "Secret of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
+            "of descheduler/v1alpha1, DeschedulerPolicy of descheduler/v1alpha2, KubeDescheduler of "
+            "operator.openshift.io/v1 and ConfigMap of v1",
             id="other kind",
         ),
         pytest.param(

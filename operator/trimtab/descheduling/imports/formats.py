@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trimtab.api.descheduler_policy import KIND
-from trimtab.descheduling.imports import v1alpha1, v1alpha2
+from trimtab.descheduling.imports import openshift, v1alpha1, v1alpha2
 from trimtab.descheduling.imports.draft import Imported
 
 Importer = Callable[..., Imported]
@@ -15,5 +15,6 @@ Importer = Callable[..., Imported]
 FORMATS: Final[dict[tuple[str, str], Importer]] = {
     (KIND, v1alpha1.FOREIGN_VERSION): v1alpha1.import_policy,
     (KIND, v1alpha2.FOREIGN_VERSION): v1alpha2.import_policy,
+    (openshift.KIND, openshift.FOREIGN_VERSION): openshift.import_policy,
 }
 """Kind and API version to what reads it; a further format is one more line."""

@@ -72,6 +72,21 @@ def low_node(thresholds: str) -> str:
     )
 
 
+def high_node(thresholds: str, rest: str = "") -> str:
+    """A spec of HighNodeUtilization with those nodeResourceUtilizationThresholds, and other parameters."""
+    params = f"nodeResourceUtilizationThresholds: {{{thresholds}}}{rest}"
+    return f"{{strategies: {{HighNodeUtilization: {{params: {{{params}}}}}}}}}"
+
+
+UNDER_20 = "{enabled: %s, params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}%s}}}"
+
+
+def both_utilizations(low: str, high: str) -> str:
+    """A spec of LowNodeUtilization and HighNodeUtilization, each enabled or not."""
+    even, fill = UNDER_20 % (low, ", targetThresholds: {cpu: 50}"), UNDER_20 % (high, "")
+    return f"{{strategies: {{LowNodeUtilization: {even}, HighNodeUtilization: {fill}}}}}"
+
+
 ACCEPTED = {
     "one strategy by its name": "{strategies: {RemoveDuplicates: {}}}",
     "a strategy that is off needs no params": "{strategies: {LowNodeUtilization: {enabled: false}}}",
@@ -104,6 +119,23 @@ ACCEPTED = {
     "hard and soft constraints": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: {constraints: "
     "[DoNotSchedule, ScheduleAnyway], topologyBalanceNodeFit: false}}}}",
     "topology spread as it is": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {}}}",
+    "deviations, of which the lower may be the larger": low_node(
+        "useDeviationThresholds: true, thresholds: {cpu: 30, example.com/gpu: 5}, targetThresholds: {cpu: 10}"
+    ),
+    "namespaces to spare and a limit per node": "{strategies: {LowNodeUtilization: {params: {evictableNamespaces: "
+    "{exclude: [kube-system]}, evictionLimits: {node: 2}, nodeResourceUtilizationThresholds: "
+    "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}}}}}",
+    "nodes to empty": high_node("thresholds: {cpu: 20, pods: 10}, numberOfNodes: 2"),
+    "nodes to empty of some resource": high_node(
+        "thresholds: {nvidia.com/gpu: 50}",
+        ", evictionModes: [OnlyThresholdingResources], evictableNamespaces: {exclude: [shop]}",
+    ),
+    "filling nodes, and levelling them while it is off": both_utilizations("false", "true"),
+    "levelling nodes, and filling them while it is off": both_utilizations("true", "false"),
+    "pods to part by preference": "{strategies: {RemovePodsViolatingInterPodAntiAffinity: {params: "
+    f"{{interPodAntiAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, {REQUIRED}]}}}}}}}}",
+    "pods to bring together": "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
+    f"{{interPodAffinityType: [{REQUIRED}]}}}}}}}}",
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
@@ -159,6 +191,43 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "thresholds without targets": (
         low_node("thresholds: {cpu: 60}"),
         ("nodeResourceUtilizationThresholds.targetThresholds", "equired"),
+    ),
+    "levelling and filling nodes at once": (
+        both_utilizations("true", "true"),
+        ("spec.strategies", "LowNodeUtilization and HighNodeUtilization would undo each other"),
+    ),
+    "a target for filling nodes": (
+        high_node("thresholds: {cpu: 20}, targetThresholds: {cpu: 50}"),
+        ("spec.strategies", "HighNodeUtilization", "targetThresholds", "LowNodeUtilization"),
+    ),
+    "deviations for filling nodes": (
+        high_node("thresholds: {cpu: 20}, useDeviationThresholds: true"),
+        ("spec.strategies", "HighNodeUtilization", "useDeviationThresholds", "LowNodeUtilization"),
+    ),
+    "filling nodes without thresholds": (
+        "{strategies: {HighNodeUtilization: {}}}",
+        ("spec.strategies", "HighNodeUtilization.params.nodeResourceUtilizationThresholds", "required"),
+    ),
+    "an unknown eviction mode": (
+        high_node("thresholds: {cpu: 20}", ", evictionModes: [Everything]"),
+        ("HighNodeUtilization.params.evictionModes[0]", "OnlyThresholdingResources"),
+    ),
+    "namespaces to move": (
+        high_node("thresholds: {cpu: 20}", ", evictableNamespaces: {exclude: ['*']}"),
+        ("HighNodeUtilization.params.evictableNamespaces.exclude[0]",),
+    ),
+    "a limit of none per node": (
+        "{strategies: {LowNodeUtilization: {enabled: false, params: {evictionLimits: {node: 0}}}}}",
+        ("LowNodeUtilization.params.evictionLimits.node", "1"),
+    ),
+    "an unknown pod affinity type": (
+        "{strategies: {RemovePodsViolatingInterPodAffinity: {params: {interPodAffinityType: [soft]}}}}",
+        ("RemovePodsViolatingInterPodAffinity.params.interPodAffinityType[0]", "requiredDuringSchedulingIgnored"),
+    ),
+    "pod affinity types of the opposite": (
+        "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
+        f"{{interPodAntiAffinityType: [{REQUIRED}]}}}}}}}}",
+        ("spec.strategies", "RemovePodsViolatingInterPodAffinity", "interPodAntiAffinityType"),
     ),
     "a negative number of nodes": (
         low_node("thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, numberOfNodes: -1"),

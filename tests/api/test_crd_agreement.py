@@ -24,6 +24,11 @@ LIFE_TIME: dict[str, Any] = {
     "ownerKinds": {"include": ["Job"]},
     "includingEphemeralContainers": True,
 }
+PACKING: dict[str, Any] = {
+    "nodeResourceUtilizationThresholds": {"thresholds": {"cpu": 20}, "useDeviationThresholds": False},
+    "evictionModes": ["OnlyThresholdingResources"],
+    "evictableNamespaces": {"exclude": ["a"]},
+}
 FULL: dict[str, Any] = {
     "strategies": policies.seed_strategies()
     | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}}
@@ -31,6 +36,8 @@ FULL: dict[str, Any] = {
     | {"PodLifeTime": {"params": LIFE_TIME}}
     | {"RemovePodsViolatingNodeTaints": {"params": {"excludedTaints": ["a=b"], "includePreferNoSchedule": True}}}
     | {"RemovePodsViolatingTopologySpreadConstraint": {"params": {"constraints": ["ScheduleAnyway"]}}}
+    | {"HighNodeUtilization": {"enabled": False, "params": PACKING}}
+    | {"RemovePodsViolatingInterPodAffinity": {"params": {"interPodAffinityType": [policies.REQUIRED]}}}
     | {"RemoveFailedPods": {"params": {"reasons": ["a"], "exitCodes": [1], "minPodLifetimeSeconds": 3}}},
     "mode": "Act",
     "suspend": True,

@@ -102,7 +102,8 @@ class Strategies(Spec, frozen=True):
             "!has(self['HighNodeUtilization'].params) || "
             "!has(self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds) || "
             "!(has(self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.targetThresholds) || "
-            "self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.useDeviationThresholds)",
+            "(has(self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.useDeviationThresholds) && "
+            "self['HighNodeUtilization'].params.nodeResourceUtilizationThresholds.useDeviationThresholds))",
             message="targetThresholds and useDeviationThresholds belong to LowNodeUtilization, not to "
             "HighNodeUtilization",
             reason="FieldValueForbidden",

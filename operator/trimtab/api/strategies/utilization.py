@@ -17,7 +17,7 @@ class UtilizationThresholds(Spec, frozen=True):
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            rule="self.useDeviationThresholds || !has(self.targetThresholds) || "
+            rule="(has(self.useDeviationThresholds) && self.useDeviationThresholds) || !has(self.targetThresholds) || "
             "self.thresholds.all(r, !(r in self.targetThresholds) || self.thresholds[r] <= self.targetThresholds[r])",
             message="thresholds must not exceed targetThresholds",
             # format, not join: a key's length has no bound, and the cost of joining keys is estimated beyond the budget
@@ -52,13 +52,14 @@ class UtilizationThresholds(Spec, frozen=True):
         | None
     ) = None
     use_deviation_thresholds: Annotated[
-        bool,
+        bool | None,
         doc(
             "LowNodeUtilization: both thresholds are deviations from the mean usage of the policy's nodes, in percent "
             "points: underutilized is at or below the mean less thresholds, overutilized is above the mean plus "
-            "targetThresholds, between 0 and 100. The mean is that of the nodes' percentages, whatever their size."
+            "targetThresholds, between 0 and 100. The mean is that of the nodes' percentages, whatever their size. "
+            "Without it, or false: thresholds are percentages."
         ),
-    ] = False
+    ] = None  # not False: the API server would write it into policies that do not have it
     number_of_nodes: Annotated[
         NaturalInt,
         doc("The strategy acts only while more nodes than this are underutilized; 0 acts from the first one on."),

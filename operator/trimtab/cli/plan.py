@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from trimtab.cli.errors import reported
 from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option
+
+if TYPE_CHECKING:
+    from trimtab.api.descheduler_policy import DeschedulerPolicy
+    from trimtab.cluster.snapshot import Snapshot
 
 SHOWN: Final = 5
 """Rows of each reason that the table shows of what was kept, unless ``--all`` is given."""
@@ -25,8 +30,13 @@ SHOWN: Final = 5
     "repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
-@click.option("--all", "everything", is_flag=True, help=f"Show all that is kept, not the first {SHOWN} of each reason.")
-@output_option("table", "json", "yaml")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Show all that is kept, not the first {SHOWN} of each reason; in html every row.",
+)
+@output_option("table", "json", "yaml", "html")
 def plan(
     *,
     cluster: str | None,
@@ -41,7 +51,9 @@ def plan(
     """Show what the policies would do to the cluster, and why; nothing is changed.
 
     A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
-    now. The same cluster, policies and --now give the same bytes of JSON and YAML.
+    now. The same cluster, policies and --now give the same bytes of JSON, YAML and HTML.
+
+    html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies
@@ -54,13 +66,31 @@ def plan(
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
         wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
-        snapshot = load_cluster(cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
+        names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
+        snapshot = load_cluster(
+            cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=names.append
+        )
         when = int(SystemClock().now()) if now is None else now
+        if form == "html":
+            show_page(snapshot, wanted, now=float(when), cluster=names[0], everything=everything)
+            return
         document = make_plan(snapshot, wanted, now=float(when)).document()
         if form == "table":
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+def show_page(
+    snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float, cluster: str, everything: bool
+) -> None:
+    """Print a plan as a page."""
+    from trimtab.cli.report import page, report
+    from trimtab.descheduling.planner import plan_and_measure
+
+    made, measures = plan_and_measure(snapshot, policies, now=now)
+    content = report(made, measures, snapshot, policies, cluster=cluster)
+    click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 
 
 def show(document: dict[str, Any], *, everything: bool) -> None:

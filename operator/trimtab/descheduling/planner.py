@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.context import Board, Context
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.registry import IN_ORDER
-from trimtab.descheduling.strategies.strategy import AnyStrategy
+from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
 from trimtab.disruption.gate import Rules
 
 
@@ -35,6 +35,23 @@ class Run(Struct, frozen=True):
     rules: Rules
 
 
+class Measured(Struct, frozen=True):
+    """What a plan does for one strategy of one policy.
+
+    Attributes:
+        policy: the policy's name.
+        strategy: the strategy's name.
+        before: its measure (:meth:`~trimtab.descheduling.strategies.strategy.Strategy.measure`) on the
+            cluster as it is.
+        after: the same once all of the plan is done, the moves of other strategies and policies among it.
+    """
+
+    policy: str
+    strategy: str
+    before: Measure
+    after: Measure
+
+
 def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float) -> Plan:
     """Which pods to move where, and which stay and why.
 
@@ -47,15 +64,43 @@ def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: floa
         policies: valid ones (:func:`trimtab.api.checks.validate`).
         now: seconds since the epoch; protections by age count from it.
     """
+    return _plan(snapshot, policies, now, lambda _: None)
+
+
+def plan_and_measure(
+    snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float
+) -> tuple[Plan, tuple[Measured, ...]]:
+    """The same plan, and every strategy's measure before and after it, in the order in which they run.
+
+    Apart from :func:`plan` because measuring looks at all pods, which a cycle has no use for.
+    """
+    looks: list[list[tuple[Run, Measure]]] = []
+
+    def look(runs: Sequence[Run]) -> None:
+        looks.append([(run, run.strategy.measure()) for run in runs])
+
+    made = _plan(snapshot, policies, now, look)
+    measured = (
+        Measured(run.policy, run.strategy.NAME, before, after) for (run, before), (_, after) in zip(*looks, strict=True)
+    )
+    return made, tuple(measured)
+
+
+def _plan(
+    snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], now: float, look: Callable[[Sequence[Run]], None]
+) -> Plan:
+    """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
         board = Board(snapshot, now=now)
         runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name)))
         board.watchers = tuple(run.strategy for run in runs)
+        look(runs)
         for run in runs:
             # Also those of policies that run later: the next plan would undo what they find wrong.
             guards = [other.strategy for other in runs if other.place < run.place]
             name = run.strategy.NAME
             run.strategy.plan(Context(board, run.scope, run.rules, policy=run.policy, strategy=name, guards=guards))
+        look(runs)
         return Plan(now=now, actions=tuple(board.actions), kept=tuple(board.kept))
 
 

@@ -108,7 +108,12 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         return float(sum(number > 0 for number in numbers.values())), float(pods)
 
     def _underutilized(self) -> BoolArray:
-        return underutilized(self.snapshot.nodes, self._levels, self._requested()) & self.scope.selected
+        """Bool, shape (nodes.capacity,). A node that has none of the resources named says nothing about its use."""
+        nodes = self.snapshot.nodes
+        judged: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+        for level in self._levels:
+            judged |= nodes.allocatable[:, level.column] > 0
+        return underutilized(nodes, self._levels, self._requested()) & judged & self.scope.selected
 
     def _requested(self) -> IntArray:
         """What is requested on each node without what is on its way out: int64, shape (capacity, axis.width)."""

@@ -127,12 +127,8 @@ class Draft(Struct):
         return theirs + rest if theirs else rest.removeprefix(".")
 
 
-def all_of(first: Any, second: Any) -> Any:
-    """A selector that matches what both match; a value that is no selector is left for the checks to refuse."""
-    if not isinstance(first, Mapping):
-        return first
-    if not isinstance(second, Mapping):
-        return second
+def all_of(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """A selector that matches what both good selectors match."""
     labels = dict(first.get("matchLabels", {}))
     expressions = [*first.get("matchExpressions", ()), *second.get("matchExpressions", ())]
     for key, value in second.get("matchLabels", {}).items():

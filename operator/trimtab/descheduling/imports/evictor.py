@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trimtab.api.check import unknown_key
 from trimtab.descheduling.imports.draft import Draft, Findings, all_of, without_nulls
-from trimtab.descheduling.imports.fields import duration_of_go, is_true, selector_of_text
+from trimtab.descheduling.imports.fields import duration_of_go, is_true, selector_of_text, take_selector
 
 _STAY: Final = {
     "SystemCriticalPods": "critical pods stay protected whatever a policy says; a priority threshold holds as well",
@@ -88,9 +88,9 @@ def _protections(draft: Draft, given: Mapping[str, Any], place: str, findings: F
     classes = given.get("config", {}).get("PodsWithPVC", {}).get("protectedStorageClasses")
     if classes:
         here = f"{place}.config.PodsWithPVC.protectedStorageClasses"
-        if "PodsWithPVC" not in (given.get("extraEnabled") or ()):
+        if "PodsWithPVC" not in draft.spec.get("protections", {}).get("extra", ()):
             findings.error(here, "narrows PodsWithPVC, which must be in extraEnabled: nothing is protected without it")
-        draft.put("protections.protectedStorageClasses", [each.get("name", "") for each in classes], here)
+        draft.put("protections.protectedStorageClasses", [(each or {}).get("name", "") for each in classes], here)
 
 
 def _unknown_protection(name: str, known: tuple[str, ...], *, other: tuple[str, ...]) -> str:
@@ -116,9 +116,7 @@ def _numbers(draft: Draft, args: Mapping[str, Any], place: str, findings: Findin
 
 def _selectors(draft: Draft, args: Mapping[str, Any], place: str, findings: Findings) -> None:
     for key, part in (("labelSelector", "podSelector"), ("namespaceLabelSelector", "namespaceSelector")):
-        value = without_nulls(args.get(key, {}))
-        if value != {}:
-            draft.put(part, value, f"{place}.{key}")
+        take_selector(draft, part, without_nulls(args.get(key, {})), f"{place}.{key}", findings)
     here = f"{place}.nodeSelector"
     own = selector_of_text(args["nodeSelector"], here, findings) if "nodeSelector" in args else {}
     if own:

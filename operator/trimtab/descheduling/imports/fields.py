@@ -8,10 +8,15 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
+import msgspec
+
+from trimtab.api.check import FieldError, check
 from trimtab.api.scalars import format_duration
+from trimtab.api.schema import structural_schema
+from trimtab.api.selector import Selector
 from trimtab.descheduling.imports.draft import Draft, Findings
 from trimtab.disruption.protections.system_namespace import NAMES, PREFIXES
-from trimtab.kube.rules.selectors import SelectorError, parse_label_selector
+from trimtab.kube.rules.selectors import SelectorError, label_selector_errors, parse_label_selector
 
 LIMITS: Final = {
     "maxNoOfPodsToEvictPerNode": "limits.perNode",
@@ -67,11 +72,26 @@ def selector_of_text(value: Any, place: str, findings: Findings) -> dict[str, An
     return {key: part for key, part in whole.items() if part}
 
 
+def take_selector(draft: Draft, part: str, value: Any, place: str, findings: Findings) -> None:
+    """A selector of labels. It is checked at once, under its own name: later it may be one with another."""
+    errors = check(value, structural_schema(Selector), path=place)
+    if not errors:
+        selector = msgspec.convert(value, Selector)
+        errors = tuple(_at(place, error) for error in label_selector_errors(selector.compile()))
+    findings.errors += errors
+    if not errors and value != {}:
+        draft.put(part, value, place)
+
+
+def _at(place: str, error: str) -> FieldError:
+    part, _, message = error.partition(": ")
+    return FieldError(f"{place}.{part}", message)
+
+
 def take_scope(draft: Draft, key: str, value: Any, place: str, findings: Findings) -> None:
     """``namespaces`` or ``labelSelector`` of a strategy, as the scope of the policy that it will be in."""
     if key == "labelSelector":
-        if value != {}:
-            draft.put("podSelector", value, place)
+        take_selector(draft, "podSelector", value, place, findings)
         return
     if not isinstance(value, Mapping):
         draft.put("namespaces", value, place)

@@ -143,7 +143,7 @@ def _profiles(given: Any, findings: Findings) -> list[str]:
         place = f"spec.profiles[{index}]"
         if name == _NOT_YET:
             findings.error(place, f"{name} is not supported yet: it needs nodes' real use, and migration of VMs")
-        elif name not in _PROFILES:
+        elif not isinstance(name, str) or name not in _PROFILES:
             findings.error(place, unknown_key(str(name), tuple(_PROFILES), what="profile"))
         elif name in known:
             findings.error(place, f'must not be given twice: "{name}"')
@@ -162,7 +162,9 @@ def _timing(draft: Draft, spec: Mapping[str, Any], findings: Findings) -> None:
         findings.error("spec.mode", f"must be Automatic or Predictive, not {mode!r}")
     draft.put("mode", "Act" if mode == "Automatic" else "Simulate", "spec.mode")
     state = spec.get("managementState", "Managed")
-    if state != "Managed":
+    if state not in ("Managed", "Unmanaged", "Removed", "Force"):
+        findings.error("spec.managementState", f"must be Managed, Unmanaged or Removed, not {state!r}")
+    elif state in ("Unmanaged", "Removed"):
         draft.put("suspend", True, "spec.managementState")
         findings.warn("spec.managementState", f"is {state}: the policy is suspended")
     place = "spec.deschedulingIntervalSeconds"
@@ -265,7 +267,9 @@ def _low(custom: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
 def _word(custom: Mapping[str, Any], key: str, words: Mapping[str, Any], default: str, findings: Findings) -> Any:
     """What a word stands for; that of ``default`` where none is given, and for an error, which is noted."""
     word = custom.get(key)
-    if word is not None and word not in words:
-        known = tuple(each for each in words if each)
-        findings.error(f"spec.profileCustomizations.{key}", f"must be {' or '.join(known)}, not {word!r}")
-    return words.get(word, words[default]) if isinstance(word, str) else words[default]
+    if isinstance(word, str) and word in words:
+        return words[word]
+    if word is not None:
+        allowed = " or ".join(each for each in words if each)
+        findings.error(f"spec.profileCustomizations.{key}", f"must be {allowed}, not {word!r}")
+    return words[default]

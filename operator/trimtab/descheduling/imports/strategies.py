@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct, field
 
 from trimtab.api.decode import InvalidObject
@@ -92,10 +91,10 @@ def drafts(
         place: where in the document they are from, for the note that there will be several policies.
         findings: what is to be told.
     """
-    groups: dict[bytes, list[Asked]] = {}
+    groups: dict[object, list[Asked]] = {}
     running = [each for each in asked if each.enabled]
     for each in running:
-        groups.setdefault(msgspec.json.encode(each.scope.spec, order="sorted"), []).append(each)
+        groups.setdefault(_comparable(each.scope.spec), []).append(each)
     members = list(groups.values()) or [[]]
     members[0] = [*members[0], *(each for each in asked if not each.enabled)]
     made = []
@@ -114,6 +113,15 @@ def drafts(
             f"{len(made)} policies {names}",
         )
     return made
+
+
+def _comparable(value: Any) -> object:
+    """The value as a key; what YAML gave may hold anything."""
+    if isinstance(value, Mapping):
+        return frozenset((str(key), _comparable(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return tuple(_comparable(item) for item in value)
+    return repr(value)
 
 
 def finish(

@@ -202,6 +202,8 @@ def _enabled(plugins: Mapping[str, Any], place: str, findings: Findings) -> dict
     """The strategies that are enabled, and where; in the order of the document."""
     found: dict[str, str] = {}
     for point, given in plugins.items():
+        if point not in _POINTS:
+            continue  # it has been told
         here = f"{place}.{point}"
         lists = mapping(given, here, findings)
         running = _names(lists.get("enabled"), f"{here}.enabled", findings)

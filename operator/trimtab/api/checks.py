@@ -14,8 +14,10 @@ import msgspec
 from trimtab.api.check import FieldError, join_path
 from trimtab.api.descheduler_policy import DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.scalars import (
+    APPROVAL_RULE,
     INTERVAL_RULE,
     LONGEST_INTERVAL,
+    SHORTEST_APPROVAL,
     SHORTEST_INTERVAL,
     check_cron,
     parse_duration,
@@ -46,6 +48,17 @@ def _timing(spec: DeschedulerPolicySpec) -> Errors:
 def _interval(text: str) -> None:
     if not SHORTEST_INTERVAL <= parse_duration(text) <= LONGEST_INTERVAL:
         raise ValueError(f"{INTERVAL_RULE.message}; not {text}")
+
+
+def _runs(spec: DeschedulerPolicySpec) -> Errors:
+    yield from _attempt("spec.approvalDeadline", _approval, spec.approval_deadline)
+    if spec.mode == "Approve" and spec.runs_history_limit < 1:
+        yield FieldError("spec.runsHistoryLimit", "mode Approve needs runs to approve: must be at least 1")
+
+
+def _approval(text: str) -> None:
+    if not SHORTEST_APPROVAL <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{APPROVAL_RULE.message}; not {text}")
 
 
 def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
@@ -152,5 +165,11 @@ def _excludes(name: str, strategy: Strategy) -> Errors:
         yield FieldError(f"spec.strategies.{name}.params.{both[-1]}", f"{' and '.join(both)} cannot be given together")
 
 
-CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (_timing, _protections, _scope, _strategies)
+CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (
+    _timing,
+    _runs,
+    _protections,
+    _scope,
+    _strategies,
+)
 """Every check; each takes the spec and yields what is wrong."""

@@ -22,7 +22,7 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.scalars import APPROVAL_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
 from trimtab.api.schedule import Schedule
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import SET, Strategies
@@ -30,9 +30,11 @@ from trimtab.api.strategies import SET, Strategies
 DEFAULT_INTERVAL: Final = 300
 """Seconds between two cycles where a policy gives neither interval nor schedule."""
 
+MAX_RUNS: Final = 50
+
 KIND: Final = "DeschedulerPolicy"
 
-Mode = Literal["Simulate", "Act"]
+Mode = Literal["Simulate", "Approve", "Act"]
 DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]
 ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
 NoEvictionPolicy = Literal["Preferred", "Mandatory"]
@@ -169,12 +171,20 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             field_path=".schedule",
             reason="FieldValueForbidden",
         ),
+        Rule(
+            rule="self.mode != 'Approve' || self.runsHistoryLimit > 0",
+            message="mode Approve needs runs to approve: runsHistoryLimit must be at least 1",
+            field_path=".runsHistoryLimit",
+        ),
     )
 
     strategies: Annotated[Strategies, doc("The strategies by name, each with enabled and params.")]
     mode: Annotated[
         Mode,
-        doc("Simulate plans and reports, and moves nothing. Act also evicts what was planned."),
+        doc(
+            "Simulate plans and reports, and moves nothing. Approve writes the plan as a DeschedulingRun and evicts "
+            "what still holds of it once somebody has set the run's spec.approved. Act evicts what was planned."
+        ),
     ] = "Simulate"
     suspend: Annotated[bool, doc("Holds the policy: no cycle starts while it is true.")] = False
     interval: Annotated[
@@ -189,6 +199,22 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     schedule: Annotated[
         Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
     ] = None
+    approval_deadline: Annotated[
+        Duration,
+        doc(
+            "How long a run waits to be approved in mode Approve, e.g. 30m, and after that, how long it may act.",
+            DURATION_RULE,
+            APPROVAL_RULE,
+        ),
+    ] = "1h"
+    runs_history_limit: Annotated[
+        int,
+        Meta(ge=0, le=MAX_RUNS),
+        doc(
+            "How many DeschedulingRuns of this policy are kept; older ones are deleted, but never one that waits or "
+            "acts. 0 writes none, and is not for mode Approve."
+        ),
+    ] = 10
     limits: Limits = Limits()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()
@@ -213,11 +239,16 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             return self.schedule.next_due(after=last)
         return last + (parse_duration(self.interval) if self.interval else DEFAULT_INTERVAL)
 
+    @property
+    def approval_seconds(self) -> int:
+        """``approvalDeadline`` in seconds."""
+        return parse_duration(self.approval_deadline)
+
 
 class DeschedulerPolicy(Spec, frozen=True):
     """Which pods of the cluster are to be moved to better nodes, when, how many at once, and which never.
 
-    Without spec.mode Act a policy simulates: it plans, reports in its status and events, and moves nothing.
+    Without spec.mode a policy simulates: it plans, reports in its status and events, and moves nothing.
     """
 
     spec: DeschedulerPolicySpec

@@ -174,6 +174,10 @@ ALREADY_GONE: Final = "AlreadyGone"
 PLAN_OUTDATED: Final = "PlanOutdated"
 """Between planning and acting the pod, its node or its destination changed so that the move no longer holds."""
 
+NO_LONGER_PLANNED: Final = "NoLongerPlanned"
+"""The move was approved, and judged again before it was made: a plan made by then does not make it, or makes it for
+another reason."""
+
 # ── What a policy's conditions say ──────────────────────────────────────────────────────────────────────────────────
 
 CYCLE_COMPLETED: Final = "CycleCompleted"
@@ -205,3 +209,26 @@ EVICTIONS_FAILED: Final = "EvictionsFailed"
 
 ALL_WELL: Final = "AllWell"
 """Not degraded."""
+
+# ── What a run's conditions say ─────────────────────────────────────────────────────────────────────────────────────
+
+SIMULATED: Final = "Simulated"
+"""Complete: the run only shows what would be done."""
+
+WAITING_FOR_APPROVAL: Final = "WaitingForApproval"
+"""Not approved: the run waits for ``spec.approved``; the event of the same name says which run."""
+
+APPROVED: Final = "Approved"
+"""Approved: somebody has set ``spec.approved``."""
+
+SUPERSEDED: Final = "Superseded"
+"""Expired: a newer run plans otherwise, or the policy's spec has changed. It can no longer be approved."""
+
+APPROVAL_EXPIRED: Final = "ApprovalExpired"
+"""Expired: nobody approved the run within ``approvalDeadline``, or it was not finished as long after its approval."""
+
+RUN_COMPLETED: Final = "RunCompleted"
+"""Complete: every action has its outcome."""
+
+RUN_INTERRUPTED: Final = "RunInterrupted"
+"""Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""

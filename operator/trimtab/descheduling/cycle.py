@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -18,7 +18,13 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.report import CycleResult
+from trimtab.descheduling.runs.approval import judge_again
+from trimtab.descheduling.runs.journal import Journal
+from trimtab.descheduling.runs.keeper import RunKeeper
+from trimtab.descheduling.runs.lifecycle import Run
+from trimtab.descheduling.runs.record import evictions, run_plan
 from trimtab.descheduling.strategies.registry import IN_PLACE
+from trimtab.disruption.announce import announce
 from trimtab.disruption.executor import Executor
 from trimtab.disruption.gate import Gate
 from trimtab.disruption.outcome import Outcome
@@ -74,6 +80,7 @@ class Cycle:
     Args:
         policy: as it was written when the cycle began.
         services: what it needs.
+        runs: writes what the cycle planned, and what became of it.
         halt: set to finish what is in flight and start nothing more.
         running: told in words what is going on, before acting begins.
     """
@@ -83,11 +90,13 @@ class Cycle:
         policy: DeschedulerPolicy,
         services: Services,
         *,
+        runs: RunKeeper,
         halt: asyncio.Event,
         running: Callable[[str], Awaitable[None]],
     ) -> None:
         self._policy = policy
         self._services = services
+        self._runs = runs
         self._halt = halt
         self._running = running
 
@@ -96,42 +105,107 @@ class Cycle:
 
         Args:
             started: seconds since the epoch; the plan's ``now``.
+
+        Raises:
+            ApiError, Unreachable: in mode Approve, the run could not be written.
         """
         services, spec = self._services, self._policy.spec
+        made = await self._plan(started)
+        plan = made.plan
+        services.metrics.planned_by(self._policy.name, spec.mode, plan)
+        self._log_plan(plan)
+        run = await self._runs.record(self._policy, run_plan(self._policy, plan, nodes=made.nodes, pods=made.pods))
+        outcomes: list[Outcome] = []
+        if spec.mode == "Act" and plan.actions:
+            await self._running(f"evicting {len(plan.actions)} pods")
+            async with Journal(self._runs, run, passing=True) as journal:
+                outcomes = await self._act(plan.actions, self._until_next(started), journal)
+            if run is not None:
+                await self._runs.complete(self._runs.get(run))
+        elif plan.actions:
+            self._tell(plan, run)
+        return self._result(made, plan, outcomes, started, run=run)
+
+    async def carry_out(self, run: Run, started: float) -> CycleResult:
+        """Act on an approved run, or go on with one: what still holds of it is done, and what does not is told.
+
+        Args:
+            run: approved, and not expired.
+            started: seconds since the epoch.
+
+        Raises:
+            ApiError, Unreachable: that it begins could not be noted; nothing was done.
+        """
+        run = await self._runs.begin(run)
+        left = tuple(action for action in evictions(run.plan) if action.uid not in run.done)
+        made = await self._plan(started, wanted=left)
+        judged = judge_again(left, made.plan, present=made.present)
+        log.info("run %s: %d actions are carried out, %d no longer hold", run.name, len(judged.go), len(judged.dropped))
+        acted: list[Outcome] = []
+        async with Journal(self._runs, run, passing=False) as journal:
+            for outcome in judged.dropped:
+                announce(outcome, policy=_reference(self._policy), recorder=self._services.recorder)
+                self._services.metrics.ended(outcome)
+                journal.note(outcome)
+            if judged.go:
+                await self._running(f"evicting {len(judged.go)} pods of run {run.name}")
+                acted = await self._act(judged.go, LONGEST_ACTING, journal)
+        run = self._runs.get(run)
+        if run.done >= {action.uid for action in run.plan.actions}:
+            await self._runs.complete(run)
+        plan = Plan(now=started, actions=left, kept=made.plan.kept)
+        return self._result(made, plan, [*judged.dropped, *acted], started, run=run, approved=True)
+
+    async def _plan(self, started: float, *, wanted: Sequence[Evict] = ()) -> _Made:
+        """Plan on the picture as it is now, and see which of the wanted pods are still there."""
+        services = self._services
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
             plan = await _in_thread(lambda: make_plan(snapshot, [self._policy], now=started))
             services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
-        services.metrics.planned_by(self._policy.name, spec.mode, plan)
-        self._log_plan(plan)
-        outcomes: list[Outcome] = []
-        if spec.mode == "Act" and plan.actions:
-            await self._running(f"evicting {len(plan.actions)} pods")
-            outcomes = await self._act(plan, started)
-        elif plan.actions:
-            self._tell_simulation(plan)
+            found = (snapshot.pods.get(action.key) for action in wanted)
+            present = frozenset(pod.uid for pod in found if pod is not None)
+        return _Made(plan=plan, nodes=nodes, pods=pods, present=present)
+
+    def _result(
+        self,
+        made: _Made,
+        plan: Plan,
+        outcomes: list[Outcome],
+        started: float,
+        *,
+        run: Run | None,
+        approved: bool = False,
+    ) -> CycleResult:
         return CycleResult(
-            mode=spec.mode,
+            mode=self._policy.spec.mode,
             plan=plan,
             outcomes=outcomes,
             started=started,
-            finished=services.clock.now(),
-            nodes=nodes,
-            pods=pods,
+            finished=self._services.clock.now(),
+            nodes=made.nodes,
+            pods=made.pods,
+            run="" if run is None else run.name,
+            approved=approved,
         )
 
-    async def _act(self, plan: Plan, started: float) -> list[Outcome]:
+    def _until_next(self, started: float) -> float:
+        """Seconds that a cycle in mode Act may act: the next one plans anew."""
+        spare = self._policy.spec.next_due(last=started) - started
+        return min(LONGEST_ACTING, max(SHORTEST_ACTING, spare))
+
+    async def _act(self, actions: Sequence[Evict], seconds: float, journal: Journal) -> list[Outcome]:
         services, policy = self._services, self._policy
-        spare = policy.spec.next_due(last=started) - started
         return await services.executor.execute(
-            plan.actions,
+            actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
-            deadline=services.clock.monotonic() + min(LONGEST_ACTING, max(SHORTEST_ACTING, spare)),
+            deadline=services.clock.monotonic() + seconds,
             recheck=self._recheck,
             stop=self._halt,
             blind=services.stale,
+            observe=journal.note,
         )
 
     def _recheck(self, action: Evict) -> Refusal | None:
@@ -152,15 +226,28 @@ class Cycle:
             extra={"policy": self._policy.name, "mode": self._policy.spec.mode, "summary": plan.document()["summary"]},
         )
 
-    def _tell_simulation(self, plan: Plan) -> None:
+    def _tell(self, plan: Plan, run: Run | None) -> None:
+        """An event of what would be evicted, and what it waits for."""
         shown = ", ".join(f"{action.key} ({_way(action)})" for action in plan.actions[:5])
         more = f" and {len(plan.actions) - 5} more" if len(plan.actions) > 5 else ""
+        reason, action, waits = reasons.SIMULATED, "Simulate", ""
+        if self._policy.spec.mode == "Approve" and run is not None:
+            reason, action, waits = reasons.WAITING_FOR_APPROVAL, "Approve", f"; run {run.name} waits for spec.approved"
         self._services.recorder.event(
             _reference(self._policy),
-            reason="Simulated",
-            action="Simulate",
-            note=f"would evict {len(plan.actions)}: {shown}{more}",
+            reason=reason,
+            action=action,
+            note=f"would evict {len(plan.actions)}: {shown}{more}{waits}",
         )
+
+
+class _Made(Struct, frozen=True):
+    """A plan, what its picture held, and which of the pods that were asked for are there."""
+
+    plan: Plan
+    nodes: int
+    pods: int
+    present: frozenset[str]
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

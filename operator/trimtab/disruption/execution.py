@@ -61,6 +61,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     recheck: Recheck | None
     stop: asyncio.Event
     blind: Blind
+    observe: Callable[[Outcome], None] | None = None
 
 
 class Execution:
@@ -282,8 +283,9 @@ class Execution:
         self._outcomes[job.index] = outcome
         try:
             announce(outcome, policy=self._terms.policy, recorder=self._means.recorder)
-            if self._means.observe is not None:
-                self._means.observe(outcome)
+            for observe in (self._means.observe, self._terms.observe):
+                if observe is not None:
+                    observe(outcome)
         except Exception:  # what is told of an eviction must not hinder the next
             log.exception("could not tell what became of %s", job.action.key)
 

@@ -26,7 +26,7 @@ from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.kube.resources import DESCHEDULER_POLICIES
+from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
 from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity
@@ -66,7 +66,7 @@ class App:
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
             live = LiveCluster()
             watches = Watches(api, live)
-            definitions = Definitions(api, (DESCHEDULER_POLICIES,), clock=SYSTEM_CLOCK)
+            definitions = Definitions(api, (DESCHEDULER_POLICIES, DESCHEDULING_RUNS), clock=SYSTEM_CLOCK)
             await self._serve_probes(stack, watches, definitions)
             _background(stack, self._count_objects(live), "object counts")
             stack.push_async_callback(watches.stop)

@@ -66,7 +66,7 @@ def test_the_command_writes_what_its_check_accepts(tmp_path: Path) -> None:
 
 
 def test_the_check_names_what_is_missing_and_what_drifted(tmp_path: Path) -> None:
-    (name,) = crd_files()
+    name, *_ = crd_files()
     missing = run("--check", str(tmp_path))
     (tmp_path / name).write_text("kind: Other\n")
     drifted = run("--check", str(tmp_path))

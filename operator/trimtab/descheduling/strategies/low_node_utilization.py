@@ -175,9 +175,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         if self._most is None or gone < self._most:
             return None
         planned = "1 eviction is" if gone == 1 else f"{gone} evictions are"
-        text = (
-            f"evictionLimits.node is {self._most}, and {planned} planned for node {pod.node}"
-        )
+        text = f"evictionLimits.node is {self._most}, and {planned} planned for node {pod.node}"
         return Refusal(reason=LIMIT_REACHED, message=text)
 
     def _groups(self, pods: list[Pod]) -> Iterator[list[Victim]]:

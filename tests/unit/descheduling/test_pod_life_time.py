@@ -176,13 +176,22 @@ READY_FOR_AN_HOUR = old().ready(since=ago(3600))
         ),
         pytest.param(READY_FOR_AN_HOUR, {"minTimeSinceLastTransitionSeconds": 60}, True, id="whichever condition"),
         pytest.param(
-            old().condition("PodScheduled", "True", since=ago(60)),
+            old().condition("Ready", "False").condition("PodScheduled", "True", since=ago(60)),
             {"type": "PodScheduled", "status": "True", "minTimeSinceLastTransitionSeconds": 60},
             True,
             id="a standard condition that is True",
         ),
         pytest.param(
-            old().condition("Initialized", "True", reason="PodCompleted", since=ago(60)),
+            old().started(ago(60)).condition("PodScheduled", "True", since=ago(3600)),
+            {"type": "PodScheduled", "status": "True", "minTimeSinceLastTransitionSeconds": 61},
+            False,
+            id="of a ready pod it counts from its start",
+        ),
+        pytest.param(
+            old()
+            .phase("Succeeded")
+            .condition("Ready", "False")
+            .condition("Initialized", "True", reason="PodCompleted"),
             {"reason": "PodCompleted", "status": "True"},
             True,
             id="the reason of a standard condition that is True",

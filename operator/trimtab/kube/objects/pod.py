@@ -142,18 +142,13 @@ CONTAINER: Final = "container"
 INIT_CONTAINER: Final = "init container"
 EPHEMERAL_CONTAINER: Final = "ephemeral container"
 
-Settled = tuple[str, float | None, str]
-"""A standard condition that is True: its type, seconds from the pod's creation until it became so (from the epoch
-where the creation is not known, ``None`` where it is not said), and its reason."""
-
 
 class Pod(Struct, frozen=True, gc=False):
     """A pod as planners read it: about 0.4 KiB, the shared spec aside.
 
     ``annotations`` keeps only keys that trimtab or a peer gives a meaning (see ``kube.wire.annotations``).
-    ``conditions`` leaves out the five standard ones while they are True; ``ready_since`` is when Ready
-    became True, nil while it is not. ``settled`` has the other four while they are True: pods of one age and fate
-    share it, for its times count from the pod's creation. :meth:`every_condition` has all.
+    ``conditions`` leaves out the five standard ones of a pod that is ready while they are True; ``ready_since`` is when
+    Ready became True, nil while it is not. :meth:`every_condition` has all.
     ``restarts`` sums the containers' restart counts, init containers apart in ``init_restarts``.
     ``container_states`` has the containers that do not run, shared by all pods of which the same is told.
     """
@@ -178,7 +173,6 @@ class Pod(Struct, frozen=True, gc=False):
     restarts: int = 0
     init_restarts: int = 0
     conditions: tuple[PodCondition, ...] = ()
-    settled: tuple[Settled, ...] = ()
     container_states: tuple[ContainerState, ...] = ()
 
     @property
@@ -200,13 +194,16 @@ class Pod(Struct, frozen=True, gc=False):
         return self.phase in {"Succeeded", "Failed"}
 
     def every_condition(self) -> Iterator[PodCondition]:
-        """All conditions, those that are as they should be included."""
+        """All conditions, those that are as they should be included.
+
+        Of the standard ones of a ready pod only Ready's own time is known. A pod is scheduled before it is started, and
+        the other three are True before Ready is, so these times stand for theirs: later than the truth, never earlier.
+        """
         yield from self.conditions
         if self.ready:
-            yield PodCondition(type="Ready", status="True", since=self.ready_since)
-        for type_, after, reason in self.settled:
-            since = None if after is None else (self.created or 0.0) + after
-            yield PodCondition(type=type_, status="True", reason=reason, since=since)
+            yield PodCondition(type="PodScheduled", status="True", since=self.started)
+            for type_ in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"):
+                yield PodCondition(type=type_, status="True", since=self.ready_since)
 
     @property
     def priority(self) -> int:

@@ -25,8 +25,10 @@ def container_statuses(status: Any, interner: Interner) -> Statuses:
     """
     states: list[ContainerState] = []
     restarts = _read(status.container_statuses, CONTAINER, states)
-    init_restarts = _read(status.init_container_statuses, INIT_CONTAINER, states)
-    _read(status.ephemeral_container_statuses, EPHEMERAL_CONTAINER, states)
+    init, ephemeral = status.init_container_statuses, status.ephemeral_container_statuses
+    init_restarts = _read(init, INIT_CONTAINER, states) if init else 0
+    if ephemeral:
+        _read(ephemeral, EPHEMERAL_CONTAINER, states)
     return restarts, init_restarts, interner.share(tuple(states)) if states else ()
 
 

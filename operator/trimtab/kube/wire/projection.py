@@ -26,7 +26,6 @@ from trimtab.kube.objects import (
     PriorityClass,
     Taint,
 )
-from trimtab.kube.objects.pod import Settled
 from trimtab.kube.wire import fields, storage, workload
 from trimtab.kube.wire.container_status import container_statuses
 from trimtab.kube.wire.intern import Interner
@@ -42,7 +41,7 @@ That is ``node_name``, and the names of volumes that are not ephemeral.
 STANDARD_CONDITIONS: Final = frozenset(
     {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
 )
-"""Left out of a pod's conditions while True, as they are on every healthy pod, and kept in a form that pods share."""
+"""Left out of the conditions of a pod that is ready while they are True, as they are on every healthy pod."""
 
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
 
@@ -67,10 +66,7 @@ def project_pod(
     # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
     spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec))
-    created = fields.seconds(metadata, "creation_timestamp")
-    ready, ready_since, conditions, settled = (
-        _pod_conditions(status.conditions, created or 0.0, interner) if status.conditions else _NOT_READY
-    )
+    ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
     restarts, init_restarts, states = container_statuses(status, interner)
     if conditions or status.qos_class != spec.qos:
         spec = _with_status(spec, status, conditions, interner)
@@ -82,7 +78,7 @@ def project_pod(
         labels=fields.labels(metadata.labels, interner),
         annotations=fields.kept_annotations(metadata.annotations, interner),
         owners=fields.owners(metadata.owner_references, interner),
-        created=created,
+        created=fields.seconds(metadata, "creation_timestamp"),
         deleted=fields.seconds(metadata, "deletion_timestamp"),
         node=node,
         spec=spec,
@@ -95,7 +91,6 @@ def project_pod(
         restarts=restarts,
         init_restarts=init_restarts,
         conditions=conditions,
-        settled=settled,
         container_states=states,
     )
 
@@ -106,33 +101,36 @@ def _new_spec(message: Any, interner: Interner, check: Callable[[Any], None] | N
     return project_spec(message, interner)
 
 
-_Conditions = tuple[bool, float | None, tuple[PodCondition, ...], tuple[Settled, ...]]
-_NOT_READY: Final[_Conditions] = (False, None, (), ())
+_Conditions = tuple[bool, float | None, tuple[PodCondition, ...]]
+_NOT_READY: Final[_Conditions] = (False, None, ())
 
 
-def _pod_conditions(messages: Any, created: float, interner: Interner) -> _Conditions:
-    """Whether the pod is ready, since when, the conditions that say something, and the standard ones that are True."""
+def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
+    """Whether the pod is ready, since when, and the conditions that say something."""
     ready, since = False, None
-    kept, settled = [], []
+    kept, standing = [], []
     for message in messages:
-        kind, status = message.type, message.status
-        when = fields.seconds(message, "last_transition_time")
-        if status == "True" and kind in STANDARD_CONDITIONS:
+        kind = message.type
+        if message.status == "True" and kind in STANDARD_CONDITIONS:
             if kind == "Ready":
-                ready, since = True, when
+                ready, since = True, fields.moment(message.last_transition_time)
             else:
-                settled.append((kind, None if when is None else when - created, message.reason))
+                standing.append(message)
             continue
-        kept.append(
-            PodCondition(
-                type=interner.string(kind),
-                status=interner.string(status),
-                reason=interner.string(message.reason),
-                message=interner.string(message.message),
-                since=when,
-            )
-        )
-    return ready, since, tuple(kept), interner.share(tuple(settled))
+        kept.append(_pod_condition(message, interner))
+    if not ready:
+        kept += [_pod_condition(message, interner) for message in standing]
+    return ready, since, tuple(kept)
+
+
+def _pod_condition(message: Any, interner: Interner) -> PodCondition:
+    return PodCondition(
+        type=interner.string(message.type),
+        status=interner.string(message.status),
+        reason=interner.string(message.reason),
+        message=interner.string(message.message),
+        since=fields.moment(message.last_transition_time),
+    )
 
 
 def _with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:

@@ -406,35 +406,50 @@ def test_pods_of_which_the_same_is_told_share_it():
     interner = Interner()
     one, other = (
         decode_object(
-            pod(f"web-{number}")
-            .created(f"2026-11-20T12:00:0{number}Z")
-            .container_state("Completed", exit_code=0, of="initContainer")
-            .condition("PodScheduled", "True", since=f"2026-11-20T12:00:0{number + 1}Z")
-            .manifest(),
+            pod(f"web-{number}").container_state("Completed", exit_code=0, of="initContainer").manifest(),
             interner=interner,
         )
         for number in (1, 2)
     )
     assert one.container_states is other.container_states
-    assert one.settled is other.settled == (("PodScheduled", 1.0, ""),)
+
+
+def conditions(builder):
+    return [(each.type, each.status, each.reason, each.since) for each in builder.build().every_condition()]
 
 
 def test_every_condition_is_told_also_of_a_pod_that_is_as_it_should_be():
-    value = (
+    ready = (
         pod()
-        .created("2026-11-20T11:00:00Z")
+        .started("2026-11-20T11:00:00Z")
         .ready(since="2026-11-20T12:00:00Z")
-        .condition("Initialized", "True", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .condition("Initialized", "True", since="2026-11-20T11:30:00Z")
         .condition("Custom", "False", reason="Because", since="2026-11-20T12:00:00Z")
-        .build()
     )
-    assert [(each.type, each.status, each.reason, each.since) for each in value.every_condition()] == [
+    assert conditions(ready) == [
         ("Custom", "False", "Because", NOON),
+        ("PodScheduled", "True", "", NOON - 3600),
+        ("PodReadyToStartContainers", "True", "", NOON),
+        ("Initialized", "True", "", NOON),
+        ("ContainersReady", "True", "", NOON),
         ("Ready", "True", "", NOON),
+    ]
+
+
+def test_of_a_pod_that_is_not_ready_all_conditions_are_kept():
+    ended = (
+        pod()
+        .condition("Initialized", "True", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .condition("Ready", "False", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .merge(metadata={"name": "job"})
+    )
+    assert conditions(ended) == [
+        ("Ready", "False", "PodCompleted", NOON),
         ("Initialized", "True", "PodCompleted", NOON),
     ]
 
 
 def test_a_condition_without_times_is_one_since_nobody_knows_when():
-    value = pod().merge(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).build()
-    assert list(value.every_condition()) == [PodCondition(type="PodScheduled", status="True")]
+    assert conditions(pod().merge(status={"conditions": [{"type": "PodScheduled", "status": "True"}]})) == [
+        ("PodScheduled", "True", "", None)
+    ]

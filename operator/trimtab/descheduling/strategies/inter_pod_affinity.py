@@ -49,15 +49,11 @@ class RemovePodsViolatingInterPodAffinity(Strategy[InterPodAffinityParams]):
         return Companions(self.snapshot, required=self._required, preferred=self._preferred)
 
     def plan(self, context: Context) -> None:
-        """The violators in victim order, then those that miss something; who is at ease by then is left where it is."""
+        """The violators in victim order, then those that miss something."""
         if self._required:
-            for pod in self._concerned(context, self._violates, lambda _: 0):
-                if self._violates(pod):
-                    self._repair(context, pod)
+            self._each(context, self._violates, lambda _: 0, self._repair)
         if self._preferred:
-            for pod in self._concerned(context, self._misses, self._missing):
-                if self._misses(pod):
-                    self._improve(context, pod)
+            self._each(context, self._misses, self._missing, self._improve)
 
     def measure(self) -> Measure:
         """Pods whose required affinity does not hold, then the weight of preferences that nobody meets; everywhere."""
@@ -84,12 +80,31 @@ class RemovePodsViolatingInterPodAffinity(Strategy[InterPodAffinityParams]):
         if self._made:
             self._companions.moved(before, after)
 
-    def _concerned(self, context: Context, which: Callable[[Pod], bool], gain: Callable[[Pod], int]) -> list[Pod]:
-        pods = (self.snapshot.pods[key] for asking in self._companions.kinds.values() for key in asking.pods)
-        found = [
-            pod for pod in pods if self.scope.selected[self._home(pod)] and which(pod) and context.is_candidate(pod)
-        ]
-        return sorted(found, key=lambda pod: victim_order(pod, gain(pod)))
+    def _each(
+        self,
+        context: Context,
+        concerned: Callable[[Pod], bool],
+        gain: Callable[[Pod], int],
+        act: Callable[[Context, Pod], None],
+    ) -> None:
+        """Act on every pod that is concerned when its turn comes, then on those whom these left behind."""
+        seen: set[str] = set()
+        while True:
+            pods = (self.snapshot.pods[key] for asking in self._companions.kinds.values() for key in asking.pods)
+            found = [
+                pod
+                for pod in pods
+                if pod.key not in seen
+                and self.scope.selected[self._home(pod)]
+                and concerned(pod)
+                and context.is_candidate(pod)
+            ]
+            if not found:
+                return
+            for pod in sorted(found, key=lambda pod: victim_order(pod, gain(pod))):
+                seen.add(pod.key)
+                if concerned(pod):
+                    act(context, pod)
 
     def _violates(self, pod: Pod) -> bool:
         return self._companions.of(pod).violated(self._home(pod))

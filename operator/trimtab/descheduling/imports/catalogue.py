@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from trimtab.api.check import FieldError, join_path, unknown_key
@@ -102,11 +103,12 @@ EVICTOR_SHAPE: Final[Mapping[str, Shape]] = {
 """The arguments of DefaultEvictor."""
 
 
+@cache
 def own_params(strategy: str) -> dict[str, str]:
     """The parameters that trimtab's type of a strategy has: name to place under ``params``, one nesting looked into.
 
     ``thresholds`` of LowNodeUtilization, for one, is at ``nodeResourceUtilizationThresholds.thresholds``. So a
-    strategy that gains a parameter gains it for imported policies as well.
+    strategy that gains a parameter gains it for imported policies as well. Only to read: it is found once.
     """
     schema = structural_schema(Strategies)["properties"].get(strategy)
     found: dict[str, str] = {}

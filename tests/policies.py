@@ -136,6 +136,7 @@ ACCEPTED = {
     f"{{interPodAntiAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, {REQUIRED}]}}}}}}}}",
     "pods to bring together": "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
     f"{{interPodAffinityType: [{REQUIRED}]}}}}}}}}",
+    "a grace period": with_duplicates("gracePeriodSeconds: 0"),
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
@@ -225,8 +226,10 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("RemovePodsViolatingInterPodAffinity.params.interPodAffinityType[0]", "requiredDuringSchedulingIgnored"),
     ),
     "pod affinity types of the opposite": (
-        "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
-        f"{{interPodAntiAffinityType: [{REQUIRED}]}}}}}}}}",
+        (
+            "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
+            f"{{interPodAntiAffinityType: [{REQUIRED}]}}}}}}}}"
+        ),
         ("spec.strategies", "RemovePodsViolatingInterPodAffinity", "interPodAntiAffinityType"),
     ),
     "a negative number of nodes": (
@@ -278,8 +281,10 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
     ),
     "taints both excluded and included, though the strategy is off": (
-        "{strategies: {RemovePodsViolatingNodeTaints: {enabled: false, params: "
-        "{excludedTaints: [a], includedTaints: [b]}}}}",
+        (
+            "{strategies: {RemovePodsViolatingNodeTaints: {enabled: false, params: "
+            "{excludedTaints: [a], includedTaints: [b]}}}}"
+        ),
         ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
     ),
     "a taint with its effect": (
@@ -295,8 +300,10 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[0]", "ScheduleAnyway"),
     ),
     "a constraint twice": (
-        "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: "
-        "{constraints: [DoNotSchedule, DoNotSchedule]}}}}",
+        (
+            "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: "
+            "{constraints: [DoNotSchedule, DoNotSchedule]}}}}"
+        ),
         ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[1]",),
     ),
     "params of another strategy": (
@@ -337,6 +344,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         with_duplicates("schedule: {cron: '0 4 * * *', timeZone: '+02:00'}"),
         ("spec.schedule.timeZone", "Europe/Berlin"),
     ),
+    "a negative grace period": (with_duplicates("gracePeriodSeconds: -1"), ("spec.gracePeriodSeconds", "0")),
     "a limit of nothing": (with_duplicates("limits: {perNode: 0}"), ("spec.limits.perNode", "1")),
     "a protection that cannot be lifted": (
         with_duplicates("protections: {disabled: [SystemCriticalPods]}"),

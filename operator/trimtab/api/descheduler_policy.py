@@ -14,6 +14,7 @@ from trimtab.api.base import (
     MAX_INT32,
     Name,
     NamespaceName,
+    NaturalInt,
     ObjectMeta,
     PositiveInt,
     Rule,
@@ -215,6 +216,13 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             "acts. 0 writes none, and is not for mode Approve."
         ),
     ] = 10
+    grace_period_seconds: Annotated[
+        NaturalInt | None,
+        doc(
+            "How many seconds evicted pods have to end, instead of their own terminationGracePeriodSeconds; 0 ends "
+            "them at once, without a word. Best left out: a pod's author knows what it needs."
+        ),
+    ] = None
     limits: Limits = Limits()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()

@@ -201,6 +201,7 @@ class Cycle:
             actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
+            grace_period=policy.spec.grace_period_seconds,
             deadline=services.clock.monotonic() + seconds,
             recheck=self._recheck,
             stop=self._halt,

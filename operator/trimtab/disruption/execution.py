@@ -62,6 +62,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     stop: asyncio.Event
     blind: Blind
     observe: Callable[[Outcome], None] | None = None
+    grace_period: int | None = None
 
 
 class Execution:
@@ -195,7 +196,8 @@ class Execution:
             self._means.book.open(lane.owner, pod, self._means.view.owned_by(lane.owner), now=now)
         self._terms.pace.take(now)
         job.started = now
-        self._send(lane, attempt(self._means.api, job.action, timeout=self._settings.timeout))
+        timeout, grace_period = self._settings.timeout, self._terms.grace_period
+        self._send(lane, attempt(self._means.api, job.action, timeout=timeout, grace_period=grace_period))
 
     def _send(self, lane: Lane, request: Coroutine[Any, Any, Answer]) -> None:
         self._in_flight[asyncio.create_task(request)] = lane

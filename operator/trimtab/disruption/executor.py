@@ -67,6 +67,7 @@ class Executor:
         stop: asyncio.Event | None = None,
         blind: Blind = lambda: None,
         observe: Callable[[Outcome], None] | None = None,
+        grace_period: int | None = None,
     ) -> list[Outcome]:
         """Carry out a plan's evictions, as far as the time allows.
 
@@ -83,6 +84,7 @@ class Executor:
             stop: once set, nothing new is started and what is in flight is finished, as at the deadline.
             blind: what keeps the live picture from being judged by; nothing is started until it says ``None``.
             observe: called with every outcome of this call as it is known.
+            grace_period: seconds that pods have to end; ``None`` for each pod's own.
 
         Returns:
             An outcome for every action, in the order of ``actions``.
@@ -96,5 +98,6 @@ class Executor:
             stop=stop or asyncio.Event(),
             blind=blind,
             observe=observe,
+            grace_period=grace_period,
         )
         return await Execution(actions, self._means, terms).run()

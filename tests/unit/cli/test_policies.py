@@ -66,7 +66,7 @@ def test_upstream_policy_files_are_read(file) -> None:
 PROFILES = """\
 apiVersion: descheduler/v1alpha2
 kind: DeschedulerPolicy
-gracePeriodSeconds: 60
+evictionFailureEventNotification: false
 profiles:
 - name: b
   plugins: {balance: {enabled: [RemoveDuplicates]}}
@@ -80,8 +80,8 @@ def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_to
 
     assert names(path) == ["a", "b"]
     assert capsys.readouterr().err == (
-        f"trimtab: warning: {path}: gracePeriodSeconds: is left out: each pod has its own "
-        "terminationGracePeriodSeconds to end\n"
+        f"trimtab: warning: {path}: evictionFailureEventNotification: has no effect: evictions that fail are always "
+        "told as events\n"
     )
 
 

@@ -35,7 +35,7 @@ class FakeExecutor:
         self.reason = "Evicted"
 
     async def execute(self, actions: Sequence[Evict], **arguments: Any) -> list[Outcome]:
-        self.calls.append(arguments)
+        self.calls.append({"actions": actions, **arguments})
         stop = arguments["stop"]
         try:
             async with asyncio.timeout(self.takes):
@@ -43,7 +43,10 @@ class FakeExecutor:
         except TimeoutError:
             pass
         result = EVICTED if self.reason == "Evicted" else "Skipped"
-        return [Outcome(action, result, self.reason, "", self.clock.now()) for action in actions]
+        outcomes = [Outcome(action, result, self.reason, "", self.clock.now()) for action in actions]
+        for outcome in outcomes:
+            arguments["observe"](outcome)
+        return outcomes
 
 
 class Recorder:
@@ -180,7 +183,7 @@ async def test_acting_counts_what_was_evicted_on_top_of_what_was_before() -> Non
     async with desk.running():
         await asyncio.sleep(1)
         assert desk.status["evicted"] == 8
-        assert desk.executor.calls[0]["per_minute"] == 30
+        assert (desk.executor.calls[0]["per_minute"], desk.executor.calls[0]["grace_period"]) == (30, None)
 
 
 async def test_a_restart_waits_for_what_is_left_of_the_interval() -> None:

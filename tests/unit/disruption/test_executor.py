@@ -35,6 +35,16 @@ async def test_a_planned_pod_is_evicted_with_its_uid_as_precondition():
     assert not world.api.sent("DELETE")
 
 
+async def test_pods_are_given_the_policys_time_to_end():
+    world = World()
+    web = world.add("web-1")
+
+    await world.execute(world.plan(web), grace_period=0)
+
+    [call] = world.api.sent("POST", "/eviction")
+    assert call.body["deleteOptions"] == {"preconditions": {"uid": "uid-web-1"}, "gracePeriodSeconds": 0}
+
+
 async def test_an_eviction_is_told_to_the_pod_the_policy_the_log_and_the_observer(caplog):
     caplog.set_level(logging.INFO)
     world = World()

@@ -19,6 +19,7 @@ _ORDER: Final = (
     "suspend",
     "interval",
     "schedule",
+    "gracePeriodSeconds",
     "limits",
     "protections",
     "priorityThreshold",

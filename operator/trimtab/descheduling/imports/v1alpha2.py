@@ -154,7 +154,7 @@ def _top(data: Mapping[str, Any], findings: Findings) -> Draft:
     if "nodeSelector" in given:
         take_node_selector(draft, given["nodeSelector"], "nodeSelector", findings)
     if "gracePeriodSeconds" in given:
-        findings.warn("gracePeriodSeconds", "is left out: each pod has its own terminationGracePeriodSeconds to end")
+        draft.put("gracePeriodSeconds", given["gracePeriodSeconds"], "gracePeriodSeconds")
     key = "evictionFailureEventNotification"
     if key in given and not is_true(given[key], key, findings):
         findings.warn(key, "has no effect: evictions that fail are always told as events")
@@ -208,8 +208,8 @@ def _enabled(plugins: Mapping[str, Any], place: str, findings: Findings) -> dict
         lists = mapping(given, here, findings)
         running = _names(lists.get("enabled"), f"{here}.enabled", findings)
         stopped = _names(lists.get("disabled"), f"{here}.disabled", findings)
-        for index, name in enumerate(running):
-            if name in stopped:
+        for index, name in running.items():
+            if name in stopped.values():
                 findings.error(f"{here}.enabled[{index}]", f"{name} is disabled as well: say one of both")
             elif point in (DESCHEDULE, BALANCE):
                 if _belongs(name, point, f"{here}.enabled[{index}]", findings):
@@ -224,13 +224,17 @@ def _enabled(plugins: Mapping[str, Any], place: str, findings: Findings) -> dict
     return found
 
 
-def _names(value: Any, place: str, findings: Findings) -> list[str]:
+def _names(value: Any, place: str, findings: Findings) -> dict[int, str]:
+    """The names in a list, by their place in it."""
     if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return {}
+    if not isinstance(value, list):
         findings.error(place, "must be a list of plugins' names")
-        return []
-    return value
+        return {}
+    for index, name in enumerate(value):
+        if not isinstance(name, str):  # kube-scheduler's configuration has mappings here
+            findings.error(f"{place}[{index}]", "must be a plugin's name alone, without name: before it")
+    return {index: name for index, name in enumerate(value) if isinstance(name, str)}
 
 
 def _belongs(name: str, point: str, place: str, findings: Findings) -> bool:

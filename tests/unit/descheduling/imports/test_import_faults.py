@@ -101,7 +101,7 @@ def test_no_value_brings_the_reading_down(read: Callable[..., Imported], good: A
 def test_a_value_of_another_kind_is_blamed_where_it_stands(read: Callable[..., Imported], good: Any) -> None:
     """But for the lists and mappings of which nothing is left, which say nothing."""
     for path in paths(good):
-        if not path or path[0] in ("apiVersion", "kind", "metadata", "gracePeriodSeconds"):
+        if not path or path[0] in ("apiVersion", "kind", "metadata"):
             continue
         if path[:1] == ("metricsProviders",) and isinstance(at(good, path), str):
             continue

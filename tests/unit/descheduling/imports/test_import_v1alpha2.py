@@ -202,7 +202,8 @@ def test_default_evictor_becomes_protections(args: str, expected: dict[str, Any]
 def test_what_stands_at_the_top_holds_for_every_profile() -> None:
     imported = read_v1alpha2(
         "{nodeSelector: 'pool=a', maxNoOfPodsToEvictPerNode: 1, maxNoOfPodsToEvictPerNamespace: 2, "
-        "maxNoOfPodsToEvictTotal: 3, profiles: ["
+        "maxNoOfPodsToEvictTotal: 3, "
+        "gracePeriodSeconds: 0, profiles: ["
         f"{{name: a, pluginConfig: [{LIFETIME}, {{name: DefaultEvictor, args: {{minReplicas: 2}}}}], {RUNS}}}, "
         f"{{name: b, pluginConfig: [{LIFETIME}, {{name: DefaultEvictor, args: {{minPodAge: 5m}}}}], {RUNS}}}]}}"
     )
@@ -213,6 +214,7 @@ def test_what_stands_at_the_top_holds_for_every_profile() -> None:
         limits = policy.spec.limits
         assert (limits.per_node, limits.per_namespace, limits.per_cycle) == (1, 2, 3)
         assert policy.spec.node_selector is not None
+        assert policy.spec.grace_period_seconds == 0
     assert (first.spec.protections.min_replicas, second.spec.protections.min_replicas) == (2, None)
     assert (first.spec.protections.min_pod_age, second.spec.protections.min_pod_age) == (None, "5m")
     assert warnings_of(imported) == {
@@ -432,6 +434,12 @@ POINT = "profiles[0].plugins"
             id="a misspelt plugin",
         ),
         pytest.param(
+            profile(f"pluginConfig: [{LIFETIME}], plugins: {{deschedule: {{enabled: [{{name: PodLifeTime}}]}}}}"),
+            f"{POINT}.deschedule.enabled[0]",
+            "must be a plugin's name alone",
+            id="a plugin as kube-scheduler has it",
+        ),
+        pytest.param(
             profile(f"pluginConfig: [{LIFETIME}], plugins: {{deschedule: {{enable: [PodLifeTime]}}}}"),
             f"{POINT}.deschedule.enable",
             "did you mean enabled?",
@@ -556,12 +564,6 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(content: str, field: 
             f"{CONFIG}[0].args.nodeSelector",
             "limits also the nodes that pods are moved from",
             id="a selector of destinations",
-        ),
-        pytest.param(
-            evictor("", "gracePeriodSeconds: 60, "),
-            "gracePeriodSeconds",
-            "terminationGracePeriodSeconds",
-            id="a grace period",
         ),
         pytest.param(
             evictor("", "evictionFailureEventNotification: false, "),

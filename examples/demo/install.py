@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
+from trimtab.kube.api import TooManyRequests
 from trimtab.local.binaries import find, given_directory
 from trimtab.local.client import Client
 from trimtab.local.progress import Progress
@@ -87,7 +88,15 @@ def _served(client: Client) -> bool:
     if not any(group["name"] == "trimtab.dev" for group in groups):
         return False
     resources = client.request("GET", "/apis/trimtab.dev/v1alpha1")["resources"]
-    return {"deschedulerpolicies", "deschedulingruns"} <= {resource["name"] for resource in resources}
+    wanted = ("deschedulerpolicies", "deschedulingruns")
+    if not set(wanted) <= {resource["name"] for resource in resources}:
+        return False
+    try:
+        for plural in wanted:
+            client.request("GET", f"/apis/trimtab.dev/v1alpha1/{plural}")
+    except TooManyRequests:  # "storage is (re)initializing"
+        return False
+    return True
 
 
 class OperatorProcess:

@@ -247,6 +247,29 @@ def test_of_the_smallest_zone_the_node_is_chosen_that_suits_the_soft_constraint(
     assert moves(evened([*things, web("e", "n1").spread(ZONE)], *BOTH)) == [("a", "n1", "n3"), ("b", "n1", "n2")]
 
 
+def test_the_smallest_domain_comes_before_the_roomiest_node():
+    """The scheduler's scores would choose n2; it may, for maxSkew is 2, but another pod had to move then."""
+    things = [node("n1").zone("a"), node("n2").zone("b").allocatable(cpu="64"), node("n3").zone("c")]
+    things += [*crowd("abcde", "n1", max_skew=2), even("f", "n2", max_skew=2)]
+    assert moves(evened(things)) == [("a", "n1", "n3"), ("b", "n1", "n2")]
+
+
+def test_in_the_smallest_domain_the_node_comes_first_that_other_constraints_count_least_on():
+    things = [node("n1").zone("a"), node("n2").zone("b").allocatable(cpu="64"), node("n3").zone("b")]
+    things += [
+        web(x, on).spread(ZONE).spread(HOSTNAME, max_skew=4) for x, on in zip("abcdf", ["n1"] * 4 + ["n2"], strict=True)
+    ]
+    assert moves(evened(things)) == [("a", "n1", "n3")]
+
+
+def test_no_pod_goes_to_another_node_of_its_own_zone():
+    """With soft constraints the scheduler would let it, and nothing would be gained."""
+    things = [*zones(a="n1 n2"), node("n3").zone("b").allocatable(pods=0)]
+    things += [even(x, "n1", when=SOFT) for x in "abc"]
+    result = evened(things, SOFT)
+    assert (moves(result), kept(result)) == ([], dict.fromkeys("abc", "NoImprovement"))
+
+
 def test_a_hard_constraint_of_others_is_not_worsened_for_a_soft_one():
     """Pods of two owners share a label: what evens out the one would leave the other's zones uneven."""
     shared = selector(tier="front")

@@ -22,6 +22,14 @@ def report(stage: Stage, pod: dict[str, Any], **status: Any) -> None:
     stage.client.request("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
 
 
+CRASHING = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+def containers(pod: dict[str, Any], **status: Any) -> list[dict[str, Any]]:
+    """The statuses of a pod's containers with something changed."""
+    return [{**each, **status} for each in pod["status"]["containerStatuses"]]
+
+
 def uids(found: list[dict[str, Any]]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in found}
 
@@ -33,10 +41,9 @@ def reasons(stage: Stage, policy: str) -> list[str]:
 def test_a_pod_that_was_restarted_too_often_starts_anew_and_its_siblings_stay(stage: Stage, start: Start) -> None:
     stage.crowd("web", 3, on="a")
     ill, *well = pods(stage, "web")
-    statuses = [{**each, "restartCount": 120} for each in ill["status"]["containerStatuses"]]
-    report(stage, ill, containerStatuses=statuses)
+    report(stage, ill, containerStatuses=containers(ill, restartCount=120, state=CRASHING))
     start()
-    params = {"podRestartThreshold": 100, "states": ["Running"]}
+    params = {"podRestartThreshold": 100, "states": ["CrashLoopBackOff"]}
     stage.write_policy("ill", mode="Act", strategies={"RemovePodsHavingTooManyRestarts": {"params": params}})
 
     wait_for(lambda: stage.status("ill").get("evicted") == 1, "the eviction")
@@ -89,11 +96,12 @@ def test_a_failed_pod_is_removed_though_the_budget_allows_nothing(stage: Stage, 
     path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
     stage.client.request("POST", path, budget("web", namespace=stage.namespace, app="web", min_available=2))
     failed, _ = pods(stage, "web")
-    report(stage, failed, phase="Failed", reason="Evicted")
+    killed = containers(failed, state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    report(stage, failed, phase="Failed", containerStatuses=killed)
     wait_for(lambda: len(stage.running("web")) == 2, "the ReplicaSet to make another")
     running = stage.running("web")
     start()
-    params = {"reasons": ["Evicted"], "minPodLifetimeSeconds": 0}
+    params = {"reasons": ["OOMKilled"], "exitCodes": [137], "minPodLifetimeSeconds": 0}
     stage.write_policy("failed", mode="Act", strategies={"RemoveFailedPods": {"params": params}})
 
     wait_for(lambda: stage.status("failed").get("evicted") == 1, "the removal")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import MakeCluster
 from tests.differential.report import SHARE
-from tests.differential.scheduler import SETTINGS
+from tests.differential.scheduler import settings
 from tests.differential.suite import examine
 from tests.differential.world import World
 
@@ -23,8 +23,8 @@ SHOWN = 5
 
 
 @pytest.fixture(scope="module")
-def world(make_cluster: MakeCluster) -> Iterator[World]:
-    cluster = make_cluster(SETTINGS, nodes=0)
+def world(make_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    cluster = make_cluster(settings(tmp_path_factory.mktemp("scheduler")), nodes=0)
     world = World(cluster)
     yield world
     world.close()

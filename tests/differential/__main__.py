@@ -13,13 +13,15 @@ import yaml
 
 from tests.differential.comparison import differences
 from tests.differential.generator.cluster import SUBJECTS
-from tests.differential.ours import Ours
 from tests.differential.report import Disagreement, Progress, Tally
-from tests.differential.scheduler import SETTINGS
+from tests.differential.scheduler import LEAST_ALLOCATED, MOST_ALLOCATED, settings
 from tests.differential.shrinking import shrunk
 from tests.differential.suite import PER_CLUSTER, examine
 from tests.differential.world import World
 from trimtab.local.cluster import LocalCluster
+from trimtab.placement import registry
+
+PROFILES = {LEAST_ALLOCATED: registry.DEFAULT, MOST_ALLOCATED: registry.MOST_ALLOCATED}
 
 
 def main() -> int:
@@ -27,8 +29,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         cluster = LocalCluster(f"differential-{os.getpid()}", directory=Path(directory))
         try:
-            cluster.up(SETTINGS, nodes=0, die_with_parent=True)
-            world = World(cluster)
+            cluster.up(settings(Path(directory), options.scoring), nodes=0, die_with_parent=True)
+            world = World(cluster, PROFILES[options.scoring])
             try:
                 return _run(world, options) if options.case is None else _again(world, options.case)
             finally:
@@ -48,6 +50,7 @@ def _options() -> argparse.Namespace:
         "--output", type=Path, help="a directory for the cases as YAML files, in place of printing them"
     )
     parser.add_argument("--case", type=Path, help="judge this case alone: a YAML file as --output writes it")
+    parser.add_argument("--scoring", choices=tuple(PROFILES), default=LEAST_ALLOCATED, help="of NodeResourcesFit")
     return parser.parse_args()
 
 
@@ -71,7 +74,7 @@ def _run(world: World, options: argparse.Namespace) -> int:
 def _again(world: World, case: Path) -> int:
     """Ask both about the last object of the file, a pod, in the cluster of all others."""
     *objects, pod = yaml.safe_load_all(case.read_text("utf-8"))
-    ours = Ours(world.load(objects))
+    ours = world.load(objects)
     verdict = world.scheduler.judge(pod)
     word = ours.judge(verdict.created)
     print(f"kube-scheduler: {verdict.node or verdict.message}")

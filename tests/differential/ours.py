@@ -14,6 +14,7 @@ from trimtab.kube.objects import Pod
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.placement.placer import Placer
+from trimtab.placement.registry import DEFAULT, Profile
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,12 @@ class Ours:
 
     Args:
         snapshot: the cluster, as the scheduler knows it.
+        profile: the rules.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, profile: Profile = DEFAULT) -> None:
         self._snapshot = snapshot
-        self._placer = Placer(snapshot)
+        self._placer = Placer(snapshot, profile)
         self._interner = Interner()
 
     def judge(self, manifest: Manifest) -> Word:
@@ -63,17 +65,34 @@ class Ours:
         slots = np.flatnonzero(mask)
         nodes = self._snapshot.nodes
         names = {int(slot): nodes.node(int(slot)).name for slot in slots}
+        placed, message = self._tried(pod)
+        told = {verdict.node for verdict in self._placer.verdicts(pod) if verdict.fits}
+        assert not names or told == set(names.values()), f"{pod.key}: {sorted(told)} fit by their reasons"
         if not names:
-            return Word(frozenset(), self._placer.why_not(pod))
+            assert (placed, message) == ("", self._placer.why_not(pod)), f"{pod.key}: placed otherwise than judged"
+            return Word(frozenset(), message)
         columns = self._placer.scorer.breakdown(pod, mask)
         scores = {
             name: {plugin: int(points[slot]) for plugin, points in columns.items()} for slot, name in names.items()
         }
-        return Word(frozenset(names.values()), "", scores)
+        word = Word(frozenset(names.values()), "", scores)
+        assert placed == min(word.best), f"{pod.key}: placed on {placed}, but {sorted(word.best)} score highest"
+        return word
+
+    def _tried(self, pod: Pod) -> tuple[str, str]:
+        """Place the pod and take it back: its node, and why it has none. Nothing of it may be left behind."""
+        with self._snapshot.fork():
+            placement = self._placer.place([pod])[0]
+        return placement.pod.node, placement.message
 
     def place(self, manifest: Manifest) -> None:
         """Take in that the pod is where it is."""
         self._snapshot.put(self._decoded(manifest))
+
+    def reserve(self, manifest: Manifest, node: str) -> None:
+        """Promise the pod a place and the volumes that it would get there, as planners do."""
+        pod = msgspec.structs.replace(self._decoded(manifest), node="")
+        self._placer.reserve(pod, self._snapshot.nodes.slot_of[node])
 
     def forget(self, manifest: Manifest) -> None:
         """Take in that the pod is gone."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tests.differential.comparison import Difference, differences
-from tests.differential.ours import Ours
 from tests.differential.report import Disagreement
 from tests.differential.server import Manifest
 from tests.differential.world import World
@@ -88,7 +87,7 @@ class _Shrinker:
 def again(world: World, objects: list[Manifest], pod: Manifest, before: Difference) -> Difference | None:
     """Ask both once more, in a cluster made anew; ``None`` where they agree, or where the server refuses an object."""
     try:
-        ours = Ours(world.load(objects))
+        ours = world.load(objects)
         verdict = world.scheduler.judge(pod)
     except AssertionError:
         return None

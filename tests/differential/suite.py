@@ -12,7 +12,8 @@ from tests.differential.comparison import decisive, differences
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
-from tests.differential.ours import Ours, Word
+from tests.differential.generator.theme import THEMES
+from tests.differential.ours import Word
 from tests.differential.report import Disagreement, Tally
 from tests.differential.scheduler import Verdict
 from tests.differential.server import Manifest, key
@@ -23,6 +24,9 @@ PER_CLUSTER: Final = 100
 
 _KEPT: Final = 15
 _ANOTHER: Final = 500_009
+_RESERVED: Final = 5
+"""One in so many pods reserves its volumes."""
+_RESERVING: Final = 1_000
 
 
 class Examination:
@@ -42,7 +46,7 @@ class Examination:
         self._cluster = RandomCluster(seed, without=without)
         self._without = without
         self._objects = {key(manifest): manifest for manifest in self._cluster.objects}
-        self._ours = Ours(world.load(self._cluster.objects))
+        self._ours = world.load(self._cluster.objects)
         self._tally = tally
         self._kept: dict[str, Manifest] = {}
         tally.clusters += 1
@@ -75,18 +79,42 @@ class Examination:
         self._ours.change(gone.values(), made)
         self._objects = {name: obj for name, obj in self._objects.items() if name not in gone} | come
 
+    def reserve(self, number: int) -> None:
+        """Ask about so many pods with volumes in turn, each of which holds its place and its volumes from then on.
+
+        The scheduler has them in its memory alone, as nobody binds their volumes: nothing can follow in this cluster.
+        Where two pods share a claim it may get into its own way while it writes and drop the later one, to try again
+        at some time: then this ends.
+        """
+        self._world.scheduler.let_bind_volumes(True)
+        for each in range(number):
+            manifest = self._cluster.asked(_RESERVING + each, THEMES["volumes"])
+            verdict = self._world.scheduler.judge(manifest, keep=True)
+            word = self._ours.judge(verdict.created)
+            if differences(verdict, word) and self._world.scheduler.dropped():
+                return
+            self._compare(manifest, verdict, word)
+            if verdict.node:
+                self._keep(manifest, verdict.node)
+                self._ours.reserve(verdict.created, verdict.node)
+
     def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
         verdict = self._world.scheduler.judge(manifest, keep=keep)
         word = self._ours.judge(verdict.created)
+        self._compare(manifest, verdict, word)
+        if keep and verdict.bound:
+            self._keep(manifest, verdict.node)
+            self._ours.place(verdict.bound)
+        return word
+
+    def _keep(self, manifest: Manifest, node: str) -> None:
+        self._kept[manifest["metadata"]["name"]] = {**manifest, "spec": {**manifest["spec"], "nodeName": node}}
+
+    def _compare(self, manifest: Manifest, verdict: Verdict, word: Word) -> None:
         self._count(verdict, word)
         for difference in differences(verdict, word):
             there = [*self._objects.values(), *self._kept.values()]
             self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
-        if keep and verdict.bound:
-            name = manifest["metadata"]["name"]
-            self._kept[name] = {**manifest, "spec": {**manifest["spec"], "nodeName": verdict.node}}
-            self._ours.place(verdict.bound)
-        return word
 
     def _forget(self, name: str) -> None:
         manifest = self._kept.pop(name)
@@ -134,13 +162,18 @@ def examine(
         examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
         number = 0
         changed = False
-        while tally.judged < min(pods, before + per_cluster):  # a question may be about more than one pod
+        while tally.judged < min(
+            pods, before + per_cluster - per_cluster // 10
+        ):  # a question may be about more than one pod
             examination.ask(number)
             number += 1
             tell(tally)
             if not changed and tally.judged >= before + per_cluster // 2:
                 examination.change()
                 changed = True
+        if "volumes" not in without:
+            examination.reserve(min(per_cluster // _RESERVED, pods - tally.judged))
+            tell(tally)
     return tally
 
 

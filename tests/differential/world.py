@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from tests.differential.generator.claims import THE_CLAIM
 from tests.differential.generator.volumes import THE_POD
+from tests.differential.ours import Ours
 from tests.differential.scheduler import Scheduler
 from tests.differential.server import RESOURCES, Manifest, Server, key
 from trimtab.cluster.load import load
@@ -15,6 +16,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.local.cluster import LocalCluster
+from trimtab.placement.registry import DEFAULT, Profile
 
 _ORDER = {kind: number for number, kind in enumerate(RESOURCES)}
 
@@ -23,27 +25,29 @@ class World:
     """Loads clusters one after the other.
 
     Args:
-        cluster: a local control plane with :data:`~tests.differential.scheduler.SETTINGS`.
+        cluster: a local control plane with :func:`~tests.differential.scheduler.settings`.
+        profile: what our side goes by, the same as the scheduler's.
     """
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, profile: Profile = DEFAULT) -> None:
         self._cluster = cluster
+        self._profile = profile
         self._uids: dict[str, str] = {}
         self.server = Server(cluster)
         self.scheduler = Scheduler(cluster, self.server)
-        self.scheduler.forbid_binding_volumes()
 
     def close(self) -> None:
         self.scheduler.close()
         self.server.close()
 
-    def load(self, objects: list[Manifest]) -> Snapshot:
-        """Replace all that is there, and give our picture of it."""
+    def load(self, objects: Collection[Manifest]) -> Ours:
+        """Replace all that is there; our side has its picture of it then."""
+        self.scheduler.let_bind_volumes(False)
         with self.scheduler.asleep():
             self.server.clear()
             self._uids.clear()
             self._make(objects)
-        return self.picture()
+        return Ours(self.picture(), self._profile)
 
     def change(self, gone: Collection[Manifest], come: Collection[Manifest]) -> list[Manifest]:
         """Take objects away and make others, some of which take the place of what is there.

@@ -70,7 +70,7 @@ class Attachables:
             self._naming.clear()
             return None
         for volume in volumes:
-            claims |= self._naming.get(volume, set())
+            claims |= self._naming.pop(volume, set())  # who names it is noted again when it is looked up
         for claim in claims:
             self._of.pop(claim, None)
         return claims, volumes

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from trimtab.cluster.kinds import KINDS
-from trimtab.cluster.snapshot import OwnerKey, Snapshot
+from trimtab.cluster.owners import OwnerKey
+from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import TYPES, KubeObject, Pod
 
 T = TypeVar("T")

@@ -14,6 +14,9 @@ from trimtab.kube.objects import Node, Taint
 _LOG: Final = 65_536
 """Changes of amounts that are remembered; who has not looked for longer looks at all nodes."""
 
+_SPARE: Final = 1000
+"""Label values and sets of taints of nodes that are gone that are no trouble."""
+
 
 class NodeTable:
     """Slots of nodes; arrays run over slots, and a slot is reused after its node is gone.
@@ -148,6 +151,24 @@ class NodeTable:
         self.images_version += 1
         self._refresh_columns(slot)
         return slot, node
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether most label values or sets of taints are those of nodes that are gone.
+
+        Every new node brings a hostname, and autoscalers mark nodes with taints whose value is the time.
+        """
+        most = 2 * len(self) + _SPARE
+        return len(self.taint_sets) > most or any(len(column.values) > most for column in self._columns.values())
+
+    def forget(self) -> None:
+        """Number domains and sets of taints anew: counters of domains must be made anew as well."""
+        self._columns.clear()
+        self.taint_sets = [()]
+        self._taint_set_of = {(): 0}
+        for slot in self.slot_of.values():
+            self.taints[slot] = self._taint_set(self.node(slot).taints)
+        self.version += 1
 
     def touch(self, slot: int) -> None:
         """Note that the amounts of a slot changed; for those who keep something computed from them."""

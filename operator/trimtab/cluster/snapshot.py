@@ -9,32 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import msgspec
 
 from trimtab.cluster.affinity import AffinityIndex
-from trimtab.cluster.amounts import Amounts, amounts_of
+from trimtab.cluster.amounts import Amounts
 from trimtab.cluster.nodes import NodeTable
-from trimtab.cluster.ports import HostPortIndex
+from trimtab.cluster.owners import OwnerKey, Owners
 from trimtab.cluster.resources import IntArray
 from trimtab.cluster.shelves import Shelves
-from trimtab.cluster.volume_users import VolumeUsers
+from trimtab.cluster.tally import Tally
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
-_SPARE: Final = 16_384
-"""Rows that are kept beyond twice the number of owners before those of templates that are gone are thrown out."""
-
 Change = tuple[type[KubeObject], str, KubeObject | None]
-OwnerKey = tuple[str, str, str]
-"""Namespace, kind and name of a controller; its UID is left out, as cluster files may not have one."""
-
-
-def owner_key(pod: Pod) -> OwnerKey | None:
-    """The pod's controller as a key, ``None`` for a bare pod."""
-    controller = pod.controller
-    return None if controller is None else (pod.namespace, controller.kind, controller.name)
 
 
 class Snapshot:
@@ -52,14 +40,11 @@ class Snapshot:
         self.nodes = NodeTable()
         self.pods: dict[str, Pod] = {}
         self.shelves = Shelves()
-        self.ports = HostPortIndex()
-        self.volume_users = VolumeUsers()
         self._on_node: dict[str, dict[str, Pod]] = {}
-        self._owned: dict[OwnerKey, dict[str, None]] = {}  # keys, so that a pod that changes changes nothing here
-        self._amounts: dict[int, tuple[PodSpec, Amounts]] = {}
-        self._affinity: AffinityIndex | None = None
-        self._anti_affinity_pods = 0
-        self._affinity_pods = 0
+        self._owners = Owners()
+        self._tally = Tally(self.nodes, self._placed, self.namespace_labels)
+        self.ports = self._tally.ports
+        self.volume_users = self._tally.volume_users
         self._journal: list[Change] = []
         self._depth = 0
         for obj in objects:
@@ -74,11 +59,11 @@ class Snapshot:
 
     def owners(self) -> list[OwnerKey]:
         """The controllers that own at least one pod, in the order of their keys."""
-        return sorted(self._owned)
+        return self._owners.keys()
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """The pods of a controller, pending and terminal ones included, by ``namespace/name``."""
-        return [self.pods[key] for key in sorted(self._owned.get(owner, ()))]
+        return [self.pods[key] for key in self._owners.pods(owner)]
 
     def slot(self, pod: Pod) -> int | None:
         """The slot of the pod's node; ``None`` for a pending pod or one whose node is gone."""
@@ -86,14 +71,7 @@ class Snapshot:
 
     def amounts(self, spec: PodSpec) -> Amounts:
         """What a pod of this spec takes of a node."""
-        found = self._amounts.get(id(spec))
-        if found is None or len(found[1].row) != self.nodes.axis.width:
-            made = amounts_of(spec, self.nodes.axis)
-            self.nodes.widen()
-            if len(self._amounts) > 2 * len(self._owned) + _SPARE:
-                self._amounts.clear()  # templates come and go; amounts of those that still live are soon made again
-            found = self._amounts[id(spec)] = (spec, made)  # the spec is held, so that its id stays its own
-        return found[1]
+        return self._tally.amounts(spec)
 
     def row(self, spec: PodSpec) -> IntArray:
         """What filters count of a pod of this spec: :attr:`Amounts.row`."""
@@ -124,26 +102,17 @@ class Snapshot:
     @property
     def any_anti_affinity(self) -> bool:
         """Whether some placed pod carries required anti-affinity; if none does, nobody need ask for the index."""
-        return self._anti_affinity_pods > 0
+        return self._tally.any_anti_affinity
 
     @property
     def any_pod_affinity(self) -> bool:
         """Whether some placed pod states anything about other pods, be it required or preferred."""
-        return self._affinity_pods > 0
+        return self._tally.any_pod_affinity
 
     @property
     def affinity(self) -> AffinityIndex:
         """Counters of selectors and affinity terms over nodes and topology domains; made when first asked for."""
-        if self._affinity is None:
-            self._affinity = AffinityIndex(self.nodes, self.namespace_labels)
-            for name, pods in self._on_node.items():
-                slot = self.nodes.slot_of.get(name)
-                if slot is None:
-                    continue
-                for pod in pods.values():
-                    if not pod.terminal:
-                        self._affinity.count(pod, slot, 1)
-        return self._affinity
+        return self._tally.affinity
 
     # --- changing ----------------------------------------------------------------------------------------------
 
@@ -185,8 +154,12 @@ class Snapshot:
 
     def mark(self) -> int:
         """Start recording changes; each mark must be given to :meth:`undo` or :meth:`commit`, the latest first."""
-        if not self._depth and self._affinity is not None and self._affinity.overgrown:
-            self._affinity = None  # before planners start: what they hold of it stays right
+        if not self._depth:  # before planners start: what they hold of the index stays right
+            if self.nodes.overgrown:
+                self.nodes.forget()
+                self._tally.forget_affinity()
+            else:
+                self._tally.forget_affinity(if_overgrown=True)
         self._depth += 1
         return len(self._journal)
 
@@ -225,7 +198,7 @@ class Snapshot:
         if kind is Pod:
             pod = self.pods.pop(key)
             self._detach(key, pod)
-            self._disown(key, pod)
+            self._owners.discard(key, pod)
         elif kind is Node:
             self._take_node(key)
         else:
@@ -239,7 +212,7 @@ class Snapshot:
         before = self.namespace_labels(key)
         self.shelves.set(kind, key, obj)
         if self.namespace_labels(key) != before:
-            self._affinity = None  # namespace selectors may pick otherwise now; rare enough to count anew
+            self._tally.forget_affinity()  # namespace selectors may pick otherwise now; rare enough to count anew
 
     def _put_pod(self, pod: Pod) -> None:
         key = pod.key  # made once: a large cluster has 150,000 of them
@@ -247,7 +220,7 @@ class Snapshot:
         self._record(Pod, key, old)
         if old is None:
             self._attach(key, pod)
-            self._own(key, pod)
+            self._owners.add(key, pod)
         else:
             if not _counts_alike(old, pod):
                 self._detach(key, old)
@@ -255,23 +228,9 @@ class Snapshot:
             elif pod.node:
                 self._on_node[pod.node][key] = pod
             if old.owners is not pod.owners and old.owners != pod.owners:
-                self._disown(key, old)
-                self._own(key, pod)
+                self._owners.discard(key, old)
+                self._owners.add(key, pod)
         self.pods[key] = pod
-
-    def _own(self, key: str, pod: Pod) -> None:
-        owner = owner_key(pod)
-        if owner is not None:
-            self._owned.setdefault(owner, {})[key] = None
-
-    def _disown(self, key: str, pod: Pod) -> None:
-        owner = owner_key(pod)
-        if owner is None:
-            return
-        siblings = self._owned[owner]
-        del siblings[key]
-        if not siblings:
-            del self._owned[owner]
 
     def _attach(self, key: str, pod: Pod) -> None:
         if not pod.node:
@@ -279,7 +238,7 @@ class Snapshot:
         self._on_node.setdefault(pod.node, {})[key] = pod
         slot = self.nodes.slot_of.get(pod.node)
         if slot is not None:
-            self._count(pod, slot, 1)
+            self._tally.count(pod, slot, 1)
 
     def _detach(self, key: str, pod: Pod) -> None:
         if not pod.node:
@@ -290,29 +249,16 @@ class Snapshot:
             del self._on_node[pod.node]
         slot = self.nodes.slot_of.get(pod.node)
         if slot is not None:
-            self._count(pod, slot, -1)
+            self._tally.count(pod, slot, -1)
 
-    def _count(self, pod: Pod, slot: int, amount: int) -> None:
-        if pod.terminal:
-            return
-        spec, nodes = pod.spec, self.nodes
-        amounts = self.amounts(spec)
-        taken = nodes.taken[slot]  # after the amounts, which may widen it
-        if amount > 0:
-            taken += amounts.taken
-        else:
-            taken -= amounts.taken
-        nodes.touch(slot)
-        if spec.host_ports:
-            self.ports.count(spec.host_ports, slot, amount)
-        if spec.volumes:
-            self.volume_users.count(pod, slot, amount)
-        if spec.affinity.of_pods:
-            self._affinity_pods += amount
-            if spec.affinity.anti_required:
-                self._anti_affinity_pods += amount
-        if self._affinity is not None:
-            self._affinity.count(pod, slot, amount)
+    def _placed(self) -> Iterator[tuple[Pod, int]]:
+        """The pods that count on a node that is there, with its slot."""
+        for name, pods in self._on_node.items():
+            slot = self.nodes.slot_of.get(name)
+            if slot is not None:
+                for pod in pods.values():
+                    if not pod.terminal:
+                        yield pod, slot
 
     def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
@@ -323,12 +269,12 @@ class Snapshot:
             self._take_node(node.name)  # its pods leave the counters of the old labels and join those of the new
         slot, _ = self.nodes.put(node)
         for pod in self._on_node.get(node.name, {}).values():
-            self._count(pod, slot, 1)
+            self._tally.count(pod, slot, 1)
 
     def _take_node(self, name: str) -> None:
         slot = self.nodes.slot_of[name]
         for pod in self._on_node.get(name, {}).values():
-            self._count(pod, slot, -1)
+            self._tally.count(pod, slot, -1)
         self.nodes.drop(name)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trimtab.api.plan import Evict
-from trimtab.cluster.snapshot import OwnerKey
+from trimtab.cluster.owners import OwnerKey
 from trimtab.disruption.attempt import Answer
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from trimtab.api.descheduler_policy import Limits
 from trimtab.api.reasons import LIMIT_REACHED
-from trimtab.cluster.snapshot import owner_key
+from trimtab.cluster.owners import owner_key
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 

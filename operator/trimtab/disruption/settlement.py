@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.cluster.snapshot import OwnerKey
+from trimtab.cluster.owners import OwnerKey
 from trimtab.disruption.protections.starting_pod import START_GRACE
 from trimtab.kube.objects import Pod
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trimtab.cluster.snapshot import OwnerKey
+from trimtab.cluster.owners import OwnerKey
 from trimtab.kube.objects import Pod
 
 

@@ -15,11 +15,16 @@ K = TypeVar("K", bound=Hashable)
 D = TypeVar("D", bound=np.generic)
 Slots = slice | IntArray
 
-_KEYS: Final = 64
-"""Arrays that are kept: at 5,000 nodes some 40 kB each."""
+_KEYS: Final = 1024
+"""Arrays that are kept, 8 KiB each on 8,192 slots: a cluster has hundreds of sizes of pods, and each that is not kept
+costs a pass over all nodes."""
 
 _FEW: Final = 8
 """Where more than one in so many slots changed, all are computed anew."""
+
+
+Points = npt.NDArray[np.int8]
+"""Scores that are kept: none is above 100."""
 
 
 class _Entry(Generic[D]):
@@ -54,6 +59,7 @@ class Kept(Generic[K, D]):
         touched = nodes.touched
         if entry is None or entry.epoch != nodes.epoch or len(entry.array) != nodes.capacity:
             return self._anew(key)
+        self._entries[key] = self._entries.pop(key)  # the last is the one asked for last
         changed = len(touched) - entry.seen
         if not changed:
             return entry.array

@@ -213,12 +213,16 @@ class VolumeBinder:
         return [found[index] for index in range(len(claims))]
 
     def _chosen(self, claims: list[PersistentVolumeClaim], slot: int) -> list[PersistentVolume | None]:
-        """For each claim, the volume that it is bound to on a node."""
+        """For each claim, the volume that it is bound to on a node, ``None`` where one is to be provisioned."""
         found: dict[int, PersistentVolume | None] = {}
         shelf = self._shelves.of(PersistentVolume)
         for storage_class, indices, volumes in self._searches(claims):
-            found.update(zip(indices, volumes, strict=True))
-            searching = [index for index in indices if found[index] is None]
+            searching = []
+            for index, volume in zip(indices, volumes, strict=True):
+                if volume is None:
+                    searching.append(index)
+                else:
+                    found[index] = volume if self._places.mask(volume.node_affinity)[slot] else None
             if searching:
                 asks = tuple(ask_of(claims[index]) for index in searching)
                 names = self._static_of(storage_class).chosen(slot, asks)

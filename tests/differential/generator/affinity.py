@@ -15,7 +15,12 @@ def add_node_rules(chance: Chance, made: PodBuilder) -> None:
         made.node_selector(**chance.pick(*({"disk": "ssd"},) * 6, {"disk": "ssd", "gen": "5"}, {"none": "x"}))
     for _ in range(chance.pick(0, 0, 0, 0, 0, 0, 0, 1, 2)):
         fields = chance.some(lambda: _field(chance), 0, 0, 1, 2)
-        made.node_affinity(*chance.some(lambda: _expression(chance), 0, 1, 1, 2), fields=tuple(fields))
+        expressions = chance.some(lambda: _expression(chance), 0, 1, 1, 2)
+        if chance.one_in(20):
+            # The API server takes it, and no node passes. In a preferred term it is an error of the scheduler's, unless
+            # just one node is left: see placement.scores.node_affinity.
+            expressions.append(expression("gen", chance.pick("Gt", "Lt"), "x"))
+        made.node_affinity(*expressions, fields=tuple(fields))
     for _ in range(chance.pick(0, 0, 0, 1, 2)):
         weight = chance.pick(1, 10, 33, 100)
         made.prefers_nodes(weight, *chance.some(lambda: _expression(chance), 0, 1, 1, 2))
@@ -50,7 +55,7 @@ def _expression(chance: Chance) -> dict[str, Any]:
         expression(ZONE, "NotIn", "a", "b"),
         expression(ZONE, "DoesNotExist"),
         expression("gen", "Gt", chance.pick("0", "4", "7")),
-        expression("gen", "Lt", "6"),
+        expression("gen", "Lt", chance.pick("6", "0")),
         expression("gen", "Exists"),
         expression("rack", "NotIn", "r1"),
     )
@@ -67,6 +72,8 @@ def _toleration(chance: Chance) -> dict[str, Any]:
     found |= chance.pick({"operator": "Exists"}, {"operator": "Equal", "value": "v"}, {"value": "v"}, {})
     effects = ("", "", "NoSchedule", "NoExecute", "PreferNoSchedule")
     effect = chance.pick(*effects)
+    if effect == "NoExecute" and chance.one_in(2):
+        found["tolerationSeconds"] = chance.pick(0, 300)
     return found | ({"effect": effect} if effect else {})
 
 
@@ -78,7 +85,7 @@ def random_selector(chance: Chance) -> dict[str, Any]:
         {"matchLabels": {"app": chance.pick(*APPS)}},
         {"matchExpressions": expressions},
         {"matchLabels": {"tier": "front"}, "matchExpressions": expressions},
-        {"matchExpressions": [expression("tier", "Exists")]},
+        {"matchExpressions": [expression("tier", chance.pick("Exists", "Exists", "DoesNotExist"))]},
         {},
     )
 

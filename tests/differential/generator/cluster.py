@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
-from tests.builders import PodBuilder, namespace
+from tests.builders import PodBuilder, namespace, priority_class
 from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import NAMESPACES, RUNTIME, TEAMS
+from tests.differential.generator.names import HIGH, NAMESPACES, RUNTIME, TEAMS
 from tests.differential.generator.nodes import random_node
 from tests.differential.generator.pods import add_feature, add_gate, random_pod, resize
 from tests.differential.generator.spread import add_spread
@@ -40,15 +40,21 @@ class RandomCluster:
         self._chance = Chance(seed)
         self.theme = random_theme(self._chance)
         self._theme = THEMES[self.theme]
-        self.nodes = [
-            f"n{number}" for number in range(self._chance.pick(self._chance.number(3, 15), self._chance.number(1, 20)))
-        ]
+        size = self._chance.pick(self._chance.number(3, 15), self._chance.number(1, 20))
+        if self._chance.one_in(12):
+            size = self._chance.number(30, 99)  # from 100 on the scheduler looks at a part of them
+        self.nodes = [f"n{number}" for number in range(size)]
         self.objects: list[Manifest] = list(self._make())
 
-    def asked(self, number: int) -> Manifest:
-        """A pod to ask about; each call draws another one."""
+    def asked(self, number: int, theme: Theme | None = None) -> Manifest:
+        """A pod to ask about; each call draws another one.
+
+        Args:
+            number: for its name.
+            theme: another one than the cluster's.
+        """
         chance = self._chance.fork()
-        made = self._pod(chance, f"asked-{number}", self._theme)
+        made = self._pod(chance, f"asked-{number}", theme or self._theme)
         add_gate(chance, made)
         return made.manifest()
 
@@ -75,6 +81,7 @@ class RandomCluster:
         metadata = {"name": RUNTIME}
         runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata}
         yield {**runtime, "handler": RUNTIME, "overhead": overhead}
+        yield priority_class(HIGH, 1000).merge(preemptionPolicy="Never").manifest()
         for name in self.nodes:
             yield random_node(chance.fork(), name, self._theme).manifest()
         if "volumes" not in self._without:

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from tests.builders import namespace
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.claims import THE_CLAIM
+from tests.differential.generator.names import HIGH, RUNTIME
 from tests.differential.generator.volumes import THE_POD
 from tests.differential.server import Manifest, key
 
-_STAY = frozenset({"Node/n0", "RuntimeClass/heavy"})
+_STAY = frozenset({"Node/n0", f"RuntimeClass/{RUNTIME}", f"PriorityClass/{HIGH}"})
 
 
 def evolve(

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tests.builders import HOSTNAME, NodeBuilder, node
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTARTS, ZONES
 from tests.differential.generator.theme import Theme
 
+GENERATIONS: Final = ("1", "5", "10", "007", "new", "1e1", "99999999999999999999")
+
 
 def random_node(chance: Chance, name: str, theme: Theme) -> NodeBuilder:
     """A node; one in some has no zone, no hostname, a taint, a cordon, or is small."""
-    made = node(name).labels(disk=chance.pick("ssd", "hdd"), gen=chance.pick("1", "5", "10", "007", "new", "1e1"))
+    made = node(name).labels(disk=chance.pick("ssd", "hdd"), gen=chance.pick(*GENERATIONS))
     if not chance.one_in(6):
         made.zone(chance.pick(*ZONES))
     if not chance.one_in(4):
         made.labels({REGION: chance.pick(*REGIONS)})
     if chance.one_in(3):
-        made.labels(rack=chance.pick("r1", "r2"))
+        made.labels(rack=chance.pick("r1", "r2", ""))
     if chance.one_in(15):
         made.merge(metadata={"labels": {HOSTNAME: "same"}})
     elif chance.one_in(20):
@@ -26,6 +30,7 @@ def random_node(chance: Chance, name: str, theme: Theme) -> NodeBuilder:
         _taints(chance, made)
     if chance.one_in(3):
         held = chance.sample(sorted(IMAGES), chance.number(1, 3))
+        # The same size everywhere: where nodes tell different ones it is chance which of them kube-scheduler goes by.
         images = [{"names": [name, f"{name.partition(':')[0]}@sha256:0"], "sizeBytes": IMAGES[name]} for name in held]
         made.merge(status={"images": images})
     if chance.one_in(3):

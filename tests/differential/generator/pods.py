@@ -7,7 +7,7 @@ from typing import Any
 from tests.builders import PodBuilder, pod
 from tests.differential.generator.affinity import add_node_rules, add_pod_rules
 from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, NAMESPACES, RUNTIME, TIERS
+from tests.differential.generator.names import APPS, ASKED_IMAGES, GPU, HIGH, NAMESPACES, RUNTIME, TIERS
 from tests.differential.generator.theme import Theme
 
 
@@ -21,9 +21,11 @@ def random_pod(chance: Chance, name: str, theme: Theme) -> PodBuilder:
     if chance.one_in(theme.amounts):
         _uncommon_requests(chance, made)
     if chance.one_in(theme.ports):
-        ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP")
+        ip, protocol = chance.pick("", "0.0.0.0", "127.0.0.1", "10.0.0.1"), chance.pick("TCP", "TCP", "UDP", "SCTP")
         made.merge(spec={"hostNetwork": chance.one_in(3)})
         made.host_port(chance.pick(8080, 8081), ip=ip, protocol=protocol)
+    if chance.one_in(6):
+        made.merge(spec={"priorityClassName": HIGH})
     if chance.one_in(theme.nodes):
         add_node_rules(chance, made)
     add_pod_rules(chance, made, required=theme.pods, preferred=theme.wishes)
@@ -48,7 +50,8 @@ def _uncommon_requests(chance: Chance, made: PodBuilder) -> None:
         made.cpu("100m").limits({"hugepages-2Mi": "64Mi"})
     _further_containers(chance, made)
     if chance.one_in(20):
-        made.merge(spec={"resources": {"requests": chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"})}})
+        requests = chance.pick({"cpu": "7", "memory": "8Gi"}, {"cpu": "7"}, {"memory": "6Gi"})
+        made.merge(spec={"resources": {chance.pick("requests", "limits"): requests}})
     if chance.one_in(15):
         made.merge(spec={"runtimeClassName": RUNTIME})
 

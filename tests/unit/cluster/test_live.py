@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import node, pod, pv, service
+from tests.builders import HOSTNAME, node, pod, pv, service
 from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.terms import terms_of
 
 
 def with_nodes(*names: str) -> LiveCluster:
@@ -73,22 +74,44 @@ async def test_a_planner_that_fails_gives_it_back_all_the_same() -> None:
 
 
 def test_templates_that_are_gone_do_not_pile_up() -> None:
-    from trimtab.cluster import affinity
-    from trimtab.cluster import snapshot as module
+    from trimtab.cluster import affinity, tally
     from trimtab.cluster.snapshot import Snapshot
 
     snapshot = Snapshot([node("n1").allocatable(cpu="4", memory="8Gi", pods=110).build()])
     limit = 50
-    originals = module._SPARE, affinity._SPARE
-    module._SPARE = affinity._SPARE = limit
+    originals = tally._MOST_SPECS, affinity._SPARE
+    tally._MOST_SPECS = affinity._SPARE = limit
     try:
         for number in range(3 * limit):
             passing = pod("web").on("n1").labels(version=str(number)).cpu(f"{number + 1}m").build()
             snapshot.put(passing)
             with snapshot.fork():
                 assert snapshot.affinity.pod_class("shop", passing.labels)
-        assert len(snapshot._amounts) <= limit + 3
-        assert snapshot._affinity is not None
-        assert max(len(snapshot._affinity._classes), len(snapshot._affinity._terms_of)) <= limit + 3
+        assert len(snapshot._tally._amounts) <= limit + 3
+        assert snapshot._tally._affinity is not None
+        assert max(len(snapshot._tally._affinity._classes), len(snapshot._tally._affinity._terms_of)) <= limit + 3
     finally:
-        module._SPARE, affinity._SPARE = originals
+        tally._MOST_SPECS, affinity._SPARE = originals
+
+
+def test_labels_and_taints_of_nodes_that_are_gone_do_not_pile_up() -> None:
+    from trimtab.cluster import nodes
+    from trimtab.cluster.snapshot import Snapshot
+
+    limit, original = 20, nodes._SPARE
+    nodes._SPARE = limit
+    try:
+        snapshot = Snapshot([node("stays").taint("old").build(), pod("web").on("stays").labels(app="web").build()])
+        table = snapshot.nodes
+        term = terms_of(pod("web").labels(app="web").anti_affinity().build()).anti
+        for number in range(3 * limit):
+            passing = node(f"n{number}").taint("leaving", str(number)).build()
+            snapshot.put(passing)
+            with snapshot.fork():
+                assert snapshot.affinity.matching(term, HOSTNAME).at(table.slot_of["stays"]) == 1
+                assert [taint.key for taint in table.taint_sets[table.taints[table.slot_of["stays"]]]] == ["old"]
+            snapshot.remove(passing)
+        assert len(table.taint_sets) <= limit + 3
+        assert len(table.column(HOSTNAME).values) <= limit + 3
+    finally:
+        nodes._SPARE = original

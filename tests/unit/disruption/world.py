@@ -12,7 +12,8 @@ import msgspec
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from trimtab.api.plan import Evict
-from trimtab.cluster.snapshot import OwnerKey, Snapshot
+from trimtab.cluster.owners import OwnerKey
+from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.executor import Executor
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.settings import ExecutorSettings

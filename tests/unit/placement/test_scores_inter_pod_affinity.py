@@ -157,7 +157,7 @@ def test_preferences_count_by_weight_and_number(there, candidate, among, expecte
 def test_a_plain_pod_in_a_plain_cluster_does_not_build_the_index():
     snapshot = built([*in_zones(), *hosts(2, 1)])
     assert InterPodAffinity(snapshot).scores(pod("p").build(), snapshot.nodes.used) == 0
-    assert snapshot._affinity is None
+    assert snapshot._tally._affinity is None
 
 
 def test_a_pod_that_moves_is_seen():

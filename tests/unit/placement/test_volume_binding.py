@@ -499,6 +499,14 @@ def test_a_pod_takes_the_smallest_volumes_and_has_the_rest_made() -> None:
     }
 
 
+def test_a_volume_reserved_by_hand_is_left_where_it_is_out_of_reach_and_another_is_made() -> None:
+    there = volume("v", claim="default/c", node_affinity=ON_1)
+    snapshot = Snapshot([*NODES, dynamic(), claim("c"), there, volume("w")])
+    reserve_volumes(snapshot, using("c"), "n2")
+    found, claimed = shelf(snapshot)
+    assert (found["v"], found["w"].claim, claimed["default/c"].selected_node) == (there, "", "n2")
+
+
 def test_a_volume_reserved_by_hand_gets_the_uid_of_its_claim() -> None:
     snapshot = Snapshot([*NODES, waiting(), claim("c"), volume("v", claim="default/c"), volume("w", capacity=5 * GIB)])
     reserve_volumes(snapshot, using("c"), "n1")

@@ -12,8 +12,8 @@ from msgspec import Struct, field
 
 from trimtab.api.reasons import DUPLICATE_ON_NODE, LIMIT_REACHED, NOT_ENOUGH_NODES
 from trimtab.api.strategies import RemoveDuplicatesParams
+from trimtab.cluster.owners import OwnerKey, owner_key
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.cluster.snapshot import OwnerKey, owner_key
 from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import victim_order
 from trimtab.descheduling.scope import Scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.reasons import TOO_FEW_REPLICAS
-from trimtab.cluster.snapshot import OwnerKey, owner_key
+from trimtab.cluster.owners import OwnerKey, owner_key
 from trimtab.disruption.protections.protection import Context, Protection
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod

@@ -11,7 +11,7 @@ from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.framework import MAX_SCORE
-from trimtab.placement.kept import Kept, Slots
+from trimtab.placement.kept import Kept, Points, Slots
 from trimtab.placement.scores.least_allocated import SCORED
 
 _HALF: Final = MAX_SCORE // 2
@@ -29,21 +29,21 @@ class BalancedAllocation:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kept: Kept[tuple[int, int], np.int64] = Kept(snapshot.nodes, self._compute)
+        self._kept: Kept[tuple[int, int], np.int8] = Kept(snapshot.nodes, self._compute)
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
         """See :meth:`~trimtab.placement.framework.Score.scores`; not normalized."""
         del among
         requests = pod.spec.requests
         asked = requests.get("cpu", 0), requests.get("memory", 0)
-        return self._kept.of(asked) if any(asked) else 0
+        return self._kept.of(asked).astype(np.int64) if any(asked) else 0
 
-    def _compute(self, asked: tuple[int, int], slots: Slots) -> IntArray:
+    def _compute(self, asked: tuple[int, int], slots: Slots) -> Points:
         nodes = self._snapshot.nodes
         have = nodes.allocatable[slots, SCORED]
         taken = nodes.requested[slots, SCORED]
         found: IntArray = _HALF + (_HALF + _balance(taken + asked, have) - _balance(taken, have)) // 2
-        return found
+        return found.astype(np.int8)
 
 
 def _balance(taken: IntArray, have: IntArray) -> IntArray:

@@ -32,9 +32,10 @@ class ImageLocality:
     23 MiB and less are 0 and 1000 MiB per container are 100; it is not normalized. Images of init containers and of
     image volumes count, but the latter do not count as containers. Source: kube-scheduler v1.36 ``imagelocality``.
 
-    The scheduler knows one size per image name: that of the node that told it first. At its start these come in the
-    order of names, so the size is taken from the first node by name. How many nodes hold an image it counts anew for a
-    node only when something changes on that node; here the number is that of now.
+    The scheduler knows one size per image name: that of the node that it heard of first, and at its start they come in
+    no order. So where nodes tell different sizes it is chance which counts there; here it is the first node's by name.
+    How many nodes hold an image it counts anew for a node only when something changes on that node; here the number is
+    that of now.
     """
 
     name: ClassVar = "ImageLocality"

@@ -139,6 +139,8 @@ ACCEPTED = {
     "a grace period": with_duplicates("gracePeriodSeconds: 0"),
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
+    "approval": with_duplicates("mode: Approve, approvalDeadline: 3h30m, runsHistoryLimit: 50"),
+    "no runs": with_duplicates("mode: Act, runsHistoryLimit: 0"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
     "a schedule without a time zone": with_duplicates("schedule: {cron: '0 4 1,15 * *'}"),
     "limits": with_duplicates("limits: {perCycle: 5, perNode: 1, perNamespace: 2, perOwner: 1, perMinute: 10}"),
@@ -320,6 +322,19 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "enabled that is no boolean": ("{strategies: {RemoveDuplicates: {enabled: 'yes'}}}", ("RemoveDuplicates.enabled",)),
     "an unknown mode": (with_duplicates("mode: act"), ("spec.mode", "Act", "Simulate")),
+    "an approval deadline too short": (
+        with_duplicates("mode: Approve, approvalDeadline: 59s"),
+        ("spec.approvalDeadline", "must be between 1m and 168h"),
+    ),
+    "an approval deadline that is none": (
+        with_duplicates("approvalDeadline: soon"),
+        ("spec.approvalDeadline", "1h30m"),
+    ),
+    "approval without runs": (
+        with_duplicates("mode: Approve, runsHistoryLimit: 0"),
+        ("spec.runsHistoryLimit", "at least 1"),
+    ),
+    "too many runs": (with_duplicates("runsHistoryLimit: 51"), ("spec.runsHistoryLimit", "50")),
     "an interval too short": (with_duplicates("interval: 1s"), ("spec.interval", "5s")),
     "an interval too long": (with_duplicates("interval: 200h"), ("spec.interval", "168h")),
     "an interval that is none": (with_duplicates("interval: 5 minutes"), ("spec.interval", "1h30m")),

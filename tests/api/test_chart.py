@@ -134,10 +134,12 @@ def test_without_a_lease_the_old_pod_ends_before_the_new_one_starts() -> None:
 
 def test_definitions_stay_when_the_chart_goes_unless_told_otherwise() -> None:
     for keep in ("true", "false"):
-        [crd] = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
-        annotations = crd["metadata"].get("annotations") or {}
-        assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
-        assert crd["spec"] == crd_documents()[0]["spec"]
+        crds = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
+        for crd in crds:
+            annotations = crd["metadata"].get("annotations") or {}
+            assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
+        wanted = {document["metadata"]["name"]: document["spec"] for document in crd_documents()}
+        assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == wanted
 
 
 def test_the_kustomize_base_is_what_the_chart_gives() -> None:

@@ -165,6 +165,7 @@ class PolicyController:
             await self._status.blind(f"the policy's DeschedulingRuns cannot be listed: {error}")
             return False
         await self._runs.tidy(generation=self._generation)
+        self._services.metrics.waiting_runs.labels(self.name).set(self._runs.waiting)
         return True
 
     def _pause(self, due: float | None, now: float) -> float | None:

@@ -43,6 +43,12 @@ class DeschedulerMetrics:
             ["policy", "strategy", "reason", "result"],
             registry=registry,
         )
+        self.waiting_runs = Gauge(
+            "trimtab_descheduler_waiting_runs",
+            "Runs of the policy that wait for their approval.",
+            ["policy"],
+            registry=registry,
+        )
         self.last_cycle = Gauge(
             "trimtab_descheduler_last_cycle_timestamp_seconds",
             "When the policy's last cycle ended.",
@@ -66,5 +72,6 @@ class DeschedulerMetrics:
 
     def forget(self, policy: str) -> None:
         """Drop all that is told of a policy that is gone: its last cycle would look late for ever."""
-        for metric in (self.cycles, self.plan_seconds, self.planned, self.kept, self.evictions, self.last_cycle):
+        gauges = (self.planned, self.kept, self.waiting_runs, self.last_cycle)
+        for metric in (self.cycles, self.plan_seconds, self.evictions, *gauges):
             metric.remove_by_labels({"policy": policy})

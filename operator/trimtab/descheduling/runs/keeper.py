@@ -95,6 +95,11 @@ class RunKeeper:
         ready = (run for run in self.runs if run.open and run.approved and run.plan.mode == "Approve")
         return next(ready, None)
 
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for somebody to approve them: one at most, but for a moment."""
+        return sum(run.status.phase == "Pending" and not run.approved for run in self._runs.values())
+
     def next_ending(self) -> float | None:
         """When the first of the open runs expires."""
         return lifecycle.next_ending(self._runs.values())

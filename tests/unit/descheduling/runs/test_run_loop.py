@@ -121,10 +121,12 @@ async def test_nothing_is_evicted_before_the_approval_and_at_once_after_it() -> 
         await asyncio.sleep(1900)
         assert desk.executor.calls == []
         assert phases(desk) == ["Pending"]
+        assert desk.registry.get_sample_value("trimtab_descheduler_waiting_runs", {"policy": "default"}) == 1
         assert "waits for spec.approved" in desk.recorder.events[0]["note"]
         approve(desk)
         await asyncio.sleep(1)
         assert phases(desk) == ["Completed"]
+        assert desk.registry.get_sample_value("trimtab_descheduler_waiting_runs", {"policy": "default"}) == 0
     assert len(outcomes(desk)) == 1
     assert desk.status["evicted"] == 1
     assert desk.status["lastRun"]["mode"] == "Approve"

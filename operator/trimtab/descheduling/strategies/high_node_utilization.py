@@ -16,7 +16,7 @@ from trimtab.api.reasons import (
 )
 from trimtab.api.strategies import ONLY_THRESHOLDING_RESOURCES, HighNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.context import Context, Wish
+from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import size
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.remove_duplicates import ONE_PER_NODE
@@ -40,7 +40,7 @@ from trimtab.placement.scorer import Scorer
 
 _NOT_A_DESTINATION: Final = "node(s) were underutilized themselves"
 _SHOWN: Final = 3
-_MOST_JOINED: Final = 8
+_MOST_JOINED: Final = 4
 """Underutilized nodes that become destinations for the sake of one: more would hardly be worth their pods."""
 
 Blocked = list[tuple[Pod, Refusal]]
@@ -147,7 +147,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
     def _empty(self, context: Context, slot: int, places: _Places) -> None:
         """Move all pods off a node, or say which of them stay and why."""
         pods = sorted(self._in_use(slot), key=_largest_first)
-        blocked = self._blocked(context, pods)
+        blocked = self._blocked(context, pods) or self._nowhere(context, pods, slot, places)
         if blocked:
             self._stay(context, slot, blocked)
             return
@@ -203,6 +203,19 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
             refusal = refusal or context.obstacle(pod)
             if refusal is not None:
                 found.append((pod, refusal))
+        return found
+
+    def _nowhere(self, context: Context, pods: list[Pod], slot: int, places: _Places) -> Blocked:
+        """The pods that suit no other node, however empty: known before the others are tried."""
+        others = places.open | self._joined | places.spare
+        others[slot] = False
+        wish = Wish(others, _NOT_A_DESTINATION)
+        found = []
+        for pod in pods:
+            if not (self.placer.eligible(pending(pod)) & others).any():
+                refusal = context.find(pod, wish, self._scorer)
+                if isinstance(refusal, Refusal):
+                    found.append((pod, refusal))
         return found
 
     def _stay(self, context: Context, slot: int, blocked: Blocked) -> None:

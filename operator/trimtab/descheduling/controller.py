@@ -249,6 +249,7 @@ class PolicyController:
                 await self._status.failed(error, mode=policy.spec.mode)
                 return
         self._last_start = result.started
+        self._retry_run = result.finished + SOON
         next_run = policy.spec.next_due(last=result.started)
         if result.unfinished and policy.spec.schedule is None:
             next_run = self._not_before = min(next_run, result.finished + SOON)

@@ -71,6 +71,13 @@ async def test_an_eviction_is_told_to_the_pod_the_policy_the_log_and_the_observe
     assert wanted.items() <= vars(line).items()
 
 
+async def test_whoever_asks_for_evictions_hears_of_each_as_it_is_known():
+    world = World()
+    heard = []
+    outcomes = await world.execute(world.plan(world.add("web-1")), observe=heard.append)
+    assert heard == outcomes
+
+
 async def test_a_refused_eviction_is_retried():
     world = World()
     world.api.fail(budget_refusal(), times=3, path="/eviction")

@@ -205,8 +205,10 @@ def test_the_runbook_has_a_section_for_everything_that_degrades_a_policy() -> No
 
 def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     from trimtab.api.descheduler_status import MAX_COUNTS, MAX_EVICTIONS, MAX_KEPT
+    from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS
     from trimtab.descheduling.controller import AFTER_FAILURE, LATEST_START
     from trimtab.descheduling.cycle import LONGEST_ACTING, SHORTEST_ACTING
+    from trimtab.descheduling.runs.lifecycle import READING_TIME
     from trimtab.disruption.protections.starting_pod import START_GRACE
     from trimtab.disruption.settings import ExecutorSettings
     from trimtab.kube.events.event_series import RecorderLimits
@@ -215,6 +217,7 @@ def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     assert (LONGEST_ACTING, SHORTEST_ACTING, LATEST_START, AFTER_FAILURE) == (300, 30, 60, 30)
     assert (START_GRACE, ExecutorSettings().settle, LONGEST_SILENCE) == (300, 120, 30)
     assert (MAX_KEPT, MAX_EVICTIONS, MAX_COUNTS) == (50, 20, 256)
+    assert (MAX_ACTIONS, MAX_KEPT_PODS, READING_TIME) == (500, 200, 600)
     assert (Timings().lease_duration, Timings().renew_deadline) == (15, 10)
     limits = RecorderLimits()
     assert (limits.window, limits.object_burst, limits.object_rate, limits.burst, limits.rate) == (360, 200, 1, 500, 50)

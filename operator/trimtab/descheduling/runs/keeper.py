@@ -223,10 +223,10 @@ class RunKeeper:
             try:
                 patch = {"status": status_patch(status)}
                 body = await merge_patch(self._api, DESCHEDULING_RUNS, run.name, patch, subresource="status")
-            except NotFound:
+            except NotFound:  # somebody deleted it, and the watch may never say so
+                self.forget(run.name)
                 if strictly:
                     raise
-                self.forget(run.name)
                 return changed
             except (Unreachable, ServerError, TooManyRequests) as error:
                 if attempt < ATTEMPTS:

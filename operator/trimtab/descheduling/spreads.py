@@ -166,10 +166,9 @@ class Spreads:
         excess = _judged(constraint, domains, now).excess
         without = _judged(constraint, domains, rest)
         limit = without.smallest + constraint.max_skew
-        change: IntArray = (without.excess - excess) + (rest >= limit)
+        change: IntArray = (without.excess - excess) + (rest >= limit)  # nowhere rest is 0 and so below any limit
         holds: BoolArray = rest < limit
         holds[home] = True
-        change[nowhere], holds[nowhere] = without.excess - excess, True
         lowest = np.flatnonzero(domains.eligible & (rest == without.smallest))
         if len(lowest) == 1:  # with the pod there, all other domains are less far above the smallest
             more = rest.copy()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.descheduling.runs.runs import kept, made, move
 from trimtab.api.plan import Evict, Kept
@@ -90,3 +92,32 @@ def test_the_new_destination_counts() -> None:
 def test_every_move_is_either_made_or_told_of() -> None:
     judged = judge_again([A, B, C], made(C), present=frozenset({A.uid, C.uid}))
     assert {each.uid for each in judged.go} | {each.action.uid for each in judged.dropped} == {A.uid, B.uid, C.uid}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["RemoveDuplicates", "HighNodeUtilization"])), max_size=20)
+)
+def test_on_an_unchanged_picture_all_that_was_approved_is_done(pods: list[tuple[int, str]]) -> None:
+    plan = made(*(move(f"p{number}", strategy=strategy) for number, strategy in dict(pods).items()))
+    judged = judge_again(plan.actions, plan, present=frozenset(action.uid for action in plan.actions))
+    assert judged.go == plan.actions
+    assert judged.dropped == ()
+
+
+@given(
+    approved=st.sets(st.integers(0, 9)),
+    fresh=st.sets(st.integers(0, 9)),
+    present=st.sets(st.integers(0, 9)),
+    strategy=st.sampled_from(["RemoveDuplicates", "HighNodeUtilization"]),
+)
+def test_nothing_is_done_that_was_not_approved_or_is_not_planned_now(
+    approved: set[int], fresh: set[int], present: set[int], strategy: str
+) -> None:
+    moves = {number: move(f"p{number}", strategy=strategy) for number in range(10)}
+    wanted = [moves[number] for number in sorted(approved)]
+    here = frozenset(moves[number].uid for number in present)
+    judged = judge_again(wanted, made(*(moves[number] for number in sorted(fresh))), present=here)
+    gone = {action.uid for action in judged.go}
+    assert gone <= {moves[number].uid for number in approved & fresh & present}
+    assert gone | {outcome.action.uid for outcome in judged.dropped} == {action.uid for action in wanted}
+    assert len(judged.go) + len(judged.dropped) == len(wanted)

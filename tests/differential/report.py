@@ -119,6 +119,7 @@ class Tally:
             f"single scores compared           {self.points}",
             f"results reused by the scheduler  {self.hinted}",
         ]
+        lines.append("of pods that fit nowhere, or of scores:")
         differing = Counter(found.difference.plugin for found in self.of("scores"))
         lines += [f"{count:7} x {plugin} scored otherwise" for plugin, count in differing.most_common()]
         lines += [f"{count:7} x {reason}" for reason, count in self.reasons.most_common()]

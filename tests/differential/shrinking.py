@@ -32,6 +32,10 @@ class _Shrinker:
         self._left = ATTEMPTS
 
     def run(self) -> None:
+        if not self._holds(self.found.objects, self.found.pod):
+            text = f"{self.found.difference.text}\n(It did not show again in a cluster made anew.)"
+            self.found = replace(self.found, difference=replace(self.found.difference, text=text))
+            return
         for kinds in (_FIRST[:1], _FIRST[1:], None, _LAST, _FIRST[:1]):
             self._drop_objects(kinds)
         self._drop_fields(self.found.pod)

@@ -12,6 +12,7 @@ from tests.differential.comparison import decisive, differences
 from tests.differential.generator.chance import Chance
 from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
+from tests.differential.generator.names import NAMESPACES
 from tests.differential.generator.theme import THEMES
 from tests.differential.ours import Word
 from tests.differential.report import Disagreement, Tally
@@ -27,6 +28,7 @@ _ANOTHER: Final = 500_009
 _RESERVED: Final = 5
 """One in so many pods reserves its volumes."""
 _RESERVING: Final = 1_000
+_NAMED: Final = re.compile(rf'^\d+ |"[^"]*" ?|\{{[^}}]*\}}|(?:{"|".join(NAMESPACES)})/[\w-]+ ?')
 
 
 class Examination:
@@ -179,9 +181,9 @@ def examine(
 
 def reasons(message: str) -> list[str]:
     """What a message says of nodes or of the pod, without numbers and names: for counting what was met."""
-    text = message.partition("no new claims")[0].partition("preemption:")[0].partition("nodes are available:")[2]
-    text = text.strip().rstrip(".") or message
-    return [re.sub(r'^\d+ |"[^"]*"|\{[^}]*\}', "", part).strip() for part in text.split(", ")]
+    told = re.split(r"no new claims|preemption:|\. not found", message)[0]
+    text = told.partition("nodes are available:")[2].strip().rstrip(".") or told
+    return [_NAMED.sub("", part).strip() for part in text.split(", ")]
 
 
 def pinned(manifest: Manifest, name: str) -> Manifest:

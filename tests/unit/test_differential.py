@@ -120,6 +120,16 @@ def test_a_run_passes_only_with_choices_foretold_and_no_other_verdict():
     assert not tally.passed
 
 
+def test_a_case_that_does_not_show_again_is_told_as_it_was_met(monkeypatch):
+    monkeypatch.setattr(shrinking, "again", lambda *_: None)
+    case = Disagreement(7, [node("n1").manifest()], POD, Difference("feasibility", "they differ"))
+
+    found = shrinking.shrunk(None, case)
+
+    assert (found.objects, found.pod) == (case.objects, case.pod)
+    assert found.difference.text == "they differ\n(It did not show again in a cluster made anew.)"
+
+
 def test_a_case_shrinks_to_what_shows_it(monkeypatch):
     """Here both disagree wherever there is a cordoned node and the pod requests cpu."""
 

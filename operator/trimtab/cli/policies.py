@@ -94,7 +94,11 @@ def _documents(source: str) -> list[Document]:
 
     try:
         text = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
-        return list(documents(text))
+        found = list(documents(text))
+        fault = next((document.fault for document in found if document.fault is not None), None)
+        if fault is not None:
+            raise fault
+        return found
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", source=source) from None
     except InputError as error:

@@ -113,3 +113,21 @@ def test_a_pod_that_was_skipped_cannot_be_explained(run, write) -> None:
     assert result.exit_code == 2
     assert result.stderr.splitlines()[0] == f"trimtab: skipped: {cluster}: {TOLD[0]}"
     assert "shop/bad" in result.stderr.splitlines()[1]
+
+
+def test_a_document_that_is_no_object_is_skipped_like_a_broken_one(run, tmp_path, commands) -> None:
+    good_ones = [msgspec.json.encode(each.manifest()).decode() for each in good()]
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("\n---\n".join([good_ones[0], "just text", "- a\n- b", *good_ones[1:]]))
+
+    stopped = run(*commands["explain"], "--cluster", str(cluster))
+    result = run(*commands["explain"], "--cluster", str(cluster), "--skip-invalid", "-o", "json")
+
+    assert stopped.exit_code == 2
+    assert "document 2 is no Kubernetes object (it is a str)" in stopped.stderr
+    assert result.exit_code == 0
+    assert [line.split(": ")[3].split(" (")[0] for line in result.stderr.splitlines()] == [
+        "document 2 is no Kubernetes object",
+        "document 3 is no Kubernetes object",
+    ]
+    assert msgspec.json.decode(result.stdout)["pod"] == "shop/pending"

@@ -23,11 +23,13 @@ class Document(Struct, frozen=True):
         place: where in the file: ``items[3]``, ``document 2, items[3]``, or ``""`` for a file of one object.
         content: the object as raw JSON, or as what YAML said.
         kind: what a typed list (``PodList``) says of its items, which need not repeat it; else ``""``.
+        fault: why this is no object at all, where others of the file may be; else ``None``.
     """
 
     place: str
     content: msgspec.Raw | Mapping[str, Any]
     kind: str = ""
+    fault: InputError | None = None
 
 
 class _Envelope(Struct, rename="camel", gc=False):
@@ -60,15 +62,23 @@ def _json_documents(text: bytes) -> Iterator[Document]:
         try:
             parts = _concatenated(text.decode())
         except (json.JSONDecodeError, UnicodeDecodeError):
-            try:
-                yield from _yaml_documents(text)
-            except InputError:
-                raise InputError(f"is not JSON: {error}") from None
+            yield from _braces(text, error)
             return
         for number, part in enumerate(parts, 1):
             yield from _json_items(part, f"document {number}" if len(parts) > 1 else "")
     else:
         yield from _json_items(text, "")
+
+
+def _braces(text: bytes, error: Exception) -> list[Document]:
+    """The documents of a text that begins as JSON does, but is none: YAML perhaps."""
+    try:
+        found = list(_yaml_documents(text))
+    except InputError:
+        found = []
+    if not any(document.fault is None for document in found):
+        raise InputError(f"is not JSON: {error}")
+    return found
 
 
 def _concatenated(text: str) -> list[bytes]:
@@ -126,9 +136,10 @@ def _yaml_documents(text: bytes) -> Iterator[Document]:
         raise InputError(f"is not YAML: {_one_line(error)}") from None
     for number, content in enumerate(loaded, 1):
         place = f"document {number}" if len(loaded) > 1 else ""
-        if not isinstance(content, dict):
-            raise _not_an_object(place, f"it is a {type(content).__name__}")
-        yield from _yaml_items(content, place)
+        if isinstance(content, dict):
+            yield from _yaml_items(content, place)
+        else:
+            yield _no_object(place, f"it is a {type(content).__name__}")
 
 
 def _one_line(error: Exception) -> str:
@@ -143,9 +154,10 @@ def _yaml_items(content: dict[str, Any], place: str) -> Iterator[Document]:
     if not isinstance(items, list | None):
         raise _not_an_object(place, "items is no list")
     for index, item in enumerate(items or ()):
-        if not isinstance(item, dict):
-            raise _not_an_object(_item_place(place, index), f"it is a {type(item).__name__}")
-        yield Document(_item_place(place, index), item, _item_kind(str(kind)))
+        if isinstance(item, dict):
+            yield Document(_item_place(place, index), item, _item_kind(str(kind)))
+        else:
+            yield _no_object(_item_place(place, index), f"it is a {type(item).__name__}")
 
 
 def _is_list(kind: Any, items: Any) -> bool:
@@ -159,6 +171,10 @@ def _item_kind(kind: str) -> str:
 
 def _item_place(place: str, index: int) -> str:
     return f"{place}, items[{index}]" if place else f"items[{index}]"
+
+
+def _no_object(place: str, why: str) -> Document:
+    return Document(place, {}, fault=_not_an_object(place, why))
 
 
 def _not_an_object(place: str, why: str) -> InputError:

@@ -108,6 +108,8 @@ class _Reader:
 
     def _read_document(self, source: str, document: Document) -> None:
         try:
+            if document.fault is not None:
+                raise document.fault
             head = self._head(document)
             if head.typed:
                 value = self._decode(head, document)
@@ -117,7 +119,7 @@ class _Reader:
                 self._check_twice(head, source, document.place)
                 self.others.append(_manifest(document))
         except InputError as error:
-            located = _located(error, source, document.place)
+            located = _located(error, source, "" if error is document.fault else document.place)  # a fault says where
             if self._skip_invalid is None:
                 raise located from None
             self._skip_invalid(located)

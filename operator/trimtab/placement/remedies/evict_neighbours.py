@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -40,9 +42,13 @@ class EvictNeighbours:
         del rule
         slot = case.snapshot.nodes.slot_of[node.name]
         victims: dict[str, Pod] = {}
+        there: Counter[str] = Counter()
         for topology_key, numbers in _against(case):
             if 0 < numbers[slot] <= MOST:
-                victims |= {pod.key: pod for pod in _around(case, slot, topology_key) if _clash(case, pod)}
+                there[topology_key] += int(numbers[slot])
+        for topology_key, number in there.items():  # a pod that several terms name is counted by each of them
+            clashing = (pod for pod in _around(case, slot, topology_key) if _clash(case, pod))
+            victims |= {pod.key: pod for pod in islice(clashing, number)}
         step = clear(case, node, victims.values(), reason=self.reason, why="required anti-affinity keeps them apart")
         if step:
             yield step
@@ -60,10 +66,11 @@ def _against(case: Case) -> list[tuple[str, IntArray]]:
 
 
 def _around(case: Case, slot: int, topology_key: str) -> Iterator[Pod]:
-    """The pods of the slot's domain, and of others' the fewer the better: only nodes that hold any are asked."""
+    """The pods of the nodes of the slot's domain, the slot's own first; whoever asks stops when it has all it wants."""
     nodes = case.snapshot.nodes
     domains = nodes.column(topology_key).ids
-    for there in np.flatnonzero(nodes.used & (domains == domains[slot])).tolist():
+    others = np.flatnonzero(nodes.used & (domains == domains[slot])).tolist()
+    for there in (slot, *(other for other in others if other != slot)):
         yield from (pod for pod in case.snapshot.pods_on(nodes.node(there).name) if not pod.terminal)
 
 

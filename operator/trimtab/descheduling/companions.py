@@ -5,12 +5,14 @@ Pods of one spec, namespace and set of labels ask the same and are asked about t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 from msgspec import Struct, field
 
 from trimtab.cluster.affinity import AffinityIndex
+from trimtab.cluster.carried import by_labels
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, affinity_terms, bind
@@ -92,6 +94,7 @@ class Companions:
         self._preferred = preferred
         self._leaving: AffinityIndex | None = index_of_leaving(snapshot) if snapshot.any_pod_affinity else None
         self.kinds: dict[Kind, Asking] = {}
+        self._by_pair: defaultdict[tuple[str, str] | None, list[Asking]] = defaultdict(list)
         self._asking_for: dict[tuple[str, Labels], tuple[Asking, ...]] = {}
         for key, pod in snapshot.pods.items() if snapshot.any_pod_affinity else ():
             slot = snapshot.slot(pod)
@@ -109,6 +112,9 @@ class Companions:
         found = self.kinds.get(key)
         if found is None:
             found = self.kinds[key] = self._read(pod)
+            pairs = {each.term.pair for each in found.likings} | {each.pair for each in found.required[:1]}
+            for pair in pairs:
+                self._by_pair[pair].append(found)
             self._asking_for.clear()
         return found
 
@@ -125,10 +131,11 @@ class Companions:
         found = self._asking_for.get(key)
         if found is None:
             picked = self._picked(pod)
-            kinds = self.kinds.values()
+            # By a label that every match must carry: thousands of kinds ask for one other each.
+            near = {id(asking): asking for asking in by_labels(self._by_pair, pod.labels)}
             found = self._asking_for[key] = tuple(
                 asking
-                for asking in kinds
+                for asking in near.values()
                 if (asking.required and all(map(picked, asking.required)))
                 or any(picked(each.term) for each in asking.likings)
             )

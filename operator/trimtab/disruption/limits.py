@@ -33,7 +33,8 @@ class PlannedEvictions:
     def add(self, pod: Pod) -> None:
         """Count one eviction of the pod from where it is."""
         self.pods.add(pod.key)
-        self._counts.update(places(pod))
+        for place in places(pod):  # Counter.update takes ten times as long
+            self._counts[place] += 1
 
     def take_back(self, pod: Pod) -> None:
         """Undo :meth:`add`."""

@@ -15,9 +15,11 @@ from trimtab.api.check import FieldError, join_path
 from trimtab.api.descheduler_policy import DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.scalars import (
     APPROVAL_RULE,
+    COOLDOWN_RULE,
     INTERVAL_RULE,
     LONGEST_INTERVAL,
     SHORTEST_APPROVAL,
+    SHORTEST_COOLDOWN,
     SHORTEST_INTERVAL,
     check_cron,
     parse_duration,
@@ -54,6 +56,21 @@ def _runs(spec: DeschedulerPolicySpec) -> Errors:
     yield from _attempt("spec.approvalDeadline", _approval, spec.approval_deadline)
     if spec.mode == "Approve" and spec.runs_history_limit < 1:
         yield FieldError("spec.runsHistoryLimit", "mode Approve needs runs to approve: must be at least 1")
+
+
+def _cooldown(spec: DeschedulerPolicySpec) -> Errors:
+    cooldown = spec.cooldown
+    for name, text in (
+        ("initial", cooldown.initial),
+        ("maximum", cooldown.maximum),
+        ("pendingDeadline", cooldown.pending_deadline),
+    ):
+        yield from _attempt(f"spec.cooldown.{name}", _cooldown_duration, text)
+
+
+def _cooldown_duration(text: str) -> None:
+    if not SHORTEST_COOLDOWN <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{COOLDOWN_RULE.message}; not {text}")
 
 
 def _approval(text: str) -> None:
@@ -168,6 +185,7 @@ def _excludes(name: str, strategy: Strategy) -> Errors:
 CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (
     _timing,
     _runs,
+    _cooldown,
     _protections,
     _scope,
     _strategies,

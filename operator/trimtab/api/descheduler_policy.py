@@ -23,7 +23,7 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import APPROVAL_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
 from trimtab.api.schedule import Schedule
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import SET, Strategies
@@ -57,6 +57,40 @@ class Limits(Spec, frozen=True):
             "what is not done before the next cycle is due is planned anew."
         ),
     ] = 30
+
+
+class Cooldown(Spec, frozen=True):
+    """What happens when an eviction did not help.
+
+    It did not if the pod's replacement came back to the same node or finds none, or if it came to another node from
+    which the same strategy would evict it again. Then the strategy leaves the owner's pods alone for a while, twice as
+    long each time, and in the end for good: until the pod template or this spec changes, or the annotation
+    trimtab.dev/try-again of the policy gets another value. The status says so, in memory and the condition Effective.
+    """
+
+    initial: Annotated[Duration, doc("How long an owner is left alone at first.", DURATION_RULE, COOLDOWN_RULE)] = "10m"
+    maximum: Annotated[Duration, doc("How long it is left alone at most.", DURATION_RULE, COOLDOWN_RULE)] = "24h"
+    attempts: Annotated[
+        int, Meta(ge=1, le=20), doc("How many evictions in a row may fail to help before the strategy gives up.")
+    ] = 3
+    pending_deadline: Annotated[
+        Duration,
+        doc(
+            "How long a replacement may be Pending until its eviction counts as one that did not help.",
+            DURATION_RULE,
+            COOLDOWN_RULE,
+        ),
+    ] = "5m"
+
+    def seconds(self, failures: int) -> int:
+        """How long an owner is left alone after so many evictions in a row that did not help."""
+        longest = parse_duration(self.maximum)
+        return min(longest, parse_duration(self.initial) << min(failures - 1, 32))
+
+    @property
+    def pending_seconds(self) -> int:
+        """``pendingDeadline`` in seconds."""
+        return parse_duration(self.pending_deadline)
 
 
 class Protections(Spec, frozen=True):
@@ -224,6 +258,7 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         ),
     ] = None
     limits: Limits = Limits()
+    cooldown: Cooldown = Cooldown()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()
     namespace_selector: Annotated[

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from trimtab.api.base import BigCount, NaturalInt, ShortText, Status, bounded, doc
 from trimtab.api.conditions import Condition
+from trimtab.api.eviction_memory import Memory
 
 MAX_KEPT: Final = 50
 MAX_EVICTIONS: Final = 20
@@ -90,7 +91,7 @@ class DeschedulerStatus(Status, frozen=True):
     ] = 0
     conditions: Annotated[
         tuple[Condition, ...],
-        bounded("Ready, Progressing and Degraded.", limit=16, **list_map("type")),
+        bounded("Ready, Progressing, Degraded and Effective.", limit=16, **list_map("type")),
     ] = ()
     last_run: Annotated[LastRun | None, doc("The last cycle, in numbers.")] = None
     next_run: Annotated[datetime | None, doc("When the next cycle is due.")] = None
@@ -115,6 +116,7 @@ class DeschedulerStatus(Status, frozen=True):
         tuple[Eviction, ...],
         bounded("The latest evictions, the newest first.", limit=MAX_EVICTIONS, **{"x-kubernetes-list-type": "atomic"}),
     ] = ()
+    memory: Annotated[Memory, doc("What became of evictions, and which owners are left alone for it.")] = Memory()
 
 
 def status_patch(status: Status) -> dict[str, Any]:

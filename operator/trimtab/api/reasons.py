@@ -79,6 +79,14 @@ LIMIT_REACHED: Final = "LimitReached"
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
 """A PodDisruptionBudget allows no (further) disruption; the message names the budget and its numbers."""
 
+COOLING_DOWN: Final = "CoolingDown"
+"""The strategy's last eviction of a pod of this owner did not help: it came back, stays Pending, or is wanted away
+from where it came to. The next waits, twice as long each time. Effective: which owners are left alone for this."""
+
+GAVE_UP: Final = "GaveUp"
+"""As many evictions in a row of this owner's pods by this strategy did not help as ``cooldown.attempts`` allows. Not
+effective: which owners these are."""
+
 OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
 """The replacement of another pod of the same owner does not run yet; this one waits for it."""
 

@@ -12,6 +12,7 @@ from trimtab.cli.options import STDIN, check_connection, cluster_options, moment
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
+    from trimtab.api.eviction_memory import Memory
     from trimtab.cluster.snapshot import Snapshot
 
 SHOWN: Final = 5
@@ -53,6 +54,9 @@ def plan(
     A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
     now. The same cluster, policies and --now give the same bytes of JSON, YAML and HTML.
 
+    A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
+    help, as the operator does.
+
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
     from trimtab.cli.output import emit
@@ -74,11 +78,24 @@ def plan(
         if form == "html":
             show_page(snapshot, wanted, now=float(when), cluster=names[0], everything=everything)
             return
-        document = make_plan(snapshot, wanted, now=float(when)).document()
+        memories = remembered(wanted, snapshot, now=float(when))
+        document = make_plan(snapshot, wanted, now=float(when), memories=memories).document()
         if form == "table":
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
+    """What the policies' statuses tell of earlier evictions, by the policies' names."""
+    from trimtab.descheduling.memory.assess import assess
+    from trimtab.descheduling.memory.watching import recall
+
+    found = {}
+    for policy in policies:
+        memory = recall(policy.status.memory, generation=policy.metadata.generation, asked="")
+        found[policy.name] = assess(memory, snapshot, policy.spec.cooldown, now=now)
+    return found
 
 
 def show_page(
@@ -88,7 +105,8 @@ def show_page(
     from trimtab.cli.report import page, report
     from trimtab.descheduling.planner import plan_and_measure
 
-    made, measures = plan_and_measure(snapshot, policies, now=now)
+    memories = remembered(policies, snapshot, now=now)
+    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories)
     content = report(made, measures, snapshot, policies, cluster=cluster)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 

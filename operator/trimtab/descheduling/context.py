@@ -13,6 +13,7 @@ from trimtab.api.plan import Evict, Kept
 from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.refusal import Refusal
@@ -85,7 +86,15 @@ class Context:
     """One strategy of one policy at work on the board."""
 
     def __init__(
-        self, board: Board, scope: Scope, rules: Rules, *, policy: str, strategy: str, guards: Iterable[Guard] = ()
+        self,
+        board: Board,
+        scope: Scope,
+        rules: Rules,
+        *,
+        policy: str,
+        strategy: str,
+        guards: Iterable[Guard] = (),
+        memory: Recollection | None = None,
     ) -> None:
         self.board = board
         self.snapshot = board.snapshot
@@ -95,6 +104,7 @@ class Context:
         self.strategy = strategy
         self.guards = tuple(guards)
         self._rules = rules
+        self._memory = memory
         self._told: set[str] = set()
 
     def is_candidate(self, pod: Pod) -> bool:
@@ -111,8 +121,11 @@ class Context:
         return [pod for pod in there if (concerned is None or concerned(pod)) and self.is_candidate(pod)]
 
     def obstacle(self, pod: Pod) -> Refusal | None:
-        """Why the pod must stay wherever it could go: protections, budgets, limits."""
-        return self._rules.protected(pod) or self._rules.refusal(pod)
+        """Why the pod must stay wherever it could go: protections, what did not help before, budgets, limits."""
+        refusal = self._rules.protected(pod)
+        if refusal is None and self._memory is not None:
+            refusal = self._memory.refusal(pod, self.strategy)
+        return refusal or self._rules.refusal(pod)
 
     def try_move(self, pod: Pod, wish: Wish, *, reason: str, message: Callable[[int], str]) -> Refusal | None:
         """Move the pod to the best node of the wish, or keep it, say why, and return that.

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.eviction_memory import TRY_AGAIN
 from trimtab.descheduling.cycle import Cycle, Services
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.keeper import RunKeeper
@@ -76,6 +77,7 @@ class PolicyController:
         self._problem: InputError | None = None
         self._generation = 0  # as last written
         self._uid = ""
+        self._asked = ""  # to try again what was given up
         self._last_start: float | None = None
         self._not_before: float | None = None
         self._act_from = 0.0
@@ -86,6 +88,7 @@ class PolicyController:
         """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
         metadata = body["metadata"]
         generation = int(metadata.get("generation", 0))
+        self._asked = str((metadata.get("annotations") or {}).get(TRY_AGAIN, ""))
         if not self._generation:
             self._take_up(body.get("status") or {})
         if generation == self._generation and metadata.get("uid") == self._uid:
@@ -257,7 +260,14 @@ class PolicyController:
 
     async def _one(self, policy: DeschedulerPolicy, run: Run | None, started: float) -> CycleResult:
         """Plan anew or, where a run is approved, carry that out."""
-        cycle = Cycle(policy, self._services, runs=self._runs, halt=self._halt, running=self._status.running)
+        cycle = Cycle(
+            policy,
+            self._services,
+            runs=self._runs,
+            halt=self._halt,
+            running=self._status.running,
+            memory=self._status.recall(generation=policy.metadata.generation, asked=self._asked),
+        )
         return await (cycle.run(started) if run is None else cycle.carry_out(run, started))
 
     @asynccontextmanager

@@ -12,9 +12,12 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
 from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.memory.cycle_memory import CycleMemory
+from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.report import CycleResult
@@ -31,6 +34,7 @@ from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
+from trimtab.kube.events.event import WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import DESCHEDULER_POLICIES
@@ -82,7 +86,8 @@ class Cycle:
         services: what it needs.
         runs: writes what the cycle planned, and what became of it.
         halt: set to finish what is in flight and start nothing more.
-        running: told in words what is going on, before acting begins.
+        running: told in words what is going on, and what is watched from now on, before acting begins.
+        memory: what the policy remembers of its evictions.
     """
 
     def __init__(
@@ -92,13 +97,15 @@ class Cycle:
         *,
         runs: RunKeeper,
         halt: asyncio.Event,
-        running: Callable[[str], Awaitable[None]],
+        running: Callable[[str, Memory], Awaitable[None]],
+        memory: Memory,
     ) -> None:
         self._policy = policy
         self._services = services
         self._runs = runs
         self._halt = halt
         self._running = running
+        self._memory = CycleMemory(memory, policy.spec.cooldown)
 
     async def run(self, started: float) -> CycleResult:
         """Plan on the picture as it is now and, in mode Act, carry the plan out.
@@ -117,7 +124,7 @@ class Cycle:
         run = await self._runs.record(self._policy, run_plan(self._policy, plan, nodes=made.nodes, pods=made.pods))
         outcomes: list[Outcome] = []
         if spec.mode == "Act" and plan.actions:
-            await self._running(f"evicting {len(plan.actions)} pods")
+            await self._begin(f"evicting {len(plan.actions)} pods", plan.actions, started)
             async with Journal(self._runs, run, passing=True) as journal:
                 outcomes = await self._act(plan.actions, self._until_next(started), journal)
             if run is not None:
@@ -148,7 +155,7 @@ class Cycle:
                 self._services.metrics.ended(outcome)
                 journal.note(outcome)
             if judged.go:
-                await self._running(f"evicting {len(judged.go)} pods of run {run.name}")
+                await self._begin(f"evicting {len(judged.go)} pods of run {run.name}", judged.go, started)
                 acted = await self._act(judged.go, LONGEST_ACTING, journal)
         run = self._runs.get(run)
         if run.done >= {action.uid for action in run.plan.actions}:
@@ -162,11 +169,24 @@ class Cycle:
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
-            plan = await _in_thread(lambda: make_plan(snapshot, [self._policy], now=started))
+            plan = await _in_thread(lambda: self._plan_on(snapshot, started))
             services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
             found = (snapshot.pods.get(action.key) for action in wanted)
             present = frozenset(pod.uid for pod in found if pod is not None)
         return _Made(plan=plan, nodes=nodes, pods=pods, present=present)
+
+    def _plan_on(self, snapshot: Snapshot, now: float) -> Plan:
+        """See what became of earlier evictions, plan with that, and see what the plan thinks of where they ended."""
+        memory = self._memory.look(snapshot, now=now)
+        plan = make_plan(snapshot, [self._policy], now=now, memories={self._policy.name: memory})
+        self._memory.planned(plan, snapshot, now=now)
+        return plan
+
+    async def _begin(self, message: str, actions: Sequence[Evict], started: float) -> None:
+        """Say what is about to be done, before it is: a process that dies in the middle has then lost nothing."""
+        async with self._services.live.borrow() as snapshot:
+            memory = self._memory.begin(actions, snapshot, now=started)
+        await self._running(message, memory)
 
     def _result(
         self,
@@ -178,6 +198,7 @@ class Cycle:
         run: Run | None,
         approved: bool = False,
     ) -> CycleResult:
+        self._tell_of_giving_up()
         return CycleResult(
             mode=self._policy.spec.mode,
             plan=plan,
@@ -188,7 +209,16 @@ class Cycle:
             pods=made.pods,
             run="" if run is None else run.name,
             approved=approved,
+            memory=self._memory.memory,
         )
+
+    def _tell_of_giving_up(self) -> None:
+        for each in self._memory.gave_up:
+            note = f"{each.strategy} gave up: {told(each)}"
+            log.warning("policy %s: %s", self._policy.name, note)
+            self._services.recorder.event(
+                _reference(self._policy), reason=reasons.GAVE_UP, action="GiveUp", note=note, type=WARNING
+            )
 
     def _until_next(self, started: float) -> float:
         """Seconds that a cycle in mode Act may act: the next one plans anew."""
@@ -197,6 +227,11 @@ class Cycle:
 
     async def _act(self, actions: Sequence[Evict], seconds: float, journal: Journal) -> list[Outcome]:
         services, policy = self._services, self._policy
+
+        def observe(outcome: Outcome) -> None:
+            self._memory.ended(outcome)
+            journal.note(outcome)
+
         return await services.executor.execute(
             actions,
             policy=_reference(policy),
@@ -206,14 +241,22 @@ class Cycle:
             recheck=self._recheck,
             stop=self._halt,
             blind=services.stale,
-            observe=journal.note,
+            observe=observe,
         )
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""
         if not self._services.leading():
             return Refusal(reasons.LEASE_LOST, "the lease may have run out")
-        return self._services.live.examine(lambda snapshot: still_holds(snapshot, self._policy, action, self._now()))
+        return self._services.live.examine(lambda snapshot: self._recheck_on(snapshot, action))
+
+    def _recheck_on(self, snapshot: Snapshot, action: Evict) -> Refusal | None:
+        """Judge the move again, knowing where the pods came to that went before it in this cycle."""
+        now = self._now()
+        refusal = self._memory.useless(action, snapshot, now=now) or still_holds(snapshot, self._policy, action, now)
+        if refusal is None:
+            self._memory.sent(action, snapshot)
+        return refusal
 
     def _now(self) -> float:
         return self._services.clock.now()

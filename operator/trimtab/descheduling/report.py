@@ -23,8 +23,10 @@ from trimtab.api.descheduler_status import (
     LastRun,
 )
 from trimtab.api.descheduler_status import Outcome as OutcomeWord
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Kept, Plan
 from trimtab.api.scalars import to_time
+from trimtab.descheduling.memory.verdict import verdict
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, Outcome
 
 _LONGEST = 1024
@@ -43,6 +45,7 @@ class CycleResult(Struct, frozen=True):
         pods: how many pods the picture had.
         run: the DeschedulingRun that tells of it; empty where none was written.
         approved: whether an approved run was carried out.
+        memory: what is remembered of evictions, this cycle's among them.
     """
 
     mode: str
@@ -54,6 +57,7 @@ class CycleResult(Struct, frozen=True):
     pods: int
     run: str = ""
     approved: bool = False
+    memory: Memory = Memory()
 
     @property
     def acted(self) -> bool:
@@ -91,6 +95,7 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
         (READY, True, reasons.CYCLE_COMPLETED, summary),
         (PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
         degraded,
+        verdict(cycle.memory, now=cycle.finished),
     )
 
 
@@ -118,6 +123,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         counts=_counts(cycle),
         kept=tuple(_kept_pod(kept) for kept in left[:MAX_KEPT]),
         last_evictions=(*(_eviction(outcome) for outcome in reversed(evicted)), *before.last_evictions)[:MAX_EVICTIONS],
+        memory=cycle.memory,
     )
 
 

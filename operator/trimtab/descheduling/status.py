@@ -12,8 +12,10 @@ import msgspec
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition, set_condition
 from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.scalars import to_time
 from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.memory.watching import recall
 from trimtab.descheduling.report import CycleResult, conditions_after, status_after
 from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
@@ -121,8 +123,13 @@ class PolicyStatus:
         self._set(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong)
         await self._write()
 
-    async def running(self, message: str) -> None:
-        """A cycle acts."""
+    def recall(self, *, generation: int, asked: str) -> Memory:
+        """What is remembered of evictions, as far as it holds for this generation of the spec."""
+        return recall(self._status.memory, generation=generation, asked=asked)
+
+    async def running(self, message: str, memory: Memory) -> None:
+        """A cycle acts, and its evictions are watched."""
+        self._status = msgspec.structs.replace(self._status, memory=memory)
         self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
         await self._write()
 

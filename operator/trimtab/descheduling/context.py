@@ -13,10 +13,12 @@ from trimtab.api.plan import Evict, Kept
 from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.terms import affinity_terms
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.refusal import Refusal
+from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.placement.scorer import Scorer
@@ -80,6 +82,17 @@ class Board:
         self.leaning: list[str] = []
         """Moved pods with required pod affinity: later moves must not take away what they were moved to."""
         self.watchers: tuple[Watcher, ...] = ()
+        self._leans: dict[tuple[str, int, str, Labels], bool] = {}
+
+    def leans_on(self, pod: Pod, other: Pod) -> bool:
+        """Whether a required pod affinity term of a pod of the snapshot picks another one; asked very often."""
+        key = (pod.namespace, id(pod.spec), other.namespace, other.labels)
+        found = self._leans.get(key)
+        if found is None:
+            labels = self.snapshot.namespace_labels(other.namespace)
+            found = any(term.matches(other.namespace, other.labels, labels) for term in affinity_terms(pod))
+            self._leans[key] = found
+        return found
 
 
 class Context:
@@ -319,6 +332,8 @@ class Context:
             if key == moved.key:
                 continue
             pod = self.snapshot.pods[key]
+            if not self.board.leans_on(pod, moved):
+                continue
             slot = self.snapshot.nodes.slot_of[pod.node]
             mark = self.snapshot.mark()
             fits = self.placer.feasible(self.placer.lift(pod))[slot]

@@ -206,6 +206,12 @@ SUSPENDED: Final = "Suspended"
 INVALID_POLICY: Final = "InvalidPolicy"
 """Not ready, degraded: the spec cannot be used; the message names the fields."""
 
+POLICY_CONFLICT: Final = "PolicyConflict"
+"""Not ready, degraded: the policy and another one would undo each other; neither plans anything."""
+
+SCHEDULER_CONFLICT: Final = "SchedulerConflict"
+"""Not ready, degraded: the scheduler, as ``--scoring`` says of it, would undo what a strategy of the policy does."""
+
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 """Degraded: the API server does not answer, or the picture of the cluster is too old to plan on."""
 

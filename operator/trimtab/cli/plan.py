@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from trimtab.cli.errors import reported
-from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option
+from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option, scoring_option
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.descheduling.policy_conflicts import Scoring
 
 SHOWN: Final = 5
 """Rows of each reason that the table shows of what was kept, unless ``--all`` is given."""
@@ -37,6 +38,7 @@ SHOWN: Final = 5
     is_flag=True,
     help=f"Show all that is kept, not the first {SHOWN} of each reason; in html every row.",
 )
+@scoring_option("policies that it would undo are refused.")
 @output_option("table", "json", "yaml", "html")
 def plan(
     *,
@@ -47,12 +49,14 @@ def plan(
     policies: tuple[str, ...],
     now: int | None,
     everything: bool,
+    scoring: Scoring | None,
     form: str,
 ) -> None:
     """Show what the policies would do to the cluster, and why; nothing is changed.
 
     A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
-    now. The same cluster, policies and --now give the same bytes of JSON, YAML and HTML.
+    now. Policies that would undo each other are refused, as the operator holds them. The same cluster, policies and
+    --now give the same bytes of JSON, YAML and HTML.
 
     A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
     help, as the operator does.
@@ -60,7 +64,7 @@ def plan(
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
     from trimtab.cli.output import emit
-    from trimtab.cli.policies import load_policies
+    from trimtab.cli.policies import load_policies, refuse_conflicts
     from trimtab.cli.sources import load_cluster
     from trimtab.descheduling.planner import plan as make_plan
     from trimtab.kube.clock import SystemClock
@@ -70,6 +74,7 @@ def plan(
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
         wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
+        refuse_conflicts(wanted, scoring)
         names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
         snapshot = load_cluster(
             cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=names.append

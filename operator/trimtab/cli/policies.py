@@ -17,6 +17,7 @@ from trimtab.kube.errors import InputError
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.descheduling.imports.draft import Imported
+    from trimtab.descheduling.policy_conflicts import Scoring
     from trimtab.kube.wire.documents import Document
 
 KIND: Final = "DeschedulerPolicy"
@@ -38,6 +39,22 @@ def load_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> tupl
         for policy in imported.policies
     }
     return tuple(found[name] for name in sorted(found))
+
+
+def refuse_conflicts(policies: Sequence[DeschedulerPolicy], scoring: Scoring | None = None) -> None:
+    """Refuse policies that an operator would hold: a plan for them would undo itself.
+
+    Raises:
+        InputError: policies would undo each other, or would be undone by the scheduler; the first conflict is told.
+    """
+    from trimtab.api.reasons import POLICY_CONFLICT
+    from trimtab.descheduling.policy_conflicts import REMEDY, conflicts
+
+    for found in conflicts(policies, scoring=scoring):
+        remedy = ""
+        if found.reason == POLICY_CONFLICT:
+            remedy = f"; plan them apart ({REMEDY} in a cluster)"
+        raise InputError(f"{found.message}{remedy}", object=f"{KIND}/{found.first}")
 
 
 def read_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> list[Imported]:

@@ -98,6 +98,7 @@ class PolicyController:
             self._policy, self._problem = decode_policy(body, source=""), None
         except InputError as problem:
             self._policy, self._problem = None, problem
+        self._services.peers.put(self.name, self._uid, self._policy)
         self._not_before = None
         self._halt.set()
         self._changed.set()
@@ -131,6 +132,7 @@ class PolicyController:
     async def run(self, stopped: Stopped) -> None:
         """Run cycles until stopped; what is in flight then is finished first."""
         watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
+        self._services.peers.listen(self.name, self._peers_changed)
         try:
             while self._goes_on(stopped):
                 self._changed.clear()
@@ -148,7 +150,14 @@ class PolicyController:
                     await self._cycle_safely()
         finally:
             watcher.cancel()
+            self._services.peers.forget(self.name, self._uid)
             self._services.metrics.forget(self.name)
+
+    def _peers_changed(self) -> None:
+        """Another policy stands in the way now, which ends the acting at once, or no longer does."""
+        if self._services.peers.against(self.name):
+            self._halt.set()
+        self._changed.set()
 
     def _goes_on(self, stopped: Stopped) -> bool:
         return not stopped and not self._ended
@@ -162,10 +171,11 @@ class PolicyController:
     async def _know_runs(self) -> bool:
         """Know which runs there are, and end those that are outdated; ``False`` where nobody lets us."""
         try:
+            await self._services.peers.take_up(self._services.api)
             await self._runs.take_up(self._uid)
         except (ApiError, Unreachable) as error:
-            log.warning("policy %s waits: its runs cannot be listed: %s", self.name, error)
-            await self._status.blind(f"the policy's DeschedulingRuns cannot be listed: {error}")
+            log.warning("policy %s waits: policies and runs cannot be listed: %s", self.name, error)
+            await self._status.blind(f"the policies there are, or this one's runs, cannot be listed: {error}")
             return False
         await self._runs.tidy(generation=self._generation)
         self._services.metrics.waiting_runs.labels(self.name).set(self._runs.waiting)
@@ -208,6 +218,11 @@ class PolicyController:
         if spec.suspend:
             await self._status.suspended()
             return None
+        opposed = self._services.peers.against(self.name)
+        if opposed:
+            await self._status.opposed(opposed)
+            return None
+        await self._status.unopposed()
         if self._runs.approved() is not None:  # no cycle before it has ended: it would plan what is being done
             return max(self._act_from, min(self._retry_run, now + AFTER_FAILURE))
         due = self._due_by_time(self._policy, now)
@@ -236,7 +251,7 @@ class PolicyController:
         assert policy is not None
         services = self._services
         async with self._turn() as ours:
-            if not ours:
+            if not ours or self._services.peers.against(self.name):
                 return
             started = services.clock.now()
             self._not_before = None

@@ -19,6 +19,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.peers import Peers
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.approval import judge_again
@@ -65,6 +66,7 @@ class Services(Struct, frozen=True):
         stale: what keeps the picture from being planned on now, ``None`` where nothing does.
         leading: whether this process may still act; false by time alone once the lease could have run out, so that
             even a process that was paused in the middle does not evict beside its successor.
+        peers: the policies that run side by side.
     """
 
     api: Api
@@ -76,6 +78,7 @@ class Services(Struct, frozen=True):
     turn: asyncio.Lock
     stale: Callable[[], str | None]
     leading: Callable[[], bool]
+    peers: Peers
 
 
 class Cycle:

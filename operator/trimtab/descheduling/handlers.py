@@ -32,6 +32,8 @@ def register(registry: kopf.OperatorRegistry, services: Services) -> None:
     async def changed(body: kopf.Body, uid: str | None, type: str | None, **_: Any) -> None:  # noqa: A002
         controller = controllers.get(uid or "")
         if controller is None:
+            if type == "DELETED":  # one that no loop was ever begun for
+                services.peers.forget(body["metadata"]["name"], uid or "")
             return
         if type == "DELETED":
             controller.end()  # Kopf forgets the daemon of a policy that went without its finalizer

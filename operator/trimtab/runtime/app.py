@@ -21,6 +21,7 @@ from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import handlers as descheduling
 from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.peers import Peers
 from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
@@ -83,6 +84,7 @@ class App:
                 turn=asyncio.Lock(),
                 stale=watches.stale,
                 leading=lambda: elector is None or elector.leading,
+                peers=Peers(settings.scoring),
             )
             if not await self._unless_stopped(definitions.served(), watching):
                 return

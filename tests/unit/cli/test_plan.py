@@ -295,3 +295,42 @@ def test_pods_without_a_priority_have_their_classs(run, write, tmp_path, stated,
     document = msgspec.json.decode(result.stdout)
     assert sorted({kept["reason"] for kept in document["kept"]}) == reasons
     assert document["summary"].get("Evict", 0) == (0 if reasons else 1)
+
+
+UTILIZATION = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: %s}
+spec:
+  strategies:
+    %s: {params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}%s}}}
+"""
+EVEN = UTILIZATION % ("even", "LowNodeUtilization", ", targetThresholds: {cpu: 50}")
+FILL = UTILIZATION % ("fill", "HighNodeUtilization", "")
+
+
+def test_policies_that_would_undo_each_other_are_refused_together_and_planned_apart(run, write, tmp_path) -> None:
+    (tmp_path / "even.yaml").write_text(EVEN)
+    (tmp_path / "fill.yaml").write_text(FILL)
+    even, fill = (("--policy", tmp_path / f"{name}.yaml") for name in ("even", "fill"))
+    command = ("plan", "--cluster", write("c.json", *objects()), "--now", NOW, "-o", "json")
+
+    result = run(*command, *fill, *even)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "DeschedulerPolicy/even: LowNodeUtilization of policy even and HighNodeUtilization of policy fill" in (
+        result.stderr
+    )
+    assert "plan them apart" in result.stderr
+    assert [run(*command, *each).exit_code for each in (even, fill)] == [0, 0]
+
+
+@pytest.mark.parametrize(("scoring", "code"), [("LeastAllocated", 2), ("MostAllocated", 0), (None, 0)])
+def test_a_policy_that_the_scheduler_would_undo_is_refused_where_it_is_said_how_it_scores(
+    run, write, tmp_path, scoring, code
+) -> None:
+    (tmp_path / "fill.yaml").write_text(FILL)
+    told = () if scoring is None else ("--scoring", scoring)
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", tmp_path / "fill.yaml", *told)
+    assert result.exit_code == code
+    assert ("the scheduler is said to score nodes by LeastAllocated" in result.stderr) is (code == 2)

@@ -96,6 +96,18 @@ def test_a_pod_is_moved_once_a_plan():
     assert refusal.reason == LIMIT_REACHED
 
 
+def test_what_is_taken_back_was_never_taken():
+    first, second = web("a").build(), web("b").build()
+    snapshot = Snapshot([first, second, budget("web").selecting(app="web").allowing(1).build()])
+    rules = Gate(snapshot, now=0.0).rules_for(limited(per_cycle=1, per_node=1, per_owner=1))
+    rules.take(first)
+    assert rules.refusal(first) is not None
+    assert rules.refusal(second) is not None
+    rules.take_back(first)
+    assert rules.refusal(first) is None
+    assert rules.refusal(second) is None
+
+
 def test_policies_share_budgets_and_the_counts_of_nodes_but_not_of_cycles():
     gate = Gate(Snapshot([budget("web", namespace="shop").selecting(app="web").allowing(1).build()]), now=0.0)
     one, other = gate.rules_for(limited(per_cycle=1)), gate.rules_for(limited(per_cycle=1, per_node=1))

@@ -22,6 +22,9 @@ UNTIL_CHANGED: Final = (
 class Recollection:
     """A memory laid out for looking up; most plans have none, and ask nothing more than that.
 
+    Once a strategy wants a pod away from where it has brought it, it leaves all of the owner's pods alone for the rest
+    of the plan: else another one would go in its stead.
+
     Args:
         memory: of the policy, assessed.
         cooldown: of the policy.
@@ -31,6 +34,7 @@ class Recollection:
     def __init__(self, memory: Memory, cooldown: Cooldown, *, now: float) -> None:
         self._cooldown = cooldown
         self._now = now
+        self._doubted: dict[tuple[str, OwnerKey, str], Refusal] = {}
         self._landed = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
         self._setbacks: dict[tuple[str, OwnerKey], dict[str, Setback]] = {}
         for each in memory.setbacks:
@@ -39,10 +43,11 @@ class Recollection:
 
     def refusal(self, pod: Pod, strategy: str) -> Refusal | None:
         """Why the strategy leaves the pod alone, or ``None``."""
-        landed = self._landed.get((strategy, pod.uid)) if self._landed else None
         setback = self._setback(pod, strategy) if self._setbacks else None
-        if landed is not None and pod.node == landed.landed:
-            return self._wanted_away(landed, setback)
+        if self._landed:
+            doubt = self._doubt(pod, strategy, setback)
+            if doubt is not None:
+                return doubt
         if setback is None:
             return None
         if setback.gave_up:
@@ -55,6 +60,16 @@ class Recollection:
         owner = workload(pod)
         found = self._setbacks.get((strategy, owner)) if owner is not None else None
         return None if found is None else found.get(template(pod))
+
+    def _doubt(self, pod: Pod, strategy: str, setback: Setback | None) -> Refusal | None:
+        landed = self._landed.get((strategy, pod.uid))
+        owner = workload(pod)
+        if owner is None:
+            return None
+        if landed is not None and pod.node == landed.landed:
+            doubt = self._wanted_away(landed, setback)
+            return self._doubted.setdefault((strategy, owner, landed.template), doubt)
+        return self._doubted.get((strategy, owner, template(pod))) if self._doubted else None
 
     def _wanted_away(self, landed: WatchedEviction, setback: Setback | None) -> Refusal:
         """The pod came here by this very strategy, which would evict it again: so that was no help."""

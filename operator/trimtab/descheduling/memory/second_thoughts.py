@@ -11,12 +11,16 @@ from trimtab.api.reasons import COOLING_DOWN, GAVE_UP
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.bounds import bounded
 from trimtab.descheduling.memory.ledger import Ledger
+from trimtab.descheduling.memory.owners import key
 
 
 def second_thoughts(
     memory: Memory, kept: Iterable[Kept], snapshot: Snapshot, cooldown: Cooldown, *, now: float
 ) -> Memory:
-    """Count the evictions as failed whose replacements the plan had to hold back.
+    """Count it as a failure where the plan had to hold back a pod that an earlier eviction has brought.
+
+    One a plan for each owner and strategy, however many of its pods are held back: of those that came together some may
+    be well where they are. All of them have had their judgement with that.
 
     Args:
         memory: with which was planned.
@@ -27,16 +31,15 @@ def second_thoughts(
     """
     landed = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
     ledger = Ledger(memory.setbacks, cooldown, now=now)
-    wanted: set[tuple[str, str]] = set()
+    judged = set()
     for each in kept:
-        if each.reason not in {COOLING_DOWN, GAVE_UP}:
+        pod = snapshot.pods.get(f"{each.namespace}/{each.name}") if each.reason in {COOLING_DOWN, GAVE_UP} else None
+        eviction = landed.get((each.strategy, pod.uid)) if pod is not None else None
+        if eviction is None or pod is None or pod.node != eviction.landed or key(eviction) in judged:
             continue
-        pod = snapshot.pods.get(f"{each.namespace}/{each.name}")
-        place = (each.strategy, pod.uid) if pod is not None else ("", "")
-        if place in landed and place not in wanted and pod is not None and pod.node == landed[place].landed:
-            wanted.add(place)
-            ledger.failed(landed[place], "WantedAway", landed=landed[place].landed, replacement=pod.uid)
-    if not wanted:
+        judged.add(key(eviction))
+        ledger.failed(eviction, "WantedAway", landed=eviction.landed, replacement=pod.uid)
+    if not judged:
         return memory
-    rest = (each for each in memory.watched if (each.strategy, each.replacement) not in wanted)
+    rest = (each for each in memory.watched if not each.landed or key(each) not in judged)
     return bounded(memory, watched=rest, setbacks=ledger.values())

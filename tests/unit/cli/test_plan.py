@@ -7,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from tests.builders import budget, node, pod, priority_class, pv, pvc
 from tests.unit.cli.conftest import as_list
+from trimtab.descheduling.memory.owners import template
 
 NOW = "2026-11-20T12:00:00Z"
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -38,6 +40,35 @@ def objects() -> list:
         *(pod(f"db-{number}").on("n2").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in (1, 2)),
         budget("db").selecting(app="db").allowing(0, healthy=2, expected=2),
     ]
+
+
+def test_a_policy_that_is_read_with_its_status_remembers_what_did_not_help(run, write, tmp_path) -> None:
+    entry = {
+        "strategy": "RemoveDuplicates",
+        "namespace": "shop",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "template": template(pod("web-1").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready().build()),
+        "failures": 3,
+        "time": NOW,
+        "until": NOW,
+        "trouble": "CameBack",
+        "node": "n1",
+        "gaveUp": True,
+    }
+    body = yaml.safe_load(POLICY)
+    body["metadata"]["generation"] = 4
+    body["status"] = {"memory": {"generation": 4, "setbacks": [entry]}}
+    path = tmp_path / "live.yaml"
+    for generation, reasons in ((4, {"GaveUp"}), (5, set())):
+        body["metadata"]["generation"] = generation
+        path.write_text(yaml.safe_dump(body))
+        result = run("plan", "--cluster", write("c.json", *objects()), "--policy", path, "--now", NOW, "-o", "json")
+
+        assert result.exit_code == 0
+        document = msgspec.json.decode(result.stdout)
+        assert {each["reason"] for each in document["kept"] if each["name"].startswith("web")} == reasons
+        assert document["summary"]["Evict"] == (0 if reasons else 1)
 
 
 def test_json_is_the_contract(run, write, policy) -> None:

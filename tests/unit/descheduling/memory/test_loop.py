@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import expression, node
+from tests.builders import expression, node, selector
 from tests.unit.descheduling.memory.remembering import HOUR, a_pod, memory, watched, written
 from tests.unit.descheduling.planning import (
+    AFFINITY,
+    ANTI_AFFINITY,
     DUPLICATES,
     HIGH,
     LIFE_TIME,
@@ -21,8 +23,11 @@ from tests.unit.descheduling.planning import (
     NOW,
     PREFERRED,
     RESTARTS,
+    TOPOLOGY_SPREAD,
     UTILIZATION,
+    affinity,
     ago,
+    anti_affinity,
     built,
     life_time,
     node_affinity,
@@ -31,6 +36,7 @@ from tests.unit.descheduling.planning import (
     packing,
     policy,
     restarts,
+    topology_spread,
     utilization,
     web,
 )
@@ -118,10 +124,6 @@ def old(builder: Any, name: str) -> Any:
     return builder.uid(f"uid-{name}").created(OLD)
 
 
-def alone(name: str, on: str, app: str) -> Any:
-    return old(web(name, on).anti_affinity("kubernetes.io/hostname", app=app), name)
-
-
 WORLDS = [
     pytest.param([*nodes("n1", "n2", "n3"), *crowd(6)], {DUPLICATES: {}}, id=DUPLICATES),
     pytest.param(
@@ -143,6 +145,21 @@ WORLDS = [
         [*nodes("n1", "n2"), *(p.cpu("100m") for p in crowd(2)), old(web("x", "n2", owner="x").cpu("3"), "x")],
         packing({"cpu": 30}),
         id=HIGH,
+    ),
+    pytest.param([*nodes("n1", "n2", "n3"), *(p.anti_affinity() for p in crowd(3))], anti_affinity(), id=ANTI_AFFINITY),
+    pytest.param(
+        [
+            *nodes("n1", "n2"),
+            old(web("db", "n2", owner="db"), "db"),
+            *(p.affinity(labelSelector=selector({"app": "db"})) for p in crowd(3)),
+        ],
+        affinity(),
+        id=AFFINITY,
+    ),
+    pytest.param(
+        [node("n1").zone("a"), node("n2").zone("b"), *(p.spread() for p in crowd(5))],
+        topology_spread(),
+        id=TOPOLOGY_SPREAD,
     ),
 ]
 

@@ -21,16 +21,15 @@ from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.peers import Peers
 from trimtab.descheduling.planner import plan as make_plan
+from trimtab.descheduling.recheck import still_holds
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.approval import judge_again
 from trimtab.descheduling.runs.journal import Journal
 from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.record import evictions, run_plan
-from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.announce import announce
 from trimtab.disruption.executor import Executor
-from trimtab.disruption.gate import Gate
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
@@ -39,7 +38,6 @@ from trimtab.kube.events.event import WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import DESCHEDULER_POLICIES
-from trimtab.placement.placer import Placer
 
 log = logging.getLogger(__name__)
 
@@ -305,33 +303,6 @@ async def _in_thread(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({working})
         raise
-
-
-def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float) -> Refusal | None:
-    """Judge a planned move again on another picture; ``None`` where it still holds.
-
-    The expected target need not be the same: the scheduler chooses. But some node must take it, and one other than the
-    pod's, unless the strategy only wants the pod to start anew. What has run to its end needs no node.
-    """
-    pod = snapshot.pods.get(action.key)
-    if pod is None or pod.node != action.node:
-        return Refusal(reasons.PLAN_OUTDATED, f"the pod is no longer on {action.node}")
-    rules = Gate(snapshot, now=now).rules_for(policy.spec)
-    if not action.target:
-        return rules.protected_from_removal(pod)
-    protected = rules.protected(pod)
-    if protected is not None:
-        return protected
-    with snapshot.fork():
-        placer = Placer(snapshot)
-        source = snapshot.slot(pod)
-        lifted = placer.lift(pod)
-        places = placer.feasible(lifted)
-        if source is not None and action.strategy not in IN_PLACE:
-            places[source] = False
-        if places.any():
-            return None
-        return Refusal(reasons.NO_PLACE, placer.why_not(lifted))
 
 
 def _way(action: Evict) -> str:

@@ -64,7 +64,7 @@ class Workloads:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._replica_sets: list[OwnerKey] | None = None
+        self._replica_sets: dict[tuple[str, str], list[OwnerKey]] | None = None
         self._pods: dict[OwnerKey, list[Pod]] = {}
 
     def pods(self, owner: OwnerKey) -> Sequence[Pod]:
@@ -85,11 +85,9 @@ class Workloads:
         if kind != "Deployment":
             return [owner]
         if self._replica_sets is None:
-            self._replica_sets = [each for each in self._snapshot.owners() if each[1] == "ReplicaSet"]
-        return [
-            each
-            for each in self._replica_sets
-            if each[0] == namespace
-            and each[2].startswith(f"{name}-")
-            and any(workload(pod) == owner for pod in self._snapshot.owned_by(each)[:1])
-        ]
+            self._replica_sets = {}
+            for each in self._snapshot.owners():
+                if each[1] == "ReplicaSet":  # named after its Deployment and a hash, which has no hyphen
+                    self._replica_sets.setdefault((each[0], each[2].rpartition("-")[0]), []).append(each)
+        named = self._replica_sets.get((namespace, name), ())
+        return [each for each in named if any(workload(pod) == owner for pod in self._snapshot.owned_by(each)[:1])]

@@ -139,6 +139,7 @@ ACCEPTED = {
     "a grace period": with_duplicates("gracePeriodSeconds: 0"),
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
+    "cooldown": with_duplicates("cooldown: {initial: 1s, maximum: 168h, attempts: 20, pendingDeadline: 90s}"),
     "approval": with_duplicates("mode: Approve, approvalDeadline: 3h30m, runsHistoryLimit: 50"),
     "no runs": with_duplicates("mode: Act, runsHistoryLimit: 0"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
@@ -330,6 +331,12 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         with_duplicates("approvalDeadline: soon"),
         ("spec.approvalDeadline", "1h30m"),
     ),
+    "a cool-down of nothing": (
+        with_duplicates("cooldown: {initial: 0s}"),
+        ("spec.cooldown.initial", "must be between 1s and 168h"),
+    ),
+    "a cool-down that is none": (with_duplicates("cooldown: {maximum: long}"), ("spec.cooldown.maximum", "1h30m")),
+    "no attempt": (with_duplicates("cooldown: {attempts: 0}"), ("spec.cooldown.attempts", "1")),
     "approval without runs": (
         with_duplicates("mode: Approve, runsHistoryLimit: 0"),
         ("spec.runsHistoryLimit", "at least 1"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from trimtab.api import reasons
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Plan
 from trimtab.disruption.outcome import Outcome
 
@@ -49,6 +51,12 @@ class DeschedulerMetrics:
             ["policy"],
             registry=registry,
         )
+        self.left_alone = Gauge(
+            "trimtab_descheduler_owners_left_alone",
+            "Owners whose evictions by a strategy did not help, by reason: CoolingDown or GaveUp.",
+            ["policy", "strategy", "reason"],
+            registry=registry,
+        )
         self.last_cycle = Gauge(
             "trimtab_descheduler_last_cycle_timestamp_seconds",
             "When the policy's last cycle ended.",
@@ -65,6 +73,15 @@ class DeschedulerMetrics:
         for kept in plan.kept:
             self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
 
+    def remembered(self, policy: str, memory: Memory, *, now: float) -> None:
+        """Show whom the policy leaves alone at this time (seconds since the epoch)."""
+        self.left_alone.remove_by_labels({"policy": policy})
+        for each in memory.setbacks:
+            if each.gave_up:
+                self.left_alone.labels(policy, each.strategy, reasons.GAVE_UP).inc()
+            elif now < each.until.timestamp():
+                self.left_alone.labels(policy, each.strategy, reasons.COOLING_DOWN).inc()
+
     def ended(self, outcome: Outcome) -> None:
         """Count how an eviction ended; what the executor calls as soon as it is known."""
         action = outcome.action
@@ -72,6 +89,6 @@ class DeschedulerMetrics:
 
     def forget(self, policy: str) -> None:
         """Drop all that is told of a policy that is gone: its last cycle would look late for ever."""
-        gauges = (self.planned, self.kept, self.waiting_runs, self.last_cycle)
+        gauges = (self.planned, self.kept, self.waiting_runs, self.left_alone, self.last_cycle)
         for metric in (self.cycles, self.plan_seconds, self.evictions, *gauges):
             metric.remove_by_labels({"policy": policy})

@@ -140,6 +140,7 @@ class PolicyStatus:
         for condition in conditions_after(result):
             self._set(*condition)
         self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()
+        self._metrics.remembered(self._name, result.memory, now=result.finished)
         self._metrics.last_cycle.labels(self._name).set(result.finished)
         await self._report()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -80,10 +80,10 @@ def plan(
             cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=names.append
         )
         when = int(SystemClock().now()) if now is None else now
-        if form == "html":
-            show_page(snapshot, wanted, now=float(when), cluster=names[0], everything=everything)
-            return
         memories = remembered(wanted, snapshot, now=float(when))
+        if form == "html":
+            show_page(snapshot, wanted, memories, now=float(when), cluster=names[0], everything=everything)
+            return
         document = make_plan(snapshot, wanted, now=float(when), memories=memories).document()
         if form == "table":
             show(document, everything=everything)
@@ -104,7 +104,13 @@ def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now
 
 
 def show_page(
-    snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float, cluster: str, everything: bool
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    memories: Mapping[str, Memory],
+    *,
+    now: float,
+    cluster: str,
+    everything: bool,
 ) -> None:
     """Print a plan as a page."""
     from trimtab.cli.report import page, report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import random
 from pathlib import Path
 
@@ -70,6 +71,10 @@ def test_a_policy_that_is_read_with_its_status_remembers_what_did_not_help(run, 
         assert {each["reason"] for each in document["kept"] if each["name"].startswith("web")} == reasons
         assert document["summary"]["Evict"] == (0 if reasons else 1)
 
+        page = run("plan", "--cluster", tmp_path / "c.json", "--policy", path, "--now", NOW, "-o", "html")
+        assert all(each["message"] in html.unescape(page.stdout) for each in document["kept"])
+        assert ("GaveUp" in page.stdout) is bool(reasons)
+
 
 def test_json_is_the_contract(run, write, policy) -> None:
     result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy, "--now", NOW, "-o", "json")
@@ -127,6 +132,21 @@ def test_the_order_of_policies_has_no_say(run, write, tmp_path, policy) -> None:
 
     assert one.stdout == two.stdout
     assert msgspec.json.decode(one.stdout)["actions"][0]["policy"] == "another"
+
+
+def test_the_page_is_the_same_bytes_whatever_the_order_and_holds_every_move(run, write, policy) -> None:
+    items = objects()
+    arguments = ["--policy", policy, "--now", NOW]
+    one = run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "html")
+    items.reverse()
+    two = run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "html")
+    document = msgspec.json.decode(run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "json").stdout)
+
+    assert one.exit_code == 0
+    assert one.stdout == two.stdout
+    assert one.stdout.startswith("<!doctype html>")
+    for each in (*document["actions"], *document["kept"]):
+        assert each["message"] in html.unescape(one.stdout)
 
 
 def test_yaml_says_the_same_as_json(run, write, policy) -> None:

@@ -107,6 +107,7 @@ class Cycle:
         self._halt = halt
         self._running = running
         self._memory = CycleMemory(memory, policy.spec.cooldown)
+        services.metrics.acts_as(policy.name, policy.spec.mode)
 
     async def run(self, started: float) -> CycleResult:
         """Plan on the picture as it is now and, in mode Act, carry the plan out.

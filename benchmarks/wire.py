@@ -67,7 +67,7 @@ def pod(number: int, *, owner_size: int = 20, own_spec: bool = False) -> slim_pb
     for kind in CONDITIONS:
         condition = status.conditions.add(type=kind, status="True")
         condition.last_transition_time.seconds = 1_795_000_005 + number
-    status.container_statuses.add(name="main", restart_count=number % 3)
+    status.container_statuses.add(name="main", restart_count=number % 3).state.SetInParent()
     return message
 
 

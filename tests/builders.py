@@ -245,6 +245,24 @@ class PodBuilder(Builder):
         self._at("status")["containerStatuses"] = [{"name": "main", "restartCount": times}]
         return self
 
+    def container_state(self, state: str = "", *, exit_code: int | None = None, of: str = "container") -> Self:
+        """What a container does: runs without a reason, waits with one, or has ended with an exit code.
+
+        Args:
+            state: the reason, e.g. ``CrashLoopBackOff``.
+            exit_code: of a container that has ended.
+            of: ``container``, ``initContainer`` or ``ephemeralContainer``.
+        """
+        told: dict[str, Any] = {"running": {}}
+        if exit_code is not None:
+            told = {"terminated": {"exitCode": exit_code, "reason": state}}
+        elif state:
+            told = {"waiting": {"reason": state}}
+        statuses = self._at("status").setdefault(f"{of}Statuses", [])
+        name = "main" if of == "container" else of
+        statuses.append({"name": f"{name}-{len(statuses)}" if statuses else name, "state": told})
+        return self
+
     def unschedulable(self, message: str = "0/1 nodes are available: 1 Insufficient cpu.") -> Self:
         """Pending, and kube-scheduler said why."""
         return self.phase("Pending").condition("PodScheduled", "False", reason="Unschedulable", message=message)

@@ -72,6 +72,21 @@ def low_node(thresholds: str) -> str:
     )
 
 
+def high_node(thresholds: str, rest: str = "") -> str:
+    """A spec of HighNodeUtilization with those nodeResourceUtilizationThresholds, and other parameters."""
+    params = f"nodeResourceUtilizationThresholds: {{{thresholds}}}{rest}"
+    return f"{{strategies: {{HighNodeUtilization: {{params: {{{params}}}}}}}}}"
+
+
+UNDER_20 = "{enabled: %s, params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}%s}}}"
+
+
+def both_utilizations(low: str, high: str) -> str:
+    """A spec of LowNodeUtilization and HighNodeUtilization, each enabled or not."""
+    even, fill = UNDER_20 % (low, ", targetThresholds: {cpu: 50}"), UNDER_20 % (high, "")
+    return f"{{strategies: {{LowNodeUtilization: {even}, HighNodeUtilization: {fill}}}}}"
+
+
 ACCEPTED = {
     "one strategy by its name": "{strategies: {RemoveDuplicates: {}}}",
     "a strategy that is off needs no params": "{strategies: {LowNodeUtilization: {enabled: false}}}",
@@ -85,8 +100,48 @@ ACCEPTED = {
         "thresholds: {nvidia.com/gpu: 12.5}, targetThresholds: {nvidia.com/gpu: 80}"
     ),
     "equal thresholds": low_node("thresholds: {cpu: 50}, targetThresholds: {cpu: 50}"),
+    "restarts": "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 100, "
+    "includingInitContainers: true, states: [Running, CrashLoopBackOff]}}}}",
+    "a strategy that is off needs none of its params": "{strategies: {RemovePodsHavingTooManyRestarts: "
+    "{enabled: false}, PodLifeTime: {enabled: false, params: {includingInitContainers: true}}}}",
+    "a life time": "{strategies: {PodLifeTime: {params: {maxPodLifeTimeSeconds: 86400}}}}",
+    "states, conditions and exit codes": "{strategies: {PodLifeTime: {params: {states: [Pending, ImagePullBackOff], "
+    "conditions: [{type: Ready, status: 'False', minTimeSinceLastTransitionSeconds: 60}, {reason: PodCompleted}], "
+    "exitCodes: [-1, 0, 137], ownerKinds: {exclude: [Job]}, includingEphemeralContainers: true}}}}",
+    "conditions alone": "{strategies: {PodLifeTime: {params: {conditions: [{status: Unknown}]}}}}",
+    "failed pods": "{strategies: {RemoveFailedPods: {params: {reasons: [Evicted, anything], exitCodes: [1], "
+    "minPodLifetimeSeconds: 0, excludeOwnerKinds: [Job], includingInitContainers: true}}}}",
+    "failed pods of any kind": "{strategies: {RemoveFailedPods: {}}}",
+    "taints to leave aside": "{strategies: {RemovePodsViolatingNodeTaints: {params: {includePreferNoSchedule: true, "
+    "excludedTaints: [dedicated, example.com/pool=a.b-c, node.kubernetes.io/unschedulable, empty=]}}}}",
+    "the only taints to look at": "{strategies: {RemovePodsViolatingNodeTaints: {params: {includedTaints: [a=b]}}}}",
+    "all taints": "{strategies: {RemovePodsViolatingNodeTaints: {params: {}}}}",
+    "hard and soft constraints": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: {constraints: "
+    "[DoNotSchedule, ScheduleAnyway], topologyBalanceNodeFit: false}}}}",
+    "topology spread as it is": "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {}}}",
+    "deviations, of which the lower may be the larger": low_node(
+        "useDeviationThresholds: true, thresholds: {cpu: 30, example.com/gpu: 5}, targetThresholds: {cpu: 10}"
+    ),
+    "namespaces to spare and a limit per node": "{strategies: {LowNodeUtilization: {params: {evictableNamespaces: "
+    "{exclude: [kube-system]}, evictionLimits: {node: 2}, nodeResourceUtilizationThresholds: "
+    "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}}}}}",
+    "nodes to empty": high_node("thresholds: {cpu: 20, pods: 10}, numberOfNodes: 2"),
+    "nodes to empty of some resource": high_node(
+        "thresholds: {nvidia.com/gpu: 50}",
+        ", evictionModes: [OnlyThresholdingResources], evictableNamespaces: {exclude: [shop]}",
+    ),
+    "filling nodes, and levelling them while it is off": both_utilizations("false", "true"),
+    "levelling nodes, and filling them while it is off": both_utilizations("true", "false"),
+    "pods to part by preference": "{strategies: {RemovePodsViolatingInterPodAntiAffinity: {params: "
+    f"{{interPodAntiAffinityType: [preferredDuringSchedulingIgnoredDuringExecution, {REQUIRED}]}}}}}}}}",
+    "pods to bring together": "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
+    f"{{interPodAffinityType: [{REQUIRED}]}}}}}}}}",
+    "a grace period": with_duplicates("gracePeriodSeconds: 0"),
     "an interval": with_duplicates("interval: 1h30m"),
     "the shortest interval": with_duplicates("interval: 5s"),
+    "cooldown": with_duplicates("cooldown: {initial: 1s, maximum: 168h, attempts: 20, pendingDeadline: 90s}"),
+    "approval": with_duplicates("mode: Approve, approvalDeadline: 3h30m, runsHistoryLimit: 50"),
+    "no runs": with_duplicates("mode: Act, runsHistoryLimit: 0"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
     "a schedule without a time zone": with_duplicates("schedule: {cron: '0 4 1,15 * *'}"),
     "limits": with_duplicates("limits: {perCycle: 5, perNode: 1, perNamespace: 2, perOwner: 1, perMinute: 10}"),
@@ -94,6 +149,11 @@ ACCEPTED = {
         "protections: {disabled: [PodsWithLocalStorage, SystemNamespaces], extra: [PodsWithPVC, PodsWithoutPDB], "
         "minReplicas: 2, minPodAge: 10m}"
     ),
+    "more protections": with_duplicates(
+        "protections: {disabled: [FailedBarePods], extra: [PodsWithResourceClaims, PodsWithPVC], "
+        "protectedStorageClasses: [fast, slow], noEvictionPolicy: Mandatory}"
+    ),
+    "namespaces by label": with_duplicates("namespaceSelector: {matchLabels: {team: a}}, namespaces: {exclude: [b]}"),
     "namespaces to look at": with_duplicates("namespaces: {include: [shop, shop-2]}"),
     "selectors": with_duplicates(
         "podSelector: {matchLabels: {app: web}}, nodeSelector: {matchExpressions: [{key: zone, operator: In, "
@@ -136,6 +196,45 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         low_node("thresholds: {cpu: 60}"),
         ("nodeResourceUtilizationThresholds.targetThresholds", "equired"),
     ),
+    "levelling and filling nodes at once": (
+        both_utilizations("true", "true"),
+        ("spec.strategies", "LowNodeUtilization and HighNodeUtilization would undo each other"),
+    ),
+    "a target for filling nodes": (
+        high_node("thresholds: {cpu: 20}, targetThresholds: {cpu: 50}"),
+        ("spec.strategies", "HighNodeUtilization", "targetThresholds", "LowNodeUtilization"),
+    ),
+    "deviations for filling nodes": (
+        high_node("thresholds: {cpu: 20}, useDeviationThresholds: true"),
+        ("spec.strategies", "HighNodeUtilization", "useDeviationThresholds", "LowNodeUtilization"),
+    ),
+    "filling nodes without thresholds": (
+        "{strategies: {HighNodeUtilization: {}}}",
+        ("spec.strategies", "HighNodeUtilization.params.nodeResourceUtilizationThresholds", "required"),
+    ),
+    "an unknown eviction mode": (
+        high_node("thresholds: {cpu: 20}", ", evictionModes: [Everything]"),
+        ("HighNodeUtilization.params.evictionModes[0]", "OnlyThresholdingResources"),
+    ),
+    "namespaces to move": (
+        high_node("thresholds: {cpu: 20}", ", evictableNamespaces: {exclude: ['*']}"),
+        ("HighNodeUtilization.params.evictableNamespaces.exclude[0]",),
+    ),
+    "a limit of none per node": (
+        "{strategies: {LowNodeUtilization: {enabled: false, params: {evictionLimits: {node: 0}}}}}",
+        ("LowNodeUtilization.params.evictionLimits.node", "1"),
+    ),
+    "an unknown pod affinity type": (
+        "{strategies: {RemovePodsViolatingInterPodAffinity: {params: {interPodAffinityType: [soft]}}}}",
+        ("RemovePodsViolatingInterPodAffinity.params.interPodAffinityType[0]", "requiredDuringSchedulingIgnored"),
+    ),
+    "pod affinity types of the opposite": (
+        (
+            "{strategies: {RemovePodsViolatingInterPodAffinity: {params: "
+            f"{{interPodAntiAffinityType: [{REQUIRED}]}}}}}}}}"
+        ),
+        ("spec.strategies", "RemovePodsViolatingInterPodAffinity", "interPodAntiAffinityType"),
+    ),
     "a negative number of nodes": (
         low_node("thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, numberOfNodes: -1"),
         ("nodeResourceUtilizationThresholds.numberOfNodes", "0"),
@@ -143,6 +242,72 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "an enabled strategy without what it needs": (
         "{strategies: {LowNodeUtilization: {}}}",
         ("spec.strategies", "LowNodeUtilization.params.nodeResourceUtilizationThresholds", "required"),
+    ),
+    "restarts without a threshold": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {states: [Running]}}}}",
+        ("spec.strategies", "RemovePodsHavingTooManyRestarts.params.podRestartThreshold", "required"),
+    ),
+    "a threshold of no restarts": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 0}}}}",
+        ("RemovePodsHavingTooManyRestarts.params.podRestartThreshold", "1"),
+    ),
+    "a state that is another strategy's": (
+        "{strategies: {RemovePodsHavingTooManyRestarts: {params: {podRestartThreshold: 1, states: [Pending]}}}}",
+        ("RemovePodsHavingTooManyRestarts", "params.states", "CrashLoopBackOff"),
+    ),
+    "a life time without any limit": (
+        "{strategies: {PodLifeTime: {params: {includingInitContainers: true}}}}",
+        ("spec.strategies", "PodLifeTime.params", "maxPodLifeTimeSeconds, states, conditions, exitCodes"),
+    ),
+    "a state that is none": (
+        "{strategies: {PodLifeTime: {params: {states: [Sleeping]}}}}",
+        ("PodLifeTime.params.states[0]", "CrashLoopBackOff"),
+    ),
+    "a condition that says nothing": (
+        "{strategies: {PodLifeTime: {params: {conditions: [{}]}}}}",
+        ("PodLifeTime.params.conditions[0]", "at least one of type, status, reason"),
+    ),
+    "owners both included and excluded": (
+        "{strategies: {PodLifeTime: {params: {states: [Failed], ownerKinds: {include: [Job], exclude: [Job]}}}}}",
+        ("PodLifeTime.params.ownerKinds", "cannot be given together"),
+    ),
+    "an exit code beyond 32 bits": (
+        "{strategies: {RemoveFailedPods: {params: {exitCodes: [2147483648]}}}}",
+        ("RemoveFailedPods.params.exitCodes[0]", "2147483647"),
+    ),
+    "a negative age": (
+        "{strategies: {RemoveFailedPods: {params: {minPodLifetimeSeconds: -1}}}}",
+        ("RemoveFailedPods.params.minPodLifetimeSeconds", "0"),
+    ),
+    "taints both excluded and included": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {excludedTaints: [a], includedTaints: [b]}}}}",
+        ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
+    ),
+    "taints both excluded and included, though the strategy is off": (
+        (
+            "{strategies: {RemovePodsViolatingNodeTaints: {enabled: false, params: "
+            "{excludedTaints: [a], includedTaints: [b]}}}}"
+        ),
+        ("spec.strategies", "NodeTaints.params", "excludedTaints and includedTaints cannot be given together"),
+    ),
+    "a taint with its effect": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {excludedTaints: ['a=b:NoSchedule']}}}}",
+        ("RemovePodsViolatingNodeTaints.params.excludedTaints[0]", "match"),
+    ),
+    "no taint to look at": (
+        "{strategies: {RemovePodsViolatingNodeTaints: {params: {includedTaints: []}}}}",
+        ("RemovePodsViolatingNodeTaints.params.includedTaints", "at least 1"),
+    ),
+    "a constraint that is none": (
+        "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: {constraints: [Soft]}}}}",
+        ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[0]", "ScheduleAnyway"),
+    ),
+    "a constraint twice": (
+        (
+            "{strategies: {RemovePodsViolatingTopologySpreadConstraint: {params: "
+            "{constraints: [DoNotSchedule, DoNotSchedule]}}}}"
+        ),
+        ("RemovePodsViolatingTopologySpreadConstraint.params.constraints[1]",),
     ),
     "params of another strategy": (
         f"{{strategies: {{RemoveDuplicates: {{params: {{nodeAffinityType: [{REQUIRED}]}}}}}}}}",
@@ -158,6 +323,25 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "enabled that is no boolean": ("{strategies: {RemoveDuplicates: {enabled: 'yes'}}}", ("RemoveDuplicates.enabled",)),
     "an unknown mode": (with_duplicates("mode: act"), ("spec.mode", "Act", "Simulate")),
+    "an approval deadline too short": (
+        with_duplicates("mode: Approve, approvalDeadline: 59s"),
+        ("spec.approvalDeadline", "must be between 1m and 168h"),
+    ),
+    "an approval deadline that is none": (
+        with_duplicates("approvalDeadline: soon"),
+        ("spec.approvalDeadline", "1h30m"),
+    ),
+    "a cool-down of nothing": (
+        with_duplicates("cooldown: {initial: 0s}"),
+        ("spec.cooldown.initial", "must be between 1s and 168h"),
+    ),
+    "a cool-down that is none": (with_duplicates("cooldown: {maximum: long}"), ("spec.cooldown.maximum", "1h30m")),
+    "no attempt": (with_duplicates("cooldown: {attempts: 0}"), ("spec.cooldown.attempts", "1")),
+    "approval without runs": (
+        with_duplicates("mode: Approve, runsHistoryLimit: 0"),
+        ("spec.runsHistoryLimit", "at least 1"),
+    ),
+    "too many runs": (with_duplicates("runsHistoryLimit: 51"), ("spec.runsHistoryLimit", "50")),
     "an interval too short": (with_duplicates("interval: 1s"), ("spec.interval", "5s")),
     "an interval too long": (with_duplicates("interval: 200h"), ("spec.interval", "168h")),
     "an interval that is none": (with_duplicates("interval: 5 minutes"), ("spec.interval", "1h30m")),
@@ -182,6 +366,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         with_duplicates("schedule: {cron: '0 4 * * *', timeZone: '+02:00'}"),
         ("spec.schedule.timeZone", "Europe/Berlin"),
     ),
+    "a negative grace period": (with_duplicates("gracePeriodSeconds: -1"), ("spec.gracePeriodSeconds", "0")),
     "a limit of nothing": (with_duplicates("limits: {perNode: 0}"), ("spec.limits.perNode", "1")),
     "a protection that cannot be lifted": (
         with_duplicates("protections: {disabled: [SystemCriticalPods]}"),
@@ -190,6 +375,18 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "an unknown extra protection": (
         with_duplicates("protections: {extra: [PodsWithPDB]}"),
         ("spec.protections.extra[0]", "PodsWithPVC", "PodsWithoutPDB"),
+    ),
+    "storage classes without the protection": (
+        with_duplicates("protections: {protectedStorageClasses: [fast]}"),
+        ("spec.protections.protectedStorageClasses", "PodsWithPVC"),
+    ),
+    "an unknown policy of no eviction": (
+        with_duplicates("protections: {noEvictionPolicy: Always}"),
+        ("spec.protections.noEvictionPolicy", "Preferred", "Mandatory"),
+    ),
+    "a namespace selector that is none": (
+        with_duplicates("namespaceSelector: {matchExpressions: [{key: team, operator: In}]}"),
+        ("spec.namespaceSelector.matchExpressions[0].values",),
     ),
     "a pod age that is none": (
         with_duplicates("protections: {minPodAge: 10min}"),

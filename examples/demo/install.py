@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
+from trimtab.kube.api import TooManyRequests
 from trimtab.local.binaries import find, given_directory
 from trimtab.local.client import Client
 from trimtab.local.progress import Progress
@@ -72,14 +73,14 @@ def apply(client: Client, path: str, manifest: dict[str, Any]) -> None:
 
 
 def install(target: Target, *, progress: Progress | None = None) -> None:
-    """Install the chart's CRDs, service account and RBAC, and wait until the API server serves the new kind."""
+    """Install the chart's CRDs, service account and RBAC, and wait until the API server serves the new kinds."""
     client = target.client
     apply(client, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for manifest in render(progress=progress):
         place = INSTALLED.get(manifest["kind"])
         if place is not None:
             apply(client, place[0].format(namespace=NAMESPACE), manifest)
-    wait_for(lambda: _served(client), "the API server to serve DeschedulerPolicy")
+    wait_for(lambda: _served(client), "the API server to serve our kinds")
 
 
 def _served(client: Client) -> bool:
@@ -87,7 +88,15 @@ def _served(client: Client) -> bool:
     if not any(group["name"] == "trimtab.dev" for group in groups):
         return False
     resources = client.request("GET", "/apis/trimtab.dev/v1alpha1")["resources"]
-    return any(resource["name"] == "deschedulerpolicies" for resource in resources)
+    wanted = ("deschedulerpolicies", "deschedulingruns")
+    if not set(wanted) <= {resource["name"] for resource in resources}:
+        return False
+    try:
+        for plural in wanted:
+            client.request("GET", f"/apis/trimtab.dev/v1alpha1/{plural}")
+    except TooManyRequests:  # "storage is (re)initializing"
+        return False
+    return True
 
 
 class OperatorProcess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ PLACES = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "Service": "/api/v1/namespaces/{namespace}/services",
+    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
@@ -132,12 +134,23 @@ def test_without_a_lease_the_old_pod_ends_before_the_new_one_starts() -> None:
     assert "--no-leader-elect" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
+def test_the_dashboard_is_there_on_request_as_grafanas_sidecar_looks_for_it() -> None:
+    assert not [each for each in render() if each["kind"] == "ConfigMap"]
+    [found] = [each for each in render("--set", "metrics.dashboard.enabled=true") if each["kind"] == "ConfigMap"]
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(found["data"]["trimtab.json"])
+    assert dashboard == json.loads((CHART / "dashboards" / "trimtab.json").read_text(encoding="utf-8"))
+    assert len(found["data"]["trimtab.json"]) < 1_000_000  # etcd takes no more
+
+
 def test_definitions_stay_when_the_chart_goes_unless_told_otherwise() -> None:
     for keep in ("true", "false"):
-        [crd] = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
-        annotations = crd["metadata"].get("annotations") or {}
-        assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
-        assert crd["spec"] == crd_documents()[0]["spec"]
+        crds = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
+        for crd in crds:
+            annotations = crd["metadata"].get("annotations") or {}
+            assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
+        wanted = {document["metadata"]["name"]: document["spec"] for document in crd_documents()}
+        assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == wanted
 
 
 def test_the_kustomize_base_is_what_the_chart_gives() -> None:

@@ -112,12 +112,15 @@ def test_in_all_its_life_the_operator_asks_for_what_it_may_and_no_right_lies_idl
     try:
         # Simulating twice makes the second event join the first one: a patch. Then it acts, and is told to end.
         policy = {"kind": "DeschedulerPolicy", "apiVersion": "trimtab.dev/v1alpha1", "metadata": {"name": "all"}}
-        spec = {"interval": "5s", "namespaces": {"include": ["shop"]}, "strategies": {"RemoveDuplicates": {}}}
+        # Of the runs only one is kept, so that the first is deleted.
+        spec: dict[str, Any] = {"interval": "5s", "runsHistoryLimit": 1, "strategies": {"RemoveDuplicates": {}}}
+        spec["namespaces"] = {"include": ["shop"]}
         client.request("POST", POLICIES, {**policy, "spec": spec})
         wait_for(lambda: ("events.k8s.io", "events", "patch") in audit.asked(), "an event to be repeated", timeout=120)
         client.request("PATCH", f"{POLICIES}/all", {"spec": {"mode": "Act"}}, content_type=MERGE)
         wait_for(lambda: status(cluster).get("evicted") == 1, "the eviction")
         wait_for(lambda: ("coordination.k8s.io", "leases", "update") in audit.asked(), "the lease to be renewed")
+        wait_for(lambda: ("trimtab.dev", "deschedulingruns", "delete") in audit.asked(), "an old run to be deleted")
         client.request("DELETE", f"{POLICIES}/all")
         wait_for(lambda: gone(cluster), "the policy to be gone")
     finally:

@@ -64,7 +64,7 @@ def test_the_definition_is_established_and_structural(client: Client) -> None:
         assert conditions["NamesAccepted"] == "True"
         assert "NonStructuralSchema" not in conditions
         names = present["status"]["acceptedNames"]
-        assert (names["shortNames"], names["categories"]) == (["dp"], ["trimtab"])
+        assert names["categories"] == ["trimtab"]
 
 
 @pytest.mark.parametrize("validation", VALIDATION)

@@ -16,14 +16,36 @@ from trimtab.api.decode import InvalidObject, decode_policy
 from trimtab.kube.api import Invalid
 from trimtab.local.client import Client
 
+LIFE_TIME: dict[str, Any] = {
+    "maxPodLifeTimeSeconds": 3,
+    "states": ["Pending"],
+    "conditions": [{"type": "Ready", "status": "True", "minTimeSinceLastTransitionSeconds": 3}],
+    "exitCodes": [-1],
+    "ownerKinds": {"include": ["Job"]},
+    "includingEphemeralContainers": True,
+}
+PACKING: dict[str, Any] = {
+    "nodeResourceUtilizationThresholds": {"thresholds": {"cpu": 20}, "useDeviationThresholds": False},
+    "evictionModes": ["OnlyThresholdingResources"],
+    "evictableNamespaces": {"exclude": ["a"]},
+}
 FULL: dict[str, Any] = {
     "strategies": policies.seed_strategies()
-    | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}},
+    | {"RemoveDuplicates": {"params": {"removeDuplicates": {"excludeOwnerKinds": ["Job"]}}}}
+    | {"RemovePodsHavingTooManyRestarts": {"params": {"podRestartThreshold": 1, "states": ["Running"]}}}
+    | {"PodLifeTime": {"params": LIFE_TIME}}
+    | {"RemovePodsViolatingNodeTaints": {"params": {"excludedTaints": ["a=b"], "includePreferNoSchedule": True}}}
+    | {"RemovePodsViolatingTopologySpreadConstraint": {"params": {"constraints": ["ScheduleAnyway"]}}}
+    | {"HighNodeUtilization": {"enabled": False, "params": PACKING}}
+    | {"RemovePodsViolatingInterPodAffinity": {"params": {"interPodAffinityType": [policies.REQUIRED]}}}
+    | {"RemoveFailedPods": {"params": {"reasons": ["a"], "exitCodes": [1], "minPodLifetimeSeconds": 3}}},
     "mode": "Act",
     "suspend": True,
     "schedule": {"cron": "0 4 * * *", "timeZone": "UTC"},
     "limits": {"perCycle": 1, "perNode": 1, "perMinute": 3},
-    "protections": {"disabled": ["SystemNamespaces"], "extra": ["PodsWithPVC"], "minReplicas": 2, "minPodAge": "5m"},
+    "protections": {"disabled": ["SystemNamespaces"], "extra": ["PodsWithPVC"], "minReplicas": 2, "minPodAge": "5m"}
+    | {"protectedStorageClasses": ["a"], "noEvictionPolicy": "Mandatory"},
+    "namespaceSelector": {"matchLabels": {"a": "b"}},
     "namespaces": {"include": ["a"]},
     "podSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]},
     "priorityThreshold": {"value": 3},

@@ -34,12 +34,12 @@ class Stage:
 
     def crowd(self, name: str, replicas: int, on: str, **pod: Any) -> None:
         """Deploy while only one node is open: all pods land there; then open all nodes."""
-        self._open(on)
+        self.open_only(on)
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         manifest = deployment(name, namespace=self.namespace, replicas=replicas, pod=pod)
         self.client.request("POST", path, manifest)
         wait_for(lambda: len(self.running(name)) == replicas, f"{name} to run")
-        self._open(*NODES)
+        self.open_only(*NODES)
 
     def running(self, app: str) -> dict[str, str]:
         """Pod UID to node, of the pods of a Deployment that run and are not on their way out."""
@@ -108,7 +108,8 @@ class Stage:
             return False
         return True
 
-    def _open(self, *names: str) -> None:
+    def open_only(self, *names: str) -> None:
+        """Cordon all other nodes."""
         for name in NODES:
             spec = {"spec": {"unschedulable": None if name in names else True}}
             self.client.request("PATCH", f"/api/v1/nodes/{name}", spec, content_type="application/merge-patch+json")

@@ -17,7 +17,7 @@ def crowd_many(stage: Stage) -> None:
 
 
 def evictions(process: OperatorProcess) -> int:
-    return process.log.read_text().count('"message":"evicted')
+    return process.log.read_text().count('"result":"Evicted"')
 
 
 def test_asked_to_stop_while_it_acts_it_writes_down_what_it_did_and_what_it_left(stage: Stage, start: Start) -> None:

@@ -14,15 +14,19 @@ import msgspec
 from trimtab.api.check import FieldError, join_path
 from trimtab.api.descheduler_policy import DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.scalars import (
+    APPROVAL_RULE,
+    COOLDOWN_RULE,
     INTERVAL_RULE,
     LONGEST_INTERVAL,
+    SHORTEST_APPROVAL,
+    SHORTEST_COOLDOWN,
     SHORTEST_INTERVAL,
     check_cron,
     parse_duration,
     parse_time_zone,
 )
 from trimtab.api.selector import Selector
-from trimtab.api.strategies import STRATEGIES, Strategy
+from trimtab.api.strategies import STRATEGIES, PodConditionFilter, PodLifeTime, Strategy
 from trimtab.kube.rules.selectors import label_selector_errors
 
 Errors = Iterator[FieldError]
@@ -48,6 +52,32 @@ def _interval(text: str) -> None:
         raise ValueError(f"{INTERVAL_RULE.message}; not {text}")
 
 
+def _runs(spec: DeschedulerPolicySpec) -> Errors:
+    yield from _attempt("spec.approvalDeadline", _approval, spec.approval_deadline)
+    if spec.mode == "Approve" and spec.runs_history_limit < 1:
+        yield FieldError("spec.runsHistoryLimit", "mode Approve needs runs to approve: must be at least 1")
+
+
+def _cooldown(spec: DeschedulerPolicySpec) -> Errors:
+    cooldown = spec.cooldown
+    for name, text in (
+        ("initial", cooldown.initial),
+        ("maximum", cooldown.maximum),
+        ("pendingDeadline", cooldown.pending_deadline),
+    ):
+        yield from _attempt(f"spec.cooldown.{name}", _cooldown_duration, text)
+
+
+def _cooldown_duration(text: str) -> None:
+    if not SHORTEST_COOLDOWN <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{COOLDOWN_RULE.message}; not {text}")
+
+
+def _approval(text: str) -> None:
+    if not SHORTEST_APPROVAL <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{APPROVAL_RULE.message}; not {text}")
+
+
 def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
     try:
         parse(text)
@@ -58,11 +88,15 @@ def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
 def _protections(spec: DeschedulerPolicySpec) -> Errors:
     if spec.protections.min_pod_age is not None:
         yield from _attempt("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
+    if spec.protections.protected_storage_classes and "PodsWithPVC" not in spec.protections.extra:
+        message = "narrows PodsWithPVC, which must be in extra"
+        yield FieldError("spec.protections.protectedStorageClasses", message)
 
 
 def _scope(spec: DeschedulerPolicySpec) -> Errors:
     if spec.namespaces.include and spec.namespaces.exclude:
         yield FieldError("spec.namespaces.exclude", "include and exclude cannot be given together")
+    yield from _selector("spec.namespaceSelector", spec.namespace_selector)
     yield from _selector("spec.podSelector", spec.pod_selector)
     yield from _selector("spec.nodeSelector", spec.node_selector)
     threshold = spec.priority_threshold
@@ -81,19 +115,54 @@ def _selector(field: str, selector: Selector | None) -> Errors:
 def _strategies(spec: DeschedulerPolicySpec) -> Errors:
     if not tuple(spec.strategies):
         yield FieldError("spec.strategies", f"must have at least one of {', '.join(STRATEGIES)}")
+    for name, strategy in spec.strategies:
+        yield from _excludes(name, strategy)
     for name, strategy in spec.strategies.enabled():
         yield from _needs(name, strategy)
-    low = spec.strategies.low_node_utilization
+    yield from _utilization(spec)
+    yield from _life_time(spec.strategies.pod_life_time)
+
+
+def _utilization(spec: DeschedulerPolicySpec) -> Errors:
+    """What the two strategies that read how full nodes are must not say, alone or together."""
+    low, high = spec.strategies.low_node_utilization, spec.strategies.high_node_utilization
+    if low and high and low.enabled and high.enabled:
+        message = "LowNodeUtilization and HighNodeUtilization would undo each other: enable one of them"
+        yield FieldError("spec.strategies", message)
+    place = "spec.strategies.{}.params.nodeResourceUtilizationThresholds.{}"
+    packing = high.params.node_resource_utilization_thresholds if high else None
+    if packing is not None:
+        given = {
+            "targetThresholds": packing.target_thresholds,
+            "useDeviationThresholds": packing.use_deviation_thresholds,
+        }
+        for name in (name for name, value in given.items() if value):
+            yield FieldError(place.format("HighNodeUtilization", name), "belongs to LowNodeUtilization")
     limits = low.params.node_resource_utilization_thresholds if low else None
     if limits is None:
         return
-    place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.thresholds"
-    for resource, share in sorted(limits.thresholds.items()):
-        target = limits.target_thresholds.get(resource, 100.0)
-        if share > target:
-            yield FieldError(
-                join_path(place, resource), f"must not exceed targetThresholds: {share:g} is more than {target:g}"
-            )
+    if limits.target_thresholds is None:
+        yield FieldError(place.format("LowNodeUtilization", "targetThresholds"), "is required")
+    elif not limits.use_deviation_thresholds:
+        for resource, share in sorted(limits.thresholds.items()):
+            target = limits.target_thresholds.get(resource, 100.0)
+            if share > target:
+                yield FieldError(
+                    join_path(place.format("LowNodeUtilization", "thresholds"), resource),
+                    f"must not exceed targetThresholds: {share:g} is more than {target:g}",
+                )
+
+
+def _life_time(strategy: PodLifeTime | None) -> Errors:
+    if strategy is None:
+        return
+    place, params = "spec.strategies.PodLifeTime.params", strategy.params
+    if params.owner_kinds.include and params.owner_kinds.exclude:
+        yield FieldError(f"{place}.ownerKinds.exclude", "include and exclude cannot be given together")
+    for index, condition in enumerate(params.conditions):
+        if condition == PodConditionFilter():
+            message = "give at least one of type, status, reason and minTimeSinceLastTransitionSeconds"
+            yield FieldError(f"{place}.conditions[{index}]", message)
 
 
 def _needs(name: str, strategy: Strategy) -> Errors:
@@ -101,7 +170,24 @@ def _needs(name: str, strategy: Strategy) -> Errors:
     for param in strategy.needs:
         if param not in given:
             yield FieldError(f"spec.strategies.{name}.params.{param}", f"is required where {name} is enabled")
+    if strategy.needs_one_of and not given.keys() & set(strategy.needs_one_of):
+        wanted = ", ".join(strategy.needs_one_of)
+        yield FieldError(f"spec.strategies.{name}.params", f"needs at least one of {wanted} where {name} is enabled")
 
 
-CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (_timing, _protections, _scope, _strategies)
+def _excludes(name: str, strategy: Strategy) -> Errors:
+    given = msgspec.to_builtins(strategy).get("params", {})
+    both = [param for param in strategy.at_most_one_of if param in given]
+    if len(both) > 1:
+        yield FieldError(f"spec.strategies.{name}.params.{both[-1]}", f"{' and '.join(both)} cannot be given together")
+
+
+CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (
+    _timing,
+    _runs,
+    _cooldown,
+    _protections,
+    _scope,
+    _strategies,
+)
 """Every check; each takes the spec and yields what is wrong."""

@@ -1,7 +1,7 @@
 """metav1.Condition: what a policy's status says of its state, and the pure helper that updates it.
 
 ``Ready`` is the summary; ``Progressing`` says whether a cycle runs, ``Degraded`` whether something keeps trimtab from
-doing what the policy asks. Reasons are in :mod:`trimtab.api.reasons`.
+doing what the policy asks; ``Effective`` whether its evictions help. Reasons are in :mod:`trimtab.api.reasons`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from trimtab.api.scalars import to_time
 READY: Final = "Ready"
 PROGRESSING: Final = "Progressing"
 DEGRADED: Final = "Degraded"
-_ORDER: Final = {READY: 0, PROGRESSING: 1, DEGRADED: 2}
+EFFECTIVE: Final = "Effective"
+_ORDER: Final = {READY: 0, PROGRESSING: 1, DEGRADED: 2, EFFECTIVE: 3}
 _LONGEST_MESSAGE: Final = 32768
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -29,7 +30,7 @@ class Condition(Status, frozen=True):
     type: Annotated[
         str,
         Meta(min_length=1, max_length=316, pattern="^[A-Za-z]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"),
-        doc("Ready, Progressing or Degraded."),
+        doc("Ready, Progressing, Degraded or Effective."),
     ]
     status: Annotated[ConditionStatus, doc("True, False or Unknown.")]
     reason: Annotated[

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from trimtab.api.base import GROUP, VERSION
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.descheduling_run import DeschedulingRun
 from trimtab.api.schema import Schema, docstring, structural_schema
 from trimtab.api.strategy_schema import strategies_schema
 
@@ -72,7 +73,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("dp",),
         type=DeschedulerPolicy,
         columns=(
-            Column("Mode", ".spec.mode", description="Simulate or Act."),
+            Column("Mode", ".spec.mode", description="Simulate, Approve or Act."),
             Column("Last Run", ".status.lastRun.time", type="date", description="When the last cycle started."),
             Column("Evicted", ".status.evicted", type="integer", description="Pods evicted since the policy was made."),
             Column(
@@ -84,6 +85,26 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         ),
         refine=_with_strategy_map,
     ),
+    Definition(
+        kind="DeschedulingRun",
+        plural="deschedulingruns",
+        short_names=("dr",),
+        type=DeschedulingRun,
+        columns=(
+            Column("Policy", ".spec.plan.policy", description="The policy whose run it is."),
+            Column("Mode", ".spec.plan.mode", description="Simulate, Approve or Act."),
+            Column(
+                "Phase",
+                ".status.phase",
+                description="Simulated, Pending (waits for its approval), Acting, Completed, Expired or Interrupted.",
+            ),
+            Column("Actions", ".spec.plan.planned", type="integer", description="Moves that were planned."),
+            Column("Evicted", ".status.evicted", type="integer", description="Pods that were evicted."),
+            Column("Kept", ".spec.plan.kept", type="integer", description="Candidates that were left where they are."),
+            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when the run exists."),
+        ),
+        refine=dict,
+    ),
 )
 
 
@@ -92,11 +113,13 @@ def object_schema(definition: Definition) -> Schema:
     """The schema of a kind's objects as the API server gets it."""
     schema = definition.refine(structural_schema(definition.type))
     properties = {**_ROOT, **{name: schema["properties"][name] for name in ("spec", "status")}}
+    rules = {key: schema[key] for key in ("x-kubernetes-validations",) if key in schema}
     return {
         "type": "object",
         "description": docstring(definition.type),
         "required": ["spec"],
         "properties": properties,
+        **rules,
     }
 
 

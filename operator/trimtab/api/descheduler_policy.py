@@ -14,6 +14,7 @@ from trimtab.api.base import (
     MAX_INT32,
     Name,
     NamespaceName,
+    NaturalInt,
     ObjectMeta,
     PositiveInt,
     Rule,
@@ -22,7 +23,7 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.scalars import DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
+from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
 from trimtab.api.schedule import Schedule
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import SET, Strategies
@@ -30,11 +31,14 @@ from trimtab.api.strategies import SET, Strategies
 DEFAULT_INTERVAL: Final = 300
 """Seconds between two cycles where a policy gives neither interval nor schedule."""
 
+MAX_RUNS: Final = 50
+
 KIND: Final = "DeschedulerPolicy"
 
-Mode = Literal["Simulate", "Act"]
-DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces"]
-ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB"]
+Mode = Literal["Simulate", "Approve", "Act"]
+DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]
+ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
+NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 
 
 class Limits(Spec, frozen=True):
@@ -55,6 +59,40 @@ class Limits(Spec, frozen=True):
     ] = 30
 
 
+class Cooldown(Spec, frozen=True):
+    """What happens when an eviction did not help.
+
+    It did not if the pod's replacement came back to the same node or finds none, or if it came to another node from
+    which the same strategy would evict it again. Then the strategy leaves the owner's pods alone for a while, twice as
+    long each time, and in the end for good: until the pod template or this spec changes, or the annotation
+    trimtab.dev/try-again of the policy gets another value. The status says so, in memory and the condition Effective.
+    """
+
+    initial: Annotated[Duration, doc("How long an owner is left alone at first.", DURATION_RULE, COOLDOWN_RULE)] = "10m"
+    maximum: Annotated[Duration, doc("How long it is left alone at most.", DURATION_RULE, COOLDOWN_RULE)] = "24h"
+    attempts: Annotated[
+        int, Meta(ge=1, le=20), doc("How many evictions in a row may fail to help before the strategy gives up.")
+    ] = 3
+    pending_deadline: Annotated[
+        Duration,
+        doc(
+            "How long a replacement may be Pending until its eviction counts as one that did not help.",
+            DURATION_RULE,
+            COOLDOWN_RULE,
+        ),
+    ] = "5m"
+
+    def seconds(self, failures: int) -> int:
+        """How long an owner is left alone after so many evictions in a row that did not help."""
+        longest = parse_duration(self.maximum)
+        return min(longest, parse_duration(self.initial) << min(failures - 1, 32))
+
+    @property
+    def pending_seconds(self) -> int:
+        """``pendingDeadline`` in seconds."""
+        return parse_duration(self.pending_deadline)
+
+
 class Protections(Spec, frozen=True):
     """Which pods are never moved.
 
@@ -62,13 +100,23 @@ class Protections(Spec, frozen=True):
     and pods that are on their way out. Protected unless disabled: pods with local storage and in system namespaces.
     """
 
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.protectedStorageClasses) || (has(self.extra) && 'PodsWithPVC' in self.extra)",
+            message="protectedStorageClasses narrows PodsWithPVC, which must be in extra",
+            field_path=".protectedStorageClasses",
+            reason="FieldValueForbidden",
+        ),
+    )
+
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
             "Protections to lift. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may be moved, whose "
             "data is lost. SystemNamespaces: pods in kube-system and the cluster's other own namespaces may be moved. "
+            "FailedBarePods: pods without a controller may be removed once they have failed, and are gone then. "
             "No other protection can be lifted.",
-            limit=2,
+            limit=3,
             **SET,
         ),
     ] = ()
@@ -76,11 +124,28 @@ class Protections(Spec, frozen=True):
         tuple[ExtraProtection, ...],
         bounded(
             "Protections to add. PodsWithPVC: pods that use a PersistentVolumeClaim stay. PodsWithoutPDB: pods that "
-            "no PodDisruptionBudget selects stay.",
-            limit=2,
+            "no PodDisruptionBudget selects stay. PodsWithResourceClaims: pods that use a ResourceClaim stay.",
+            limit=3,
             **SET,
         ),
     ] = ()
+    protected_storage_classes: Annotated[
+        tuple[Name, ...],
+        bounded(
+            "Narrows PodsWithPVC, which must be in extra: only pods stay that use a claim of one of these "
+            "StorageClasses, or a claim whose class is not known. Without it: pods with any claim.",
+            least=1,
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+    no_eviction_policy: Annotated[
+        NoEvictionPolicy,
+        doc(
+            "What the annotation descheduler.alpha.kubernetes.io/prefer-no-eviction of a pod means. Preferred: of "
+            "pods of equal priority and QoS class, those without it go first. Mandatory: those with it stay."
+        ),
+    ] = "Preferred"
     min_replicas: Annotated[
         PositiveInt | None, doc("Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas.")
     ] = None
@@ -141,12 +206,20 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             field_path=".schedule",
             reason="FieldValueForbidden",
         ),
+        Rule(
+            rule="self.mode != 'Approve' || self.runsHistoryLimit > 0",
+            message="mode Approve needs runs to approve: runsHistoryLimit must be at least 1",
+            field_path=".runsHistoryLimit",
+        ),
     )
 
     strategies: Annotated[Strategies, doc("The strategies by name, each with enabled and params.")]
     mode: Annotated[
         Mode,
-        doc("Simulate plans and reports, and moves nothing. Act also evicts what was planned."),
+        doc(
+            "Simulate plans and reports, and moves nothing. Approve writes the plan as a DeschedulingRun and evicts "
+            "what still holds of it once somebody has set the run's spec.approved. Act evicts what was planned."
+        ),
     ] = "Simulate"
     suspend: Annotated[bool, doc("Holds the policy: no cycle starts while it is true.")] = False
     interval: Annotated[
@@ -161,9 +234,37 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     schedule: Annotated[
         Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
     ] = None
+    approval_deadline: Annotated[
+        Duration,
+        doc(
+            "How long a run waits to be approved in mode Approve, e.g. 30m, and after that, how long it may act.",
+            DURATION_RULE,
+            APPROVAL_RULE,
+        ),
+    ] = "1h"
+    runs_history_limit: Annotated[
+        int,
+        Meta(ge=0, le=MAX_RUNS),
+        doc(
+            "How many DeschedulingRuns of this policy are kept; older ones are deleted, but never one that waits or "
+            "acts. 0 writes none, and is not for mode Approve."
+        ),
+    ] = 10
+    grace_period_seconds: Annotated[
+        NaturalInt | None,
+        doc(
+            "How many seconds evicted pods have to end, instead of their own terminationGracePeriodSeconds; 0 ends "
+            "them at once, without a word. Best left out: a pod's author knows what it needs."
+        ),
+    ] = None
     limits: Limits = Limits()
+    cooldown: Cooldown = Cooldown()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()
+    namespace_selector: Annotated[
+        Selector | None,
+        doc("Which namespaces' pods may be moved, by the namespaces' labels, beside namespaces; all without it."),
+    ] = None
     pod_selector: Annotated[Selector | None, doc("Which pods may be moved, by label; all without it.")] = None
     node_selector: Annotated[
         Selector | None,
@@ -181,11 +282,16 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             return self.schedule.next_due(after=last)
         return last + (parse_duration(self.interval) if self.interval else DEFAULT_INTERVAL)
 
+    @property
+    def approval_seconds(self) -> int:
+        """``approvalDeadline`` in seconds."""
+        return parse_duration(self.approval_deadline)
+
 
 class DeschedulerPolicy(Spec, frozen=True):
     """Which pods of the cluster are to be moved to better nodes, when, how many at once, and which never.
 
-    Without spec.mode Act a policy simulates: it plans, reports in its status and events, and moves nothing.
+    Without spec.mode a policy simulates: it plans, reports in its status and events, and moves nothing.
     """
 
     spec: DeschedulerPolicySpec

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from trimtab.api.base import BigCount, NaturalInt, ShortText, Status, bounded, doc
 from trimtab.api.conditions import Condition
+from trimtab.api.eviction_memory import Memory
 
 MAX_KEPT: Final = 50
 MAX_EVICTIONS: Final = 20
@@ -30,7 +31,8 @@ class LastRun(Status, frozen=True):
 
     time: Annotated[datetime, doc("When the cycle started.")]
     completed: Annotated[datetime | None, doc("When it ended; not there while it runs.")] = None
-    mode: Annotated[Literal["Simulate", "Act"], doc("The mode in which it ran.")] = "Simulate"
+    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The mode in which it ran.")] = "Simulate"
+    run: Annotated[ObjectName, doc("The DeschedulingRun that tells of it; empty where none was written.")] = ""
     duration_seconds: Annotated[float, Meta(ge=0), doc("How long it took, in seconds.")] = 0.0
     planned: Annotated[NaturalInt, doc("Moves that were planned.")] = 0
     evicted: Annotated[NaturalInt, doc("Pods that were evicted.")] = 0
@@ -46,7 +48,8 @@ class Count(Status, frozen=True):
     strategy: Annotated[str, bounded("The strategy.", least=1, limit=128)]
     reason: Annotated[Reason, doc("The reason's code, in CamelCase.")]
     outcome: Annotated[
-        Outcome, doc("Planned: would be moved (Simulate). Evicted, Refused: by the API server. Kept: left alone.")
+        Outcome,
+        doc("Planned: would be moved (Simulate, Approve). Evicted, Refused: by the API server. Kept: left alone."),
     ]
     count: Annotated[NaturalInt, doc("How many pods.")]
 
@@ -71,11 +74,12 @@ class Eviction(Status, frozen=True):
     reason: Annotated[Reason, doc("Why: the reason's code.")]
     time: Annotated[datetime, doc("When the API server took the eviction.")]
     node: Annotated[ObjectName, doc("The node it ran on.")] = ""
-    target: Annotated[ObjectName, doc("The node on which it was found to fit.")] = ""
+    target: Annotated[ObjectName, doc("The node on which it was found to fit; empty of a pod that had ended.")] = ""
     message: Annotated[ShortText, doc("Why, in words and numbers.")] = ""
 
 
-def _list_map(*keys: str) -> dict[str, Any]:
+def list_map(*keys: str) -> dict[str, Any]:
+    """What a schema says of a list whose items are told apart by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
@@ -87,7 +91,7 @@ class DeschedulerStatus(Status, frozen=True):
     ] = 0
     conditions: Annotated[
         tuple[Condition, ...],
-        bounded("Ready, Progressing and Degraded.", limit=16, **_list_map("type")),
+        bounded("Ready, Progressing, Degraded and Effective.", limit=16, **list_map("type")),
     ] = ()
     last_run: Annotated[LastRun | None, doc("The last cycle, in numbers.")] = None
     next_run: Annotated[datetime | None, doc("When the next cycle is due.")] = None
@@ -97,7 +101,7 @@ class DeschedulerStatus(Status, frozen=True):
         bounded(
             "The last cycle's pods by strategy, reason and outcome.",
             limit=MAX_COUNTS,
-            **_list_map("strategy", "reason", "outcome"),
+            **list_map("strategy", "reason", "outcome"),
         ),
     ] = ()
     kept: Annotated[
@@ -112,9 +116,10 @@ class DeschedulerStatus(Status, frozen=True):
         tuple[Eviction, ...],
         bounded("The latest evictions, the newest first.", limit=MAX_EVICTIONS, **{"x-kubernetes-list-type": "atomic"}),
     ] = ()
+    memory: Annotated[Memory, doc("What became of evictions, and which owners are left alone for it.")] = Memory()
 
 
-def status_patch(status: DeschedulerStatus) -> dict[str, Any]:
+def status_patch(status: Status) -> dict[str, Any]:
     """The status as a JSON merge patch of the whole status.
 
     What is not there becomes null, which a merge patch deletes; within lists, which a merge patch replaces whole, it is

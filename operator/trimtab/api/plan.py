@@ -16,6 +16,8 @@ from msgspec import Struct
 class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="Evict", omit_defaults=True):
     """Evict this pod from ``node``; it fits on ``target``, where its place has been reserved in the plan.
 
+    ``target`` is ``node`` itself where the pod is to start anew and no other node is better. It is empty where the pod
+    has run to its end: such a pod holds no place, needs none, and is only removed.
     ``uid`` is the precondition: a later pod of the same name is never hit. ``owner`` is ``Kind/name`` of the
     controller in the pod's namespace; limits and spacing count by it.
     """

@@ -21,8 +21,32 @@ NODE_OVERUTILIZED: Final = "NodeOverutilized"
 INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
 """The pod and another one share a topology domain though a required anti-affinity term of either forbids it."""
 
+NODE_UNDERUTILIZED: Final = "NodeUnderutilized"
+"""The node's requests are at or below every threshold, and all its pods have a place on other nodes."""
+
+INTER_POD_AFFINITY_VIOLATED: Final = "InterPodAffinityViolated"
+"""The pod's pod affinity no longer holds where it is, or less of it than on another node that takes the pod."""
+
 NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
 """The node no longer satisfies the pod's node selector or node affinity, and another one that takes the pod does."""
+
+NODE_TAINTS_VIOLATED: Final = "NodeTaintsViolated"
+"""The node has a taint that the pod does not tolerate, and another node takes the pod."""
+
+TOPOLOGY_SPREAD_VIOLATED: Final = "TopologySpreadViolated"
+"""A topology spread constraint of the pod counts too many pods in its domain, and one with fewer takes the pod."""
+
+TOO_MANY_RESTARTS: Final = "TooManyRestarts"
+"""The pod's containers have been restarted ``podRestartThreshold`` times or more."""
+
+POD_LIFE_TIME_EXCEEDED: Final = "PodLifeTimeExceeded"
+"""The pod was created longer ago than ``maxPodLifeTimeSeconds``, and is as PodLifeTime's other parameters say."""
+
+POD_STATE_MATCHED: Final = "PodStateMatched"
+"""The pod is in a state, has a condition or an exit code that PodLifeTime names, whatever its age."""
+
+POD_FAILED: Final = "PodFailed"
+"""The pod has failed, and is as RemoveFailedPods' parameters say. It holds no place and is only removed."""
 
 # ── Why a pod stays: nothing better is to be had ────────────────────────────────────────────────────────────────────
 
@@ -38,6 +62,12 @@ NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
 """No schedulable node is at or below every threshold, so nothing can be moved to one."""
 
+NAMESPACE_NOT_EVICTABLE: Final = "NamespaceNotEvictable"
+"""The strategy's ``evictableNamespaces.exclude`` names the pod's namespace."""
+
+NOT_IN_SCOPE: Final = "NotInScope"
+"""The policy does not look at the pod (namespaces, podSelector), so its node cannot be emptied."""
+
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
 """The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""
 
@@ -48,6 +78,14 @@ LIMIT_REACHED: Final = "LimitReached"
 
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
 """A PodDisruptionBudget allows no (further) disruption; the message names the budget and its numbers."""
+
+COOLING_DOWN: Final = "CoolingDown"
+"""The strategy's last eviction of a pod of this owner did not help: it came back, stays Pending, or is wanted away
+from where it came to. The next waits, twice as long each time. Effective: which owners are left alone for this."""
+
+GAVE_UP: Final = "GaveUp"
+"""As many evictions in a row of this owner's pods by this strategy did not help as ``cooldown.attempts`` allows. Not
+effective: which owners these are."""
 
 OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
 """The replacement of another pod of the same owner does not run yet; this one waits for it."""
@@ -67,7 +105,8 @@ CRITICAL_POD: Final = "CriticalPod"
 """A system-critical priority class or priority (>= 2000000000), or the old critical-pod annotation. Never lifted."""
 
 BARE_POD: Final = "BarePod"
-"""No controller owns the pod: nothing would bring it back. Never lifted."""
+"""No controller owns the pod: nothing would bring it back. ``protections.disabled: [FailedBarePods]`` lifts it for
+pods that have failed, and for no other."""
 
 STATIC_POD: Final = "StaticPod"
 """A static pod: it comes from the kubelet's own files, not from the API server. Never lifted."""
@@ -85,7 +124,11 @@ SYSTEM_NAMESPACE: Final = "SystemNamespace"
 """A namespace of the cluster itself, as kube-system is. Lifted by ``protections.disabled: [SystemNamespaces]``."""
 
 PERSISTENT_VOLUME_CLAIM: Final = "PersistentVolumeClaim"
-"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC."""
+"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC; where
+``protectedStorageClasses`` is given, one of these classes or of a class that is not known."""
+
+RESOURCE_CLAIM: Final = "ResourceClaim"
+"""The pod uses a ResourceClaim, and ``protections.extra`` has PodsWithResourceClaims."""
 
 NO_DISRUPTION_BUDGET: Final = "NoDisruptionBudget"
 """No PodDisruptionBudget selects the pod, and ``protections.extra`` has PodsWithoutPDB."""
@@ -94,7 +137,8 @@ TOO_FEW_REPLICAS: Final = "TooFewReplicas"
 """The pod's owner has fewer pods than ``protections.minReplicas``."""
 
 POD_TOO_YOUNG: Final = "PodTooYoung"
-"""The pod started less than ``protections.minPodAge`` ago, or has not started."""
+"""The pod started less than ``protections.minPodAge`` ago, or has not started; or it has failed and was created less
+than RemoveFailedPods' ``minPodLifetimeSeconds`` ago."""
 
 PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
 """The pod's priority is at or above the policy's ``priorityThreshold``."""
@@ -104,6 +148,13 @@ UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
 
 EVICT_ANNOTATION: Final = "EvictAnnotation"
 """The annotation ``descheduler.alpha.kubernetes.io/evict`` says something else than "true". Never lifted."""
+
+NO_EVICTION_ANNOTATION: Final = "NoEvictionAnnotation"
+"""The pod has the annotation ``descheduler.alpha.kubernetes.io/prefer-no-eviction``, and the policy's
+``noEvictionPolicy`` is Mandatory."""
+
+UNKNOWN_NAMESPACE: Final = "UnknownNamespace"
+"""The policy has a ``namespaceSelector``, and the labels of the pod's namespace are not known. Never lifted."""
 
 POD_STARTING: Final = "PodStarting"
 """The pod is bound to its node and not running yet, though not for so long that it must be stuck."""
@@ -131,6 +182,10 @@ ALREADY_GONE: Final = "AlreadyGone"
 PLAN_OUTDATED: Final = "PlanOutdated"
 """Between planning and acting the pod, its node or its destination changed so that the move no longer holds."""
 
+NO_LONGER_PLANNED: Final = "NoLongerPlanned"
+"""The move was approved, and judged again before it was made: a plan made by then does not make it, or makes it for
+another reason."""
+
 # ── What a policy's conditions say ──────────────────────────────────────────────────────────────────────────────────
 
 CYCLE_COMPLETED: Final = "CycleCompleted"
@@ -151,6 +206,12 @@ SUSPENDED: Final = "Suspended"
 INVALID_POLICY: Final = "InvalidPolicy"
 """Not ready, degraded: the spec cannot be used; the message names the fields."""
 
+POLICY_CONFLICT: Final = "PolicyConflict"
+"""Not ready, degraded: the policy and another one would undo each other; neither plans anything."""
+
+SCHEDULER_CONFLICT: Final = "SchedulerConflict"
+"""Not ready, degraded: the scheduler, as ``--scoring`` says of it, would undo what a strategy of the policy does."""
+
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 """Degraded: the API server does not answer, or the picture of the cluster is too old to plan on."""
 
@@ -162,3 +223,26 @@ EVICTIONS_FAILED: Final = "EvictionsFailed"
 
 ALL_WELL: Final = "AllWell"
 """Not degraded."""
+
+# ── What a run's conditions say ─────────────────────────────────────────────────────────────────────────────────────
+
+SIMULATED: Final = "Simulated"
+"""Complete: the run only shows what would be done."""
+
+WAITING_FOR_APPROVAL: Final = "WaitingForApproval"
+"""Not approved: the run waits for ``spec.approved``; the event of the same name says which run."""
+
+APPROVED: Final = "Approved"
+"""Approved: somebody has set ``spec.approved``."""
+
+SUPERSEDED: Final = "Superseded"
+"""Expired: a newer run plans otherwise, or the policy's spec has changed. It can no longer be approved."""
+
+APPROVAL_EXPIRED: Final = "ApprovalExpired"
+"""Expired: nobody approved the run within ``approvalDeadline``, or it was not finished as long after its approval."""
+
+RUN_COMPLETED: Final = "RunCompleted"
+"""Complete: every action has its outcome."""
+
+RUN_INTERRUPTED: Final = "RunInterrupted"
+"""Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""

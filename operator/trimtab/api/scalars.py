@@ -32,6 +32,20 @@ INTERVAL_RULE: Final = Rule(
     message=f"must be between {SHORTEST_INTERVAL}s and {LONGEST_INTERVAL // 3600}h",
 )
 
+SHORTEST_APPROVAL: Final = 60
+APPROVAL_RULE: Final = Rule(
+    rule=f"!self.matches('{DURATION_PATTERN}') || "
+    f"(duration(self) >= duration('{SHORTEST_APPROVAL}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
+    message=f"must be between {SHORTEST_APPROVAL // 60}m and {LONGEST_INTERVAL // 3600}h",
+)
+
+SHORTEST_COOLDOWN: Final = 1
+COOLDOWN_RULE: Final = Rule(
+    rule=f"!self.matches('{DURATION_PATTERN}') || "
+    f"(duration(self) >= duration('{SHORTEST_COOLDOWN}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
+    message=f"must be between {SHORTEST_COOLDOWN}s and {LONGEST_INTERVAL // 3600}h",
+)
+
 CRON_PATTERN: Final = r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$"
 CRON_HELP: Final = "five fields (minute, hour, day of month, month, day of week), e.g. 30 2 * * 1-5"
 CRON_RULE: Final = Rule(rule=f"self.matches('{CRON_PATTERN}')", message=f"must have {CRON_HELP}")

@@ -43,14 +43,22 @@ def strategies_schema() -> Schema:
                 "params": {"type": "object", "description": "The strategy's parameters.", "properties": params},
             },
         },
-        "x-kubernetes-validations": [rule.wire() for rule in (_known(), *_ownership(owners), *_needs())],
+        "x-kubernetes-validations": [
+            rule.wire()
+            for rule in (_known(), *_ownership(owners), *_words(by_name, params), *_needs(), *Strategies.cel)
+        ],
     }
 
 
 def _union_of_params(by_name: Mapping[str, Schema]) -> tuple[dict[str, Schema], dict[str, tuple[str, ...]]]:
-    """Every parameter's schema, and which strategies have it."""
+    """Every parameter's schema, and which strategies have it.
+
+    Strategies may mean different things by a parameter of one name, and let it hold different words of a list: all
+    descriptions and all words are told, and :func:`_words` has the rules.
+    """
     params: dict[str, Schema] = {}
     owners: dict[str, tuple[str, ...]] = {}
+    told: dict[str, dict[str, tuple[str, ...]]] = {}
     for name, strategy in by_name.items():
         own = strategy["properties"]["params"]
         for place, schema in ((name, strategy), (f"{name}.params", own)):
@@ -58,13 +66,27 @@ def _union_of_params(by_name: Mapping[str, Schema]) -> tuple[dict[str, Schema], 
                 raise TypeError(f"{place}: strategies share one schema, which cannot have {', '.join(sorted(beyond))}")
         for param, schema in own.get("properties", {}).items():
             # A default would be written into every strategy, also into those that don't have the parameter.
-            bare = {key: value for key, value in schema.items() if key != "default"}
-            if params.setdefault(param, bare) != bare:
+            bare = {key: value for key, value in schema.items() if key not in ("default", "description")}
+            known = params.setdefault(param, bare)
+            if _wordless(known) != _wordless(bare):
                 raise TypeError(f"{name}.params.{param}: differs from the parameter of {', '.join(owners[param])}")
+            if "enum" in bare.get("items", ()):
+                words = sorted({*known["items"]["enum"], *bare["items"]["enum"]})
+                params[param] = {**known, "items": {**known["items"], "enum": words}}
             owners[param] = (*owners.get(param, ()), name)
-    for param, names in owners.items():
-        params[param] = {**params[param], "description": f"{' and '.join(names)}: {params[param]['description']}"}
+            texts = told.setdefault(param, {})
+            texts[schema["description"]] = (*texts.get(schema["description"], ()), name)
+    for param, texts in told.items():
+        text = " ".join(f"{' and '.join(names)}: {description}" for description, names in texts.items())
+        params[param] = {"description": text, **params[param]}
     return params, owners
+
+
+def _wordless(schema: Schema) -> Schema:
+    """A schema without the words that the items of a list may be."""
+    if "enum" not in schema.get("items", ()):
+        return schema
+    return {**schema, "items": {key: value for key, value in schema["items"].items() if key != "enum"}}
 
 
 def _known() -> Rule:
@@ -90,17 +112,50 @@ def _ownership(owners: Mapping[str, tuple[str, ...]]) -> list[Rule]:
     ]
 
 
+def _words(by_name: Mapping[str, Schema], params: Mapping[str, Schema]) -> list[Rule]:
+    """Which words of a list that several strategies have belong to which of them."""
+    rules = []
+    for name, strategy in by_name.items():
+        for param, schema in strategy["properties"]["params"].get("properties", {}).items():
+            words = schema.get("items", {}).get("enum")
+            if words is None or set(words) == set(params[param]["items"]["enum"]):
+                continue
+            own = f"self['{name}']"
+            rules.append(
+                Rule(
+                    rule=f"!('{name}' in self) || !has({own}.params) || !has({own}.params.{param}) || "
+                    f"{own}.params.{param}.all(w, w in {_cel(tuple(words))})",
+                    message=f"{name}.params.{param} allows {', '.join(words)} only",
+                )
+            )
+    return rules
+
+
 def _needs() -> list[Rule]:
     rules = []
     for name, cls in strategy_types().items():
-        for param in cls.needs:
-            own = f"self['{name}']"
-            given = f"(has({own}.params) && has({own}.params.{param}))"
+        own = f"self['{name}']"
+        needs: list[tuple[tuple[str, ...], str]] = [
+            ((param,), f"{name}.params.{param} is required") for param in cls.needs
+        ]
+        if cls.needs_one_of:
+            needs.append((cls.needs_one_of, f"{name}.params needs at least one of {', '.join(cls.needs_one_of)}"))
+        for alternatives, message in needs:
+            given = " || ".join(f"has({own}.params.{param})" for param in alternatives)
             rules.append(
                 Rule(
-                    rule=f"!('{name}' in self) || !{own}.enabled || {given}",
-                    message=f"{name}.params.{param} is required where {name} is enabled",
+                    rule=f"!('{name}' in self) || !{own}.enabled || (has({own}.params) && ({given}))",
+                    message=f"{message} where {name} is enabled",
                     reason="FieldValueRequired",
+                )
+            )
+        if cls.at_most_one_of:
+            flags = ", ".join(f"has({own}.params.{param})" for param in cls.at_most_one_of)
+            rules.append(
+                Rule(
+                    rule=f"!('{name}' in self) || !has({own}.params) || [{flags}].filter(given, given).size() <= 1",
+                    message=f"{name}.params: {' and '.join(cls.at_most_one_of)} cannot be given together",
+                    reason="FieldValueForbidden",
                 )
             )
     return rules

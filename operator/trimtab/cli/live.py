@@ -18,8 +18,20 @@ from trimtab.kube.resources import Resource
 T = TypeVar("T")
 
 
-def load_live(*, kubeconfig: str | None, context: str | None, skip_invalid: bool) -> Snapshot:
+def load_live(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    skip_invalid: bool,
+    on_server: Callable[[str], None] | None = None,
+) -> Snapshot:
     """The picture of the live cluster.
+
+    Args:
+        kubeconfig: where the cluster is told; ``None`` to look where kubectl does, then for a service account.
+        context: of the kubeconfig; ``None`` for its current one.
+        skip_invalid: report objects that cannot be used and go on.
+        on_server: told the API server's URL, once it is known.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -27,7 +39,10 @@ def load_live(*, kubeconfig: str | None, context: str | None, skip_invalid: bool
     """
     skipping = Skipping() if skip_invalid else None
     return with_api(
-        lambda api: load(api, on_invalid=skipping, on_absent=warn_absent), kubeconfig=kubeconfig, context=context
+        lambda api: load(api, on_invalid=skipping, on_absent=warn_absent),
+        kubeconfig=kubeconfig,
+        context=context,
+        on_server=on_server,
     )
 
 
@@ -36,7 +51,13 @@ def warn_absent(resource: Resource) -> None:
     click.echo(f"trimtab: warning: the API server is too old to know {resource.name}: taken as none", err=True)
 
 
-def with_api(work: Callable[[Api], Awaitable[T]], *, kubeconfig: str | None, context: str | None) -> T:
+def with_api(
+    work: Callable[[Api], Awaitable[T]],
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    on_server: Callable[[str], None] | None = None,
+) -> T:
     """Connect, do the work, disconnect.
 
     Raises:
@@ -44,6 +65,8 @@ def with_api(work: Callable[[Api], Awaitable[T]], *, kubeconfig: str | None, con
         Reported: the API server does not answer, or refuses.
     """
     config = load_config(kubeconfig, context=context)  # may run an exec plugin: before the loop
+    if on_server is not None:
+        on_server(config.server)
     import uvloop  # a sixth faster on the hundreds of megabytes of a large cluster
 
     return uvloop.run(_within(config, work))

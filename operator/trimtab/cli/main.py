@@ -16,6 +16,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "plan": ("trimtab.cli.plan:plan", "Show what would be done, and why."),
     "explain": ("trimtab.cli.explain:explain", "Explain where a pod fits, where not, and why."),
     "snapshot": ("trimtab.cli.snapshot:snapshot", "Save the live cluster as planners see it."),
+    "convert": ("trimtab.cli.convert:convert", "Convert another descheduler's policy."),
     "crds": ("trimtab.cli.crds:crds", "Write the custom resource definitions, or check them for drift."),
     "local": ("trimtab.cli.local:local", "A real control plane on this machine."),
 }

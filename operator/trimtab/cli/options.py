@@ -66,6 +66,16 @@ def output_option(*forms: str) -> Callable[[F], F]:
     )
 
 
+def scoring_option(consequence: str) -> Callable[[F], F]:
+    """``--scoring``: what nobody can read from a cluster, with what follows from it for the command."""
+    return click.option(
+        "--scoring",
+        type=click.Choice(["LeastAllocated", "MostAllocated"]),
+        help="How the cluster's scheduler scores nodes (scoringStrategy of NodeResourcesFit), which cannot be read "
+        f"from the cluster: {consequence} Default: not known.",
+    )
+
+
 def check_connection(cluster: str | None, kubeconfig: str | None, context: str | None) -> None:
     """Refuse options that contradict each other.
 

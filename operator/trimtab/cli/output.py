@@ -24,6 +24,22 @@ def emit(document: Any, form: str) -> None:
     click.echo(data, nl=False)  # bytes: the form is UTF-8 whatever the terminal's encoding
 
 
+def emit_all(objects: Sequence[Any], form: str) -> None:
+    """Print objects: as documents of YAML, or as one of JSON, which is a v1 List where there are several.
+
+    Args:
+        objects: at least one.
+        form: ``json`` or ``yaml``.
+    """
+    if form == "json":
+        emit(objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(objects)}, form)
+        return
+    for number, each in enumerate(objects):
+        if number:
+            click.echo(b"---\n", nl=False)
+        emit(each, form)
+
+
 def echo(text: str = "") -> None:
     """Print text; styles are kept on a terminal only, and not where ``NO_COLOR`` is set (no-color.org)."""
     click.echo(text, color=False if os.environ.get("NO_COLOR") else None)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from trimtab.cli.errors import reported
-from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option
+from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option, scoring_option
+
+if TYPE_CHECKING:
+    from trimtab.api.descheduler_policy import DeschedulerPolicy
+    from trimtab.api.eviction_memory import Memory
+    from trimtab.cluster.snapshot import Snapshot
+    from trimtab.descheduling.policy_conflicts import Scoring
 
 SHOWN: Final = 5
 """Rows of each reason that the table shows of what was kept, unless ``--all`` is given."""
@@ -21,11 +28,18 @@ SHOWN: Final = 5
     metavar="FILE|-",
     multiple=True,
     required=True,
-    help="DeschedulerPolicy, ours or upstream's descheduler/v1alpha1; several documents a file; repeatable.",
+    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; several documents a file; "
+    "repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
-@click.option("--all", "everything", is_flag=True, help=f"Show all that is kept, not the first {SHOWN} of each reason.")
-@output_option("table", "json", "yaml")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Show all that is kept, not the first {SHOWN} of each reason; in html every row.",
+)
+@scoring_option("policies that it would undo are refused.")
+@output_option("table", "json", "yaml", "html")
 def plan(
     *,
     cluster: str | None,
@@ -35,15 +49,22 @@ def plan(
     policies: tuple[str, ...],
     now: int | None,
     everything: bool,
+    scoring: Scoring | None,
     form: str,
 ) -> None:
     """Show what the policies would do to the cluster, and why; nothing is changed.
 
     A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
-    now. The same cluster, policies and --now give the same bytes of JSON and YAML.
+    now. Policies that would undo each other are refused, as the operator holds them. The same cluster, policies and
+    --now give the same bytes of JSON, YAML and HTML.
+
+    A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
+    help, as the operator does.
+
+    html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
     from trimtab.cli.output import emit
-    from trimtab.cli.policies import load_policies
+    from trimtab.cli.policies import load_policies, refuse_conflicts
     from trimtab.cli.sources import load_cluster
     from trimtab.descheduling.planner import plan as make_plan
     from trimtab.kube.clock import SystemClock
@@ -53,13 +74,52 @@ def plan(
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
         wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
-        snapshot = load_cluster(cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
+        refuse_conflicts(wanted, scoring)
+        names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
+        snapshot = load_cluster(
+            cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=names.append
+        )
         when = int(SystemClock().now()) if now is None else now
-        document = make_plan(snapshot, wanted, now=float(when)).document()
+        memories = remembered(wanted, snapshot, now=float(when))
+        if form == "html":
+            show_page(snapshot, wanted, memories, now=float(when), cluster=names[0], everything=everything)
+            return
+        document = make_plan(snapshot, wanted, now=float(when), memories=memories).document()
         if form == "table":
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
+    """What the policies' statuses tell of earlier evictions, by the policies' names."""
+    from trimtab.descheduling.memory.assess import assess
+    from trimtab.descheduling.memory.watching import recall
+
+    found = {}
+    for policy in policies:
+        memory = recall(policy.status.memory, generation=policy.metadata.generation, asked="")
+        found[policy.name] = assess(memory, snapshot, policy.spec.cooldown, now=now)
+    return found
+
+
+def show_page(
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    memories: Mapping[str, Memory],
+    *,
+    now: float,
+    cluster: str,
+    everything: bool,
+) -> None:
+    """Print a plan as a page."""
+    from trimtab.cli.report import page, report
+    from trimtab.descheduling.planner import plan_and_measure
+
+    memories = remembered(policies, snapshot, now=now)
+    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories)
+    content = report(made, measures, snapshot, policies, cluster=cluster)
+    click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 
 
 def show(document: dict[str, Any], *, everything: bool) -> None:
@@ -93,7 +153,7 @@ def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
             action["strategy"],
             f"{action['namespace']}/{action['pod']}",
             action["node"],
-            action["target"],
+            action["target"] or "-",
             action["reason"],
             action["message"],
         ]

@@ -1,4 +1,4 @@
-"""Policies from files: ours, and those of the upstream descheduler."""
+"""Policies from files: ours, and those of other deschedulers (:mod:`trimtab.descheduling.imports`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import msgspec
 
 from trimtab.cli.errors import Skipping
@@ -15,6 +16,8 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
+    from trimtab.descheduling.imports.draft import Imported
+    from trimtab.descheduling.policy_conflicts import Scoring
     from trimtab.kube.wire.documents import Document
 
 KIND: Final = "DeschedulerPolicy"
@@ -30,38 +33,77 @@ def load_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> tupl
     Raises:
         InputError: a file, a document or a field cannot be used, two policies have one name, or there is none.
     """
-    found = _Policies()
+    found = {
+        policy.name: policy
+        for imported in read_policies(sources, skip_invalid=skip_invalid)
+        for policy in imported.policies
+    }
+    return tuple(found[name] for name in sorted(found))
+
+
+def refuse_conflicts(policies: Sequence[DeschedulerPolicy], scoring: Scoring | None = None) -> None:
+    """Refuse policies that an operator would hold: a plan for them would undo itself.
+
+    Raises:
+        InputError: policies would undo each other, or would be undone by the scheduler; the first conflict is told.
+    """
+    from trimtab.api.reasons import POLICY_CONFLICT
+    from trimtab.descheduling.policy_conflicts import REMEDY, conflicts
+
+    for found in conflicts(policies, scoring=scoring):
+        remedy = ""
+        if found.reason == POLICY_CONFLICT:
+            remedy = f"; plan them apart ({REMEDY} in a cluster)"
+        raise InputError(f"{found.message}{remedy}", object=f"{KIND}/{found.first}")
+
+
+def read_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> list[Imported]:
+    """What each document of the files comes to, in their order; what is left out of it is told on stderr.
+
+    Raises:
+        InputError: as :func:`load_policies`.
+    """
+    names = _Names()
     skipping = Skipping() if skip_invalid else None
+    found = []
     for source in sources:
         for document in _documents(source):
             try:
-                found.add(_decode(document, source), _where(source, document.place))
+                imported = _decode(document, source)
+                names.add(imported, _where(source, document.place))
             except InputError as error:
                 located = _located(error, source, document.place)
                 if skipping is None:
                     raise located from None
                 skipping(located)
-    if not found.policies:
-        raise InputError(f"no policy to plan by; allowed are {_allowed()}", source=", ".join(sources))
-    return tuple(found.policies[name] for name in sorted(found.policies))
+            else:
+                _warn(imported, _where(source, document.place))
+                found.append(imported)
+    if not found:
+        raise InputError(f"no policy found; allowed are {_allowed()}", source=", ".join(sources))
+    return found
 
 
-class _Policies:
-    """Policies by name, and where each is from."""
+def _warn(imported: Imported, place: str) -> None:
+    for warning in imported.warnings:
+        click.echo(f"trimtab: warning: {place}: {warning}", err=True)
+
+
+class _Names:
+    """Which policy is from where."""
 
     def __init__(self) -> None:
-        self.policies: dict[str, DeschedulerPolicy] = {}
         self._places: dict[str, str] = {}
 
-    def add(self, policy: DeschedulerPolicy, place: str) -> None:
-        if policy.name in self.policies:
-            raise InputError(
-                f"is there twice: in {self._places[policy.name]} and in {place}; "
-                "policies of one name could not be told apart in the plan",
-                object=f"{KIND}/{policy.name}",
-            )
-        self.policies[policy.name] = policy
-        self._places[policy.name] = place
+    def add(self, imported: Imported, place: str) -> None:
+        for policy in imported.policies:
+            if policy.name in self._places:
+                raise InputError(
+                    f"is there twice: in {self._places[policy.name]} and in {place}; "
+                    "policies of one name could not be told apart in the plan",
+                    object=f"{KIND}/{policy.name}",
+                )
+            self._places[policy.name] = place
 
 
 def _documents(source: str) -> list[Document]:
@@ -80,40 +122,74 @@ def _documents(source: str) -> list[Document]:
         raise _located(error, source) from None
 
 
-def _decode(document: Document, source: str) -> DeschedulerPolicy:
-    content = document.content
-    manifest: dict[str, Any] = msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else dict(content)
+def _decode(document: Document, source: str) -> Imported:
+    manifest = _manifest(document)
     kind, version = manifest.get("kind") or document.kind, manifest.get("apiVersion")
-    decode = _DECODERS.get(str(version)) if kind == KIND else None
+    decode = _readers().get((str(kind), str(version)))
     if decode is None:
         this = f"{kind or 'an object without kind'} of {version or 'no apiVersion'}"
         raise InputError(f"{this} is no policy; allowed are {_allowed()}")
     metadata = manifest.get("metadata")
     named = isinstance(metadata, dict) and metadata.get("name")
-    return decode({**manifest, "kind": kind}, source if named else _where(source, document.place))
+    return decode({**manifest, "kind": kind}, source=source if named else _where(source, document.place))
 
 
-def _own(manifest: dict[str, Any], source: str) -> DeschedulerPolicy:
+def _own(manifest: dict[str, Any], *, source: str) -> Imported:
     from trimtab.api.decode import decode_policy
+    from trimtab.descheduling.imports.draft import Imported
 
-    return decode_policy(manifest, source=source)
-
-
-def _upstream_v1alpha1(manifest: dict[str, Any], source: str) -> DeschedulerPolicy:
-    from trimtab.descheduling.imports.v1alpha1 import import_policy
-
-    return import_policy(manifest, source=source)
+    policy = decode_policy(manifest, source=source)
+    return Imported((policy,), ({key: value for key, value in manifest.items() if key != "status"},))
 
 
-_DECODERS: Final[dict[str, Callable[[dict[str, Any], str], DeschedulerPolicy]]] = {
-    "trimtab.dev/v1alpha1": _own,
-    "descheduler/v1alpha1": _upstream_v1alpha1,
-}
-"""API version to what reads its DeschedulerPolicy; a further format is one more line."""
+def _in_config_map(manifest: dict[str, Any], *, source: str) -> Imported:
+    """The policies that a ConfigMap holds, which is where the descheduler project's live in a cluster."""
+    from trimtab.api.check import FieldError
+    from trimtab.api.decode import describe
+    from trimtab.descheduling.imports.draft import Imported
+
+    data = manifest.get("data")
+    found = []
+    for key, text in sorted(data.items()) if isinstance(data, dict) else ():
+        for document in _policies_in(text):
+            imported = _decode(document, f"{source} (data[{key}])")
+            told = (FieldError(f"data[{key}]: {warning.field}", warning.message) for warning in imported.warnings)
+            found.append(Imported(imported.policies, imported.documents, tuple(told)))
+    if not found:
+        raise InputError("holds no policy: no key of data has a DeschedulerPolicy", object=describe(manifest))
+    return Imported(
+        tuple(policy for each in found for policy in each.policies),
+        tuple(document for each in found for document in each.documents),
+        tuple(warning for each in found for warning in each.warnings),
+    )
+
+
+def _policies_in(text: Any) -> list[Document]:
+    """The policies in a text, which may as well be something else."""
+    from trimtab.kube.wire.documents import documents
+
+    try:
+        found = list(documents(text.encode())) if isinstance(text, str) else []
+    except InputError:
+        return []
+    return [each for each in found if _manifest(each).get("kind") == KIND]
+
+
+def _manifest(document: Document) -> dict[str, Any]:
+    content = document.content
+    return msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else dict(content)
+
+
+def _readers() -> dict[tuple[str, str], Callable[..., Imported]]:
+    """Kind and API version to what reads such an object."""
+    from trimtab.descheduling.imports.formats import FORMATS
+
+    return {(KIND, "trimtab.dev/v1alpha1"): _own, **FORMATS, ("ConfigMap", "v1"): _in_config_map}
 
 
 def _allowed() -> str:
-    return " and ".join(f"{KIND} of {version}" for version in _DECODERS)
+    *first, last = (f"{kind} of {version}" for kind, version in _readers())
+    return f"{', '.join(first)} and {last}"
 
 
 def _where(source: str, place: str) -> str:

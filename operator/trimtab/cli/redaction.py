@@ -110,8 +110,7 @@ def _pod(pod: Manifest) -> None:
     if "volumes" in spec:
         spec["volumes"] = [_volume(each) for each in spec["volumes"] or () if not UNREAD_VOLUMES & each.keys()]
     status = pod.get("status") or {}
-    status.pop("ephemeralContainerStatuses", None)
-    for field in ("containerStatuses", "initContainerStatuses"):
+    for field in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         if field in status:
             status[field] = [_container_status(each) for each in status[field] or ()]
 

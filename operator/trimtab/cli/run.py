@@ -7,13 +7,17 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from trimtab.cli.errors import Reported, reported
+from trimtab.cli.options import scoring_option
 from trimtab.kube.errors import InputError
 from trimtab.runtime.settings import CONTROLLERS, Settings
+
+if TYPE_CHECKING:
+    from trimtab.descheduling.policy_conflicts import Scoring
 
 
 def _controllers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -76,6 +80,7 @@ def _ending_at_once() -> Iterator[None]:
     default="",
     help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.",
 )
+@scoring_option("policies that it would undo are held, and their conditions say so.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -91,6 +96,7 @@ def run(
     lease_name: str,
     lease_namespace: str,
     identity: str,
+    scoring: Scoring | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -110,6 +116,7 @@ def run(
             lease_name=lease_name,
             lease_namespace=lease_namespace,
             identity=identity,
+            scoring=scoring,
         )
         try:
             app.run(settings)

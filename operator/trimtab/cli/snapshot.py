@@ -40,9 +40,10 @@ def snapshot(*, target: str, kubeconfig: str | None, context: str | None) -> Non
     It holds nodes, pods, disruption budgets, namespaces and priority classes, volumes, claims and what storage.k8s.io
     says of them, services and the owners of pods, and no Secrets or ConfigMaps. Snapshots get shared, so of containers
     only name, image, ports, resources and restart policy are kept: no environment, no commands, arguments, probes or
-    hooks. Of services and owners the selectors are kept. managedFields, the last-applied annotation, volumes of secrets
-    and config maps, references to secrets, and parameters of drivers and storage classes are left out too. Labels and
-    other annotations are kept as they are.
+    hooks. Of their statuses it is kept how often they were restarted, and why they wait or have ended, without
+    messages, which may quote a log. Of services and owners the selectors are kept. managedFields, the last-applied
+    annotation, volumes of secrets and config maps, references to secrets, and parameters of drivers and storage classes
+    are left out too. Labels and other annotations are kept as they are.
 
     A plan on the snapshot is the plan on the cluster as it was then.
     """

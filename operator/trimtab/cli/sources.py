@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def load_cluster(
-    cluster: str | None, *, kubeconfig: str | None = None, context: str | None = None, skip_invalid: bool = False
+    cluster: str | None,
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    skip_invalid: bool = False,
+    on_server: Callable[[str], None] | None = None,
 ) -> Snapshot:
     """The picture of a cluster.
 
@@ -28,6 +33,7 @@ def load_cluster(
         kubeconfig: of the live cluster; ``None`` to look where kubectl does, then for a service account.
         context: of the kubeconfig; ``None`` for its current one.
         skip_invalid: report objects that cannot be used and go on, instead of raising.
+        on_server: told the URL of the live cluster's API server.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig cannot be used.
@@ -36,7 +42,7 @@ def load_cluster(
     if cluster is None:
         from trimtab.cli.live import load_live  # aiohttp is imported only for a live cluster
 
-        return load_live(kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
+        return load_live(kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=on_server)
     return read_cluster(cluster, skip_invalid=skip_invalid)
 
 

@@ -6,7 +6,7 @@ would take the square of their number (ten thousand pods of one app in a zone: f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -121,20 +121,32 @@ class _Rule(Struct):
     picks_itself: bool
 
 
-def find_clashes(snapshot: Snapshot) -> Iterator[Clash]:
-    """The clashes of all terms, in an order that depends on names only."""
-    if not snapshot.any_anti_affinity:
+def required_terms(snapshot: Snapshot, pod: Pod) -> tuple[BoundTerm, ...]:
+    """The pod's required anti-affinity, bound."""
+    return snapshot.affinity.carried_terms(pod) if pod.spec.affinity.anti_required else ()
+
+
+def find_clashes(
+    snapshot: Snapshot, terms_of: Callable[[Snapshot, Pod], tuple[BoundTerm, ...]] = required_terms
+) -> Iterator[Clash]:
+    """The clashes of all terms, in an order that depends on names only.
+
+    Args:
+        snapshot: the picture.
+        terms_of: the terms of a pod that count; preferred ones are none that forbid, but they clash as well.
+    """
+    if not (snapshot.any_anti_affinity if terms_of is required_terms else snapshot.any_pod_affinity):
         return
     index = snapshot.affinity
     rules: dict[tuple[str, int, Labels], list[_Rule]] = {}
     carriers: dict[tuple[BoundTerm, int], set[str]] = {}
     for slot in snapshot.nodes.order().tolist():
         for pod in snapshot.pods_on(snapshot.nodes.node(slot).name):
-            if not pod.spec.affinity.anti_required or not in_conflict(pod):
+            if not pod.spec.affinity.of_pods or not in_conflict(pod):
                 continue
             key = (pod.namespace, id(pod.spec), pod.labels)
             if key not in rules:
-                rules[key] = list(_rules(snapshot, index, pod))
+                rules[key] = list(_rules(snapshot, index, pod, terms_of(snapshot, pod)))
             for rule in rules[key]:
                 domain = int(rule.domains[slot])
                 # The counter also has pods on their way out; the lists made below have not.
@@ -151,9 +163,9 @@ def in_conflict(pod: Pod) -> bool:
     return not pod.terminal and pod.deleted is None
 
 
-def _rules(snapshot: Snapshot, index: AffinityIndex, pod: Pod) -> Iterable[_Rule]:
+def _rules(snapshot: Snapshot, index: AffinityIndex, pod: Pod, terms: Iterable[BoundTerm]) -> Iterable[_Rule]:
     labels = snapshot.namespace_labels(pod.namespace)
-    for term in index.carried_terms(pod):
+    for term in terms:
         yield _Rule(
             term=term,
             domains=snapshot.nodes.column(term.topology_key).ids,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -13,11 +13,15 @@ from trimtab.api.plan import Evict, Kept
 from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.terms import affinity_terms
+from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.refusal import Refusal
+from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
+from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
 NOT_SELECTED: Final = "node(s) were not selected by the policy"
@@ -32,11 +36,13 @@ class Wish(Struct, frozen=True):
         otherwise: what is told of a node that would take the pod but is not among them; counted, so it begins with
             ``node(s)``.
         rank: int64, same shape: nodes of lesser rank first; ``None`` where all are alike.
+        stay: whether the pod's own node will do as well, for the violation goes with the pod, wherever the next one is.
     """
 
     among: BoolArray
     otherwise: str
     rank: IntArray | None = None
+    stay: bool = False
 
 
 class Guard(Protocol):
@@ -53,7 +59,7 @@ class Watcher(Protocol):
     """Whoever keeps count of what is where and so must hear of every move."""
 
     def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a planned move."""
+        """Take note of a planned move; one that is taken back is told as a move the other way round."""
         ...
 
 
@@ -67,6 +73,7 @@ class Board:
 
     def __init__(self, snapshot: Snapshot, *, now: float) -> None:
         self.snapshot = snapshot
+        self.now = now
         self.placer = Placer(snapshot)
         self.gate = Gate(snapshot, now=now)
         self.actions: list[Evict] = []
@@ -75,13 +82,32 @@ class Board:
         self.leaning: list[str] = []
         """Moved pods with required pod affinity: later moves must not take away what they were moved to."""
         self.watchers: tuple[Watcher, ...] = ()
+        self._leans: dict[tuple[str, int, str, Labels], bool] = {}
+
+    def leans_on(self, pod: Pod, other: Pod) -> bool:
+        """Whether a required pod affinity term of a pod of the snapshot picks another one; asked very often."""
+        key = (pod.namespace, id(pod.spec), other.namespace, other.labels)
+        found = self._leans.get(key)
+        if found is None:
+            labels = self.snapshot.namespace_labels(other.namespace)
+            found = any(term.matches(other.namespace, other.labels, labels) for term in affinity_terms(pod))
+            self._leans[key] = found
+        return found
 
 
 class Context:
     """One strategy of one policy at work on the board."""
 
     def __init__(
-        self, board: Board, scope: Scope, rules: Rules, *, policy: str, strategy: str, guards: Iterable[Guard] = ()
+        self,
+        board: Board,
+        scope: Scope,
+        rules: Rules,
+        *,
+        policy: str,
+        strategy: str,
+        guards: Iterable[Guard] = (),
+        memory: Recollection | None = None,
     ) -> None:
         self.board = board
         self.snapshot = board.snapshot
@@ -91,6 +117,7 @@ class Context:
         self.strategy = strategy
         self.guards = tuple(guards)
         self._rules = rules
+        self._memory = memory
         self._told: set[str] = set()
 
     def is_candidate(self, pod: Pod) -> bool:
@@ -107,8 +134,11 @@ class Context:
         return [pod for pod in there if (concerned is None or concerned(pod)) and self.is_candidate(pod)]
 
     def obstacle(self, pod: Pod) -> Refusal | None:
-        """Why the pod must stay wherever it could go: protections, budgets, limits."""
-        return self._rules.protected(pod) or self._rules.refusal(pod)
+        """Why the pod must stay wherever it could go: protections, what did not help before, budgets, limits."""
+        refusal = self._rules.protected(pod)
+        if refusal is None and self._memory is not None:
+            refusal = self._memory.refusal(pod, self.strategy)
+        return refusal or self._rules.refusal(pod)
 
     def try_move(self, pod: Pod, wish: Wish, *, reason: str, message: Callable[[int], str]) -> Refusal | None:
         """Move the pod to the best node of the wish, or keep it, say why, and return that.
@@ -125,25 +155,36 @@ class Context:
             self.keep(pod, refusal.reason, refusal.message)
         return refusal
 
-    def find(self, pod: Pod, wish: Wish) -> int | Refusal:
-        """The slot for the pod, or why there is none: no node takes it, or none of those that do is better."""
+    def find(self, pod: Pod, wish: Wish, scorer: Scorer | None = None) -> int | Refusal:
+        """The slot for the pod, or why there is none: no node takes it, or none of those that do is better.
+
+        Args:
+            pod: a candidate.
+            wish: where it would be better.
+            scorer: chooses between nodes that are equally good; as kube-scheduler's default profile does without.
+        """
+        # Asked while the pod is in its place: guards compare others with it, and count it there.
+        objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
         mark = self.snapshot.mark()
         try:
             home = self.snapshot.nodes.slot_of[pod.node]
             lifted = self.placer.lift(pod)
             takes = self.placer.feasible(lifted) & self.scope.destinations
-            takes[home] = False
-            objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
+            if wish.stay:
+                for welcome, _ in objections:
+                    welcome[home] = True  # where the pod is already nothing gets worse
+            else:
+                takes[home] = False
             wished = takes & wish.among
             for welcome, _ in objections:
                 wished &= welcome
             if wish.rank is not None and wished.any():
                 wished &= wish.rank == wish.rank[wished].min()
-            slot = self.placer.choose(lifted, wished)
+            slot = (scorer or self.placer.scorer).first(lifted, wished)
             if slot is not None:
                 return slot
             further = (
-                (self._all_but((home,)), AT_HOME),
+                *(() if wish.stay else ((self._all_but((home,)), AT_HOME),)),
                 (self.scope.selected, NOT_SELECTED),
                 (self.scope.up, NOT_UP),
                 (wish.among, wish.otherwise),
@@ -157,8 +198,9 @@ class Context:
     def move(self, pod: Pod, slot: int, *, reason: str, message: str) -> Refusal | None:
         """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
         mark = self.snapshot.mark()
-        moved = self.placer.reserve(pod, slot)
-        abandoned = self._abandoned(moved)
+        stays = self.snapshot.nodes.slot_of[pod.node] == slot
+        moved = pod if stays else self.placer.reserve(pod, slot)
+        abandoned = None if stays else self._abandoned(moved)
         if abandoned is not None:
             self.snapshot.undo(mark)
             text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
@@ -170,6 +212,29 @@ class Context:
             watcher.moved(pod, moved)
         if pod.spec.affinity.pod_required:
             self.board.leaning.append(pod.key)
+        self._plan(pod, moved.node, reason, message)
+        return None
+
+    def is_removable(self, pod: Pod) -> bool:
+        """What :meth:`is_candidate` says of others, of a pod that has run to its end."""
+        return pod.terminal and pod.deleted is None and pod.key not in self.board.moved and self.scope.covers(pod)
+
+    def remove(self, pod: Pod, *, reason: str, message: str) -> Refusal | None:
+        """Remove a pod that has run to its end, or keep it, say why, and return that.
+
+        It holds no place and needs none: whoever made it has made others, if they are needed. No strategy counts it.
+        """
+        refusal = self._rules.protected_from_removal(pod) or self._rules.refusal(pod)
+        if refusal is not None:
+            self.keep(pod, refusal.reason, refusal.message)
+            return refusal
+        self.snapshot.remove(pod)
+        self._rules.take(pod)
+        self.board.moved.add(pod.key)
+        self._plan(pod, "", reason, message)
+        return None
+
+    def _plan(self, pod: Pod, target: str, reason: str, message: str) -> None:
         owner = pod.controller
         self.board.actions.append(
             Evict(
@@ -178,14 +243,56 @@ class Context:
                 namespace=pod.namespace,
                 pod=pod.name,
                 node=pod.node,
-                target=moved.node,
+                target=target,
                 reason=reason,
                 message=message,
                 uid=pod.uid,
                 owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
             )
         )
+
+    def move_all(
+        self,
+        pods: Sequence[Pod],
+        find: Callable[[Pod], int | Refusal],
+        *,
+        reason: str,
+        message: Callable[[Pod, int], str],
+    ) -> tuple[Pod, Refusal] | None:
+        """Move all of the pods or none: each to the place that is found for it once those before it have theirs.
+
+        Args:
+            pods: candidates, in the order in which they go.
+            find: the slot for a pod, or why there is none.
+            reason: the code for the moves.
+            message: the numbers compared, given a pod and the slot chosen; called before the pod is moved.
+
+        Returns:
+            The first pod that cannot go, and why; ``None`` where all of them go.
+        """
+        board, mark = self.board, self.snapshot.mark()
+        actions, leaning = len(board.actions), len(board.leaning)
+        for number, pod in enumerate(pods):
+            found: int | Refusal = self.obstacle(pod) or find(pod)
+            if not isinstance(found, Refusal):
+                refusal = self.move(pod, found, reason=reason, message=message(pod, found))
+            else:
+                refusal = found
+            if refusal is not None:
+                gone = [(before, self.snapshot.pods[before.key]) for before in reversed(pods[:number])]
+                self.snapshot.undo(mark)
+                del board.actions[actions:], board.leaning[leaning:]
+                for before, after in gone:
+                    self._take_back(before, after)
+                return pod, refusal
+        self.snapshot.commit(mark)
         return None
+
+    def _take_back(self, before: Pod, after: Pod) -> None:
+        self._rules.take_back(before)
+        self.board.moved.discard(before.key)
+        for watcher in self.board.watchers:
+            watcher.moved(after, before)
 
     def keep(self, pod: Pod, reason: str, message: str) -> None:
         """Note that a candidate stays; the first word on it is the one that counts."""
@@ -225,6 +332,8 @@ class Context:
             if key == moved.key:
                 continue
             pod = self.snapshot.pods[key]
+            if not self.board.leans_on(pod, moved):
+                continue
             slot = self.snapshot.nodes.slot_of[pod.node]
             mark = self.snapshot.mark()
             fits = self.placer.feasible(self.placer.lift(pod))[slot]

@@ -14,8 +14,13 @@ from typing import Any, Final, Protocol
 
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.eviction_memory import TRY_AGAIN
 from trimtab.descheduling.cycle import Cycle, Services
+from trimtab.descheduling.report import CycleResult
+from trimtab.descheduling.runs.keeper import RunKeeper
+from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.status import PolicyStatus
+from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -65,21 +70,25 @@ class PolicyController:
         self.name = name
         self._services = services
         self._status = PolicyStatus(name, services)
+        self._runs = RunKeeper(name, api=services.api, clock=services.clock)
         self._changed = asyncio.Event()
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None
         self._problem: InputError | None = None
         self._generation = 0  # as last written
         self._uid = ""
+        self._asked = ""  # to try again what was given up
         self._last_start: float | None = None
         self._not_before: float | None = None
         self._act_from = 0.0
+        self._retry_run = 0.0
         self._ended = False
 
     def observe(self, body: Mapping[str, Any]) -> None:
         """Take the policy in as it is written now; a new generation ends the acting of the old one and runs at once."""
         metadata = body["metadata"]
         generation = int(metadata.get("generation", 0))
+        self._asked = str((metadata.get("annotations") or {}).get(TRY_AGAIN, ""))
         if not self._generation:
             self._take_up(body.get("status") or {})
         if generation == self._generation and metadata.get("uid") == self._uid:
@@ -89,9 +98,17 @@ class PolicyController:
             self._policy, self._problem = decode_policy(body, source=""), None
         except InputError as problem:
             self._policy, self._problem = None, problem
+        self._services.peers.put(self.name, self._uid, self._policy)
         self._not_before = None
         self._halt.set()
         self._changed.set()
+
+    def observe_run(self, body: Mapping[str, Any], *, gone: bool = False) -> None:
+        """Take in one of the policy's runs as it is written now; an approval is acted on at once."""
+        if gone:
+            self._runs.forget(body["metadata"]["name"])
+        elif self._runs.observe(body):
+            self._changed.set()
 
     def _take_up(self, wire: Mapping[str, Any]) -> None:
         """Go on where an earlier process ended.
@@ -115,21 +132,32 @@ class PolicyController:
     async def run(self, stopped: Stopped) -> None:
         """Run cycles until stopped; what is in flight then is finished first."""
         watcher = asyncio.create_task(self._watch(stopped), name=f"stop of policy {self.name}")
+        self._services.peers.listen(self.name, self._peers_changed)
         try:
             while self._goes_on(stopped):
                 self._changed.clear()
                 self._status.generation = self._generation
+                if not await self._know_runs():
+                    await self._sleep(AFTER_FAILURE)
+                    continue
                 due = await self._due()
                 now = self._services.clock.now()
                 if due is None or due > now:
-                    await self._sleep(None if due is None else min(due - now, LONGEST_SLEEP))
+                    await self._sleep(self._pause(due, now))
                     continue
                 self._halt.clear()
                 if self._goes_on(stopped) and await self._can_see():
                     await self._cycle_safely()
         finally:
             watcher.cancel()
+            self._services.peers.forget(self.name, self._uid)
             self._services.metrics.forget(self.name)
+
+    def _peers_changed(self) -> None:
+        """Another policy stands in the way now, which ends the acting at once, or no longer does."""
+        if self._services.peers.against(self.name):
+            self._halt.set()
+        self._changed.set()
 
     def _goes_on(self, stopped: Stopped) -> bool:
         return not stopped and not self._ended
@@ -139,6 +167,24 @@ class PolicyController:
             await stopped.wait()
         self._halt.set()
         self._changed.set()
+
+    async def _know_runs(self) -> bool:
+        """Know which runs there are, and end those that are outdated; ``False`` where nobody lets us."""
+        try:
+            await self._services.peers.take_up(self._services.api)
+            await self._runs.take_up(self._uid)
+        except (ApiError, Unreachable) as error:
+            log.warning("policy %s waits: policies and runs cannot be listed: %s", self.name, error)
+            await self._status.blind(f"the policies there are, or this one's runs, cannot be listed: {error}")
+            return False
+        await self._runs.tidy(generation=self._generation)
+        self._services.metrics.waiting_runs.labels(self.name).set(self._runs.waiting)
+        return True
+
+    def _pause(self, due: float | None, now: float) -> float | None:
+        """How long to sleep: until the next cycle is due, or a run expires."""
+        times = [time for time in (due, self._runs.next_ending()) if time is not None]
+        return min(max(0.0, min(times) - now), LONGEST_SLEEP) if times else None
 
     async def _sleep(self, seconds: float | None) -> None:
         try:
@@ -172,6 +218,13 @@ class PolicyController:
         if spec.suspend:
             await self._status.suspended()
             return None
+        opposed = self._services.peers.against(self.name)
+        if opposed:
+            await self._status.opposed(opposed)
+            return None
+        await self._status.unopposed()
+        if self._runs.approved() is not None:  # no cycle before it has ended: it would plan what is being done
+            return max(self._act_from, min(self._retry_run, now + AFTER_FAILURE))
         due = self._due_by_time(self._policy, now)
         if due > now:
             await self._status.waiting(due)
@@ -198,24 +251,39 @@ class PolicyController:
         assert policy is not None
         services = self._services
         async with self._turn() as ours:
-            if not ours:
+            if not ours or self._services.peers.against(self.name):
                 return
             started = services.clock.now()
             self._not_before = None
+            run = self._runs.approved()
             try:
-                result = await Cycle(policy, services, halt=self._halt, running=self._status.running).run(started)
+                result = await self._one(policy, run, started)
             except Exception as error:
                 log.exception("cycle of policy %s failed", self.name)
                 self._last_start = started
+                self._retry_run = services.clock.now() + AFTER_FAILURE
                 if policy is self._policy and policy.spec.schedule is None:
                     self._not_before = services.clock.now() + AFTER_FAILURE
                 await self._status.failed(error, mode=policy.spec.mode)
                 return
         self._last_start = result.started
+        self._retry_run = result.finished + SOON
         next_run = policy.spec.next_due(last=result.started)
         if result.unfinished and policy.spec.schedule is None:
             next_run = self._not_before = min(next_run, result.finished + SOON)
         await self._status.done(result, next_run=next_run)
+
+    async def _one(self, policy: DeschedulerPolicy, run: Run | None, started: float) -> CycleResult:
+        """Plan anew or, where a run is approved, carry that out."""
+        cycle = Cycle(
+            policy,
+            self._services,
+            runs=self._runs,
+            halt=self._halt,
+            running=self._status.running,
+            memory=self._status.recall(generation=policy.metadata.generation, asked=self._asked),
+        )
+        return await (cycle.run(started) if run is None else cycle.carry_out(run, started))
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[bool]:

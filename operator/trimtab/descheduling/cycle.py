@@ -5,29 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
 from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.memory.cycle_memory import CycleMemory
+from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.peers import Peers
 from trimtab.descheduling.planner import plan as make_plan
+from trimtab.descheduling.recheck import still_holds
 from trimtab.descheduling.report import CycleResult
+from trimtab.descheduling.runs.approval import judge_again
+from trimtab.descheduling.runs.journal import Journal
+from trimtab.descheduling.runs.keeper import RunKeeper
+from trimtab.descheduling.runs.lifecycle import Run
+from trimtab.descheduling.runs.record import evictions, run_plan
+from trimtab.disruption.announce import announce
 from trimtab.disruption.executor import Executor
-from trimtab.disruption.gate import Gate
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
+from trimtab.kube.events.event import WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import DESCHEDULER_POLICIES
-from trimtab.placement.placer import Placer
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +64,7 @@ class Services(Struct, frozen=True):
         stale: what keeps the picture from being planned on now, ``None`` where nothing does.
         leading: whether this process may still act; false by time alone once the lease could have run out, so that
             even a process that was paused in the middle does not evict beside its successor.
+        peers: the policies that run side by side.
     """
 
     api: Api
@@ -65,6 +76,7 @@ class Services(Struct, frozen=True):
     turn: asyncio.Lock
     stale: Callable[[], str | None]
     leading: Callable[[], bool]
+    peers: Peers
 
 
 class Cycle:
@@ -73,8 +85,10 @@ class Cycle:
     Args:
         policy: as it was written when the cycle began.
         services: what it needs.
+        runs: writes what the cycle planned, and what became of it.
         halt: set to finish what is in flight and start nothing more.
-        running: told in words what is going on, before acting begins.
+        running: told in words what is going on, and what is watched from now on, before acting begins.
+        memory: what the policy remembers of its evictions.
     """
 
     def __init__(
@@ -82,62 +96,169 @@ class Cycle:
         policy: DeschedulerPolicy,
         services: Services,
         *,
+        runs: RunKeeper,
         halt: asyncio.Event,
-        running: Callable[[str], Awaitable[None]],
+        running: Callable[[str, Memory], Awaitable[None]],
+        memory: Memory,
     ) -> None:
         self._policy = policy
         self._services = services
+        self._runs = runs
         self._halt = halt
         self._running = running
+        self._memory = CycleMemory(memory, policy.spec.cooldown)
+        services.metrics.acts_as(policy.name, policy.spec.mode)
 
     async def run(self, started: float) -> CycleResult:
         """Plan on the picture as it is now and, in mode Act, carry the plan out.
 
         Args:
             started: seconds since the epoch; the plan's ``now``.
+
+        Raises:
+            ApiError, Unreachable: in mode Approve, the run could not be written.
         """
         services, spec = self._services, self._policy.spec
+        made = await self._plan(started)
+        plan = made.plan
+        services.metrics.planned_by(self._policy.name, spec.mode, plan)
+        self._log_plan(plan)
+        run = await self._runs.record(self._policy, run_plan(self._policy, plan, nodes=made.nodes, pods=made.pods))
+        outcomes: list[Outcome] = []
+        if spec.mode == "Act" and plan.actions:
+            await self._begin(f"evicting {len(plan.actions)} pods", plan.actions, started)
+            async with Journal(self._runs, run, passing=True) as journal:
+                outcomes = await self._act(plan.actions, self._until_next(started), journal)
+            if run is not None:
+                await self._runs.complete(self._runs.get(run))
+        elif plan.actions:
+            self._tell(plan, run)
+        return self._result(made, plan, outcomes, started, run=run)
+
+    async def carry_out(self, run: Run, started: float) -> CycleResult:
+        """Act on an approved run, or go on with one: what still holds of it is done, and what does not is told.
+
+        Args:
+            run: approved, and not expired.
+            started: seconds since the epoch.
+
+        Raises:
+            ApiError, Unreachable: that it begins could not be noted; nothing was done.
+        """
+        run = await self._runs.begin(run)
+        left = tuple(action for action in evictions(run.plan) if action.uid not in run.done)
+        made = await self._plan(started, wanted=left)
+        judged = judge_again(left, made.plan, present=made.present)
+        log.info("run %s: %d actions are carried out, %d no longer hold", run.name, len(judged.go), len(judged.dropped))
+        acted: list[Outcome] = []
+        async with Journal(self._runs, run, passing=False) as journal:
+            for outcome in judged.dropped:
+                announce(outcome, policy=_reference(self._policy), recorder=self._services.recorder)
+                self._services.metrics.ended(outcome)
+                journal.note(outcome)
+            if judged.go:
+                await self._begin(f"evicting {len(judged.go)} pods of run {run.name}", judged.go, started)
+                acted = await self._act(judged.go, LONGEST_ACTING, journal)
+        run = self._runs.get(run)
+        if run.done >= {action.uid for action in run.plan.actions}:
+            await self._runs.complete(run)
+        plan = Plan(now=started, actions=left, kept=made.plan.kept)
+        return self._result(made, plan, [*judged.dropped, *acted], started, run=run, approved=True)
+
+    async def _plan(self, started: float, *, wanted: Sequence[Evict] = ()) -> _Made:
+        """Plan on the picture as it is now, and see which of the wanted pods are still there."""
+        services = self._services
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
-            plan = await _in_thread(lambda: make_plan(snapshot, [self._policy], now=started))
+            plan = await _in_thread(lambda: self._plan_on(snapshot, started))
             services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
-        services.metrics.planned_by(self._policy.name, spec.mode, plan)
-        self._log_plan(plan)
-        outcomes: list[Outcome] = []
-        if spec.mode == "Act" and plan.actions:
-            await self._running(f"evicting {len(plan.actions)} pods")
-            outcomes = await self._act(plan, started)
-        elif plan.actions:
-            self._tell_simulation(plan)
+            found = (snapshot.pods.get(action.key) for action in wanted)
+            present = frozenset(pod.uid for pod in found if pod is not None)
+        return _Made(plan=plan, nodes=nodes, pods=pods, present=present)
+
+    def _plan_on(self, snapshot: Snapshot, now: float) -> Plan:
+        """See what became of earlier evictions, plan with that, and see what the plan thinks of where they ended."""
+        memory = self._memory.look(snapshot, now=now)
+        plan = make_plan(snapshot, [self._policy], now=now, memories={self._policy.name: memory})
+        self._memory.planned(plan, snapshot, now=now)
+        return plan
+
+    async def _begin(self, message: str, actions: Sequence[Evict], started: float) -> None:
+        """Say what is about to be done, before it is: a process that dies in the middle has then lost nothing."""
+        async with self._services.live.borrow() as snapshot:
+            memory = self._memory.begin(actions, snapshot, now=started)
+        await self._running(message, memory)
+
+    def _result(
+        self,
+        made: _Made,
+        plan: Plan,
+        outcomes: list[Outcome],
+        started: float,
+        *,
+        run: Run | None,
+        approved: bool = False,
+    ) -> CycleResult:
+        self._tell_of_giving_up()
         return CycleResult(
-            mode=spec.mode,
+            mode=self._policy.spec.mode,
             plan=plan,
             outcomes=outcomes,
             started=started,
-            finished=services.clock.now(),
-            nodes=nodes,
-            pods=pods,
+            finished=self._services.clock.now(),
+            nodes=made.nodes,
+            pods=made.pods,
+            run="" if run is None else run.name,
+            approved=approved,
+            memory=self._memory.memory,
         )
 
-    async def _act(self, plan: Plan, started: float) -> list[Outcome]:
+    def _tell_of_giving_up(self) -> None:
+        for each in self._memory.gave_up:
+            note = f"{each.strategy} gave up: {told(each)}"
+            log.warning("policy %s: %s", self._policy.name, note)
+            self._services.recorder.event(
+                _reference(self._policy), reason=reasons.GAVE_UP, action="GiveUp", note=note, type=WARNING
+            )
+
+    def _until_next(self, started: float) -> float:
+        """Seconds that a cycle in mode Act may act: the next one plans anew."""
+        spare = self._policy.spec.next_due(last=started) - started
+        return min(LONGEST_ACTING, max(SHORTEST_ACTING, spare))
+
+    async def _act(self, actions: Sequence[Evict], seconds: float, journal: Journal) -> list[Outcome]:
         services, policy = self._services, self._policy
-        spare = policy.spec.next_due(last=started) - started
+
+        def observe(outcome: Outcome) -> None:
+            self._memory.ended(outcome)
+            journal.note(outcome)
+
         return await services.executor.execute(
-            plan.actions,
+            actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
-            deadline=services.clock.monotonic() + min(LONGEST_ACTING, max(SHORTEST_ACTING, spare)),
+            grace_period=policy.spec.grace_period_seconds,
+            deadline=services.clock.monotonic() + seconds,
             recheck=self._recheck,
             stop=self._halt,
             blind=services.stale,
+            observe=observe,
         )
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""
         if not self._services.leading():
             return Refusal(reasons.LEASE_LOST, "the lease may have run out")
-        return self._services.live.examine(lambda snapshot: still_holds(snapshot, self._policy, action, self._now()))
+        return self._services.live.examine(lambda snapshot: self._recheck_on(snapshot, action))
+
+    def _recheck_on(self, snapshot: Snapshot, action: Evict) -> Refusal | None:
+        """Judge the move again, knowing where the pods came to that went before it in this cycle."""
+        now = self._now()
+        refusal = self._memory.useless(action, snapshot, now=now) or still_holds(snapshot, self._policy, action, now)
+        if refusal is None:
+            self._memory.sent(action, snapshot)
+        return refusal
 
     def _now(self) -> float:
         return self._services.clock.now()
@@ -151,15 +272,28 @@ class Cycle:
             extra={"policy": self._policy.name, "mode": self._policy.spec.mode, "summary": plan.document()["summary"]},
         )
 
-    def _tell_simulation(self, plan: Plan) -> None:
-        shown = ", ".join(f"{action.key} ({action.node} → {action.target})" for action in plan.actions[:5])
+    def _tell(self, plan: Plan, run: Run | None) -> None:
+        """An event of what would be evicted, and what it waits for."""
+        shown = ", ".join(f"{action.key} ({_way(action)})" for action in plan.actions[:5])
         more = f" and {len(plan.actions) - 5} more" if len(plan.actions) > 5 else ""
+        reason, action, waits = reasons.SIMULATED, "Simulate", ""
+        if self._policy.spec.mode == "Approve" and run is not None:
+            reason, action, waits = reasons.WAITING_FOR_APPROVAL, "Approve", f"; run {run.name} waits for spec.approved"
         self._services.recorder.event(
             _reference(self._policy),
-            reason="Simulated",
-            action="Simulate",
-            note=f"would evict {len(plan.actions)}: {shown}{more}",
+            reason=reason,
+            action=action,
+            note=f"would evict {len(plan.actions)}: {shown}{more}{waits}",
         )
+
+
+class _Made(Struct, frozen=True):
+    """A plan, what its picture held, and which of the pods that were asked for are there."""
+
+    plan: Plan
+    nodes: int
+    pods: int
+    present: frozenset[str]
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
@@ -172,27 +306,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
         raise
 
 
-def still_holds(snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float) -> Refusal | None:
-    """Judge a planned move again on another picture; ``None`` where it still holds.
-
-    The expected target need not be the same: the scheduler chooses. But some node other than the pod's must take it.
-    """
-    pod = snapshot.pods.get(action.key)
-    if pod is None or pod.node != action.node:
-        return Refusal(reasons.PLAN_OUTDATED, f"the pod is no longer on {action.node}")
-    protected = Gate(snapshot, now=now).rules_for(policy.spec).protected(pod)
-    if protected is not None:
-        return protected
-    with snapshot.fork():
-        placer = Placer(snapshot)
-        source = snapshot.slot(pod)
-        lifted = placer.lift(pod)
-        places = placer.feasible(lifted)
-        if source is not None:
-            places[source] = False
-        if places.any():
-            return None
-        return Refusal(reasons.NO_PLACE, placer.why_not(lifted))
+def _way(action: Evict) -> str:
+    return f"{action.node} → {action.target}" if action.target else f"removed from {action.node}"
 
 
 def _reference(policy: DeschedulerPolicy) -> ObjectReference:

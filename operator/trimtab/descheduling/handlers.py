@@ -8,7 +8,7 @@ import kopf
 
 from trimtab.descheduling.controller import PolicyController
 from trimtab.descheduling.cycle import Services
-from trimtab.kube.resources import DESCHEDULER_POLICIES
+from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
 
 LONGEST_STOP: Final = 20.0
 """Seconds that a policy's daemon gets to finish what is in flight: an eviction's request, never a wait.
@@ -32,11 +32,22 @@ def register(registry: kopf.OperatorRegistry, services: Services) -> None:
     async def changed(body: kopf.Body, uid: str | None, type: str | None, **_: Any) -> None:  # noqa: A002
         controller = controllers.get(uid or "")
         if controller is None:
+            if type == "DELETED":  # one that no loop was ever begun for
+                services.peers.forget(body["metadata"]["name"], uid or "")
             return
         if type == "DELETED":
             controller.end()  # Kopf forgets the daemon of a policy that went without its finalizer
         elif not body["metadata"].get("deletionTimestamp"):
             controller.observe(body)
+
+    runs = (DESCHEDULING_RUNS.group, DESCHEDULING_RUNS.version, DESCHEDULING_RUNS.plural)
+
+    @kopf.on.event(*runs, registry=registry)
+    async def run_changed(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+        """A run belongs to the policy that its plan names, whatever was done to its labels; other ones list theirs."""
+        controller = controllers.get(body.get("spec", {}).get("plan", {}).get("policyUid", ""))
+        if controller is not None:
+            controller.observe_run(body, gone=type == "DELETED")
 
     @kopf.daemon(*resource, registry=registry, cancellation_backoff=LONGEST_STOP, cancellation_timeout=LONGEST_CANCEL)
     async def descheduler(

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from trimtab.api.plan import Plan
+from trimtab.api import reasons
+from trimtab.api.eviction_memory import Memory
+from trimtab.api.plan import Evict, Plan
 from trimtab.disruption.outcome import Outcome
+
+WORKLOADS: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController", "Job", "DaemonSet"})
+"""Kinds of controllers that are told apart; whatever else there is in a cluster must not be a series each."""
+
+OTHER: Final = "Other"
+"""The workload kind of pods that another controller owns."""
+
+BARE: Final = "None"
+"""The workload kind of pods that no controller owns."""
 
 
 class DeschedulerMetrics:
-    """What a policy does, by policy, strategy, reason and mode. Reasons are those of :mod:`trimtab.api.reasons`."""
+    """What a policy does, by policy, strategy, reason, workload kind and mode.
+
+    Reasons are those of :mod:`trimtab.api.reasons`. All labels but the policy's name are of lists that are known: so
+    many series a policy at most. Names of pods, nodes, namespaces and owners are in events and the log.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._modes: dict[str, str] = {}
         self.cycles = Counter(
             "trimtab_descheduler_cycles",
             "Cycles that ended, by how: Completed, InvalidPolicy or Failed.",
@@ -27,8 +45,8 @@ class DeschedulerMetrics:
         )
         self.planned = Gauge(
             "trimtab_descheduler_planned_evictions",
-            "Evictions in the policy's last plan.",
-            ["policy", "strategy", "reason", "mode"],
+            "Evictions in the policy's last plan, by the kind of the pods' controllers (Other, None for none).",
+            ["policy", "strategy", "reason", "workload", "mode"],
             registry=registry,
         )
         self.kept = Gauge(
@@ -39,8 +57,21 @@ class DeschedulerMetrics:
         )
         self.evictions = Counter(
             "trimtab_descheduler_evictions",
-            "Evictions attempted, by result: Evicted, Refused, Gone, Skipped or Failed.",
-            ["policy", "strategy", "reason", "result"],
+            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Refused, Gone, "
+            "Skipped or Failed.",
+            ["policy", "strategy", "reason", "workload", "mode", "result"],
+            registry=registry,
+        )
+        self.waiting_runs = Gauge(
+            "trimtab_descheduler_waiting_runs",
+            "Runs of the policy that wait for their approval.",
+            ["policy"],
+            registry=registry,
+        )
+        self.left_alone = Gauge(
+            "trimtab_descheduler_owners_left_alone",
+            "Owners whose evictions by a strategy did not help, by reason: CoolingDown or GaveUp.",
+            ["policy", "strategy", "reason"],
             registry=registry,
         )
         self.last_cycle = Gauge(
@@ -50,21 +81,47 @@ class DeschedulerMetrics:
             registry=registry,
         )
 
+    def acts_as(self, policy: str, mode: str) -> None:
+        """Note the mode that a policy's cycle runs in; evictions are counted by it."""
+        self._modes[policy] = mode
+
     def planned_by(self, policy: str, mode: str, plan: Plan) -> None:
         """Show the policy's last plan; what the one before had and this one has not goes to nothing."""
         for gauge in (self.planned, self.kept):
             gauge.remove_by_labels({"policy": policy})
         for action in plan.actions:
-            self.planned.labels(policy, action.strategy, action.reason, mode).inc()
+            self.planned.labels(policy, action.strategy, action.reason, workload(action), mode).inc()
         for kept in plan.kept:
             self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
+
+    def remembered(self, policy: str, memory: Memory, *, now: float) -> None:
+        """Show whom the policy leaves alone at this time (seconds since the epoch)."""
+        self.left_alone.remove_by_labels({"policy": policy})
+        for each in memory.setbacks:
+            if each.gave_up:
+                self.left_alone.labels(policy, each.strategy, reasons.GAVE_UP).inc()
+            elif now < each.until.timestamp():
+                self.left_alone.labels(policy, each.strategy, reasons.COOLING_DOWN).inc()
 
     def ended(self, outcome: Outcome) -> None:
         """Count how an eviction ended; what the executor calls as soon as it is known."""
         action = outcome.action
-        self.evictions.labels(action.policy, action.strategy, action.reason, outcome.result).inc()
+        mode = self._modes.get(action.policy, "")
+        self.evictions.labels(
+            action.policy, action.strategy, action.reason, workload(action), mode, outcome.result
+        ).inc()
 
     def forget(self, policy: str) -> None:
         """Drop all that is told of a policy that is gone: its last cycle would look late for ever."""
-        for metric in (self.cycles, self.plan_seconds, self.planned, self.kept, self.evictions, self.last_cycle):
+        self._modes.pop(policy, None)
+        gauges = (self.planned, self.kept, self.waiting_runs, self.left_alone, self.last_cycle)
+        for metric in (self.cycles, self.plan_seconds, self.evictions, *gauges):
             metric.remove_by_labels({"policy": policy})
+
+
+def workload(action: Evict) -> str:
+    """The kind of the pod's controller as a label: one of :data:`WORKLOADS`, :data:`OTHER` or :data:`BARE`."""
+    kind = action.owner.partition("/")[0]
+    if not kind:
+        return BARE
+    return kind if kind in WORKLOADS else OTHER

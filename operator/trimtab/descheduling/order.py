@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from trimtab.disruption.protections.no_eviction_annotation import prefers_to_stay
 from trimtab.kube.objects import Pod
 
 QOS_RANK: Final = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
 
-Rank = tuple[int, int]
+Rank = tuple[int, int, bool]
 Size = tuple[int, int, float, str, str]
 
 
 def rank(pod: Pod) -> Rank:
-    """What a strategy's own gain never outweighs: priority, then QoS class, the lesser first.
+    """What a strategy's own gain never outweighs: priority, then QoS class, the lesser first, then the pod's own wish.
 
-    A pod without a priority has priority 0, as the API server admits it where no default class exists.
+    A pod without a priority has priority 0, as the API server admits it where no default class exists. The wish is the
+    annotation ``prefer-no-eviction``: pods without it go first.
     """
-    return pod.priority, QOS_RANK[pod.spec.qos]
+    return pod.priority, QOS_RANK[pod.spec.qos], prefers_to_stay(pod)
 
 
 def size(pod: Pod) -> Size:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.context import Board, Context
+from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.registry import IN_ORDER
-from trimtab.descheduling.strategies.strategy import AnyStrategy
+from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
 from trimtab.disruption.gate import Rules
 
 
@@ -26,6 +28,7 @@ class Run(Struct, frozen=True):
         strategy: with the policy's parameters.
         scope: of the policy.
         rules: of the policy, shared by its strategies, for limits hold for all of them together.
+        memory: what did not help before; ``None`` where there is nothing.
     """
 
     policy: str
@@ -33,9 +36,33 @@ class Run(Struct, frozen=True):
     strategy: AnyStrategy
     scope: Scope
     rules: Rules
+    memory: Recollection | None
 
 
-def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: float) -> Plan:
+class Measured(Struct, frozen=True):
+    """What a plan does for one strategy of one policy.
+
+    Attributes:
+        policy: the policy's name.
+        strategy: the strategy's name.
+        before: its measure (:meth:`~trimtab.descheduling.strategies.strategy.Strategy.measure`) on the
+            cluster as it is.
+        after: the same once all of the plan is done, the moves of other strategies and policies among it.
+    """
+
+    policy: str
+    strategy: str
+    before: Measure
+    after: Measure
+
+
+def plan(
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    *,
+    now: float,
+    memories: Mapping[str, Memory] | None = None,
+) -> Plan:
     """Which pods to move where, and which stay and why.
 
     Policies run in the order of their names, and the strategies of each in the order of the registry. All share one
@@ -46,25 +73,73 @@ def plan(snapshot: Snapshot, policies: Sequence[DeschedulerPolicy], *, now: floa
         snapshot: the cluster; changed while planning and as before afterwards.
         policies: valid ones (:func:`trimtab.api.checks.validate`).
         now: seconds since the epoch; protections by age count from it.
+        memories: what policies remember of their evictions, by the policies' names
+            (:func:`trimtab.descheduling.memory.assess.assess`); what is in their status is not read here.
     """
+    return _plan(snapshot, policies, now, memories, lambda _: None)
+
+
+def plan_and_measure(
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    *,
+    now: float,
+    memories: Mapping[str, Memory] | None = None,
+) -> tuple[Plan, tuple[Measured, ...]]:
+    """The same plan, and every strategy's measure before and after it, in the order in which they run.
+
+    Apart from :func:`plan` because measuring looks at all pods, which a cycle has no use for.
+    """
+    looks: list[list[tuple[Run, Measure]]] = []
+
+    def look(runs: Sequence[Run]) -> None:
+        looks.append([(run, run.strategy.measure()) for run in runs])
+
+    made = _plan(snapshot, policies, now, memories, look)
+    measured = (
+        Measured(run.policy, run.strategy.NAME, before, after) for (run, before), (_, after) in zip(*looks, strict=True)
+    )
+    return made, tuple(measured)
+
+
+def _plan(
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    now: float,
+    memories: Mapping[str, Memory] | None,
+    look: Callable[[Sequence[Run]], None],
+) -> Plan:
+    """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
         board = Board(snapshot, now=now)
-        runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name)))
+        runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name), memories or {}))
         board.watchers = tuple(run.strategy for run in runs)
+        look(runs)
         for run in runs:
             # Also those of policies that run later: the next plan would undo what they find wrong.
             guards = [other.strategy for other in runs if other.place < run.place]
-            name = run.strategy.NAME
-            run.strategy.plan(Context(board, run.scope, run.rules, policy=run.policy, strategy=name, guards=guards))
+            context = Context(
+                board,
+                run.scope,
+                run.rules,
+                policy=run.policy,
+                strategy=run.strategy.NAME,
+                guards=guards,
+                memory=run.memory,
+            )
+            run.strategy.plan(context)
+        look(runs)
         return Plan(now=now, actions=tuple(board.actions), kept=tuple(board.kept))
 
 
-def _runs(board: Board, policies: Sequence[DeschedulerPolicy]) -> Iterator[Run]:
+def _runs(board: Board, policies: Sequence[DeschedulerPolicy], memories: Mapping[str, Memory]) -> Iterator[Run]:
     for policy in policies:
-        scope = Scope(policy.spec, board.snapshot)
+        scope = Scope(policy.spec, board.snapshot, now=board.now)
         rules = board.gate.rules_for(policy.spec)
+        remembered = memories.get(policy.name)
+        memory = None if remembered is None else Recollection(remembered, policy.spec.cooldown, now=board.now)
         enabled: dict[str, Any] = dict(policy.spec.strategies.enabled())
         for place, kind in enumerate(IN_ORDER):
             if kind.NAME in enabled:
                 strategy = kind(enabled[kind.NAME].params, scope, board.placer)
-                yield Run(policy.name, place, strategy, scope, rules)
+                yield Run(policy.name, place, strategy, scope, rules, memory)

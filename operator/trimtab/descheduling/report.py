@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
+from trimtab.api.descheduler_policy import Mode
 from trimtab.api.descheduler_status import (
     MAX_COUNTS,
     MAX_EVICTIONS,
@@ -21,8 +23,10 @@ from trimtab.api.descheduler_status import (
     LastRun,
 )
 from trimtab.api.descheduler_status import Outcome as OutcomeWord
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Kept, Plan
 from trimtab.api.scalars import to_time
+from trimtab.descheduling.memory.verdict import verdict
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, Outcome
 
 _LONGEST = 1024
@@ -32,13 +36,16 @@ class CycleResult(Struct, frozen=True):
     """What one cycle did.
 
     Attributes:
-        mode: Simulate or Act.
+        mode: Simulate, Approve or Act.
         plan: what was planned.
-        outcomes: what became of the plan's actions; empty when simulating.
+        outcomes: what became of the plan's actions; empty when nothing was to be carried out.
         started: seconds since the epoch; also the plan's ``now``.
         finished: seconds since the epoch.
         nodes: how many nodes the picture had.
         pods: how many pods the picture had.
+        run: the DeschedulingRun that tells of it; empty where none was written.
+        approved: whether an approved run was carried out.
+        memory: what is remembered of evictions, this cycle's among them.
     """
 
     mode: str
@@ -48,6 +55,14 @@ class CycleResult(Struct, frozen=True):
     finished: float
     nodes: int
     pods: int
+    run: str = ""
+    approved: bool = False
+    memory: Memory = Memory()
+
+    @property
+    def acted(self) -> bool:
+        """Whether the plan was carried out."""
+        return self.mode == "Act" or self.approved
 
     @property
     def unfinished(self) -> bool:
@@ -63,8 +78,12 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
     failed = [outcome for outcome in cycle.outcomes if outcome.result == FAILED]
     done = sum(outcome.result == EVICTED for outcome in cycle.outcomes)
     planned, kept = len(cycle.plan.actions), len(cycle.plan.kept)
-    if cycle.mode == "Act":
+    if cycle.approved:
+        summary = f"evicted {done} of {planned} approved in run {cycle.run}"
+    elif cycle.mode == "Act":
         summary = f"evicted {done} of {planned} planned, kept {kept}"
+    elif cycle.mode == "Approve" and planned:
+        summary = f"would evict {planned}, kept {kept}; run {cycle.run} waits for spec.approved"
     else:
         summary = f"would evict {planned}, kept {kept}"
     degraded = (
@@ -76,6 +95,7 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
         (READY, True, reasons.CYCLE_COMPLETED, summary),
         (PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
         degraded,
+        verdict(cycle.memory, now=cycle.finished),
     )
 
 
@@ -88,7 +108,8 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         last_run=LastRun(
             time=to_time(cycle.started),
             completed=to_time(cycle.finished),
-            mode="Act" if cycle.mode == "Act" else "Simulate",
+            mode=cast("Mode", cycle.mode),
+            run=cycle.run,
             duration_seconds=round(max(0.0, cycle.finished - cycle.started), 3),
             planned=len(cycle.plan.actions),
             evicted=len(evicted),
@@ -102,6 +123,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         counts=_counts(cycle),
         kept=tuple(_kept_pod(kept) for kept in left[:MAX_KEPT]),
         last_evictions=(*(_eviction(outcome) for outcome in reversed(evicted)), *before.last_evictions)[:MAX_EVICTIONS],
+        memory=cycle.memory,
     )
 
 
@@ -126,7 +148,7 @@ def _counts(cycle: CycleResult) -> tuple[Count, ...]:
     tally: Tally[tuple[str, str, OutcomeWord]] = Tally()
     for kept in cycle.plan.kept:
         tally[kept.strategy, kept.reason, "Kept"] += 1
-    if cycle.mode != "Act":
+    if not cycle.acted:
         for action in cycle.plan.actions:
             tally[action.strategy, action.reason, "Planned"] += 1
     for outcome in cycle.outcomes:

@@ -14,14 +14,21 @@ from trimtab.kube.rules.selectors import matches_labels
 class Scope:
     """Nodes and pods of one policy; made for one plan, during which no node comes, goes or changes.
 
+    Args:
+        spec: the policy's.
+        snapshot: the picture.
+        now: seconds since the epoch that the plan is made for; ages count from it.
+
     Attributes:
+        now: likewise.
         selected: bool, shape (nodes.capacity,); the nodes that ``nodeSelector`` picks.
         up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
         destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
         sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
     """
 
-    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot) -> None:
+    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot, *, now: float = 0.0) -> None:
+        self.now = now
         nodes = snapshot.nodes
         chosen = None if spec.node_selector is None else spec.node_selector.compile()
         self.selected: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
@@ -35,12 +42,27 @@ class Scope:
         self._include = frozenset(spec.namespaces.include)
         self._exclude = frozenset(spec.namespaces.exclude)
         self._pods = None if spec.pod_selector is None else spec.pod_selector.compile()
+        self._unselected = _unselected(spec, snapshot)
 
     def covers(self, pod: Pod) -> bool:
         """Whether the policy may look at the pod: its namespace and labels. Where it runs is not asked."""
         if pod.namespace in self._exclude or (self._include and pod.namespace not in self._include):
             return False
+        if pod.namespace in self._unselected:
+            return False
         return self._pods is None or matches_labels(self._pods, pod.labels)
+
+
+def _unselected(spec: DeschedulerPolicySpec, snapshot: Snapshot) -> frozenset[str]:
+    """The namespaces that ``namespaceSelector`` leaves out, of those that are known; a protection sees to the others.
+
+    See :class:`trimtab.disruption.protections.unknown_namespace.UnknownNamespaces`.
+    """
+    if spec.namespace_selector is None:
+        return frozenset()
+    chosen = spec.namespace_selector.compile()
+    names = snapshot.namespaces
+    return frozenset(name for name in names if not matches_labels(chosen, snapshot.namespace_labels(name)))
 
 
 def can_start_pods(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,11 @@ import msgspec
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition, set_condition
 from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.scalars import to_time
 from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.memory.watching import recall
+from trimtab.descheduling.policy_conflicts import REMEDY, PolicyConflict
 from trimtab.descheduling.report import CycleResult, conditions_after, status_after
 from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
@@ -121,8 +124,13 @@ class PolicyStatus:
         self._set(DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong)
         await self._write()
 
-    async def running(self, message: str) -> None:
-        """A cycle acts."""
+    def recall(self, *, generation: int, asked: str) -> Memory:
+        """What is remembered of evictions, as far as it holds for this generation of the spec."""
+        return recall(self._status.memory, generation=generation, asked=asked)
+
+    async def running(self, message: str, memory: Memory) -> None:
+        """A cycle acts, and its evictions are watched."""
+        self._status = msgspec.structs.replace(self._status, memory=memory)
         self._set(PROGRESSING, True, reasons.CYCLE_RUNNING, message)
         await self._write()
 
@@ -132,6 +140,7 @@ class PolicyStatus:
         for condition in conditions_after(result):
             self._set(*condition)
         self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()
+        self._metrics.remembered(self._name, result.memory, now=result.finished)
         self._metrics.last_cycle.labels(self._name).set(result.finished)
         await self._report()
 
@@ -158,6 +167,33 @@ class PolicyStatus:
         """The policy is held."""
         self._set(PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts")
         await self._report(next_run=False)
+
+    async def opposed(self, conflicts: Sequence[PolicyConflict]) -> None:
+        """Other policies or the scheduler would undo what the policy does: it is held until they no longer would."""
+        reason = min(conflict.reason for conflict in conflicts)
+        message = "; ".join(conflict.message for conflict in conflicts)
+        if reason == reasons.POLICY_CONFLICT:
+            message += f". Neither acts: {REMEDY}"
+        if not self._opposed():
+            log.warning("policy %s is held: %s", self._name, message)
+        self._set(READY, False, reason, message)
+        self._set(DEGRADED, True, reason, message)
+        self._set(PROGRESSING, False, reasons.IDLE, "waiting for the conflict to be resolved")
+        await self._report(next_run=False)
+
+    async def unopposed(self) -> None:
+        """Nothing stands in the policy's way; told only where something did."""
+        if self._opposed():
+            self._set(
+                READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run since a conflict was resolved"
+            )
+            self._set(DEGRADED, False, reasons.ALL_WELL, "nothing stands in the policy's way any more")
+            self._set(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle")
+            await self._write()
+
+    def _opposed(self) -> bool:
+        degraded = find_condition(self._status.conditions, DEGRADED)
+        return degraded is not None and degraded.reason in {reasons.POLICY_CONFLICT, reasons.SCHEDULER_CONFLICT}
 
     def _set(self, type_: str, status: ConditionStatus | bool, reason: str, message: str) -> None:
         conditions = set_condition(

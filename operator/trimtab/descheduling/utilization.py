@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from msgspec import Struct
 from trimtab.api.strategies import UtilizationThresholds
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -49,32 +51,81 @@ class Excess(Struct, frozen=True):
         return f"{self.level.resource} {share}% is above its target {percent(self.level.target)}%"
 
 
-def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable) -> tuple[Level, ...]:
-    """The marks of every resource that is named, by name; resources that no node and no pod knows are left out."""
-    names = sorted({*thresholds.thresholds, *thresholds.target_thresholds})
-    return tuple(
+def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable, among: BoolArray | None = None) -> tuple[Level, ...]:
+    """The marks of every resource that is named, by name; resources that no node and no pod knows are left out.
+
+    Args:
+        thresholds: as the policy gives them.
+        nodes: the node table.
+        among: bool, shape (nodes.capacity,); the nodes whose mean deviations are counted from; all without it.
+    """
+    targets = thresholds.target_thresholds or {}
+    names = sorted({*thresholds.thresholds, *targets})
+    levels = tuple(
         Level(
             resource=name,
             column=nodes.axis.column[name],
             threshold=thresholds.thresholds.get(name),
-            target=thresholds.target_thresholds.get(name, 100.0),
+            target=targets.get(name, 100.0),
         )
         for name in names
         if name in nodes.axis.column
     )
+    if not thresholds.use_deviation_thresholds:
+        return levels
+    which = nodes.used if among is None else among
+    return tuple(_around(level, mean(nodes, level, which), named=level.resource in targets) for level in levels)
 
 
-def underutilized(nodes: NodeTable, levels: Sequence[Level]) -> BoolArray:
+def _around(level: Level, middle: float, *, named: bool) -> Level:
+    """Deviations as marks; a resource that has no target is too much only beyond all of it, as it always is."""
+    return Level(
+        resource=level.resource,
+        column=level.column,
+        threshold=None if level.threshold is None else max(0.0, middle - level.threshold),
+        target=min(100.0, middle + level.target) if named else 100.0,
+    )
+
+
+def mean(nodes: NodeTable, level: Level, among: BoolArray) -> float:
+    """The mean percentage requested of a resource, over those nodes that have it; 0 where none has.
+
+    Every node counts the same, whatever its size, as it always has. Summed exactly, so that the order in which nodes
+    arrived leaves no trace in the last digit.
+    """
+    have = among & nodes.used & (nodes.allocatable[:, level.column] > 0)
+    shares = share(nodes, level)[have].tolist()
+    return fsum(shares) / len(shares) if shares else 0.0
+
+
+def on_their_way_out(snapshot: Snapshot) -> dict[int, IntArray]:
+    """What terminating pods request, by slot: int64, shape (axis.width,)."""
+    found: dict[int, IntArray] = {}
+    for pod in snapshot.pods.values():
+        if pod.deleted is not None and not pod.terminal:
+            slot = snapshot.slot(pod)
+            if slot is not None:
+                row = snapshot.row(pod.spec)
+                found[slot] = found[slot] + row if slot in found else row
+    return found
+
+
+def underutilized(nodes: NodeTable, levels: Sequence[Level], requested: IntArray | None = None) -> BoolArray:
     """Which slots are at or below every threshold: bool, shape (nodes.capacity,).
 
     Equality counts: the strategy's documentation says "below", but its code has always taken a node at 20% of a
     threshold of 20 for underutilized (sigs.k8s.io/descheduler v0.6 to v0.36), and users' thresholds rely on it. What
     a node does not have is not used: 0 percent.
+
+    Args:
+        nodes: the node table.
+        levels: the thresholds.
+        requested: int64, shape (nodes.capacity, axis.width), instead of the table's.
     """
     below: BoolArray = nodes.used.copy()
     for level in levels:
         if level.threshold is not None:
-            below &= share(nodes, level) <= level.threshold
+            below &= share(nodes, level, requested) <= level.threshold
     return below
 
 

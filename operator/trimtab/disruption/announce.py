@@ -31,7 +31,7 @@ def announce(outcome: Outcome, *, policy: ObjectReference, recorder: Recorder) -
     node = ObjectReference.to(NODES, action.node)
     if outcome.result == EVICTED:
         told = f"{action.message} (policy {action.policy}, strategy {action.strategy})"
-        moved = f"evicted from {action.node}, expected on {action.target}"
+        moved = _moved(action)
         recorder.event(pod, reason=action.reason, action=EVICT, note=f"{moved}: {told}", type=NORMAL, related=node)
         note = f"{action.key} {moved}: {action.message} (strategy {action.strategy})"
         recorder.event(policy, reason=action.reason, action=EVICT, note=note, type=NORMAL, related=pod)
@@ -47,7 +47,7 @@ def _log(outcome: Outcome) -> None:
     fields = _fields(action) | {"result": outcome.result}
     if outcome.result == EVICTED:
         fields |= {"reason": action.reason, "detail": action.message}
-        log.info("evicted %s from %s, expected on %s", action.key, action.node, action.target, extra=fields)
+        log.info("%s %s", action.key, _moved(action), extra=fields)
         return
     fields |= {"reason": outcome.reason, "detail": outcome.message}
     level = logging.INFO
@@ -56,6 +56,12 @@ def _log(outcome: Outcome) -> None:
     elif outcome.reason in {CYCLE_DEADLINE, SHUTTING_DOWN}:  # says nothing of the pod, and may be said of thousands
         level = logging.DEBUG
     log.log(level, "%s stays on %s: %s", action.key, action.node, outcome.message, extra=fields)
+
+
+def _moved(action: Evict) -> str:
+    if not action.target:
+        return f"removed from {action.node}, where it had run to its end"
+    return f"evicted from {action.node}, expected on {action.target}"
 
 
 def _fields(action: Evict) -> dict[str, str]:

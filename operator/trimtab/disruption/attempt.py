@@ -48,16 +48,20 @@ LOST_ANSWER: Final = Answer(
 )
 
 
-async def attempt(api: Api, action: Evict, *, timeout: float) -> Answer:
+async def attempt(api: Api, action: Evict, *, timeout: float, grace_period: int | None = None) -> Answer:
     """Ask for the eviction once. Never raises for what the server says or does not say.
 
     Args:
         api: the API server.
         action: what to evict; its ``uid`` is the precondition.
         timeout: seconds for each request.
+        grace_period: seconds for the pod to end; ``None`` for its own.
     """
+    name, namespace, uid = action.pod, action.namespace, action.uid
     try:
-        result = await eviction.evict(api, namespace=action.namespace, name=action.pod, uid=action.uid, timeout=timeout)
+        result = await eviction.evict(
+            api, namespace=namespace, name=name, uid=uid, grace_period=grace_period, timeout=timeout
+        )
     except TooManyRequests as error:
         return Answer(REFUSED, EVICTION_REFUSED, error.message, again=True, retry_after=error.retry_after)
     except Conflict as error:

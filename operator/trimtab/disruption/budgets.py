@@ -70,11 +70,18 @@ class BudgetLedger:
 
     def take(self, pod: Pod) -> None:
         """Count the pod's eviction against its budget, where it costs one."""
+        self._count(pod, 1)
+
+    def take_back(self, pod: Pod) -> None:
+        """Undo :meth:`take`."""
+        self._count(pod, -1)
+
+    def _count(self, pod: Pod, number: int) -> None:
         if not _guarded(pod):
             return
         for budget in self.matching(pod):
             if pod.name not in budget.disrupted_pods and not _free(budget, pod):
-                self._left[budget.key] -= 1
+                self._left[budget.key] -= number
 
     def _refusal_of(self, budget: PodDisruptionBudget, pod: Pod) -> Refusal | None:
         if pod.name in budget.disrupted_pods:

@@ -61,6 +61,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     recheck: Recheck | None
     stop: asyncio.Event
     blind: Blind
+    observe: Callable[[Outcome], None] | None = None
+    grace_period: int | None = None
 
 
 class Execution:
@@ -194,7 +196,8 @@ class Execution:
             self._means.book.open(lane.owner, pod, self._means.view.owned_by(lane.owner), now=now)
         self._terms.pace.take(now)
         job.started = now
-        self._send(lane, attempt(self._means.api, job.action, timeout=self._settings.timeout))
+        timeout, grace_period = self._settings.timeout, self._terms.grace_period
+        self._send(lane, attempt(self._means.api, job.action, timeout=timeout, grace_period=grace_period))
 
     def _send(self, lane: Lane, request: Coroutine[Any, Any, Answer]) -> None:
         self._in_flight[asyncio.create_task(request)] = lane
@@ -282,8 +285,9 @@ class Execution:
         self._outcomes[job.index] = outcome
         try:
             announce(outcome, policy=self._terms.policy, recorder=self._means.recorder)
-            if self._means.observe is not None:
-                self._means.observe(outcome)
+            for observe in (self._means.observe, self._terms.observe):
+                if observe is not None:
+                    observe(outcome)
         except Exception:  # what is told of an eviction must not hinder the next
             log.exception("could not tell what became of %s", job.action.key)
 

@@ -66,6 +66,8 @@ class Executor:
         recheck: Recheck | None = None,
         stop: asyncio.Event | None = None,
         blind: Blind = lambda: None,
+        observe: Callable[[Outcome], None] | None = None,
+        grace_period: int | None = None,
     ) -> list[Outcome]:
         """Carry out a plan's evictions, as far as the time allows.
 
@@ -81,6 +83,8 @@ class Executor:
             recheck: asked right before each eviction whether it still makes sense; a refusal ends the action.
             stop: once set, nothing new is started and what is in flight is finished, as at the deadline.
             blind: what keeps the live picture from being judged by; nothing is started until it says ``None``.
+            observe: called with every outcome of this call as it is known.
+            grace_period: seconds that pods have to end; ``None`` for each pod's own.
 
         Returns:
             An outcome for every action, in the order of ``actions``.
@@ -93,5 +97,7 @@ class Executor:
             recheck=recheck,
             stop=stop or asyncio.Event(),
             blind=blind,
+            observe=observe,
+            grace_period=grace_period,
         )
         return await Execution(actions, self._means, terms).run()

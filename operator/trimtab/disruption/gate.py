@@ -9,6 +9,7 @@ from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.limits import LimitCounter, PlannedEvictions
 from trimtab.disruption.protections.protection import EVICT_ANNOTATION_KEY, Context, Protection
 from trimtab.disruption.protections.registry import protections_of
+from trimtab.disruption.protections.terminal import TerminalPods
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import OwnerReference, Pod, PodSpec
@@ -46,6 +47,7 @@ class Rules:
         rules = protections_of(context)
         shared = [index for index, rule in enumerate(rules) if rule.of_template]
         self._before = rules[: shared[0]]
+        self._once_ended = tuple(rule for rule in self._before if not isinstance(rule, TerminalPods))
         self._shared = rules[shared[0] : shared[-1] + 1]
         self._after = rules[shared[-1] + 1 :]
         self._templates: dict[tuple[str, int, int, int], tuple[Template, Refusal | None]] = {}
@@ -57,8 +59,12 @@ class Rules:
         try:
             return self._known[key]
         except KeyError:
-            found = self._known[key] = self._first_refusal(pod)
+            found = self._known[key] = self._first_refusal(pod, self._before)
             return found
+
+    def protected_from_removal(self, pod: Pod) -> Refusal | None:
+        """Why a pod that has run to its end is not to be removed, or ``None``: what protects others protects it too."""
+        return self._first_refusal(pod, self._once_ended)
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod cannot be moved as things stand: budgets and limits, less what the plan has taken.
@@ -75,10 +81,15 @@ class Rules:
         self._budgets.take(pod)
         self._limits.take(pod)
 
-    def _first_refusal(self, pod: Pod) -> Refusal | None:
+    def take_back(self, pod: Pod) -> None:
+        """Undo :meth:`take`: the move is not to be after all."""
+        self._budgets.take_back(pod)
+        self._limits.take_back(pod)
+
+    def _first_refusal(self, pod: Pod, before: tuple[Protection, ...]) -> Refusal | None:
         willing = pod.annotations.get(EVICT_ANNOTATION_KEY) == "true"
         return (
-            _first(self._before, pod, willing=willing)
+            _first(before, pod, willing=willing)
             or self._of_template(pod, willing=willing)
             or _first(self._after, pod, willing=willing)
         )

@@ -26,8 +26,10 @@ def inspect(action: Evict, pod: Pod | None, *, asked: bool) -> Answer | None:
         return Answer(GONE, ALREADY_GONE, told)
     if pod.deleted is not None:
         return LOST_ANSWER if asked else Answer(GONE, TERMINATING, "the pod is being deleted already")
-    if pod.terminal:
+    if pod.terminal and action.target:
         return Answer(SKIPPED, TERMINAL, f"the pod has run to its end (phase {pod.phase})")
+    if not (pod.terminal or action.target):
+        return Answer(SKIPPED, PLAN_OUTDATED, f"the plan removes what has ended, but the pod is of phase {pod.phase}")
     if pod.node != action.node:
         where = f"runs on {pod.node}" if pod.node else "has no node"
         return Answer(SKIPPED, PLAN_OUTDATED, f"the plan saw the pod on {action.node}, but it {where}")

@@ -100,10 +100,13 @@ class LaneQueue:
 
 
 def lanes_of(actions: Sequence[Evict]) -> list[Lane]:
-    """The actions by owner, in the order of each lane's first."""
+    """The actions by owner, in the order of each lane's first.
+
+    Pods that have run to their end have lanes of their own: their owner misses nothing when they go.
+    """
     lanes: dict[object, Lane] = {}
     for index, action in enumerate(actions):
-        owner = owner_of(action)
+        owner = owner_of(action) if action.target else None
         key: object = index if owner is None else owner
         lane = lanes.setdefault(key, Lane(owner))
         lane.jobs.append(Job(index, action))

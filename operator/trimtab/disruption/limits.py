@@ -33,7 +33,13 @@ class PlannedEvictions:
     def add(self, pod: Pod) -> None:
         """Count one eviction of the pod from where it is."""
         self.pods.add(pod.key)
-        self._counts.update(places(pod))
+        for place in places(pod):  # Counter.update takes ten times as long
+            self._counts[place] += 1
+
+    def take_back(self, pod: Pod) -> None:
+        """Undo :meth:`add`."""
+        self.pods.discard(pod.key)
+        self._counts.subtract(places(pod))
 
     def count(self, place: Place) -> int:
         """How many are planned there."""
@@ -69,6 +75,11 @@ class LimitCounter:
         """Count one eviction of the pod, for this policy and for all."""
         self._own += 1
         self._planned.add(pod)
+
+    def take_back(self, pod: Pod) -> None:
+        """Undo :meth:`take`."""
+        self._own -= 1
+        self._planned.take_back(pod)
 
     def _limit(self, place: Place) -> tuple[str, int | None]:
         if place[0] == NODE:

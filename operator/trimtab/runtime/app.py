@@ -21,12 +21,13 @@ from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import handlers as descheduling
 from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.peers import Peers
 from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.kube.resources import DESCHEDULER_POLICIES
+from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
 from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity
@@ -66,7 +67,7 @@ class App:
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
             live = LiveCluster()
             watches = Watches(api, live)
-            definitions = Definitions(api, (DESCHEDULER_POLICIES,), clock=SYSTEM_CLOCK)
+            definitions = Definitions(api, (DESCHEDULER_POLICIES, DESCHEDULING_RUNS), clock=SYSTEM_CLOCK)
             await self._serve_probes(stack, watches, definitions)
             _background(stack, self._count_objects(live), "object counts")
             stack.push_async_callback(watches.stop)
@@ -83,6 +84,7 @@ class App:
                 turn=asyncio.Lock(),
                 stale=watches.stale,
                 leading=lambda: elector is None or elector.leading,
+                peers=Peers(settings.scoring),
             )
             if not await self._unless_stopped(definitions.served(), watching):
                 return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from trimtab.descheduling.policy_conflicts import Scoring
 
 CONTROLLERS: Final = ("descheduler",)
 """The controllers that exist; each brings its own RBAC in the chart."""
@@ -23,6 +26,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         lease_name: the Lease's name.
         lease_namespace: the Lease's namespace; ``""`` for the pod's or the context's.
         identity: who holds the Lease; ``""`` for host name and a random part.
+        scoring: how the cluster's scheduler scores nodes; ``None`` where nobody has said.
     """
 
     controllers: tuple[str, ...] = CONTROLLERS
@@ -34,3 +38,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease_name: str = "trimtab"
     lease_namespace: str = ""
     identity: str = ""
+    scoring: Scoring | None = None

@@ -66,7 +66,7 @@ def test_the_command_writes_what_its_check_accepts(tmp_path: Path) -> None:
 
 
 def test_the_check_names_what_is_missing_and_what_drifted(tmp_path: Path) -> None:
-    (name,) = crd_files()
+    name, *_ = crd_files()
     missing = run("--check", str(tmp_path))
     (tmp_path / name).write_text("kind: Other\n")
     drifted = run("--check", str(tmp_path))
@@ -94,8 +94,24 @@ def test_a_parameter_of_two_strategies_is_described_with_both_and_keeps_no_defau
     assert owners == {"n": ("One", "Two")}
 
 
+def words(text: str, *allowed: str) -> dict[str, Any]:
+    return {"type": "array", "description": text, "items": {"type": "string", "enum": list(allowed)}}
+
+
+def test_a_parameter_that_strategies_describe_differently_has_all_descriptions_and_all_words() -> None:
+    by_name = {"One": strategy(n=words("Ones.", "b")), "Two": strategy(n=words("Twos.", "a", "b"))}
+    params, _ = strategy_schema._union_of_params(by_name)
+
+    assert params == {"n": words("One: Ones. Two: Twos.", "a", "b")}
+    (rule,) = strategy_schema._words(by_name, params)
+    assert rule.message == "One.params.n allows b only"
+
+
 def test_one_name_for_two_parameters_is_refused() -> None:
-    two = {"One": strategy(n={"type": "integer"}), "Two": strategy(n={"type": "string"})}
+    two = {
+        "One": strategy(n={"type": "integer", "description": "A."}),
+        "Two": strategy(n={"type": "string", "description": "A."}),
+    }
 
     with pytest.raises(TypeError, match=r"Two\.params\.n: differs from the parameter of One"):
         strategy_schema._union_of_params(two)

@@ -100,7 +100,7 @@ def test_everything_wrong_is_told_at_once_with_file_object_and_field() -> None:
     error = refusal(
         policies.manifest(
             "{mode: act, limits: {perNode: 0}, strategies: {LowNodeUtilization: {params: "
-            "{nodeResourceUtilizationThresholds: {thresholds: {cpu: 120}}}}}}"
+            "{nodeResourceUtilizationThresholds: {targetThresholds: {cpu: 120}}}}}}"
         )
     )
 
@@ -108,10 +108,10 @@ def test_everything_wrong_is_told_at_once_with_file_object_and_field() -> None:
     prefix = "policy.yaml: DeschedulerPolicy/test: "
     place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds"
     assert lines == [
-        f'{prefix}spec.mode: must be Act or Simulate, not "act"',
+        f'{prefix}spec.mode: must be Act or Approve or Simulate, not "act"',
         f"{prefix}spec.limits.perNode: must be at least 1, not 0",
-        f"{prefix}{place}.thresholds.cpu: must be at most 100, not 120",
-        f"{prefix}{place}.targetThresholds: is required",
+        f"{prefix}{place}.targetThresholds.cpu: must be at most 100, not 120",
+        f"{prefix}{place}.thresholds: is required",
     ]
     assert (error.source, error.object, error.field) == ("policy.yaml", "DeschedulerPolicy/test", "spec.mode")
     assert isinstance(error, InputError)

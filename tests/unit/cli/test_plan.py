@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import random
 from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from tests.builders import budget, node, pod, priority_class, pv, pvc
 from tests.unit.cli.conftest import as_list
+from trimtab.descheduling.memory.owners import template
 
 NOW = "2026-11-20T12:00:00Z"
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -38,6 +41,39 @@ def objects() -> list:
         *(pod(f"db-{number}").on("n2").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in (1, 2)),
         budget("db").selecting(app="db").allowing(0, healthy=2, expected=2),
     ]
+
+
+def test_a_policy_that_is_read_with_its_status_remembers_what_did_not_help(run, write, tmp_path) -> None:
+    entry = {
+        "strategy": "RemoveDuplicates",
+        "namespace": "shop",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "template": template(pod("web-1").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready().build()),
+        "failures": 3,
+        "time": NOW,
+        "until": NOW,
+        "trouble": "CameBack",
+        "node": "n1",
+        "gaveUp": True,
+    }
+    body = yaml.safe_load(POLICY)
+    body["metadata"]["generation"] = 4
+    body["status"] = {"memory": {"generation": 4, "setbacks": [entry]}}
+    path = tmp_path / "live.yaml"
+    for generation, reasons in ((4, {"GaveUp"}), (5, set())):
+        body["metadata"]["generation"] = generation
+        path.write_text(yaml.safe_dump(body))
+        result = run("plan", "--cluster", write("c.json", *objects()), "--policy", path, "--now", NOW, "-o", "json")
+
+        assert result.exit_code == 0
+        document = msgspec.json.decode(result.stdout)
+        assert {each["reason"] for each in document["kept"] if each["name"].startswith("web")} == reasons
+        assert document["summary"]["Evict"] == (0 if reasons else 1)
+
+        page = run("plan", "--cluster", tmp_path / "c.json", "--policy", path, "--now", NOW, "-o", "html")
+        assert all(each["message"] in html.unescape(page.stdout) for each in document["kept"])
+        assert ("GaveUp" in page.stdout) is bool(reasons)
 
 
 def test_json_is_the_contract(run, write, policy) -> None:
@@ -98,6 +134,21 @@ def test_the_order_of_policies_has_no_say(run, write, tmp_path, policy) -> None:
     assert msgspec.json.decode(one.stdout)["actions"][0]["policy"] == "another"
 
 
+def test_the_page_is_the_same_bytes_whatever_the_order_and_holds_every_move(run, write, policy) -> None:
+    items = objects()
+    arguments = ["--policy", policy, "--now", NOW]
+    one = run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "html")
+    items.reverse()
+    two = run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "html")
+    document = msgspec.json.decode(run("plan", "--cluster", write("c.json", *items), *arguments, "-o", "json").stdout)
+
+    assert one.exit_code == 0
+    assert one.stdout == two.stdout
+    assert one.stdout.startswith("<!doctype html>")
+    for each in (*document["actions"], *document["kept"]):
+        assert each["message"] in html.unescape(one.stdout)
+
+
 def test_yaml_says_the_same_as_json(run, write, policy) -> None:
     arguments = ["plan", "--cluster", write("c.json", *objects()), "--policy", policy, "--now", NOW]
 
@@ -116,6 +167,19 @@ def test_the_table_tells_what_is_done_and_what_is_kept(run, write, policy) -> No
     assert row.split()[:4] == ["default", "RemoveDuplicates", "shop/web-1", "n1"]
     assert any(line.startswith("Kept: DisruptionBudget (") for line in rest)
     assert "\x1b[" not in result.stdout  # colours are for terminals
+
+
+def test_a_pod_that_has_ended_goes_nowhere(run, write, tmp_path) -> None:
+    failed = pod("web-1").on("n1").owned_by("ReplicaSet", "web").created("2026-11-20T00:00:00Z").phase("Failed")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY.replace("RemoveDuplicates", "RemoveFailedPods"))
+    arguments = ["plan", "--cluster", write("c.json", node("n1"), failed), "--policy", policy, "--now", NOW]
+
+    (action,) = msgspec.json.decode(run(*arguments, "-o", "json").stdout)["actions"]
+    row = run(*arguments).stdout.splitlines()[3]
+
+    assert (action["node"], action["target"], action["reason"]) == ("n1", "", "PodFailed")
+    assert row.split()[:6] == ["default", "RemoveFailedPods", "shop/web-1", "n1", "-", "PodFailed"]
 
 
 def test_a_long_list_of_kept_pods_is_cut_unless_all_is_asked_for(run, write, policy) -> None:
@@ -282,3 +346,42 @@ def test_pods_without_a_priority_have_their_classs(run, write, tmp_path, stated,
     document = msgspec.json.decode(result.stdout)
     assert sorted({kept["reason"] for kept in document["kept"]}) == reasons
     assert document["summary"].get("Evict", 0) == (0 if reasons else 1)
+
+
+UTILIZATION = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: %s}
+spec:
+  strategies:
+    %s: {params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}%s}}}
+"""
+EVEN = UTILIZATION % ("even", "LowNodeUtilization", ", targetThresholds: {cpu: 50}")
+FILL = UTILIZATION % ("fill", "HighNodeUtilization", "")
+
+
+def test_policies_that_would_undo_each_other_are_refused_together_and_planned_apart(run, write, tmp_path) -> None:
+    (tmp_path / "even.yaml").write_text(EVEN)
+    (tmp_path / "fill.yaml").write_text(FILL)
+    even, fill = (("--policy", tmp_path / f"{name}.yaml") for name in ("even", "fill"))
+    command = ("plan", "--cluster", write("c.json", *objects()), "--now", NOW, "-o", "json")
+
+    result = run(*command, *fill, *even)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "DeschedulerPolicy/even: LowNodeUtilization of policy even and HighNodeUtilization of policy fill" in (
+        result.stderr
+    )
+    assert "plan them apart" in result.stderr
+    assert [run(*command, *each).exit_code for each in (even, fill)] == [0, 0]
+
+
+@pytest.mark.parametrize(("scoring", "code"), [("LeastAllocated", 2), ("MostAllocated", 0), (None, 0)])
+def test_a_policy_that_the_scheduler_would_undo_is_refused_where_it_is_said_how_it_scores(
+    run, write, tmp_path, scoring, code
+) -> None:
+    (tmp_path / "fill.yaml").write_text(FILL)
+    told = () if scoring is None else ("--scoring", scoring)
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", tmp_path / "fill.yaml", *told)
+    assert result.exit_code == code
+    assert ("the scheduler is said to score nodes by LeastAllocated" in result.stderr) is (code == 2)

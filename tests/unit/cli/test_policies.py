@@ -63,23 +63,51 @@ def test_upstream_policy_files_are_read(file) -> None:
     assert policy.spec.strategies.remove_duplicates is not None
 
 
+PROFILES = """\
+apiVersion: descheduler/v1alpha2
+kind: DeschedulerPolicy
+evictionFailureEventNotification: false
+profiles:
+- name: b
+  plugins: {balance: {enabled: [RemoveDuplicates]}}
+- name: a
+  plugins: {balance: {enabled: [RemoveDuplicates]}}
+"""
+
+
+def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_told(file, capsys) -> None:
+    path = file(PROFILES)
+
+    assert names(path) == ["a", "b"]
+    assert capsys.readouterr().err == (
+        f"trimtab: warning: {path}: evictionFailureEventNotification: has no effect: evictions that fail are always "
+        "told as events\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}",
-            "ConfigMap of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1 and DeschedulerPolicy "
-            "of descheduler/v1alpha1",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {a: 'kind: Other', b: 'x: [', c: ''}",
+            "ConfigMap/x: holds no policy: no key of data has a DeschedulerPolicy",
+            id="a ConfigMap of something else",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: x}",
+            "Secret of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
+            "of descheduler/v1alpha1, DeschedulerPolicy of descheduler/v1alpha2, KubeDescheduler of "
+            "operator.openshift.io/v1 and ConfigMap of v1",
             id="other kind",
         ),
         pytest.param(
-            "apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy",
-            "DeschedulerPolicy of descheduler/v1alpha2 is no policy",
+            "apiVersion: descheduler/v1alpha3\nkind: DeschedulerPolicy",
+            "DeschedulerPolicy of descheduler/v1alpha3 is no policy",
             id="other version",
         ),
         pytest.param("kind: DeschedulerPolicy", "DeschedulerPolicy of no apiVersion is no policy", id="no version"),
         pytest.param("{}", "an object without kind of no apiVersion is no policy", id="empty object"),
-        pytest.param("", "no policy to plan by", id="empty file"),
+        pytest.param("", "no policy found", id="empty file"),
         pytest.param("- a", "holds no Kubernetes object", id="a list"),
         pytest.param("a: [", "is not YAML", id="broken YAML"),
         pytest.param(own("a", mode="Dry"), "DeschedulerPolicy/a: spec.mode:", id="wrong value"),
@@ -125,5 +153,5 @@ def test_skipped_policies_are_reported_and_the_rest_is_used(file, capsys) -> Non
 
 
 def test_nothing_left_after_skipping_is_still_an_error(file) -> None:
-    with pytest.raises(InputError, match="no policy to plan by"):
+    with pytest.raises(InputError, match="no policy found"):
         load_policies([file(own("bad", mode="Dry"))], skip_invalid=True)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from trimtab.cli.run import run
 from trimtab.runtime import app, logs
+from trimtab.runtime.settings import Settings
 
 
 def test_a_defect_is_told_in_the_log_on_one_line_like_all_else(
@@ -41,3 +42,14 @@ def test_a_stop_that_comes_before_the_loop_runs_is_heard(monkeypatch: pytest.Mon
     monkeypatch.setattr(logs, "set_up", lambda **_: None)
     assert CliRunner().invoke(run, []).exit_code == 0
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("arguments", "scoring"), [([], None), (["--scoring", "MostAllocated"], "MostAllocated")])
+def test_what_is_said_of_the_scheduler_reaches_the_operator(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], scoring: str | None
+) -> None:
+    told: list[Settings] = []
+    monkeypatch.setattr(app, "run", told.append)
+    monkeypatch.setattr(logs, "set_up", lambda **_: None)
+    assert CliRunner().invoke(run, arguments).exit_code == 0
+    assert [settings.scoring for settings in told] == [scoring]

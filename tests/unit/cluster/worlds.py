@@ -221,9 +221,10 @@ class Maker:
             deleted=3000.0 if self.one_in(12) else None,
             node="" if self.one_in(12) else self.pick(*on),
             spec=self.spec() if spec is None else spec,
-            phase="Succeeded" if self.one_in(15) else "Running",
+            phase=self.pick("Succeeded", "Failed") if self.one_in(10) else "Running",
             ready=True,
             started=0.0,
+            restarts=self.pick(0, 0, 0, 5, 20),
         )
 
     def budget(self) -> PodDisruptionBudget:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,13 @@ DUPLICATES = "RemoveDuplicates"
 UTILIZATION = "LowNodeUtilization"
 ANTI_AFFINITY = "RemovePodsViolatingInterPodAntiAffinity"
 NODE_AFFINITY = "RemovePodsViolatingNodeAffinity"
+AFFINITY = "RemovePodsViolatingInterPodAffinity"
+HIGH = "HighNodeUtilization"
+NODE_TAINTS = "RemovePodsViolatingNodeTaints"
+TOPOLOGY_SPREAD = "RemovePodsViolatingTopologySpreadConstraint"
+RESTARTS = "RemovePodsHavingTooManyRestarts"
+LIFE_TIME = "PodLifeTime"
+FAILED = "RemoveFailedPods"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -35,9 +43,62 @@ def utilization(thresholds: dict[str, float], targets: dict[str, float], number:
     return {UTILIZATION: {"params": {"nodeResourceUtilizationThresholds": values}}}
 
 
+def deviation(thresholds: dict[str, float], targets: dict[str, float], **params: Any) -> dict[str, Any]:
+    """LowNodeUtilization with thresholds that are counted from the mean."""
+    values = {"thresholds": thresholds, "targetThresholds": targets, "useDeviationThresholds": True}
+    return {UTILIZATION: {"params": {"nodeResourceUtilizationThresholds": values, **params}}}
+
+
+def packing(thresholds: dict[str, float], number: int = 0, **params: Any) -> dict[str, Any]:
+    """HighNodeUtilization with its parameters."""
+    values = {"thresholds": thresholds, "numberOfNodes": number}
+    return {HIGH: {"params": {"nodeResourceUtilizationThresholds": values, **params}}}
+
+
+def anti_affinity(*types: str) -> dict[str, Any]:
+    """RemovePodsViolatingInterPodAntiAffinity with its types."""
+    return {ANTI_AFFINITY: {"params": {"interPodAntiAffinityType": list(types or (REQUIRED,))}}}
+
+
+def affinity(*types: str) -> dict[str, Any]:
+    """RemovePodsViolatingInterPodAffinity with its types."""
+    return {AFFINITY: {"params": {"interPodAffinityType": list(types or (REQUIRED,))}}}
+
+
 def node_affinity(*types: str) -> dict[str, Any]:
     """RemovePodsViolatingNodeAffinity with its types."""
     return {NODE_AFFINITY: {"params": {"nodeAffinityType": list(types or (REQUIRED,))}}}
+
+
+def node_taints(**params: Any) -> dict[str, Any]:
+    """RemovePodsViolatingNodeTaints with its parameters."""
+    return {NODE_TAINTS: {"params": params}}
+
+
+def topology_spread(*constraints: str) -> dict[str, Any]:
+    """RemovePodsViolatingTopologySpreadConstraint with the constraints that it mends."""
+    return {TOPOLOGY_SPREAD: {"params": {"constraints": list(constraints)} if constraints else {}}}
+
+
+def restarts(threshold: int = 100, **params: Any) -> dict[str, Any]:
+    """RemovePodsHavingTooManyRestarts with its parameters."""
+    return {RESTARTS: {"params": {"podRestartThreshold": threshold, **params}}}
+
+
+def life_time(seconds: int | None = None, **params: Any) -> dict[str, Any]:
+    """PodLifeTime with its parameters."""
+    limit = {} if seconds is None else {"maxPodLifeTimeSeconds": seconds}
+    return {LIFE_TIME: {"params": {**limit, **params}}}
+
+
+def failed(**params: Any) -> dict[str, Any]:
+    """RemoveFailedPods with its parameters."""
+    return {FAILED: {"params": params}}
+
+
+def ago(seconds: float) -> str:
+    """A time so long before ``NOW``, as manifests have it."""
+    return datetime.fromtimestamp(NOW - seconds, tz=UTC).isoformat()
 
 
 def built(things: Iterable[Any]) -> list[KubeObject]:

@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 
 from tests.builders import HOSTNAME, ZONE, PodBuilder, budget, namespace, node, pod, selector
-from tests.unit.descheduling.planning import ANTI_AFFINITY, kept, messages, moves, nodes, plan, web
+from tests.unit.descheduling.planning import (
+    ANTI_AFFINITY,
+    PREFERRED,
+    REQUIRED,
+    anti_affinity,
+    kept,
+    messages,
+    moves,
+    nodes,
+    plan,
+    utilization,
+    web,
+)
 
 ONLY = {ANTI_AFFINITY: {}}
 
@@ -211,3 +223,152 @@ def test_what_has_no_place_is_not_told_of_a_limit():
     things = [*nodes("n1", "n2"), apart("a", "n1"), apart("b", "n1"), apart("c", "n1")]
     result = plan(things, ONLY, limits={"perCycle": 1})
     assert (moves(result), kept(result)) == ([("a", "n1", "n2")], {"b": "NoPlace", "c": "NoPlace"})
+
+
+SOFT = anti_affinity(PREFERRED)
+BOTH = anti_affinity(REQUIRED, PREFERRED)
+
+
+def shy(name: str, on: str, of: str | None = None, weight: int = 10, key: str = HOSTNAME) -> PodBuilder:
+    """A pod that would rather not be with those labelled ``of``, by default its likes."""
+    if of is None:
+        return web(name, on).anti_affinity(key, preferred=weight)
+    return app(name, on).anti_affinity(key, preferred=weight, labelSelector=selector(app=of))
+
+
+@pytest.mark.parametrize(
+    ("things", "expected"),
+    [
+        pytest.param(
+            [*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1")],
+            [("a", "n1", "n2")],
+            id="of two that would rather be apart one goes",
+        ),
+        pytest.param([*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n2")], [], id="apart already"),
+        pytest.param([*nodes("n1"), shy("a", "n1"), shy("b", "n1")], [], id="there is no other node"),
+        pytest.param([*nodes("n1", "n2"), apart("a", "n1"), apart("b", "n1")], [], id="rules were not asked for"),
+        pytest.param(
+            [*nodes("n1", "n2"), *(shy(name, "n1") for name in "abcde")],
+            [("a", "n1", "n2"), ("b", "n1", "n2")],
+            id="five on two nodes become three and two",
+        ),
+        pytest.param(
+            [*nodes("n1", "n2"), app("hub", "n1"), *(shy(name, "n1", "hub") for name in "abc")],
+            [("hub", "n1", "n2")],
+            id="three around one: the one goes, whoever states it",
+        ),
+        pytest.param(
+            [*nodes("n1", "n2"), app("hub", "n1").priority(5), *(shy(name, "n1", "hub") for name in "abc")],
+            [("a", "n1", "n2"), ("b", "n1", "n2"), ("c", "n1", "n2")],
+            id="unless it matters more",
+        ),
+        pytest.param(
+            [
+                *nodes("n1", "n2"),
+                shy("a", "n1", "x", 10),
+                shy("b", "n1", "y", 90),
+                app("x", "n1").priority(1),
+                app("y", "n1").priority(1),
+            ],
+            [("b", "n1", "n2"), ("a", "n1", "n2")],
+            id="the heavier first",
+        ),
+        pytest.param(
+            [
+                *nodes("n1", "n2", "n3"),
+                shy("a", "n1"),
+                shy("b", "n1"),
+                shy("c", "n2"),
+                web("full", "n3", owner="full").cpu("3"),
+            ],
+            [("a", "n1", "n3")],
+            id="it goes where the least speaks against it, however full",
+        ),
+        pytest.param(
+            [
+                node("n1").zone("x"),
+                node("n2").zone("x"),
+                node("n3").zone("y"),
+                shy("a", "n1", key=ZONE),
+                shy("b", "n2", key=ZONE),
+            ],
+            [("a", "n1", "n3")],
+            id="in one zone is together",
+        ),
+        pytest.param(
+            [
+                *nodes("n1", "n2"),
+                shy("a", "n1", "x", 10),
+                app("x", "n1").volume("emptyDir"),
+                app("y", "n2"),
+                shy("c", "n2", "a", 20),
+            ],
+            [],
+            id="not to where it would weigh more on others",
+        ),
+        pytest.param(
+            [*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1").deleted()],
+            [],
+            id="what is on its way out does no harm",
+        ),
+        pytest.param(
+            [*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1").phase("Succeeded")],
+            [],
+            id="nor what has ended",
+        ),
+        pytest.param(
+            [*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1"), shy("c", "n2").deleted()],
+            [("a", "n1", "n2")],
+            id="wherever it is",
+        ),
+    ],
+)
+def test_pods_that_would_rather_be_apart_are_parted_if_that_helps(things, expected):
+    assert moves(plan(things, SOFT)) == expected
+
+
+def test_preferences_are_left_alone_unless_they_are_asked_for():
+    things = [*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1")]
+    for strategies in (ONLY, anti_affinity(REQUIRED)):
+        assert (moves(plan(things, strategies)), kept(plan(things, strategies))) == ([], {})
+
+
+def test_what_must_part_goes_where_it_would_rather_be():
+    things = [*nodes("n1", "n2", "n3"), app("a", "n1", "b").anti_affinity(preferred=5, labelSelector=selector(app="x"))]
+    things += [app("b", "n1").priority(1), app("x", "n2"), web("full", "n3", owner="full").cpu("3")]
+    assert moves(plan(things, BOTH)) == [("a", "n1", "n3")]
+
+
+def test_pods_that_stay_together_against_their_wish_are_named():
+    things = [
+        *nodes("n1", "n2"),
+        shy("a", "n1").volume("emptyDir"),
+        shy("b", "n1").cpu("3"),
+        app("full", "n2").cpu("2"),
+    ]
+    result = plan(things, SOFT)
+    assert (moves(result), kept(result)) == ([], {"a": "LocalStorage", "b": "NoPlace"})
+    result = plan([*nodes("n1", "n2"), *(shy(name, "n1") for name in "ab"), *(shy(name, "n2") for name in "cd")], SOFT)
+    assert (moves(result), set(kept(result).values())) == ([], {"NoImprovement"})
+    assert messages(result)["a"] == (
+        "0/2 nodes are available: 1 node(s) already ran the pod, "
+        "1 node(s) had a preferred anti-affinity weight of 20 or more."
+    )
+
+
+def test_the_message_has_the_weights():
+    [action] = plan([*nodes("n1", "n2"), shy("a", "n1"), shy("b", "n1")], SOFT).actions
+    assert action.reason == "InterPodAntiAffinityViolated"
+    assert action.message == "preferred anti-affinity between this pod and others weighs 20 on n1; on n2 0"
+
+
+def test_later_strategies_do_not_bring_them_together_again():
+    balance = utilization({"cpu": 20}, {"cpu": 50})
+    things = [
+        *nodes("n1", "n2"),
+        shy("a", "n1").cpu("1"),
+        web("other", "n1", owner="other").cpu("1500m"),
+        shy("b", "n2"),
+    ]
+    assert moves(plan(things, balance)) == [("a", "n1", "n2")]
+    assert moves(plan(things, {**balance, **SOFT})) == [("other", "n1", "n2")]

@@ -13,12 +13,14 @@ from prometheus_client import CollectorRegistry
 from tests.builders import node, pod
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, LoopClock
+from tests.unit.descheduling.planning import packing, policy
 from trimtab.api.plan import Evict
 from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import cycle as cycles
 from trimtab.descheduling.controller import PolicyController
 from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
+from trimtab.descheduling.peers import Peers
 from trimtab.disruption.outcome import EVICTED, Outcome
 
 PATH = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies/default"
@@ -35,7 +37,7 @@ class FakeExecutor:
         self.reason = "Evicted"
 
     async def execute(self, actions: Sequence[Evict], **arguments: Any) -> list[Outcome]:
-        self.calls.append(arguments)
+        self.calls.append({"actions": actions, **arguments})
         stop = arguments["stop"]
         try:
             async with asyncio.timeout(self.takes):
@@ -43,7 +45,10 @@ class FakeExecutor:
         except TimeoutError:
             pass
         result = EVICTED if self.reason == "Evicted" else "Skipped"
-        return [Outcome(action, result, self.reason, "", self.clock.now()) for action in actions]
+        outcomes = [Outcome(action, result, self.reason, "", self.clock.now()) for action in actions]
+        for outcome in outcomes:
+            arguments["observe"](outcome)
+        return outcomes
 
 
 class Recorder:
@@ -83,6 +88,7 @@ class Desk:
             turn=asyncio.Lock(),
             stale=lambda: self.wrong,
             leading=lambda: self.leads,
+            peers=Peers(),
         )
         self.controller = PolicyController("default", self.services)
         self.stopped = Stopped()
@@ -180,7 +186,7 @@ async def test_acting_counts_what_was_evicted_on_top_of_what_was_before() -> Non
     async with desk.running():
         await asyncio.sleep(1)
         assert desk.status["evicted"] == 8
-        assert desk.executor.calls[0]["per_minute"] == 30
+        assert (desk.executor.calls[0]["per_minute"], desk.executor.calls[0]["grace_period"]) == (30, None)
 
 
 async def test_a_restart_waits_for_what_is_left_of_the_interval() -> None:
@@ -484,6 +490,30 @@ async def test_a_move_for_which_no_place_is_left_is_not_made() -> None:
     assert "1 node(s) were unschedulable" in refusal.message
 
 
+@pytest.mark.parametrize(
+    ("strategy", "target", "phase", "reason"),
+    [
+        pytest.param("RemoveDuplicates", "n2", "Running", "NoPlace", id="another node is needed"),
+        pytest.param("PodLifeTime", "n1", "Running", None, id="the pod's own will do"),
+        pytest.param("PodLifeTime", "n2", "Running", None, id="and will do instead of another"),
+        pytest.param("RemoveFailedPods", "", "Failed", None, id="no node is needed"),
+    ],
+)
+async def test_what_starts_anew_or_has_ended_needs_no_other_node(
+    strategy: str, target: str, phase: str, reason: str | None
+) -> None:
+    desk = Desk()
+    desk.write(mode="Act")
+    async with desk.running():
+        await asyncio.sleep(1)
+    recheck = desk.executor.calls[0]["recheck"]
+    desk.live.apply(None, node("n2").allocatable(cpu="4", memory="8Gi", pods=110).cordoned().build())
+    pods = pod("web-1", namespace="shop").on("n1").owned_by("ReplicaSet", "web").phase(phase)
+    desk.live.apply(desk.live.pod("shop/web-1"), pods.build())
+    refusal = recheck(Evict("default", strategy, "shop", "web-1", "n1", target, "Any", ""))
+    assert (refusal.reason if refusal else None) == reason
+
+
 async def test_a_process_whose_lease_may_have_run_out_evicts_nothing_more() -> None:
     desk = Desk()
     desk.write(mode="Act")
@@ -494,3 +524,98 @@ async def test_a_process_whose_lease_may_have_run_out_evicts_nothing_more() -> N
     assert recheck(action) is None
     desk.leads = False
     assert recheck(action).reason == "LeaseLost"
+
+
+FILL = policy(packing({"cpu": 20}), "fill")
+
+
+def levelling(desk: Desk, **spec: Any) -> None:
+    """Write a policy that moves one of n1's two pods to n2: of 110 pods each is 0.9 %."""
+    thresholds = {"thresholds": {"pods": 0.5}, "targetThresholds": {"pods": 1}}
+    strategies = {"LowNodeUtilization": {"params": {"nodeResourceUtilizationThresholds": thresholds}}}
+    desk.write(strategies=strategies, **spec)
+
+
+async def test_a_policy_that_another_one_would_undo_is_held_and_says_who_and_why() -> None:
+    desk = Desk()
+    desk.services.peers.put("fill", "u2", FILL)
+    levelling(desk, mode="Act")
+    async with desk.running():
+        await asyncio.sleep(3600)
+        assert desk.runs == 0
+        assert desk.executor.calls == []
+        assert desk.condition("Ready") == ("False", "PolicyConflict")
+        assert desk.condition("Degraded") == ("True", "PolicyConflict")
+        message = next(c["message"] for c in desk.status["conditions"] if c["type"] == "Degraded")
+        assert "LowNodeUtilization of policy default and HighNodeUtilization of policy fill" in message
+        assert "suspend one of them" in message
+        assert "nextRun" not in desk.status
+
+
+async def test_a_policy_that_is_no_longer_opposed_runs_and_is_well_again() -> None:
+    desk = Desk()
+    desk.services.peers.put("fill", "u2", FILL)
+    levelling(desk)
+    async with desk.running():
+        await asyncio.sleep(10)
+        desk.services.peers.forget("fill", "u2")
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+        assert desk.condition("Ready") == ("True", "CycleCompleted")
+        assert desk.condition("Degraded") == ("False", "AllWell")
+
+
+async def test_a_conflict_that_is_resolved_does_not_bring_the_next_cycle_forward() -> None:
+    desk = Desk()
+    levelling(desk, interval="10m")
+    async with desk.running():
+        await asyncio.sleep(60)
+        desk.services.peers.put("fill", "u2", FILL)
+        await asyncio.sleep(60)
+        assert desk.condition("Degraded") == ("True", "PolicyConflict")
+        desk.services.peers.forget("fill", "u2")
+        await asyncio.sleep(60)
+        assert desk.runs == 1
+        assert desk.condition("Ready") == ("Unknown", "WaitingForFirstCycle")
+        assert desk.condition("Degraded") == ("False", "AllWell")
+        await asyncio.sleep(450)
+        assert desk.runs == 2
+
+
+async def test_a_conflict_that_arises_ends_the_acting() -> None:
+    desk = Desk()
+    desk.executor.takes = 1000.0
+    levelling(desk, mode="Act", interval="10m")
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.condition("Progressing") == ("True", "CycleRunning")
+        desk.services.peers.put("fill", "u2", FILL)
+        await asyncio.sleep(1)
+        assert desk.executor.calls[0]["stop"].is_set()
+        assert desk.condition("Degraded") == ("True", "PolicyConflict")
+        await asyncio.sleep(3600)
+        assert len(desk.executor.calls) == 1
+
+
+async def test_nothing_is_done_before_all_policies_are_known() -> None:
+    """Of two policies that oppose each other one is shown first when the operator starts."""
+    desk = Desk()
+    other = {"metadata": {"name": "fill", "uid": "u2"}, "spec": {"strategies": packing({"cpu": 20})}}
+    desk.api.put(
+        PATH.replace("default", "fill"), {"apiVersion": "trimtab.dev/v1alpha1", "kind": "DeschedulerPolicy", **other}
+    )
+    levelling(desk, mode="Act")
+    async with desk.running():
+        await asyncio.sleep(3600)
+        assert desk.executor.calls == []
+        assert desk.condition("Degraded") == ("True", "PolicyConflict")
+
+
+async def test_a_policy_that_ends_no_longer_stands_in_the_way_of_others() -> None:
+    desk = Desk()
+    levelling(desk)
+    desk.services.peers.put("fill", "u2", FILL)
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.services.peers.against("fill")
+    assert desk.services.peers.against("fill") == ()

@@ -44,7 +44,7 @@ def registered() -> tuple[Any, Callable[..., Coroutine[Any, Any, None]]]:
     registry = kopf.OperatorRegistry()
     handlers.register(registry, NOBODY)
     [daemon] = registry._spawning.get_all_handlers()
-    [event] = registry._watching.get_all_handlers()
+    event, _ = registry._watching.get_all_handlers()
     return daemon, cast("Any", event.fn)
 
 

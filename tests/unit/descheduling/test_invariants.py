@@ -17,13 +17,21 @@ from hypothesis import strategies as st
 from tests.unit.cluster import worlds as small
 from tests.unit.cluster.worlds import DISK, NAMESPACES, fingerprint
 from tests.unit.descheduling.planning import (
-    ANTI_AFFINITY,
     DUPLICATES,
     NOW,
     PREFERRED,
     REQUIRED,
+    affinity,
+    anti_affinity,
+    deviation,
+    failed,
+    life_time,
     node_affinity,
+    node_taints,
+    packing,
     policy,
+    restarts,
+    topology_spread,
     utilization,
 )
 from trimtab.api.descheduler_policy import DeschedulerPolicy
@@ -32,7 +40,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.context import Context
 from trimtab.descheduling.planner import plan
 from trimtab.descheduling.scope import Scope, can_start_pods
-from trimtab.descheduling.strategies.registry import IN_ORDER
+from trimtab.descheduling.strategies.registry import IN_ORDER, IN_PLACE
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
@@ -50,12 +58,27 @@ def each_strategy() -> list[st.SearchStrategy[dict[str, Any]]]:
         TARGETS,
         SHARES,
     )
+    around = st.builds(lambda low, high: deviation({"cpu": low}, {"cpu": high, "pods": high}), SHARES, SHARES)
+    pack = st.builds(
+        lambda share, number, modes: packing({"cpu": share, "pods": share}, number, **modes),
+        TARGETS,
+        st.integers(0, 1),
+        st.sampled_from([{}, {"evictionModes": ["OnlyThresholdingResources"]}]),
+    )
     types = st.sampled_from([(REQUIRED,), (PREFERRED,), (REQUIRED, PREFERRED)])
+    soft = st.booleans().map(lambda prefer: node_taints(includePreferNoSchedule=prefer))
+    spread = st.sampled_from([("DoNotSchedule",), ("ScheduleAnyway",), ("DoNotSchedule", "ScheduleAnyway")])
     return [
+        soft,
+        spread.map(lambda constraints: topology_spread(*constraints)),
         types.map(lambda names: node_affinity(*names)),
-        st.just({ANTI_AFFINITY: {}}),
+        types.map(lambda names: anti_affinity(*names)),
+        types.map(lambda names: affinity(*names)),
+        st.sampled_from([1, 10]).map(restarts),
+        st.sampled_from([life_time(int(NOW) - 1500), life_time(0), life_time(states=["Succeeded"])]),
         st.just({DUPLICATES: {}}),
-        balance,
+        st.one_of(balance, around, pack),
+        st.just(failed()),
     ]
 
 
@@ -78,31 +101,38 @@ def policies(draw: st.DrawFn, name: str = "default") -> DeschedulerPolicy:
 
 
 def after(world: list[Any], done: Plan) -> list[Any]:
-    """The cluster once the plan has come true."""
+    """The cluster once the plan has come true: where a pod went there is a new one, and what had ended is gone."""
     targets = {action.key: action.target for action in done.actions}
-    return [
-        msgspec.structs.replace(each, node=targets.get(each.key, each.node)) if isinstance(each, Pod) else each
-        for each in world
-    ]
+    end = []
+    for each in world:
+        target = targets.get(each.key) if isinstance(each, Pod) else None
+        if target is None:
+            end.append(each)
+        elif target:
+            end.append(msgspec.structs.replace(each, node=target, created=NOW, restarts=0))
+    return end
 
 
 @contextmanager
 def every_move_watched() -> Iterator[None]:
-    """Check each single move against the measures of its strategy and of those before it."""
-    move = Context.move
+    """Check each single move and removal against the measures of its strategy and of those before it."""
 
-    def watched(self: Context, pod: Pod, slot: int, **words: str) -> Refusal | None:
-        strategies = [each for each in self.board.watchers if PLACE[each.NAME] <= PLACE[self.strategy]]
-        before = {each.NAME: each.measure() for each in strategies}
-        refusal = move(self, pod, slot, **words)
-        now = {each.NAME: each.measure() for each in strategies}
-        if refusal is None:
-            assert now[self.strategy] < before[self.strategy], "a move that betters nothing"
-        assert all(now[name] <= before[name] for name in now), "a move that undoes what came before"
-        return refusal
+    def watched(act: Any) -> Any:
+        def acting(self: Context, *pod: Any, **words: str) -> Refusal | None:
+            strategies = [each for each in self.board.watchers if PLACE[each.NAME] <= PLACE[self.strategy]]
+            before = {each.NAME: each.measure() for each in strategies}
+            refusal: Refusal | None = act(self, *pod, **words)
+            now = {each.NAME: each.measure() for each in strategies}
+            if refusal is None:
+                assert now[self.strategy] < before[self.strategy], "a move that betters nothing"
+            assert all(now[name] <= before[name] for name in now), "a move that undoes what came before"
+            return refusal
+
+        return acting
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Context, "move", watched)
+        patch.setattr(Context, "move", watched(Context.move))
+        patch.setattr(Context, "remove", watched(Context.remove))
         yield
 
 
@@ -147,6 +177,9 @@ def test_every_moved_pod_has_its_place_when_all_is_done(world, first, second):
     end = Snapshot(after(world, done))
     placer = Placer(end)
     for action in done.actions:
+        if not action.target:
+            assert action.key not in end.pods
+            continue
         slot = end.nodes.slot_of[action.target]
         assert can_start_pods(end.nodes.node(slot))
         with end.fork():
@@ -162,12 +195,12 @@ def test_no_pod_is_moved_twice_or_against_the_rules(world, first, second):
     for action in done.actions:
         pod, spec = snapshot.pods[action.key], by_name[action.policy].spec
         assert (pod.node, pod.uid) == (action.node, action.uid)
-        assert action.target != action.node
+        assert action.target != action.node or action.strategy in IN_PLACE
         assert pod.controller is not None
-        assert not pod.terminal
+        assert pod.terminal == (not action.target)
         assert pod.deleted is None
         assert not spec.namespaces.include or pod.namespace in spec.namespaces.include
-        for name in (action.node, action.target):
+        for name in filter(None, (action.node, action.target)):
             assert spec.node_selector is None or snapshot.nodes.get(name).labels[DISK] == "ssd"
 
 
@@ -175,7 +208,7 @@ def test_no_pod_is_moved_twice_or_against_the_rules(world, first, second):
 def test_no_budget_and_no_limit_is_overdrawn(world, first, second):
     snapshot = Snapshot(world)
     done = plan(snapshot, [first, second], now=NOW)
-    moved = [snapshot.pods[action.key] for action in done.actions]
+    moved = [snapshot.pods[action.key] for action in done.actions if action.target]
     for budget in snapshot.budgets.values():
         hit = [pod for pod in moved if pod.namespace == budget.namespace and pod.labels["app"] == budget.name]
         assert len(hit) <= budget.disruptions_allowed
@@ -207,7 +240,9 @@ def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, give
 
 @pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.NAME)
 def test_measures_are_zero_on_an_empty_cluster(kind):
-    strategies = {**node_affinity(), ANTI_AFFINITY: {}, DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    strategies = {**node_affinity(), **anti_affinity(), DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
+    strategies |= {**affinity(), **packing({"cpu": 20})}
+    strategies |= {**node_taints(), **topology_spread(), **restarts(), **life_time(0), **failed()}
     enabled: dict[str, Any] = dict(policy(strategies).spec.strategies.enabled())
     snapshot = Snapshot()
     scope = Scope(policy(strategies).spec, snapshot)

@@ -10,6 +10,7 @@ from tests.builders import HOSTNAME, NodeBuilder, PodBuilder, budget, node, sele
 from tests.unit.descheduling.planning import (
     DUPLICATES,
     PREFERRED,
+    deviation,
     kept,
     messages,
     moves,
@@ -329,3 +330,138 @@ def test_balance_respects_preferences_that_are_looked_at():
     things = [big("n1").labels(disk="ssd"), big("n2", cpu="20"), picky]
     assert moves(plan(things, CPU)) == [("picky", "n1", "n2")]
     assert kept(plan(things, {**CPU, **node_affinity(PREFERRED)})) == {"picky": "NoImprovement"}
+
+
+TENS = deviation({"cpu": 10}, {"cpu": 10})
+GPU = "example.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("strategies", "things", "expected"),
+    [
+        pytest.param(
+            # 80, 40 and 0: the mean is 40, so 30 and 50 are the marks
+            TENS,
+            [big("n1"), big("n2"), big("n3"), *filled("n1", 8), *filled("n2", 4, prefix="q")],
+            [("p0", "n1", "n3"), ("p1", "n1", "n3"), ("p2", "n1", "n3")],
+            id="the marks lie around the mean",
+        ),
+        pytest.param(
+            # 60, 40 and 50: 40 and 60 are the marks
+            TENS,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 6),
+                *filled("n2", 4, prefix="q"),
+                *filled("n3", 5, prefix="r"),
+            ],
+            [],
+            id="exactly at the upper mark is not above it",
+        ),
+        pytest.param(
+            # 70, 20 and 0: 20 and 40 are the marks
+            TENS,
+            [big("n1"), big("n2"), big("n3"), *filled("n1", 7), *filled("n2", 2, prefix="q")],
+            [("p0", "n1", "n3"), ("p1", "n1", "n3"), ("p2", "n1", "n2")],
+            id="exactly at the lower mark is underutilized",
+        ),
+        pytest.param(
+            # 110 and 0: the marks would be -5 and 145
+            deviation({"cpu": 60}, {"cpu": 90}),
+            [big("n1"), big("n2"), *filled("n1", 9), app("more", "n1", "2")],
+            [("p0", "n1", "n2")],
+            id="a mark beyond 100 is 100, one below 0 is 0",
+        ),
+        pytest.param(
+            # 70 of 10 and 0 of 90: their mean is 35 whatever their size, so 25 and 45 are the marks
+            TENS,
+            [big("n1"), big("n2", cpu="90"), *filled("n1", 7)],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2"), ("p2", "n1", "n2")],
+            id="every node counts the same",
+        ),
+        pytest.param(
+            # of a and b: 40 and 0, so 10 and 30; n3 would bring the mean to 43
+            TENS,
+            [
+                *(big(name).labels(pool="a") for name in ("n1", "n2")),
+                big("n3"),
+                *filled("n1", 4),
+                *filled("n3", 9, prefix="q"),
+            ],
+            [("p0", "n1", "n2")],
+            id="only the policy's nodes make the mean",
+        ),
+        pytest.param(
+            TENS,
+            [big("n1"), big("n2"), big("n3").not_ready(), *filled("n1", 4), *filled("n3", 9, prefix="q")],
+            [("q0", "n3", "n2"), ("q1", "n3", "n2"), ("q2", "n3", "n2")],
+            id="of these those that can start pods",
+        ),
+        pytest.param(
+            # of the two nodes with GPUs: 100 and 0, so 40 and 60
+            deviation({GPU: 10}, {GPU: 10}),
+            [
+                *(big(name, **{GPU: 4}) for name in ("n1", "n2")),
+                *(big(f"m{number}") for number in range(8)),
+                *(app(f"p{index}", "n1").requests({GPU: "1"}) for index in range(4)),
+            ],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="only nodes that have a resource make its mean",
+        ),
+        pytest.param(
+            utilization({GPU: 25}, {GPU: 50}),
+            [
+                *(big(name, **{GPU: 4}) for name in ("n1", "n2")),
+                big("n3"),
+                *(app(f"p{index}", "n1", "1").requests({GPU: "1"}) for index in range(3)),
+                app("idle", "n1", "1"),
+            ],
+            [("p0", "n1", "n2")],
+            id="any resource that nodes have may be named",
+        ),
+    ],
+)
+def test_marks_are_counted_from_the_mean_and_of_any_resource(strategies, things, expected):
+    spec = (
+        {"nodeSelector": {"matchLabels": {"pool": "a"}}}
+        if any("pool" in str(each.manifest()) for each in things)
+        else {}
+    )
+    assert moves(plan(things, strategies, **spec)) == expected
+
+
+def test_pods_of_namespaces_that_are_not_evictable_stay_and_count():
+    things = [big("n1"), big("n2"), *filled("n1", 4)]
+    things += [web(f"b{index}", "n1", owner=f"b{index}", namespace="blog").cpu("1") for index in range(3)]
+    result = plan(things, with_params(CPU, evictableNamespaces={"exclude": ["blog"]}))
+    assert moves(result) == [("p0", "n1", "n2"), ("p1", "n1", "n2")]
+    assert kept(result) == dict.fromkeys(("b0", "b1", "b2"), "NamespaceNotEvictable")
+    assert messages(result)["b0"] == "evictableNamespaces.exclude names blog"
+
+
+def test_the_strategys_own_limit_holds_for_each_node():
+    things = [big("n1"), big("n2"), big("n3"), big("n4"), *filled("n1", 7), *filled("n2", 8, prefix="q")]
+    result = plan(things, with_params(CPU, evictionLimits={"node": 1}))
+    assert moves(result) == [("q0", "n2", "n3"), ("p0", "n1", "n4")]
+    assert kept(result) == dict.fromkeys(("q1", "q2", "p1"), "LimitReached")
+    assert messages(result)["p1"] == "evictionLimits.node is 1, and 1 eviction is planned for node n1"
+
+
+def test_what_is_protected_is_not_told_of_the_strategys_limit():
+    things = [
+        big("n1"),
+        big("n2"),
+        app("p0", "n1", "1"),
+        app("p1", "n1", "1").volume("emptyDir"),
+        *filled("n1", 5, prefix="q"),
+    ]
+    result = plan(things, with_params(CPU, evictionLimits={"node": 1}))
+    assert moves(result) == [("p0", "n1", "n2")]
+    assert kept(result) == {"p1": "LocalStorage", "q0": "LimitReached"}
+
+
+def with_params(strategies: dict[str, Any], **params: Any) -> dict[str, Any]:
+    """LowNodeUtilization with further parameters."""
+    return {name: {"params": {**value["params"], **params}} for name, value in strategies.items()}

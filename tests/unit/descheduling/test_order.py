@@ -45,3 +45,11 @@ def test_gain_weighs_less_than_priority_and_qos_and_more_than_size():
 def test_no_two_pods_are_equal(several):
     pods = [Maker.pod(make, f"p{number}") for number, make in enumerate(several)]
     assert len({victim_order(each) for each in pods}) == len(pods)
+
+
+def test_of_equals_those_go_first_that_do_not_wish_to_stay():
+    wish = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
+    wishing, other = pod("a").annotations(wish).build(), pod("b").cpu("1m").build()
+    equal = pod("c").build()
+    assert victim_order(equal, 0.0) < victim_order(wishing, 9.0)
+    assert victim_order(wishing, 0.0) < victim_order(other, 9.0)

@@ -12,7 +12,9 @@ from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     DUPLICATES,
     NODE_AFFINITY,
+    NODE_TAINTS,
     NOW,
+    TOPOLOGY_SPREAD,
     UTILIZATION,
     built,
     kept,
@@ -42,7 +44,8 @@ def test_every_strategy_of_the_api_is_there():
 
 
 def test_violations_come_first_and_balance_last():
-    assert [kind.NAME for kind in IN_ORDER] == [NODE_AFFINITY, ANTI_AFFINITY, DUPLICATES, UTILIZATION]
+    some = [NODE_TAINTS, NODE_AFFINITY, ANTI_AFFINITY, TOPOLOGY_SPREAD, DUPLICATES, UTILIZATION]
+    assert [kind.NAME for kind in IN_ORDER if kind.NAME in some] == some
     things = [
         node("n1").labels(disk="hdd"),
         node("n2").labels(disk="ssd"),
@@ -112,6 +115,7 @@ def test_a_pod_is_moved_once():
         pytest.param({}, {"shop/a", "blog/a"}, id="everything"),
         pytest.param({"namespaces": {"include": ["shop"]}}, {"shop/a"}, id="namespaces included"),
         pytest.param({"namespaces": {"exclude": ["shop"]}}, {"blog/a"}, id="namespaces excluded"),
+        pytest.param({"namespaceSelector": {"matchLabels": {"team": "a"}}}, {"shop/a"}, id="namespaces selected"),
         pytest.param({"podSelector": {"matchLabels": {"move": "me"}}}, {"shop/b"}, id="pods selected"),
         pytest.param({"nodeSelector": {"matchLabels": {"pool": "x"}}}, {"shop/a"}, id="nodes selected"),
         pytest.param({"priorityThreshold": {"value": 5}}, {"blog/a"}, id="a priority threshold"),
@@ -122,7 +126,7 @@ def test_a_policy_says_what_it_looks_at(spec, expected):
     things = [
         *(node(name).labels(pool="x") for name in ("n1", "n2")),
         *(node(name).labels(pool="y") for name in ("n3", "n4")),
-        namespace("shop"),
+        namespace("shop").labels(team="a"),
         web("a", "n1").priority(5),
         web("b", "n1").priority(5).labels(move="me"),
         web("a", "n3", namespace="blog"),
@@ -132,6 +136,14 @@ def test_a_policy_says_what_it_looks_at(spec, expected):
         # the pod that is not selected still takes its share, and so the other one goes
         things[-4] = web("a", "n1").priority(5)
     assert {action.key for action in plan(things, {DUPLICATES: {}}, **spec).actions} == expected
+
+
+def test_pods_of_a_namespace_that_is_not_known_are_kept_where_namespaces_are_selected():
+    things = [*nodes("n1", "n2"), namespace("blog").labels(team="b"), web("a", "n1"), web("b", "n1")]
+    things += [web("a", "n1", namespace="blog"), web("b", "n1", namespace="blog")]
+    result = plan(things, {DUPLICATES: {}}, namespaceSelector={"matchLabels": {"team": "a"}})
+    assert moves(result) == []
+    assert kept(result) == dict.fromkeys("ab", "UnknownNamespace")
 
 
 def test_pods_out_of_scope_are_not_named():

@@ -35,6 +35,16 @@ async def test_a_planned_pod_is_evicted_with_its_uid_as_precondition():
     assert not world.api.sent("DELETE")
 
 
+async def test_pods_are_given_the_policys_time_to_end():
+    world = World()
+    web = world.add("web-1")
+
+    await world.execute(world.plan(web), grace_period=0)
+
+    [call] = world.api.sent("POST", "/eviction")
+    assert call.body["deleteOptions"] == {"preconditions": {"uid": "uid-web-1"}, "gracePeriodSeconds": 0}
+
+
 async def test_an_eviction_is_told_to_the_pod_the_policy_the_log_and_the_observer(caplog):
     caplog.set_level(logging.INFO)
     world = World()
@@ -59,6 +69,13 @@ async def test_an_eviction_is_told_to_the_pod_the_policy_the_log_and_the_observe
         "result": EVICTED,
     }
     assert wanted.items() <= vars(line).items()
+
+
+async def test_whoever_asks_for_evictions_hears_of_each_as_it_is_known():
+    world = World()
+    heard = []
+    outcomes = await world.execute(world.plan(world.add("web-1")), observe=heard.append)
+    assert heard == outcomes
 
 
 async def test_a_refused_eviction_is_retried():
@@ -602,3 +619,38 @@ def test_every_action_has_one_outcome_whatever_the_server_does(data):
 
     with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
         runner.run(run())
+
+
+def removal(action):
+    """The same action as a plan has it for a pod that has ended."""
+    return msgspec.structs.replace(action, target="")
+
+
+async def test_what_has_failed_is_removed_and_its_owner_is_not_waited_for():
+    world = World(restart=None)
+    pods = [world.add("web-1"), *(world.add(f"web-{number}", phase="Failed", ready=False) for number in (2, 3))]
+    first, *rest = world.plan(*pods)
+    outcomes = await world.execute([first, *map(removal, rest)])
+    assert results(outcomes) == [(pod.name, EVICTED, reasons.EVICTED) for pod in pods]
+    assert max(world.times.values()) < 30.0
+    (note,) = [told.note for told in world.recorder.events if told.regarding.name == "web-2"]
+    assert note == (
+        "removed from n1, where it had run to its end: 2 pods of ReplicaSet shop/web on n1 "
+        "(policy spread, strategy RemoveDuplicates)"
+    )
+
+
+async def test_a_removal_does_not_hide_that_its_owner_misses_a_pod():
+    world = World(restart=None, settle=20.0)
+    one, two, ended = world.add("web-1"), world.add("web-2"), world.add("web-3", phase="Failed", ready=False)
+    plan = world.plan(one, ended, two)
+    outcomes = await world.execute([plan[0], removal(plan[1]), plan[2]], seconds=60)
+    assert [outcome.result for outcome in outcomes] == [EVICTED, EVICTED, SKIPPED]
+    assert outcomes[2].reason == reasons.OWNER_NOT_SETTLED
+
+
+async def test_a_pod_that_runs_is_not_taken_for_one_that_has_ended():
+    world = World()
+    outcomes = await world.execute([removal(action) for action in world.plan(world.add("web-1"))])
+    assert results(outcomes) == [("web-1", SKIPPED, reasons.PLAN_OUTDATED)]
+    assert not world.api.sent("POST", "/eviction")

@@ -96,6 +96,18 @@ def test_a_pod_is_moved_once_a_plan():
     assert refusal.reason == LIMIT_REACHED
 
 
+def test_what_is_taken_back_was_never_taken():
+    first, second = web("a").build(), web("b").build()
+    snapshot = Snapshot([first, second, budget("web").selecting(app="web").allowing(1).build()])
+    rules = Gate(snapshot, now=0.0).rules_for(limited(per_cycle=1, per_node=1, per_owner=1))
+    rules.take(first)
+    assert rules.refusal(first) is not None
+    assert rules.refusal(second) is not None
+    rules.take_back(first)
+    assert rules.refusal(first) is None
+    assert rules.refusal(second) is None
+
+
 def test_policies_share_budgets_and_the_counts_of_nodes_but_not_of_cycles():
     gate = Gate(Snapshot([budget("web", namespace="shop").selecting(app="web").allowing(1).build()]), now=0.0)
     one, other = gate.rules_for(limited(per_cycle=1)), gate.rules_for(limited(per_cycle=1, per_node=1))
@@ -141,3 +153,22 @@ def test_no_limit_is_ever_exceeded(limits: dict[str, int], asked: list[Pod]):
     for name, limit in limits.items():
         groups = [keys[name](each) for each in taken]
         assert all(groups.count(group) <= limit for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("builder", "moving", "removing"),
+    [
+        pytest.param(web("a"), None, None, id="it runs"),
+        pytest.param(web("a").phase("Failed"), "Terminal", None, id="it has failed"),
+        pytest.param(web("a").phase("Succeeded").volume("emptyDir"), "Terminal", "LocalStorage", id="with its data"),
+        pytest.param(pod("a").on("n1").phase("Failed"), "Terminal", "BarePod", id="a bare pod"),
+        pytest.param(
+            web("a").phase("Failed").deleted("2026-11-20T12:00:00Z"), "Terminating", "Terminating", id="going"
+        ),
+    ],
+)
+def test_what_has_ended_may_be_removed_though_not_moved(builder, moving, removing):
+    one = builder.build()
+    rules = Gate(Snapshot([one]), now=0.0).rules_for(limited())
+    for found, expected in ((rules.protected(one), moving), (rules.protected_from_removal(one), removing)):
+        assert (found.reason if found else None) == expected

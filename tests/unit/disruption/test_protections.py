@@ -8,16 +8,20 @@ import pytest
 from tests.builders import NOW, PodBuilder, budget, pod
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold, Protections
+from trimtab.api.selector import Requirement, Selector
 from trimtab.api.strategies import Strategies
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.gate import Gate, Rules
-from trimtab.disruption.protections.registry import PROTECTIONS
+from trimtab.disruption.protections.protection import Context
+from trimtab.disruption.protections.registry import PROTECTIONS, protections_of
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.frozen import FrozenMap
-from trimtab.kube.objects import KubeObject, PriorityClass
+from trimtab.kube.objects import KubeObject, Namespace, PersistentVolumeClaim, PriorityClass
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 CRITICAL = "scheduler.alpha.kubernetes.io/critical-pod"
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 NOW_SECONDS = 1795176000.0  # builders.NOW
 
 
@@ -38,7 +42,11 @@ def verdict(builder: PodBuilder, policy: DeschedulerPolicySpec, *objects: KubeOb
     return rules(policy, asked, *objects).protected(asked)
 
 
-ALL_LIFTED = spec(protections=Protections(disabled=("PodsWithLocalStorage", "SystemNamespaces")))
+ALL_LIFTED = spec(protections=Protections(disabled=("PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods")))
+
+OF_CLASS_SLOW = spec(protections=Protections(extra=("PodsWithPVC",), protected_storage_classes=("slow",)))
+MANDATORY = spec(protections=Protections(no_eviction_policy="Mandatory"))
+SELECTED = spec(namespace_selector=Selector(match_expressions=(Requirement(key="held", operator="DoesNotExist"),)))
 
 NEVER_MOVED = [
     pytest.param(lambda: web().priority(2_000_000_000), reasons.CRITICAL_POD, id="critical priority"),
@@ -119,6 +127,24 @@ LIFTABLE = [
         id="claim",
     ),
     pytest.param(
+        lambda: web().volume("persistentVolumeClaim", claimName="data"),
+        OF_CLASS_SLOW,
+        reasons.PERSISTENT_VOLUME_CLAIM,
+        id="a claim of no known class",
+    ),
+    pytest.param(
+        lambda: web().merge(spec={"resourceClaims": [{"name": "gpu"}]}),
+        spec(protections=Protections(extra=("PodsWithResourceClaims",))),
+        reasons.RESOURCE_CLAIM,
+        id="resource claim",
+    ),
+    pytest.param(
+        lambda: web().annotations({PREFER_NO_EVICTION: "true"}),
+        spec(protections=Protections(no_eviction_policy="Mandatory")),
+        reasons.NO_EVICTION_ANNOTATION,
+        id="would rather stay",
+    ),
+    pytest.param(
         web, spec(protections=Protections(extra=("PodsWithoutPDB",))), reasons.NO_DISRUPTION_BUDGET, id="no budget"
     ),
     pytest.param(web, spec(protections=Protections(min_replicas=2)), reasons.TOO_FEW_REPLICAS, id="one replica of two"),
@@ -175,6 +201,12 @@ def test_the_pods_own_annotation_lifts_what_can_be_lifted(build, policy, reason)
             lambda: web().phase("Pending").created("2026-11-20T11:55:00Z"), spec(), id="stuck rather than starting"
         ),
         pytest.param(web, spec(protections=Protections(min_replicas=1)), id="one replica of one"),
+        pytest.param(web, OF_CLASS_SLOW, id="no claim at all"),
+        pytest.param(
+            web, spec(protections=Protections(extra=("PodsWithResourceClaims",))), id="no resource claim at all"
+        ),
+        pytest.param(lambda: web().annotations({PREFER_NO_EVICTION: "true"}), spec(), id="a wish is no order"),
+        pytest.param(lambda: web().annotations({PREFER_NO_EVICTION: "false"}), MANDATORY, id="a wish that is none"),
     ],
 )
 def test_other_pods_may_be_moved(build, policy):
@@ -193,6 +225,62 @@ def test_pods_without_a_budget_stay_only_where_none_selects_them():
     policy = spec(protections=Protections(extra=("PodsWithoutPDB",)))
     assert verdict(web(), policy, budget("web", namespace="shop").selecting(app="web").build()) is None
     assert verdict(web(), policy, budget("db", namespace="shop").selecting(app="db").build()) is not None
+
+
+@pytest.mark.parametrize(
+    ("volume", "claim", "storage_class", "stays"),
+    [
+        pytest.param({"claimName": "data"}, "data", "slow", True, id="of the protected class"),
+        pytest.param({"claimName": "data"}, "data", "fast", False, id="of another class"),
+        pytest.param({"claimName": "data"}, "data", "", False, id="of no class, and that is said"),
+        pytest.param({"claimName": "data"}, "data", None, True, id="of a class that nobody names"),
+        pytest.param({"claimName": "data"}, "other", "fast", True, id="a claim that is not there"),
+    ],
+)
+def test_only_claims_of_the_protected_classes_hold_a_pod(volume, claim, storage_class, stays):
+    asked = web().volume("persistentVolumeClaim", **volume)
+    found = PersistentVolumeClaim(namespace="shop", name=claim, storage_class=storage_class)
+    refusal = verdict(asked, OF_CLASS_SLOW, found)
+    assert (refusal is not None) == stays
+    assert refusal is None or refusal.reason == reasons.PERSISTENT_VOLUME_CLAIM
+
+
+def test_a_claim_made_for_the_pod_is_of_a_class_too():
+    asked = web().ephemeral("scratch")
+    slow = PersistentVolumeClaim(namespace="shop", name="web-1-scratch", storage_class="slow")
+    fast = PersistentVolumeClaim(namespace="shop", name="web-1-scratch", storage_class="fast")
+    refusal = verdict(asked, OF_CLASS_SLOW, slow)
+    assert refusal is not None
+    assert refusal.message == "the pod uses PersistentVolumeClaim web-1-scratch of the protected StorageClass slow"
+    assert verdict(asked, OF_CLASS_SLOW, fast) is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "policy", "reason"),
+    [
+        pytest.param("Failed", ALL_LIFTED, reasons.TERMINAL, id="failed and given up: only its end speaks against it"),
+        pytest.param("Running", ALL_LIFTED, reasons.BARE_POD, id="running"),
+        pytest.param("Pending", ALL_LIFTED, reasons.BARE_POD, id="pending"),
+        pytest.param("Succeeded", ALL_LIFTED, reasons.TERMINAL, id="succeeded"),
+    ],
+)
+def test_a_bare_pod_is_given_up_only_once_it_has_failed(phase, policy, reason):
+    refusal = verdict(pod("lone", namespace="shop").on("n1").phase(phase), policy)
+    assert refusal is not None
+    assert refusal.reason == reason
+
+
+def test_failed_bare_pods_pass_the_rule_that_holds_the_living():
+    lone = pod("lone", namespace="shop").on("n1").phase("Failed").build()
+    context = Context(spec=ALL_LIFTED, snapshot=Snapshot([lone]), budgets=BudgetLedger(Snapshot([])), now=NOW_SECONDS)
+    assert [rule.name for rule in protections_of(context) if rule.refusal(lone)] == [reasons.TERMINAL]
+
+
+def test_a_namespace_whose_labels_nobody_knows_keeps_its_pods():
+    refusal = verdict(web().annotations({EVICT: "true"}), SELECTED)
+    assert refusal is not None
+    assert refusal.reason == reasons.UNKNOWN_NAMESPACE
+    assert verdict(web(), SELECTED, Namespace(name="shop")) is None
 
 
 def test_replicas_that_end_or_go_do_not_count():
@@ -247,9 +335,10 @@ def test_the_answer_is_the_same_throughout_a_plan():
 
 
 def test_every_protection_refuses_under_a_known_code_of_its_own():
-    names = [kind.name for kind in PROTECTIONS]
-    assert len(set(names)) == len(names)
-    assert set(names) <= {code for name, code in vars(reasons).items() if name.isupper()}
+    for policy in (spec(), ALL_LIFTED):
+        names = [kind.name for kind in PROTECTIONS if kind.applies(policy)]
+        assert len(set(names)) == len(names)
+    assert {kind.name for kind in PROTECTIONS} <= {code for name, code in vars(reasons).items() if name.isupper()}
 
 
 def test_builders_and_this_module_agree_on_now():

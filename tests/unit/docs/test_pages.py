@@ -16,6 +16,7 @@ from tools.generate.reference import commands, metrics, reason_codes
 
 from trimtab.api import reasons
 from trimtab.api.decode import decode_policy
+from trimtab.descheduling.imports.formats import FORMATS
 from trimtab.runtime.probes import LONGEST_SILENCE
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
@@ -81,7 +82,7 @@ def test_every_page_can_be_reached_from_the_first_one() -> None:
 
 
 POLICIES: list[Any] = [
-    pytest.param(document, id=f"{relative(path)}: {document['metadata']['name']}")
+    pytest.param(document, id=f"{relative(path)}: {document.get('metadata', document).get('name', 'no name')}")
     for path, text in blocks("yaml")
     for document in yaml.safe_load_all(text)
     if isinstance(document, dict) and document.get("kind") == "DeschedulerPolicy"
@@ -90,7 +91,21 @@ POLICIES: list[Any] = [
 
 @pytest.mark.parametrize("document", POLICIES)
 def test_every_policy_that_is_shown_is_good(document: Any) -> None:
-    assert decode_policy(document).name
+    importer = FORMATS.get((document["kind"], document["apiVersion"]))
+    assert importer(document).policies if importer else decode_policy(document).name
+
+
+def test_what_a_page_says_a_policy_becomes_is_what_it_becomes() -> None:
+    page = ROOT / "docs/how-to/migrate-from-v1alpha2.md"
+    foreign, ours = (yaml.safe_load(text) for path, text in blocks("yaml") if path == page)
+    (document,) = FORMATS[foreign["kind"], foreign["apiVersion"]](foreign).documents
+    assert document == ours
+
+
+def test_every_difference_that_is_named_has_a_name_of_its_own() -> None:
+    page = prose(ROOT / "docs/compatibility.md")
+    names = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert len(names) == len(set(names)) > 30
 
 
 def test_policies_are_shown_at_all() -> None:
@@ -120,7 +135,7 @@ def test_every_part_of_a_policy_that_is_shown_is_good(spec: Any) -> None:
     [
         pytest.param(*found, id=f"{found[0]}: {found[1]}")
         for found in re.findall(
-            r"`(namespaces|podSelector|nodeSelector|priorityThreshold|protections|limits): (\{.+?\})`",
+            r"`(namespaces|(?:namespace|pod|node)Selector|priorityThreshold|protections|limits): (\{.+?\})`",
             (ROOT / "docs/how-to/limit-and-protect.md").read_text(encoding="utf-8")
             + (ROOT / "docs/how-to/migrate-from-v1alpha1.md").read_text(encoding="utf-8"),
         )
@@ -190,8 +205,10 @@ def test_the_runbook_has_a_section_for_everything_that_degrades_a_policy() -> No
 
 def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     from trimtab.api.descheduler_status import MAX_COUNTS, MAX_EVICTIONS, MAX_KEPT
+    from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS
     from trimtab.descheduling.controller import AFTER_FAILURE, LATEST_START
     from trimtab.descheduling.cycle import LONGEST_ACTING, SHORTEST_ACTING
+    from trimtab.descheduling.runs.lifecycle import READING_TIME
     from trimtab.disruption.protections.starting_pod import START_GRACE
     from trimtab.disruption.settings import ExecutorSettings
     from trimtab.kube.events.event_series import RecorderLimits
@@ -200,6 +217,7 @@ def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     assert (LONGEST_ACTING, SHORTEST_ACTING, LATEST_START, AFTER_FAILURE) == (300, 30, 60, 30)
     assert (START_GRACE, ExecutorSettings().settle, LONGEST_SILENCE) == (300, 120, 30)
     assert (MAX_KEPT, MAX_EVICTIONS, MAX_COUNTS) == (50, 20, 256)
+    assert (MAX_ACTIONS, MAX_KEPT_PODS, READING_TIME) == (500, 200, 600)
     assert (Timings().lease_duration, Timings().renew_deadline) == (15, 10)
     limits = RecorderLimits()
     assert (limits.window, limits.object_burst, limits.object_rate, limits.burst, limits.rate) == (360, 200, 1, 500, 50)

@@ -13,7 +13,7 @@ from tools.generate.base import NAMESPACE
 
 from trimtab.cli.run import run
 from trimtab.cluster.kinds import KINDS
-from trimtab.kube.resources import DESCHEDULER_POLICIES, EVENTS, LEASES, PODS, Resource
+from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, EVENTS, LEASES, PODS, Resource
 from trimtab.runtime.settings import Settings
 
 Right = tuple[str, str, str]
@@ -52,6 +52,8 @@ def test_the_operator_may_do_what_the_code_does_and_nothing_else() -> None:
     expected |= right(EVENTS, "create", "patch")
     expected |= right(DESCHEDULER_POLICIES, "list", "watch", "patch")
     expected |= right(DESCHEDULER_POLICIES, "patch", subresource="status")
+    expected |= right(DESCHEDULING_RUNS, "list", "watch", "create", "delete")
+    expected |= right(DESCHEDULING_RUNS, "patch", subresource="status")
     assert rights(the("ClusterRole", "trimtab-descheduler")) == expected
 
 
@@ -86,9 +88,23 @@ def test_every_role_of_the_operator_is_bound_to_its_account_and_the_others_to_no
 def test_who_may_view_the_cluster_may_read_policies_but_not_write_them() -> None:
     role = the("ClusterRole", "trimtab-view")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
-    assert rights(role) == right(DESCHEDULER_POLICIES, "get", "list", "watch")
+    reading = ("get", "list", "watch")
+    assert rights(role) == right(DESCHEDULER_POLICIES, *reading) | right(DESCHEDULING_RUNS, *reading)
     aggregated = [each for each in MANIFESTS if "aggregate-to" in str(each)]
     assert aggregated == [role]
+
+
+def test_approving_is_a_right_of_its_own_that_neither_the_operator_nor_who_writes_policies_has() -> None:
+    approving = right(DESCHEDULING_RUNS, "patch", "update")
+    may = {
+        document["metadata"]["name"]
+        for document in MANIFESTS
+        if document["kind"].endswith("Role") and rights(document) & approving
+    }
+    assert may == {"trimtab-approver"}
+    reading = ("get", "list", "watch")
+    others = right(DESCHEDULER_POLICIES, *reading) | right(DESCHEDULING_RUNS, *reading)
+    assert rights(the("ClusterRole", "trimtab-approver")) == approving | others
 
 
 def test_the_pod_keeps_to_the_restricted_standard() -> None:

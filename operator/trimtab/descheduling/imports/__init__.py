@@ -1,1 +1,1 @@
-"""Policies in the descheduler project's own file formats, read as trimtab's."""
+"""Policies in the descheduler project's own file formats, read as trimtab's; :mod:`.formats` has them all."""

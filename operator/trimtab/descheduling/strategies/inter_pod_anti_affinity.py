@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from trimtab.api.reasons import INTER_POD_ANTI_AFFINITY_VIOLATED, LIMIT_REACHED
-from trimtab.api.strategies import NoParams
-from trimtab.descheduling.conflicts import Conflicts
+from trimtab.api.strategies import PREFERRED, REQUIRED, InterPodAntiAffinityParams
+from trimtab.cluster.resources import BoolArray
+from trimtab.descheduling.aversions import Aversions, preferred_terms
+from trimtab.descheduling.conflicts import Conflicts, find_clashes
 from trimtab.descheduling.context import Context, Wish
 from trimtab.descheduling.order import victim_order
 from trimtab.descheduling.scope import Scope
@@ -25,38 +29,104 @@ SMALL: Final = 16
 _SHOWN: Final = 3
 
 
-class RemovePodsViolatingInterPodAntiAffinity(Strategy[NoParams]):
-    """Two pods conflict if they share a topology domain and a required anti-affinity term of either picks the other.
+class RemovePodsViolatingInterPodAntiAffinity(Strategy[InterPodAntiAffinityParams]):
+    """Required rules first, then preferences.
+
+    Required: two pods conflict if they share a topology domain and a required anti-affinity term of either picks the
+    other.
 
     What is moved is the fewest pods that end all conflicts, whoever states the rules: where podB and podC must not run
     with podA, podA goes alone. Between equally few the lesser by victim order go. Only pods that may be moved and have
     a place count; if no choice ends all conflicts, those go that end some.
+
+    Preferred: a pod goes to where the weight of preferred terms against it, and of its own, is least, if that is less
+    than where it is. Whatever the weight, the lesser by priority and QoS class go first, then those that weigh most.
     """
 
     NAME = "RemovePodsViolatingInterPodAntiAffinity"
+    unwelcome_text = "node(s) had pods of more preferred anti-affinity weight"
 
-    def __init__(self, params: NoParams, scope: Scope, placer: Placer) -> None:
+    def __init__(self, params: InterPodAntiAffinityParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
-        self._anywhere = Wish(np.ones(self.snapshot.nodes.capacity, dtype=np.bool_), "")
+        self._required = REQUIRED in params.inter_pod_anti_affinity_type
+        self._preferred = PREFERRED in params.inter_pod_anti_affinity_type
+        self._everywhere: BoolArray = np.ones(self.snapshot.nodes.capacity, dtype=np.bool_)
+        self._anywhere = Wish(self._everywhere, "")
+
+    @cached_property
+    def _aversions(self) -> Aversions:
+        return Aversions(self.snapshot)
 
     def plan(self, context: Context) -> None:
-        """Group by group of pods that conflict with each other, directly or through others."""
-        conflicts = Conflicts(self.snapshot)
-        for component in conflicts.components():
-            _Repair(context, conflicts, component, self._anywhere).run()
+        """Group by group of pods that conflict with each other, directly or through others; then the preferences."""
+        if self._required:
+            conflicts = Conflicts(self.snapshot)
+            for component in conflicts.components():
+                _Repair(context, conflicts, component, self._wish).run()
+        if self._preferred:
+            self._improve(context)
 
     def measure(self) -> Measure:
-        """Pairs of pods in conflict, on all nodes."""
-        return (float(len(Conflicts(self.snapshot).pairs())),)
+        """Pairs of pods in conflict, then the weight of preferred terms, each where it is looked at; on all nodes."""
+        pairs = len(Conflicts(self.snapshot).pairs()) if self._required else 0
+        return float(pairs), float(self._aversions.total() if self._preferred else 0)
+
+    def unwelcome(self, pod: Pod) -> Collection[int]:
+        """Nodes of more preferred anti-affinity weight than the pod's own."""
+        if not self._preferred or not self._aversions.concerns(pod):
+            return ()
+        more: list[int] = np.flatnonzero(self._aversions.everywhere(pod) > self._aversions.here(pod)).tolist()
+        return more
+
+    def _wish(self, pod: Pod) -> Wish:
+        """Anywhere, but where the least speaks against the pod, if preferences are looked at."""
+        if not self._preferred or not self._aversions.concerns(pod):
+            return self._anywhere
+        return Wish(self._everywhere, "", self._aversions.everywhere(pod))
+
+    def _improve(self, context: Context) -> None:
+        """Move the pod that weighs most among the least important, again and again."""
+        clashes = find_clashes(self.snapshot, preferred_terms)
+        keys = {key for clash in clashes for key in clash.carriers | clash.picked}
+        pods = [self.snapshot.pods[key] for key in keys]
+        queue = [
+            (victim_order(pod, self._aversions.here(pod)), pod.key)
+            for pod in pods
+            if context.is_candidate(pod) and context.scope.selected[self.snapshot.nodes.slot_of[pod.node]]
+        ]
+        heapq.heapify(queue)
+        while queue:
+            order, key = heapq.heappop(queue)
+            pod = self.snapshot.pods[key]
+            weight = self._aversions.here(pod)
+            if victim_order(pod, weight) != order:  # others have come or gone since
+                heapq.heappush(queue, (victim_order(pod, weight), key))
+            elif weight > 0:
+                self._part(context, pod, weight)
+
+    def _part(self, context: Context, pod: Pod, weight: int) -> None:
+        weights = self._aversions.everywhere(pod)
+        wish = Wish(weights < weight, f"node(s) had a preferred anti-affinity weight of {weight} or more", weights)
+        context.try_move(
+            pod,
+            wish,
+            reason=INTER_POD_ANTI_AFFINITY_VIOLATED,
+            message=lambda target: (
+                f"preferred anti-affinity between this pod and others weighs {weight} on {pod.node}; "
+                f"on {self.snapshot.nodes.node(target).name} {int(weights[target])}"
+            ),
+        )
 
 
 class _Repair:
     """One group of pods at work: which of them cannot go, and why, is learned on the way."""
 
-    def __init__(self, context: Context, conflicts: Conflicts, component: list[str], anywhere: Wish) -> None:
+    def __init__(
+        self, context: Context, conflicts: Conflicts, component: list[str], wish: Callable[[Pod], Wish]
+    ) -> None:
         self._context = context
         self._conflicts = conflicts
-        self._anywhere = anywhere
+        self._wish = wish
         pods = [context.snapshot.pods[key] for key in component]
         self._pods = {pod.key: pod for pod in sorted(pods, key=victim_order)}
         self._stays: dict[str, Refusal | None] = {}
@@ -112,7 +182,7 @@ class _Repair:
         mark = context.snapshot.mark()
         try:
             for pod in victims:
-                found = context.find(pod, self._anywhere)
+                found = context.find(pod, self._wish(pod))
                 if isinstance(found, Refusal):
                     self._stays[pod.key] = found
                     return False
@@ -144,7 +214,7 @@ class _Repair:
         context = self._context
         obstacle = context.obstacle(pod)
         limited = obstacle is not None and obstacle.reason == LIMIT_REACHED
-        found = obstacle if obstacle is not None and not limited else context.find(pod, self._anywhere)
+        found = obstacle if obstacle is not None and not limited else context.find(pod, self._wish(pod))
         if isinstance(found, Refusal):
             refusal: Refusal | None = found
         elif obstacle is not None:

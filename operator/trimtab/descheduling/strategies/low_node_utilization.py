@@ -11,6 +11,7 @@ from msgspec import Struct
 from trimtab.api.reasons import (
     IRRELEVANT_RESOURCE,
     LIMIT_REACHED,
+    NAMESPACE_NOT_EVICTABLE,
     NO_UNDERUTILIZED_NODES,
     NODE_OVERUTILIZED,
     NOT_ENOUGH_NODES,
@@ -18,7 +19,7 @@ from trimtab.api.reasons import (
 from trimtab.api.strategies import LowNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import rank, size
+from trimtab.descheduling.order import Rank, rank, size
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -29,6 +30,7 @@ from trimtab.descheduling.utilization import (
     above,
     excesses,
     levels_of,
+    on_their_way_out,
     percent,
     underutilized,
 )
@@ -65,12 +67,16 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def __init__(self, params: LowNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         thresholds = params.node_resource_utilization_thresholds
-        self._levels: tuple[Level, ...] = () if thresholds is None else levels_of(thresholds, self.snapshot.nodes)
+        self._levels: tuple[Level, ...] = (
+            () if thresholds is None else levels_of(thresholds, self.snapshot.nodes, scope.destinations)
+        )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._eligible: dict[int, BoolArray] = {}
         self._amounts: dict[int, list[int]] = {}
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
-        self._leaving: dict[int, IntArray] = self._on_their_way_out()
+        self._leaving: dict[int, IntArray] = on_their_way_out(self.snapshot)
+        self._excluded = frozenset(params.evictable_namespaces.exclude)
+        self._most = params.eviction_limits.node
 
     def plan(self, context: Context) -> None:
         """From the fullest node to the least full one, ties by name."""
@@ -90,17 +96,6 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def measure(self) -> Measure:
         """Percent points above targets, over all nodes of the policy and all resources."""
         return (float(self._excess()[self.scope.selected].sum()),)
-
-    def _on_their_way_out(self) -> dict[int, IntArray]:
-        """What terminating pods request, by slot: int64, shape (axis.width,)."""
-        found: dict[int, IntArray] = {}
-        for pod in self.snapshot.pods.values():
-            if pod.deleted is not None and not pod.terminal:
-                slot = self.snapshot.slot(pod)
-                if slot is not None:
-                    row = self.snapshot.row(pod.spec)
-                    found[slot] = found[slot] + row if slot in found else row
-        return found
 
     def _excess(self) -> FloatArray:
         """By how many percent points slots are above targets without what is on its way out."""
@@ -143,7 +138,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def _relieve(self, context: Context, slot: int, room: Room) -> None:
         """Move pods off a node until nothing of it is above a target."""
         cut: list[tuple[Victim, Refusal]] = []
-        for group in self._groups(context.candidates(slot)):
+        gone = 0
+        for group in self._groups(self._evictable(context, slot)):
             while group:
                 over = self._over(slot)
                 if not over:
@@ -152,7 +148,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 if index is None:
                     break
                 victim = group.pop(index)
-                refusal = self._try(context, victim, room, over[0])
+                refusal = self._try(context, victim, room, over[0], gone)
+                gone += refusal is None
                 if refusal is not None and refusal.reason == LIMIT_REACHED:
                     cut.append((victim, refusal))
                 elif refusal is not None:
@@ -164,9 +161,26 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                     context.keep(victim.pod, IRRELEVANT_RESOURCE, text)
         self._tell_cut(context, cut, slot)
 
+    def _evictable(self, context: Context, slot: int) -> list[Pod]:
+        """The candidates on a node whose namespaces are not excluded; the others are told so."""
+        there = context.candidates(slot)
+        for pod in there if self._excluded else ():
+            if pod.namespace in self._excluded:
+                text = f"evictableNamespaces.exclude names {pod.namespace}"
+                context.keep(pod, NAMESPACE_NOT_EVICTABLE, text)
+        return [pod for pod in there if pod.namespace not in self._excluded] if self._excluded else there
+
+    def _limit(self, pod: Pod, gone: int) -> Refusal | None:
+        """The strategy's own limit for a node, once it is reached."""
+        if self._most is None or gone < self._most:
+            return None
+        planned = "1 eviction is" if gone == 1 else f"{gone} evictions are"
+        text = f"evictionLimits.node is {self._most}, and {planned} planned for node {pod.node}"
+        return Refusal(reason=LIMIT_REACHED, message=text)
+
     def _groups(self, pods: list[Pod]) -> Iterator[list[Victim]]:
-        """Pods of equal priority and QoS class, the lesser first; in each the smaller first."""
-        ranked: dict[tuple[int, int], list[Pod]] = {}
+        """Pods of equal :data:`Rank`, the lesser first; in each the smaller first."""
+        ranked: dict[Rank, list[Pod]] = {}
         for pod in pods:
             ranked.setdefault(rank(pod), []).append(pod)
         for key in sorted(ranked):
@@ -179,10 +193,10 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             found = self._amounts[id(spec)] = self.snapshot.row(spec).tolist()
         return found
 
-    def _try(self, context: Context, victim: Victim, room: Room, worst: Excess) -> Refusal | None:
-        """Move a pod, or say why not."""
+    def _try(self, context: Context, victim: Victim, room: Room, worst: Excess, gone: int) -> Refusal | None:
+        """Move a pod off a node that ``gone`` pods have left already, or say why not."""
         pod = victim.pod
-        found: int | Refusal = context.obstacle(pod) or self._find(context, pod, room)
+        found: int | Refusal = context.obstacle(pod) or self._limit(pod, gone) or self._find(context, pod, room)
         if isinstance(found, Refusal):
             return found
         nodes = self.snapshot.nodes

@@ -32,6 +32,9 @@ class Strategy(ABC, Generic[P]):
 
     NAME: ClassVar[str]
 
+    IN_PLACE: ClassVar[bool] = False
+    """Whether a pod may come back to the node that it is evicted from: it is to start anew, not to be elsewhere."""
+
     unwelcome_text: str = ""
     """What is told of a node that :meth:`unwelcome` names; begins with ``node(s)``."""
 
@@ -62,7 +65,10 @@ class Strategy(ABC, Generic[P]):
         return ()
 
     def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own."""
+        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own.
+
+        A move that is taken back is told as a move the other way round.
+        """
 
 
 AnyStrategy = Strategy[Any]

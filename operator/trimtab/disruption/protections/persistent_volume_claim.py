@@ -6,19 +6,26 @@ from typing import Final
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.reasons import PERSISTENT_VOLUME_CLAIM
-from trimtab.disruption.protections.protection import Protection
+from trimtab.disruption.protections.protection import Context, Protection
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import PersistentVolumeClaim, Pod
 
 KINDS: Final = frozenset({"persistentVolumeClaim", "ephemeral"})
 """A generic ephemeral volume is a claim as well, made for the pod and deleted with it."""
 
 
 class PodsWithPersistentVolumeClaims(Protection):
-    """Refuses pods that use a claim, where the policy asks for it."""
+    """Refuses pods that use a claim, or one of the policy's storage classes, where the policy asks for it.
+
+    A claim that the picture lacks, or that names no class, may be of any: its pod stays.
+    """
 
     name = PERSISTENT_VOLUME_CLAIM
-    of_template = True
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._classes = frozenset(context.spec.protections.protected_storage_classes)
+        self._claims = context.snapshot.shelves.of(PersistentVolumeClaim)
 
     @classmethod
     def applies(cls, spec: DeschedulerPolicySpec) -> bool:
@@ -27,9 +34,18 @@ class PodsWithPersistentVolumeClaims(Protection):
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod stays, or ``None``."""
-        volume = next((volume for volume in pod.spec.volumes if volume.kind in KINDS), None)
-        if volume is None:
-            return None
-        return self.refuse(
-            f"the pod uses PersistentVolumeClaim {volume.claim}" if volume.claim else "the pod uses a claim"
-        )
+        for volume in pod.spec.volumes:
+            if volume.kind not in KINDS:
+                continue
+            name = volume.claim or f"{pod.name}-{volume.name}"
+            if not self._classes:
+                return self.refuse(f"the pod uses PersistentVolumeClaim {name}")
+            claim = self._claims.get(f"{pod.namespace}/{name}")
+            if claim is None or claim.storage_class is None:
+                why = "is not known" if claim is None else "names no class"
+                return self.refuse(f"the pod uses PersistentVolumeClaim {name}, which {why}: it may be protected")
+            if claim.storage_class in self._classes:
+                return self.refuse(
+                    f"the pod uses PersistentVolumeClaim {name} of the protected StorageClass {claim.storage_class}"
+                )
+        return None

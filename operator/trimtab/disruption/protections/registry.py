@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimtab.disruption.protections.bare_pod import BarePods
+from trimtab.disruption.protections.bare_pod import BarePods, LivingBarePods
 from trimtab.disruption.protections.critical_pod import CriticalPods
 from trimtab.disruption.protections.daemon_set_pod import DaemonSetPods
 from trimtab.disruption.protections.evict_annotation import EvictAnnotation
@@ -16,29 +16,36 @@ from trimtab.disruption.protections.local_storage import PodsWithLocalStorage
 from trimtab.disruption.protections.min_replicas import MinReplicas
 from trimtab.disruption.protections.mirror_pod import MirrorPods
 from trimtab.disruption.protections.no_budget import PodsWithoutBudget
+from trimtab.disruption.protections.no_eviction_annotation import PodsThatPreferToStay
 from trimtab.disruption.protections.persistent_volume_claim import PodsWithPersistentVolumeClaims
 from trimtab.disruption.protections.pod_age import MinPodAge
 from trimtab.disruption.protections.priority_threshold import PriorityThresholdRule, UnknownThreshold
 from trimtab.disruption.protections.protection import Context, Protection
+from trimtab.disruption.protections.resource_claim import PodsWithResourceClaims
 from trimtab.disruption.protections.starting_pod import StartingPods
 from trimtab.disruption.protections.static_pod import StaticPods
 from trimtab.disruption.protections.system_namespace import SystemNamespaces
 from trimtab.disruption.protections.terminal import TerminalPods
 from trimtab.disruption.protections.terminating import TerminatingPods
+from trimtab.disruption.protections.unknown_namespace import UnknownNamespaces
 
 PROTECTIONS: Final[tuple[type[Protection], ...]] = (
     TerminatingPods,
     TerminalPods,
+    LivingBarePods,
     MirrorPods,
     StaticPods,
     DaemonSetPods,
     BarePods,
     CriticalPods,
     UnknownThreshold,
+    UnknownNamespaces,
     EvictAnnotation,
+    PodsThatPreferToStay,
     PriorityThresholdRule,
     SystemNamespaces,
     PodsWithLocalStorage,
+    PodsWithResourceClaims,
     PodsWithPersistentVolumeClaims,
     PodsWithoutBudget,
     MinReplicas,

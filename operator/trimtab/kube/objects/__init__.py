@@ -17,6 +17,7 @@ from trimtab.kube.objects.namespace import Namespace, PriorityClass
 from trimtab.kube.objects.node import Node, NodeCondition, Taint
 from trimtab.kube.objects.pod import (
     Container,
+    ContainerState,
     HostPort,
     Pod,
     PodCondition,
@@ -73,6 +74,7 @@ __all__ = [
     "CSINode",
     "CSIStorageCapacity",
     "Container",
+    "ContainerState",
     "HostPort",
     "KubeObject",
     "LabelRequirement",

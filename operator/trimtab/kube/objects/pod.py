@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
@@ -122,13 +125,32 @@ class PodCondition(Struct, frozen=True, gc=False):
     since: float | None = None
 
 
+class ContainerState(Struct, frozen=True, gc=False):
+    """A container that does not run: it waits, or it has ended.
+
+    ``kind`` is ``container``, ``init container`` or ``ephemeral container``. ``exit_code`` is ``None`` of a container
+    that waits. ``reason`` is the kubelet's word, e.g. ``CrashLoopBackOff`` or ``OOMKilled``.
+    """
+
+    kind: str
+    name: str
+    reason: str = ""
+    exit_code: int | None = None
+
+
+CONTAINER: Final = "container"
+INIT_CONTAINER: Final = "init container"
+EPHEMERAL_CONTAINER: Final = "ephemeral container"
+
+
 class Pod(Struct, frozen=True, gc=False):
     """A pod as planners read it: about 0.4 KiB, the shared spec aside.
 
     ``annotations`` keeps only keys that trimtab or a peer gives a meaning (see ``kube.wire.annotations``).
-    ``conditions`` leaves out the five standard ones while they are True; ``ready_since`` is when Ready
-    became True, nil while it is not.
+    ``conditions`` leaves out the five standard ones of a pod that is ready while they are True; ``ready_since`` is when
+    Ready became True, nil while it is not. :meth:`every_condition` has all.
     ``restarts`` sums the containers' restart counts, init containers apart in ``init_restarts``.
+    ``container_states`` has the containers that do not run, shared by all pods of which the same is told.
     """
 
     namespace: str
@@ -151,6 +173,7 @@ class Pod(Struct, frozen=True, gc=False):
     restarts: int = 0
     init_restarts: int = 0
     conditions: tuple[PodCondition, ...] = ()
+    container_states: tuple[ContainerState, ...] = ()
 
     @property
     def key(self) -> str:
@@ -169,6 +192,18 @@ class Pod(Struct, frozen=True, gc=False):
     def terminal(self) -> bool:
         """Whether the pod has run to its end: it holds no resources (kube-scheduler v1.36 ``IsPodTerminal``)."""
         return self.phase in {"Succeeded", "Failed"}
+
+    def every_condition(self) -> Iterator[PodCondition]:
+        """All conditions, those that are as they should be included.
+
+        Of the standard ones of a ready pod only Ready's own time is known. A pod is scheduled before it is started, and
+        the other three are True before Ready is, so these times stand for theirs: later than the truth, never earlier.
+        """
+        yield from self.conditions
+        if self.ready:
+            yield PodCondition(type="PodScheduled", status="True", since=self.started)
+            for type_ in ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"):
+                yield PodCondition(type=type_, status="True", since=self.ready_since)
 
     @property
     def priority(self) -> int:

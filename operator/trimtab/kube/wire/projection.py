@@ -27,6 +27,7 @@ from trimtab.kube.objects import (
     Taint,
 )
 from trimtab.kube.wire import fields, storage, workload
+from trimtab.kube.wire.container_status import container_statuses
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import project_spec
 from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
@@ -40,7 +41,7 @@ That is ``node_name``, and the names of volumes that are not ephemeral.
 STANDARD_CONDITIONS: Final = frozenset(
     {"PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"}
 )
-"""Left out of a pod's conditions while True, as they are on every healthy pod."""
+"""Left out of the conditions of a pod that is ready while they are True, as they are on every healthy pod."""
 
 _METADATA_NAME: Final = "kubernetes.io/metadata.name"
 
@@ -66,6 +67,7 @@ def project_pod(
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
     spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec))
     ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
+    restarts, init_restarts, states = container_statuses(status, interner)
     if conditions or status.qos_class != spec.qos:
         spec = _with_status(spec, status, conditions, interner)
     return Pod(
@@ -86,9 +88,10 @@ def project_pod(
         ready_since=ready_since,
         started=fields.seconds(status, "start_time"),
         nominated_node=string(status.nominated_node_name),
-        restarts=_restarts(status.container_statuses),
-        init_restarts=_restarts(status.init_container_statuses),
+        restarts=restarts,
+        init_restarts=init_restarts,
         conditions=conditions,
+        container_states=states,
     )
 
 
@@ -105,29 +108,29 @@ _NOT_READY: Final[_Conditions] = (False, None, ())
 def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
     """Whether the pod is ready, since when, and the conditions that say something."""
     ready, since = False, None
-    kept = []
+    kept, standing = [], []
     for message in messages:
-        kind, status = message.type, message.status
-        if status == "True" and kind in STANDARD_CONDITIONS:
+        kind = message.type
+        if message.status == "True" and kind in STANDARD_CONDITIONS:
             if kind == "Ready":
-                ready, since = True, fields.seconds(message, "last_transition_time")
+                ready, since = True, fields.moment(message.last_transition_time)
+            else:
+                standing.append(message)
             continue
-        kept.append(
-            PodCondition(
-                type=interner.string(kind),
-                status=interner.string(status),
-                reason=interner.string(message.reason),
-                message=interner.string(message.message),
-                since=fields.seconds(message, "last_transition_time"),
-            )
-        )
+        kept.append(_pod_condition(message, interner))
+    if not ready:
+        kept += [_pod_condition(message, interner) for message in standing]
     return ready, since, tuple(kept)
 
 
-def _restarts(statuses: Any) -> int:
-    if not statuses:
-        return 0
-    return sum(status.restart_count for status in statuses)
+def _pod_condition(message: Any, interner: Interner) -> PodCondition:
+    return PodCondition(
+        type=interner.string(message.type),
+        status=interner.string(message.status),
+        reason=interner.string(message.reason),
+        message=interner.string(message.message),
+        since=fields.moment(message.last_transition_time),
+    )
 
 
 def _with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:

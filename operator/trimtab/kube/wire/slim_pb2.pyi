@@ -559,8 +559,30 @@ class Condition(_message.Message):
     message: str
     def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., last_transition_time: _Optional[_Union[Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
+class ContainerStateWaiting(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class ContainerStateTerminated(_message.Message):
+    __slots__ = ("exit_code", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ContainerState(_message.Message):
+    __slots__ = ("waiting", "terminated")
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    waiting: ContainerStateWaiting
+    terminated: ContainerStateTerminated
+    def __init__(self, waiting: _Optional[_Union[ContainerStateWaiting, _Mapping]] = ..., terminated: _Optional[_Union[ContainerStateTerminated, _Mapping]] = ...) -> None: ...
+
 class ContainerStatus(_message.Message):
-    __slots__ = ("name", "restart_count", "allocated_resources", "resources")
+    __slots__ = ("name", "state", "restart_count", "allocated_resources", "resources")
     class AllocatedResourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -569,17 +591,19 @@ class ContainerStatus(_message.Message):
         value: Quantity
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     RESTART_COUNT_FIELD_NUMBER: _ClassVar[int]
     ALLOCATED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     name: str
+    state: ContainerState
     restart_count: int
     allocated_resources: _containers.MessageMap[str, Quantity]
     resources: ResourceRequirements
-    def __init__(self, name: _Optional[str] = ..., restart_count: _Optional[int] = ..., allocated_resources: _Optional[_Mapping[str, Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[ContainerState, _Mapping]] = ..., restart_count: _Optional[int] = ..., allocated_resources: _Optional[_Mapping[str, Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
 
 class PodStatus(_message.Message):
-    __slots__ = ("phase", "conditions", "reason", "start_time", "container_statuses", "qos_class", "init_container_statuses", "nominated_node_name", "allocated_resources", "resources")
+    __slots__ = ("phase", "conditions", "reason", "start_time", "container_statuses", "qos_class", "init_container_statuses", "nominated_node_name", "ephemeral_container_statuses", "allocated_resources", "resources")
     class AllocatedResourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -595,6 +619,7 @@ class PodStatus(_message.Message):
     QOS_CLASS_FIELD_NUMBER: _ClassVar[int]
     INIT_CONTAINER_STATUSES_FIELD_NUMBER: _ClassVar[int]
     NOMINATED_NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_CONTAINER_STATUSES_FIELD_NUMBER: _ClassVar[int]
     ALLOCATED_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     phase: str
@@ -605,9 +630,10 @@ class PodStatus(_message.Message):
     qos_class: str
     init_container_statuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
     nominated_node_name: str
+    ephemeral_container_statuses: _containers.RepeatedCompositeFieldContainer[ContainerStatus]
     allocated_resources: _containers.MessageMap[str, Quantity]
     resources: ResourceRequirements
-    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., reason: _Optional[str] = ..., start_time: _Optional[_Union[Time, _Mapping]] = ..., container_statuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., qos_class: _Optional[str] = ..., init_container_statuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., nominated_node_name: _Optional[str] = ..., allocated_resources: _Optional[_Mapping[str, Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., reason: _Optional[str] = ..., start_time: _Optional[_Union[Time, _Mapping]] = ..., container_statuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., qos_class: _Optional[str] = ..., init_container_statuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., nominated_node_name: _Optional[str] = ..., ephemeral_container_statuses: _Optional[_Iterable[_Union[ContainerStatus, _Mapping]]] = ..., allocated_resources: _Optional[_Mapping[str, Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
 
 class Pod(_message.Message):
     __slots__ = ("metadata", "spec", "status")

@@ -365,3 +365,91 @@ RESIZED = [{"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedR
 def test_a_pod_being_resized_counts_for_what_it_may_still_use(wanted, condition, reason, counted):
     value = pod().cpu(wanted).condition(condition, "True", reason=reason).merge(status={"containerStatuses": RESIZED})
     assert value.build().spec.requests == {"cpu": counted}
+
+
+def states(builder):
+    return [(each.kind, each.name, each.reason, each.exit_code) for each in builder.build().container_states]
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        pytest.param(pod().container_state(), [], id="it runs"),
+        pytest.param(pod().merge(status={"containerStatuses": [{"name": "main"}]}), [], id="nothing is told of it"),
+        pytest.param(
+            pod().container_state("CrashLoopBackOff"),
+            [("container", "main", "CrashLoopBackOff", None)],
+            id="it waits",
+        ),
+        pytest.param(
+            pod().container_state().container_state("OOMKilled", exit_code=137),
+            [("container", "main-1", "OOMKilled", 137)],
+            id="one of two has ended",
+        ),
+        pytest.param(
+            pod().container_state("Completed", exit_code=0, of="initContainer"),
+            [("init container", "initContainer", "Completed", 0)],
+            id="an init container has completed",
+        ),
+        pytest.param(
+            pod().container_state("Error", exit_code=1, of="ephemeralContainer"),
+            [("ephemeral container", "ephemeralContainer", "Error", 1)],
+            id="an ephemeral container has ended",
+        ),
+    ],
+)
+def test_containers_are_kept_that_do_not_run(builder, expected):
+    assert states(builder) == expected
+
+
+def test_pods_of_which_the_same_is_told_share_it():
+    interner = Interner()
+    one, other = (
+        decode_object(
+            pod(f"web-{number}").container_state("Completed", exit_code=0, of="initContainer").manifest(),
+            interner=interner,
+        )
+        for number in (1, 2)
+    )
+    assert one.container_states is other.container_states
+
+
+def conditions(builder):
+    return [(each.type, each.status, each.reason, each.since) for each in builder.build().every_condition()]
+
+
+def test_every_condition_is_told_also_of_a_pod_that_is_as_it_should_be():
+    ready = (
+        pod()
+        .started("2026-11-20T11:00:00Z")
+        .ready(since="2026-11-20T12:00:00Z")
+        .condition("Initialized", "True", since="2026-11-20T11:30:00Z")
+        .condition("Custom", "False", reason="Because", since="2026-11-20T12:00:00Z")
+    )
+    assert conditions(ready) == [
+        ("Custom", "False", "Because", NOON),
+        ("PodScheduled", "True", "", NOON - 3600),
+        ("PodReadyToStartContainers", "True", "", NOON),
+        ("Initialized", "True", "", NOON),
+        ("ContainersReady", "True", "", NOON),
+        ("Ready", "True", "", NOON),
+    ]
+
+
+def test_of_a_pod_that_is_not_ready_all_conditions_are_kept():
+    ended = (
+        pod()
+        .condition("Initialized", "True", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .condition("Ready", "False", reason="PodCompleted", since="2026-11-20T12:00:00Z")
+        .merge(metadata={"name": "job"})
+    )
+    assert conditions(ended) == [
+        ("Ready", "False", "PodCompleted", NOON),
+        ("Initialized", "True", "PodCompleted", NOON),
+    ]
+
+
+def test_a_condition_without_times_is_one_since_nobody_knows_when():
+    assert conditions(pod().merge(status={"conditions": [{"type": "PodScheduled", "status": "True"}]})) == [
+        ("PodScheduled", "True", "", None)
+    ]

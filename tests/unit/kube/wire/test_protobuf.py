@@ -68,6 +68,7 @@ RICH_POD = (
     .volume("persistentVolumeClaim", claimName="data", readOnly=True)
     .grace_period(0)
     .restarted(4)
+    .container_state("CrashLoopBackOff")
     .merge(
         metadata={"resourceVersion": "9"},
         spec={
@@ -84,7 +85,8 @@ RICH_POD = (
             "nominatedNodeName": "n2",
             "reason": "Evicted",
             "qosClass": "Burstable",
-            "initContainerStatuses": [{"name": "side", "restartCount": 2}],
+            "initContainerStatuses": [{"name": "side", "restartCount": 2, "state": {"running": {}}}],
+            "ephemeralContainerStatuses": [{"name": "debug", "state": {"terminated": {"exitCode": -1, "reason": "x"}}}],
         },
     )
 )

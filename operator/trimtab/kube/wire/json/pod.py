@@ -66,10 +66,31 @@ class PodSpec(Message):
     resources: ResourceRequirements | None = None
 
 
+class ContainerStateWaiting(Message):
+    """core/v1 ContainerStateWaiting."""
+
+    reason: str = ""
+
+
+class ContainerStateTerminated(Message):
+    """core/v1 ContainerStateTerminated."""
+
+    exit_code: int = 0
+    reason: str = ""
+
+
+class ContainerState(Message):
+    """core/v1 ContainerState; a container in neither state runs."""
+
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(Message):
     """core/v1 ContainerStatus."""
 
     name: str = ""
+    state: ContainerState = field(default_factory=ContainerState)
     restart_count: int = 0
     allocated_resources: Quantities = {}
     resources: ResourceRequirements | None = None
@@ -86,6 +107,7 @@ class PodStatus(Message):
     qos_class: str = ""
     init_container_statuses: list[ContainerStatus] = []
     nominated_node_name: str = ""
+    ephemeral_container_statuses: list[ContainerStatus] = []
     allocated_resources: Quantities = {}
     resources: ResourceRequirements | None = None
 

@@ -7,7 +7,17 @@ from typing import Any, Final
 from trimtab.kube.objects import Pod
 from trimtab.kube.wire import json
 from trimtab.kube.wire.fields import FieldError
-from trimtab.kube.wire.validation.checks import COUNT32, COUNT64, Check, Shape, alternatives, below, each, must_be
+from trimtab.kube.wire.validation.checks import (
+    COUNT32,
+    COUNT64,
+    INT32,
+    Check,
+    Shape,
+    alternatives,
+    below,
+    each,
+    must_be,
+)
 from trimtab.kube.wire.validation.kinds import KINDS, check_annotations, check_owners
 from trimtab.kube.wire.validation.names import DNS_LABEL, SUBDOMAIN, check_labels, is_subdomain
 from trimtab.kube.wire.validation.pod import POD_SPEC
@@ -16,7 +26,9 @@ PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
 QOS_CLASSES: Final = ("Guaranteed", "Burstable", "BestEffort")
 _PHASES: Final = frozenset({"", *PHASES})
 _QOS_CLASSES: Final = frozenset({"", *QOS_CLASSES})
-_RESTARTS: Final = each(Shape(json.ContainerStatus, restart_count=COUNT32))
+_TERMINATED: Final = Shape(json.ContainerStateTerminated, exit_code=INT32)
+_STATE: Final = Shape(json.ContainerState, terminated=_TERMINATED)
+_CONTAINER_STATUSES: Final = each(Shape(json.ContainerStatus, restart_count=COUNT32, state=_STATE))
 
 
 class Validator:
@@ -90,10 +102,12 @@ class Validator:
             raise below("status.phase", must_be(alternatives(PHASES), pod.phase))
         if status.qos_class not in _QOS_CLASSES:
             raise below("status.qosClass", must_be(alternatives(QOS_CLASSES), status.qos_class))
-        if pod.restarts:
-            _check(_RESTARTS, status.container_statuses, "status.containerStatuses")
-        if pod.init_restarts:
-            _check(_RESTARTS, status.init_container_statuses, "status.initContainerStatuses")
+        if pod.restarts or pod.container_states:
+            _check(_CONTAINER_STATUSES, status.container_statuses, "status.containerStatuses")
+        if pod.init_restarts or pod.container_states:
+            _check(_CONTAINER_STATUSES, status.init_container_statuses, "status.initContainerStatuses")
+        if pod.container_states:
+            _check(_CONTAINER_STATUSES, status.ephemeral_container_statuses, "status.ephemeralContainerStatuses")
 
     def _node(self, name: str, path: str) -> None:
         _check(SUBDOMAIN, name, path)

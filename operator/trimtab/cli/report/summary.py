@@ -1,0 +1,113 @@
+"""How much, by which strategy, and for which policies."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from trimtab.cli.report.content import Report, Usage
+from trimtab.cli.report.markup import Html, element
+from trimtab.cli.report.measures import words
+from trimtab.cli.report.parts import note, section, table
+from trimtab.descheduling.utilization import FloatArray
+
+
+def summary_section(report: Report) -> Html:
+    """What was looked at and what came of it, as large numbers, and how full nodes are as a few."""
+    plan, usage = report.plan, report.usage
+    moved = sum(1 for action in plan.actions if action.target and action.target != action.node)
+    anew = sum(1 for action in plan.actions if action.target == action.node)
+    removed = len(plan.actions) - moved - anew
+    cards = [
+        _card(len(usage.names), "nodes"),
+        _card(report.pods, "pods"),
+        _card(moved, "moved to another node"),
+        *([_card(anew, "started anew where they are")] if anew else []),
+        *([_card(removed, "removed, having run to their end")] if removed else []),
+        _card(len(plan.kept), "kept, each with a reason"),
+    ]
+    told = None if plan.actions else note("There is nothing to do: no strategy found a pod that it could better place.")
+    return section("summary", "Summary", element("ul", *cards, class_="cards"), told, _spread(usage))
+
+
+def _card(number: int, what: str) -> Html:
+    return element("li", element("b", f"{number:,}"), " ", element("span", what))
+
+
+def _spread(usage: Usage) -> Html | None:
+    """Mean, extremes and deviation over nodes: whether the plan evens them out, in numbers."""
+    rows = []
+    for column, name in enumerate(usage.resources):
+        before, after = _numbers(usage.before[:, column]), _numbers(usage.after[:, column])
+        rows.append([name, *(f"{old:.1f} \u2192 {new:.1f}" for old, new in zip(before, after, strict=True))])
+    if not usage.names:
+        return None
+    headers = ["Resource", "Least", "Median", "Mean", "Most", "Standard deviation"]
+    return table(
+        "Requested on nodes, in percent of allocatable, before and after", headers, rows, numbers=range(1, len(headers))
+    )
+
+
+def _numbers(shares: FloatArray) -> tuple[float, ...]:
+    have = shares[~np.isnan(shares)]
+    if not len(have):
+        return (0.0,) * 5
+    return tuple(float(number) for number in (have.min(), np.median(have), have.mean(), have.max(), have.std()))
+
+
+def strategies_section(report: Report) -> Html:
+    """Each strategy with what it moved and kept, and its measure before and after."""
+    moves = Counter((action.policy, action.strategy) for action in report.plan.actions)
+    kept = Counter((each.policy, each.strategy) for each in report.plan.kept)
+    rows = []
+    for each in report.measures:
+        key = each.policy, each.strategy
+        told = words(each.strategy, len(each.before))
+        for place, (before, after) in enumerate(zip(each.before, each.after, strict=True)):
+            first = place == 0
+            if not first and not before and not after:
+                continue  # a second number is of an option that is off, or of which there is nothing
+            rows.append(
+                [
+                    each.policy,
+                    each.strategy,
+                    f"{moves[key]:,}" if first else "",
+                    f"{kept[key]:,}" if first else "",
+                    told[place],
+                    _number(before),
+                    _number(after),
+                    _change(before, after),
+                ]
+            )
+    if not rows:
+        return section("strategies", "Strategies", note("No strategy is enabled."))
+    headers = ["Policy", "Strategy", "Evictions", "Kept", "What it counts as wrong", "Before", "After", "Change"]
+    made = table("Strategies in the order in which they run", headers, rows, numbers=(2, 3, 5, 6, 7), named=1)
+    return section("strategies", "Strategies", made)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def _change(before: float, after: float) -> str:
+    if before == after:
+        return "none"
+    return f"{100 * (after - before) / before:+.0f}%".replace("-", "\u2212") if before else f"+{_number(after)}"
+
+
+def policies_section(report: Report) -> Html:
+    """What was planned for, in full."""
+    shown = [
+        element(
+            "details",
+            element(
+                "summary", element("b", policy.name), f" \u00b7 {policy.mode} \u00b7 {', '.join(policy.strategies)}"
+            ),
+            element("pre", element("code", policy.yaml), tabindex=0),
+        )
+        for policy in report.policies
+    ]
+    told = note("A policy's mode, suspend, interval and schedule do not matter to a plan: it shows a cycle that acts.")
+    return section("policies", "Policies", told, *shown)

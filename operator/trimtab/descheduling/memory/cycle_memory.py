@@ -1,0 +1,72 @@
+"""The memory while a cycle goes on: what happens is taken in step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab.api.descheduler_policy import Cooldown
+from trimtab.api.eviction_memory import Memory, Setback
+from trimtab.api.plan import Evict, Plan
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.memory.assess import assess
+from trimtab.descheduling.memory.recollection import Recollection
+from trimtab.descheduling.memory.second_thoughts import second_thoughts
+from trimtab.descheduling.memory.verdict import gave_up_since
+from trimtab.descheduling.memory.watching import intend, send, settle
+from trimtab.disruption.outcome import Outcome
+from trimtab.disruption.refusal import Refusal
+
+
+class CycleMemory:
+    """What one policy remembers, in the order in which a cycle comes to know it.
+
+    Args:
+        memory: as the cycle found it.
+        cooldown: of the policy.
+
+    Attributes:
+        memory: as it is now.
+    """
+
+    def __init__(self, memory: Memory, cooldown: Cooldown) -> None:
+        self.memory = memory
+        self._before = memory
+        self._cooldown = cooldown
+
+    def look(self, snapshot: Snapshot, *, now: float) -> Memory:
+        """See what became of earlier evictions; the memory to plan with."""
+        self.memory = assess(self.memory, snapshot, self._cooldown, now=now)
+        return self.memory
+
+    def planned(self, plan: Plan, snapshot: Snapshot, *, now: float) -> None:
+        """See what the plan thinks of where earlier evictions ended."""
+        self.memory = second_thoughts(self.memory, plan.kept, snapshot, self._cooldown, now=now)
+
+    def begin(self, actions: Sequence[Evict], snapshot: Snapshot, *, now: float) -> Memory:
+        """Watch the pods that are about to be evicted; the memory to write down before the first one is."""
+        self.memory = intend(self.memory, actions, snapshot, now=now)
+        return self.memory
+
+    def useless(self, action: Evict, snapshot: Snapshot, *, now: float) -> Refusal | None:
+        """Why an eviction would not help, now that one sees where the pods came to that went before it.
+
+        Removing what has run to its end needs no place and is never useless.
+        """
+        pod = snapshot.pods.get(action.key)
+        if not action.target or pod is None:
+            return None
+        self.look(snapshot, now=now)
+        return Recollection(self.memory, self._cooldown, now=now).refusal(pod, action.strategy)
+
+    def sent(self, action: Evict, snapshot: Snapshot) -> None:
+        """The eviction is asked for now."""
+        self.memory = send(self.memory, action, snapshot)
+
+    def ended(self, outcome: Outcome) -> None:
+        """The eviction has ended so."""
+        self.memory = settle(self.memory, outcome)
+
+    @property
+    def gave_up(self) -> list[Setback]:
+        """What was given up in this cycle."""
+        return gave_up_since(self._before, self.memory)

@@ -1,0 +1,200 @@
+"""DeschedulingRun on the real API server: what may be changed of a run, by whom and when; and how kubectl shows it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.test_crd import TABLE
+from tests.api.test_crd import client as client
+from tests.unit.descheduling.runs.runs import NOW, kept, made, move, policy
+from trimtab.api.descheduler_status import status_patch
+from trimtab.api.descheduling_run import DeschedulingRunStatus
+from trimtab.descheduling.runs import progress
+from trimtab.descheduling.runs.lifecycle import Ending, read_run
+from trimtab.descheduling.runs.record import manifest, run_plan
+from trimtab.disruption.outcome import EVICTED, Outcome
+from trimtab.kube.api import Invalid
+from trimtab.kube.resources import DESCHEDULING_RUNS as RUNS
+from trimtab.local.client import Client
+
+MERGE = "application/merge-patch+json"
+NAME = "default-20261120-120000"
+
+
+def body(mode: str = "Approve", moves: int = 2) -> dict[str, Any]:
+    actions = [move(f"web-{index}") for index in range(moves)]
+    plan = run_plan(policy(mode), made(*actions, kept=[kept("db-0")]), nodes=2, pods=9)
+    document = manifest(NAME, plan)
+    # The garbage collector would take a run away whose policy is not there.
+    return {"apiVersion": RUNS.api_version, "kind": RUNS.kind, **document, "metadata": {"name": NAME}}
+
+
+class Run:
+    """A run that is really there."""
+
+    def __init__(self, client: Client, document: dict[str, Any]) -> None:
+        self.client = client
+        self.created = client.request("POST", RUNS.path(), document, params={"fieldValidation": "Strict"})
+
+    def report(self, status: DeschedulingRunStatus) -> Any:
+        path = RUNS.path(NAME, subresource="status")
+        return self.client.request("PATCH", path, {"status": status_patch(status)}, content_type=MERGE)
+
+    def first(self) -> DeschedulingRunStatus:
+        run = read_run(self.created)
+        assert run is not None
+        return progress.first_status(run.plan, now=NOW)
+
+    def patch(self, spec: dict[str, Any]) -> Any:
+        return self.client.request("PATCH", RUNS.path(NAME), {"spec": spec}, content_type=MERGE)
+
+
+@pytest.fixture
+def write(client: Client) -> Iterator[Any]:
+    yield lambda *arguments, **fields: Run(client, body(*arguments, **fields))
+    client.request("DELETE", RUNS.path(NAME))
+
+
+def test_a_run_is_taken_and_reads_back_the_same(write: Any) -> None:
+    run = write()
+    found = read_run(run.created)
+    assert found is not None
+    assert found.plan == msgspec.convert(body()["spec"]["plan"], type(found.plan))
+    assert not found.approved
+    assert found.status == DeschedulingRunStatus()
+
+
+def test_a_waiting_run_can_be_approved_once_and_for_good(write: Any) -> None:
+    run = write()
+    run.report(run.first())
+    assert run.patch({"approved": True})["spec"]["approved"] is True
+    with pytest.raises(Invalid, match="an approval cannot be taken back"):
+        run.patch({"approved": False})
+    with pytest.raises(Invalid, match="cannot be taken back"):
+        run.patch({"approved": None})
+
+
+def test_a_run_cannot_be_born_approved(client: Client) -> None:
+    document = body()
+    document["spec"]["approved"] = True
+    document["status"] = {"phase": "Pending"}
+    with pytest.raises(Invalid, match="cannot be approved before trimtab has reported it"):
+        client.request("POST", RUNS.path(), document)
+
+
+@pytest.mark.parametrize("phase", ["Acting", "Completed", "Expired", "Interrupted", "Simulated", None])
+def test_only_a_run_that_waits_can_be_approved(write: Any, phase: str | None) -> None:
+    run = write()
+    if phase is not None:
+        run.report(DeschedulingRunStatus(phase=phase))  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match=r"can(not)? be approved"):
+        run.patch({"approved": True})
+
+
+@pytest.mark.parametrize(("mode", "moves"), [("Simulate", 1), ("Act", 1), ("Approve", 0)])
+def test_what_has_nothing_to_approve_cannot_be_approved(write: Any, mode: str, moves: int) -> None:
+    run = write(mode, moves=moves)
+    run.report(DeschedulingRunStatus(phase="Pending"))
+    with pytest.raises(Invalid, match="there is nothing to approve"):
+        run.patch({"approved": True})
+
+
+CHANGES = {
+    "an action more": lambda plan: plan["actions"].append({**plan["actions"][0], "pod": "bank-0"}),
+    "an action less": lambda plan: plan["actions"].pop(),
+    "no actions": lambda plan: plan.pop("actions"),
+    "another pod": lambda plan: plan["actions"][0].update(uid="other"),
+    "a later deadline": lambda plan: plan.update(approveUntil="2030-01-01T00:00:00Z"),
+    "no deadline": lambda plan: plan.pop("approveUntil"),
+    "another policy": lambda plan: plan.update(policyUid="other"),
+    "another mode": lambda plan: plan.update(mode="Act"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("approving", [False, True], ids=["alone", "with an approval"])
+def test_a_plan_never_changes(write: Any, change: Any, approving: bool) -> None:
+    run = write()
+    document = copy.deepcopy(run.report(run.first()))
+    change(document["spec"]["plan"])
+    document["spec"]["approved"] = approving
+    with pytest.raises(Invalid, match="a plan cannot be changed"):
+        run.client.request("PUT", RUNS.path(NAME), document)
+
+
+def test_a_plan_cannot_be_taken_away(write: Any) -> None:
+    run = write()
+    with pytest.raises(Invalid, match=r"spec\.plan: Required"):
+        run.patch({"plan": None})
+
+
+def test_who_approves_cannot_write_the_status_with_it(write: Any) -> None:
+    run = write()
+    run.report(run.first())
+    patch = {"spec": {"approved": True}, "status": {"phase": "Completed", "evicted": 9}}
+    answer = run.client.request("PATCH", RUNS.path(NAME), patch, content_type=MERGE)
+    assert (answer["status"]["phase"], answer["status"]["evicted"]) == ("Pending", 0)
+
+
+def test_an_approved_run_goes_on_in_its_status(write: Any) -> None:
+    run = write()
+    status = run.first()
+    run.report(status)
+    run.patch({"approved": True})
+    status = progress.approved(status, now=NOW + 60)
+    outcome = Outcome(move("web-0"), EVICTED, "Evicted", "granted", NOW + 61)
+    for step in (
+        status,
+        noted := progress.noted(status, [outcome], shown={"uid-web-0", "uid-web-1"}),
+        progress.ended(noted, Ending("Expired", "Superseded", "run x is newer"), now=NOW + 70),
+        progress.completed(noted, now=NOW + 70),
+    ):
+        written = run.report(step)
+        assert msgspec.convert(written["status"], DeschedulingRunStatus) == step
+        assert written["spec"]["approved"] is True
+
+
+def test_the_largest_run_is_taken_with_all_its_outcomes(client: Client) -> None:
+    long = "x" * 250
+    moves = [
+        move(f"{index:03}{long}", node=long, target=long, message="ü" * 900, uid=f"{index:064}") for index in range(800)
+    ]
+    plan = run_plan(policy(), made(*moves, kept=[kept(long, message="ü" * 900)] * 800), nodes=1, pods=1)
+    document = {**body(), "spec": manifest(NAME, plan)["spec"]}
+    run = Run(client, document)
+    known = [Outcome(action, "Skipped", "R" * 128, "ü" * 900, NOW) for action in moves]
+    shown = {action.uid for action in plan.actions}
+    status = progress.noted(progress.approved(run.first(), now=NOW), known, shown=shown)
+    run.report(run.first())
+    run.patch({"approved": True})
+    written = run.report(status)
+    assert len(written["status"]["outcomes"]) == len(plan.actions)
+    assert written["status"]["skipped"] == 800
+    client.request("DELETE", RUNS.path(NAME))
+
+
+def test_kubectl_shows_policy_mode_phase_and_numbers(write: Any) -> None:
+    import urllib.request
+
+    run = write()
+    run.report(progress.noted(run.first(), [Outcome(move("web-0"), EVICTED, "Evicted", "", NOW)], shown=set()))
+    request = urllib.request.Request(
+        run.client.server + RUNS.path(NAME), headers={"Accept": TABLE, "Authorization": f"Bearer {run.client._token}"}
+    )
+    with run.client._opener.open(request) as answer:
+        table = msgspec.json.decode(answer.read())
+    names = [column["name"] for column in table["columnDefinitions"]]
+    assert names == ["Name", "Policy", "Mode", "Phase", "Actions", "Evicted", "Kept", "Age"]
+    [row] = table["rows"]
+    assert row["cells"][:7] == [NAME, "default", "Approve", "Pending", 2, 1, 1]
+
+
+def test_the_short_name_is_dr(client: Client) -> None:
+    resources = client.request("GET", "/apis/trimtab.dev/v1alpha1")["resources"]
+    [found] = [each for each in resources if each["name"] == "deschedulingruns"]
+    assert (found["shortNames"], found["categories"]) == (["dr"], ["trimtab"])

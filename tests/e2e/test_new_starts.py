@@ -1,0 +1,111 @@
+"""Pods that start anew or are removed, on a real control plane: the violation is gone, and nothing else has moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from examples.demo.install import wait_for
+from examples.demo.workloads import budget
+from tests.e2e.conftest import Stage, Start
+
+
+def pods(stage: Stage, app: str) -> list[dict[str, Any]]:
+    """All pods of a Deployment, by name."""
+    path = f"/api/v1/namespaces/{stage.namespace}/pods"
+    found: list[dict[str, Any]] = stage.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
+    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def report(stage: Stage, pod: dict[str, Any], **status: Any) -> None:
+    """Say of a pod what its kubelet would."""
+    path = f"/api/v1/namespaces/{stage.namespace}/pods/{pod['metadata']['name']}/status"
+    stage.client.request("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
+
+
+CRASHING = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+def containers(pod: dict[str, Any], **status: Any) -> list[dict[str, Any]]:
+    """The statuses of a pod's containers with something changed."""
+    return [{**each, **status} for each in pod["status"]["containerStatuses"]]
+
+
+def uids(found: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in found}
+
+
+def reasons(stage: Stage, policy: str) -> list[str]:
+    return [eviction["reason"] for eviction in stage.status(policy).get("lastEvictions", ())]
+
+
+def test_a_pod_that_was_restarted_too_often_starts_anew_and_its_siblings_stay(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 3, on="a")
+    ill, *well = pods(stage, "web")
+    report(stage, ill, containerStatuses=containers(ill, restartCount=120, state=CRASHING))
+    start()
+    params = {"podRestartThreshold": 100, "states": ["CrashLoopBackOff"]}
+    stage.write_policy("ill", mode="Act", strategies={"RemovePodsHavingTooManyRestarts": {"params": params}})
+
+    wait_for(lambda: stage.status("ill").get("evicted") == 1, "the eviction")
+    wait_for(lambda: len(stage.running("web")) == 3, "the next pod")
+    left = uids(pods(stage, "web"))
+    assert left > uids(well)
+    assert ill["metadata"]["uid"] not in left
+    assert reasons(stage, "ill") == ["TooManyRestarts"]
+
+
+def test_old_pods_start_anew_one_after_the_other(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 2, on="b")
+    stage.crowd("other", 1, on="c")
+    old, other = uids(pods(stage, "web")), uids(pods(stage, "other"))
+    start()
+    stage.write_policy(
+        "old",
+        mode="Act",
+        interval="1h",  # one cycle: the next ones would find the new pods older than nothing, too
+        podSelector={"matchLabels": {"app": "web"}},
+        strategies={"PodLifeTime": {"params": {"maxPodLifeTimeSeconds": 0}}},
+    )
+
+    wait_for(lambda: stage.status("old").get("evicted") == 2, "both evictions")
+    wait_for(lambda: len(stage.running("web")) == 2, "the next pods")
+    assert not old & uids(pods(stage, "web"))
+    assert uids(pods(stage, "other")) == other
+    assert reasons(stage, "old") == ["PodLifeTimeExceeded"] * 2
+
+
+def test_a_pod_in_a_condition_goes_and_the_others_stay(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 2, on="c")
+    stale, fresh = pods(stage, "web")
+    condition = {"type": "example.com/Stale", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    report(stage, stale, conditions=[*stale["status"]["conditions"], condition])
+    wanted = {"type": "example.com/Stale", "status": "True", "minTimeSinceLastTransitionSeconds": 60}
+    start()
+    stage.write_policy("stale", mode="Act", strategies={"PodLifeTime": {"params": {"conditions": [wanted]}}})
+
+    wait_for(lambda: stage.status("stale").get("evicted") == 1, "the eviction")
+    wait_for(lambda: len(stage.running("web")) == 2, "the next pod")
+    left = uids(pods(stage, "web"))
+    assert fresh["metadata"]["uid"] in left
+    assert stale["metadata"]["uid"] not in left
+    assert reasons(stage, "stale") == ["PodStateMatched"]
+
+
+def test_a_failed_pod_is_removed_though_the_budget_allows_nothing(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 2, on="a")
+    path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
+    stage.client.request("POST", path, budget("web", namespace=stage.namespace, app="web", min_available=2))
+    failed, _ = pods(stage, "web")
+    killed = containers(failed, state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    report(stage, failed, phase="Failed", containerStatuses=killed)
+    wait_for(lambda: len(stage.running("web")) == 2, "the ReplicaSet to make another")
+    running = stage.running("web")
+    start()
+    params = {"reasons": ["OOMKilled"], "exitCodes": [137], "minPodLifetimeSeconds": 0}
+    stage.write_policy("failed", mode="Act", strategies={"RemoveFailedPods": {"params": params}})
+
+    wait_for(lambda: stage.status("failed").get("evicted") == 1, "the removal")
+    assert uids(pods(stage, "web")) == set(running)
+    assert stage.running("web") == running
+    (removed,) = stage.status("failed")["lastEvictions"]
+    assert (removed["reason"], removed["node"], removed.get("target", "")) == ("PodFailed", "a", "")

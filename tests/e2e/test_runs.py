@@ -1,0 +1,196 @@
+"""DeschedulingRuns on a real control plane, under the chart's RBAC: written, approved, judged again, expired."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from examples.demo.install import RELEASE, apply, wait_for
+from tests.e2e.conftest import POLICIES, Stage, Start
+from trimtab.kube.api import Forbidden, Invalid
+from trimtab.local.client import Client
+
+RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+MERGE = "application/merge-patch+json"
+APPROVE = {"spec": {"approved": True}}
+
+
+def runs(stage: Stage, policy: str) -> list[dict[str, Any]]:
+    """The policy's runs, the oldest first."""
+    found = [run for run in stage.client.request("GET", RUNS)["items"] if run["spec"]["plan"]["policy"] == policy]
+    return sorted(found, key=lambda run: (run["spec"]["plan"]["time"], run["metadata"]["name"]))
+
+
+def phases(stage: Stage, policy: str) -> list[str]:
+    return [run.get("status", {}).get("phase", "") for run in runs(stage, policy)]
+
+
+def waiting(stage: Stage, policy: str) -> str:
+    """Wait for a run that waits for its approval; its name."""
+    wait_for(lambda: phases(stage, policy)[-1:] == ["Pending"], "a run to approve")
+    return str(runs(stage, policy)[-1]["metadata"]["name"])
+
+
+def outcomes(run: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Pod UID to result and reason."""
+    return {each["uid"]: (each["result"], each["reason"]) for each in run["status"].get("outcomes", ())}
+
+
+@pytest.fixture
+def approver(stage: Stage) -> Client:
+    """Somebody with the chart's role for approvers and nothing else."""
+    name = f"approver-{stage.namespace}"
+    manifest = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{RELEASE}-approver"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": stage.namespace}],
+    }
+    apply(stage.client, BINDINGS, manifest)
+    token = stage.cluster.service_account_token(stage.namespace, "default")
+    return Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
+
+
+def approve(client: Client, name: str) -> None:
+    client.request("PATCH", f"{RUNS}/{name}", APPROVE, content_type=MERGE)
+
+
+def test_a_simulation_writes_what_it_would_do_once_and_counts_its_repetitions(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 3, on="a")
+    start()
+    stage.write_policy("shown")
+    wait_for(lambda: phases(stage, "shown") == ["Simulated"], "the run")
+    wait_for(lambda: runs(stage, "shown")[0]["status"]["repeats"] >= 2, "later cycles")
+    [run] = runs(stage, "shown")
+    plan = run["spec"]["plan"]
+    assert run["metadata"]["name"].startswith("shown-20")
+    assert [owner["name"] for owner in run["metadata"]["ownerReferences"]] == ["shown"]
+    assert (plan["planned"], {action["node"] for action in plan["actions"]}) == (2, {"a"})
+    assert {action["target"] for action in plan["actions"]} == {"b", "c"}
+    assert stage.status("shown")["lastRun"]["run"] == run["metadata"]["name"]
+    with pytest.raises(Invalid, match="nothing to approve"):
+        approve(stage.client, run["metadata"]["name"])
+    stage.remove_policy("shown")
+    wait_for(lambda: not runs(stage, "shown"), "the policy's runs to go with it", timeout=60)
+
+
+def test_what_is_approved_is_done_and_nothing_before(stage: Stage, start: Start, approver: Client) -> None:
+    stage.crowd("web", 3, on="a")
+    before = stage.running("web")
+    start()
+    stage.write_policy("asking", mode="Approve")
+    name = waiting(stage, "asking")
+    wait_for(lambda: runs(stage, "asking")[0]["status"]["repeats"] >= 1, "a later cycle")
+    assert len(runs(stage, "asking")) == 1, "the same plan goes on to wait"
+    assert stage.running("web") == before
+    assert f"run {name} waits" in stage.condition("asking", "Ready")["message"]
+    approve(approver, name)
+    wait_for(lambda: stage.spread("web", 3), "the pods to be spread")
+    wait_for(lambda: phases(stage, "asking")[0] == "Completed", "the report")
+    run = runs(stage, "asking")[0]
+    planned = {action["uid"] for action in run["spec"]["plan"]["actions"]}
+    assert outcomes(run) == dict.fromkeys(planned, ("Evicted", "Evicted"))
+    assert run["status"]["evicted"] == 2
+    assert set(before) - planned <= set(stage.running("web")), "who was not approved to go stays"
+    wait_for(lambda: stage.status("asking").get("evicted") == 2, "the policy's count")
+
+
+def test_an_action_that_no_longer_holds_is_told_and_not_done(stage: Stage, start: Start, approver: Client) -> None:
+    stage.crowd("web", 2, on="a")
+    stage.crowd("api", 2, on="b")
+    start()
+    stage.write_policy("careful", mode="Approve", interval="1h")
+    name = waiting(stage, "careful")
+    actions = runs(stage, "careful")[0]["spec"]["plan"]["actions"]
+    [api] = [action for action in actions if action["pod"].startswith("api")]
+    [web] = [action for action in actions if action["pod"].startswith("web")]
+    path = f"/api/v1/namespaces/{stage.namespace}/pods/{api['pod']}"
+    annotation = {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "false"}}}
+    stage.client.request("PATCH", path, annotation, content_type=MERGE)
+    approve(approver, name)
+    wait_for(lambda: phases(stage, "careful") == ["Completed"], "the report")
+    [run] = runs(stage, "careful")
+    found = outcomes(run)
+    assert found[web["uid"]] == ("Evicted", "Evicted")
+    assert found[api["uid"]][0] == "Skipped"
+    assert found[api["uid"]][1] in {"EvictAnnotation", "NoLongerPlanned"}
+    assert api["uid"] in stage.running("api")
+
+
+def test_a_run_of_an_older_spec_expires_and_can_no_longer_be_approved(
+    stage: Stage, start: Start, approver: Client
+) -> None:
+    stage.crowd("web", 3, on="a")
+    before = stage.running("web")
+    start()
+    stage.write_policy("changed", mode="Approve", interval="1h")
+    old = waiting(stage, "changed")
+    stage.write_policy("changed", mode="Approve", interval="1h", limits={"perCycle": 1})
+    wait_for(lambda: phases(stage, "changed") == ["Expired", "Pending"], "the newer run")
+    with pytest.raises(Invalid, match="only a run whose phase is Pending can be approved"):
+        approve(approver, old)
+    assert len(runs(stage, "changed")[1]["spec"]["plan"]["actions"]) == 1
+    assert stage.running("web") == before
+
+
+def test_a_run_that_nobody_approves_in_time_expires(stage: Stage, start: Start, approver: Client) -> None:
+    stage.crowd("web", 2, on="a")
+    start()
+    stage.write_policy("patient", mode="Approve", interval="1h", approvalDeadline="1m")
+    name = waiting(stage, "patient")
+    wait_for(lambda: phases(stage, "patient") == ["Expired"], "the deadline", timeout=100)
+    conditions = {each["type"]: each["reason"] for each in runs(stage, "patient")[0]["status"]["conditions"]}
+    assert conditions == {"Approved": "ApprovalExpired", "Complete": "ApprovalExpired"}
+    with pytest.raises(Invalid, match="can be approved"):
+        approve(approver, name)
+
+
+def test_an_approved_run_is_finished_by_the_next_process_and_nobody_goes_twice(
+    stage: Stage, start: Start, approver: Client
+) -> None:
+    stage.crowd("web", 3, on="a")
+    before = stage.running("web")
+    first = start()
+    stage.write_policy("handed-on", mode="Approve", interval="1h", limits={"perMinute": 1})
+    name = waiting(stage, "handed-on")
+    approve(approver, name)
+    wait_for(lambda: len(set(before) & set(stage.running("web"))) == 2, "the first eviction")
+    first.stop(signal.SIGKILL)
+    assert phases(stage, "handed-on") == ["Acting"]
+    start()
+    wait_for(lambda: phases(stage, "handed-on") == ["Completed"], "the rest", timeout=150)
+    [run] = runs(stage, "handed-on")
+    planned = {action["uid"] for action in run["spec"]["plan"]["actions"]}
+    assert set(outcomes(run)) == planned
+    assert {result for result, _ in outcomes(run).values()} <= {"Evicted", "Gone"}
+    assert set(before) & set(stage.running("web")) == set(before) - planned
+    wait_for(lambda: stage.spread("web", 3), "the pods to be spread")
+
+
+def test_old_runs_go_and_those_that_wait_stay(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 3, on="a")
+    start()
+    for most in (1, 2, 3):
+        stage.write_policy("tidy", mode="Approve", interval="1h", limits={"perCycle": most}, runsHistoryLimit=2)
+        generation = stage.policy("tidy")["metadata"]["generation"]
+        wait_for(lambda g=generation: stage.status("tidy").get("observedGeneration") == g, "the cycle")
+    assert phases(stage, "tidy") == ["Expired", "Pending"]
+
+
+def test_the_operator_itself_can_neither_approve_nor_change_a_plan(stage: Stage, start: Start) -> None:
+    stage.crowd("web", 2, on="a")
+    start()
+    stage.write_policy("guarded-run", mode="Approve", interval="1h")
+    name = waiting(stage, "guarded-run")
+    token = stage.cluster.service_account_token("trimtab-system", "trimtab")
+    operator = Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
+    with pytest.raises(Forbidden):
+        approve(operator, name)
+    time.sleep(1)
+    assert runs(stage, "guarded-run")[0]["spec"]["approved"] is False
+    assert stage.client.request("GET", f"{POLICIES}/guarded-run")["status"]["lastRun"]["mode"] == "Approve"

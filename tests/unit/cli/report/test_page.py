@@ -1,0 +1,197 @@
+"""The page as text: whole, escaped, the same every time, and of bounded size."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from tests.builders import budget, node, pod
+from tests.unit.cli.report.pages import read, read_page, reported
+from tests.unit.descheduling.planning import DUPLICATES, utilization, web
+from trimtab.api.plan import Evict, Kept, Plan
+from trimtab.cli.report import Report, page
+from trimtab.cli.report.markup import Html, element, join, text
+
+EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\x00\u202e"
+
+
+def small() -> Report:
+    """Two duplicates, one of which moves, and two others whose budget allows nothing."""
+    return reported(
+        [
+            *(node(name) for name in ("n1", "n2", "n3")),
+            *(web(name, "n1").cpu("1") for name in ("web-1", "web-2")),
+            *(pod(f"db-{number}").on("n2").labels(app="db").owned_by("ReplicaSet", "db").ready() for number in (1, 2)),
+            budget("db").selecting(app="db").allowing(0, healthy=2, expected=2),
+        ],
+        {DUPLICATES: {}},
+    )
+
+
+def evil() -> Report:
+    """Everything that comes from outside tries to be markup."""
+    report = small()
+    moves = [
+        msgspec.structs.replace(action, **dict.fromkeys(("pod", "target", "reason", "message", "policy"), EVIL))
+        for action in report.plan.actions
+    ]
+    kept = [msgspec.structs.replace(each, reason=EVIL, message=EVIL, strategy=EVIL) for each in report.plan.kept]
+    usage = msgspec.structs.replace(report.usage, names=(EVIL, *report.usage.names[1:]), resources=(EVIL,) * 3)
+    policies = [msgspec.structs.replace(each, name=EVIL, mode=EVIL, yaml=EVIL) for each in report.policies]
+    measures = [msgspec.structs.replace(each, policy=EVIL) for each in report.measures]
+    return msgspec.structs.replace(
+        report,
+        cluster=EVIL,
+        plan=msgspec.structs.replace(report.plan, actions=tuple(moves), kept=tuple(kept)),
+        usage=usage,
+        policies=tuple(policies),
+        measures=tuple(measures),
+    )
+
+
+def test_it_tells_what_was_planned_for_which_cluster_when():
+    found = read_page(small())
+
+    assert "Plan for test" in found.text
+    assert "2026-11-20T12:00:00Z" in found.text
+    assert found.tables["Moves"][1:] == [
+        [
+            "1",
+            "shop/web-1",
+            "n1",
+            "n3",
+            "RemoveDuplicates",
+            "DuplicateOnNode",
+            "2 pods of ReplicaSet shop/web on n1; n3 has none",
+            "default",
+        ]
+    ]
+    assert [row[0] for row in found.tables["Kept: DisruptionBudget"][1:]] == ["shop/db-1", "shop/db-2"]
+    assert found.tables["How many by reason"][1:] == [["DisruptionBudget", "2"]]
+    [measured] = found.tables["Strategies in the order in which they run"][1:]
+    assert measured == ["default", "RemoveDuplicates", "1", "2", WRONG, "2", "1", "\u221250%"]
+
+
+WRONG = "pods above their owner's fair share of a node"
+
+
+def test_the_numbers_of_the_pictures_stand_in_a_table():
+    rows = read_page(small()).tables["Pods moved and requests in percent, before and after"]
+
+    assert rows[0] == ["Node", "Pods away", "Pods to it", "cpu", "memory", "pods"]
+    assert rows[1][:4] == ["n1", "1", "0", "50.0 \u2192 25.0"]
+    assert rows[3][:4] == ["n3", "0", "1", "0.0 \u2192 25.0"]
+
+
+def test_every_link_has_a_target_and_every_id_is_the_only_one():
+    found = read_page(small())
+    links = {attributes["href"] for tag, attributes in found.tags if tag == "a"}
+
+    assert len(found.ids) == len(set(found.ids))
+    assert {link.removeprefix("#") for link in links if link} <= set(found.ids)
+    named = {name for _, attributes in found.tags for name in (attributes.get("aria-labelledby") or "").split()}
+    assert named <= set(found.ids)
+
+
+def test_every_picture_and_table_says_what_it_is():
+    found = read_page(small())
+    pictures = [attributes for tag, attributes in found.tags if tag == "svg" and "aria-hidden" not in attributes]
+
+    assert [attributes["role"] for attributes in pictures] == ["img", "img"]
+    assert all(attributes["aria-labelledby"] for attributes in pictures)
+    assert sum(tag == "caption" for tag, _ in found.tags) == sum(tag == "table" for tag, _ in found.tags)
+    assert all(attributes.get("scope") in {"col", "row"} for tag, attributes in found.tags if tag == "th")
+    assert [tag for tag, _ in found.tags if tag == "h1"] == ["h1"]
+
+
+def test_nothing_in_it_comes_from_elsewhere_and_nothing_from_the_cluster_is_markup():
+    content = page(evil())
+    found = read(content)
+    usual = read_page(small())
+
+    assert {tag for tag, _ in found.tags} == {tag for tag, _ in usual.tags}
+    assert not re.search(r"<img|<script>alert|[\x00\u202e]", content)
+    assert "alert(1)" in found.text, "it is shown, not left out"
+    links = [value for _, attributes in found.tags for name, value in attributes.items() if name in {"src", "href"}]
+    assert all(link.startswith(("#", "data:,")) for link in links if link)
+    events = {name for _, attributes in found.tags for name in attributes if name.startswith("on") or name == "style"}
+    assert not events
+
+
+def test_the_page_lets_nothing_run_but_its_own_script():
+    found = read_page(small())
+    [policy] = [tags["content"] for tag, tags in found.tags if tags.get("http-equiv") == "Content-Security-Policy"]
+
+    assert policy.startswith("default-src 'none'; img-src data:;")
+    assert "unsafe" not in policy
+
+
+def test_equal_plans_are_equal_pages():
+    assert page(small()) == page(small())
+
+
+def test_a_plan_with_nothing_to_do_says_so():
+    found = read_page(reported([node("n1")], {DUPLICATES: {}}))
+
+    assert "There is nothing to do" in found.text
+    assert "No pod is moved." in found.text
+    assert "Nothing that was considered had to stay." in found.text
+
+
+def test_a_cluster_without_nodes_has_a_page_too():
+    assert "The cluster has no nodes." in read_page(reported([pod()], {DUPLICATES: {}})).text
+
+
+def large(nodes: int, moves: int, kept: int) -> Report:
+    """Many nodes and many rows, without planning them."""
+    pods = [pod(f"p{index}").on(f"n{index:05}").cpu(f"{index % 40}00m").build() for index in range(nodes)]
+    report = reported([*(node(f"n{index:05}") for index in range(nodes)), *pods], utilization({"cpu": 20}, {"cpu": 50}))
+    message = "cpu 92% of n00001 is above its target 50%; n00002 is at 7%"
+    actions = [
+        Evict("default", f"S{index % 3}", "shop", f"p{index}", "n00001", "n00002", "NodeOverutilized", message)
+        for index in range(moves)
+    ]
+    stays = [
+        Kept("Pod", "shop", f"q{index}", "S", "NoPlace" if index else "BarePod", "0/5 nodes are available: " * 4)
+        for index in range(kept)
+    ]
+    plan = Plan(report.plan.now, tuple(actions), tuple(stays))
+    return msgspec.structs.replace(report, plan=plan)
+
+
+def test_a_large_plan_is_cut_fairly_and_says_so():
+    content = page(large(600, 9000, 9000))
+    found = read(content)
+
+    assert len(content) < 2_000_000
+    assert len(found.tables["Moves"]) == 2001
+    assert len(found.tables["Kept: BarePod"]) == 2
+    assert len(found.tables["Kept: NoPlace"]) == 2000
+    assert "9,000 pods, of which 2,000 are shown, every strategy's first ones; --all puts all" in found.text
+    assert {row[4] for row in found.tables["Moves"][1:]} == {"S0", "S1", "S2"}
+    assert "600 nodes, 15 a line, the fullest first" in found.text
+
+
+def test_all_rows_are_there_on_request():
+    found = read_page(large(90, 2500, 2500), everything=True)
+
+    assert len(found.tables["Moves"]) == 2501
+    assert "--all" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (element("p", "<b>&", class_="x"), '<p class="x">&lt;b&gt;&amp;</p>'),
+        (element("p", element("b", "x"), None, 3), "<p><b>x</b>3</p>"),
+        (element("input", type="search", hidden=True, open=False, value=None), '<input type="search" hidden>'),
+        (element("rect", x=1.0, y=2.345, width=3), '<rect x="1" y="2.35" width="3"></rect>'),
+        (element("p", title='"><script>'), '<p title="&quot;&gt;&lt;script&gt;"></p>'),
+        (join("a", Html("<br>"), "<"), "a<br>&lt;"),
+        (text("a\x00\u202eb\ud800"), "a\ufffd\ufffdb\ufffd"),
+    ],
+)
+def test_markup(made, expected):
+    assert made == expected

@@ -1,0 +1,296 @@
+"""OpenShift's KubeDescheduler as a DeschedulerPolicy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.descheduling.imports.importing import errors_of, warnings_of, whole
+from trimtab.descheduling.imports import openshift
+from trimtab.descheduling.imports.draft import Imported
+
+
+def read(spec: Any) -> Imported:
+    """A KubeDescheduler with that spec, which may be YAML; every ten minutes unless it says otherwise."""
+    data = spec
+    if isinstance(spec, str):
+        content = {"deschedulingIntervalSeconds": 600, **msgspec.yaml.decode(spec)}
+        metadata = {"name": "cluster", "namespace": "openshift-kube-descheduler-operator"}
+        data = {
+            "apiVersion": "operator.openshift.io/v1",
+            "kind": "KubeDescheduler",
+            "metadata": metadata,
+            "spec": content,
+        }
+    return whole(openshift.import_policy, data)
+
+
+def spec_of(spec: str) -> Any:
+    (document,) = read(spec).documents
+    assert document["metadata"] == {"name": "cluster"}
+    return document["spec"]
+
+
+def test_profiles_become_one_policy() -> None:
+    spec = spec_of(
+        "{profiles: [AffinityAndTaints, LifecycleAndUtilization], mode: Automatic, evictionLimits: {total: 5, node: 2}}"
+    )
+
+    shares = dict.fromkeys(("cpu", "memory", "pods"), 20)
+    targets = dict.fromkeys(("cpu", "memory", "pods"), 50)
+    assert spec == {
+        "mode": "Act",
+        "interval": "10m",
+        "limits": {"perCycle": 5, "perNode": 2},
+        "protections": {"extra": ["PodsWithPVC"]},
+        "namespaces": {"exclude": ["hypershift"]},
+        "strategies": {
+            "RemovePodsViolatingInterPodAntiAffinity": {"enabled": True},
+            "RemovePodsViolatingNodeTaints": {"enabled": True},
+            "RemovePodsViolatingNodeAffinity": {
+                "enabled": True,
+                "params": {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]},
+            },
+            "PodLifeTime": {"enabled": True, "params": {"maxPodLifeTimeSeconds": 86400}},
+            "RemovePodsHavingTooManyRestarts": {
+                "enabled": True,
+                "params": {"podRestartThreshold": 100, "includingInitContainers": True},
+            },
+            "LowNodeUtilization": {
+                "enabled": True,
+                "params": {"nodeResourceUtilizationThresholds": {"thresholds": shares, "targetThresholds": targets}},
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "strategies"),
+    [
+        ("TopologyAndDuplicates", {"RemovePodsViolatingTopologySpreadConstraint", "RemoveDuplicates"}),
+        ("SoftTopologyAndDuplicates", {"RemovePodsViolatingTopologySpreadConstraint", "RemoveDuplicates"}),
+        ("LongLifecycle", {"RemovePodsHavingTooManyRestarts", "LowNodeUtilization"}),
+        ("CompactAndScale", {"HighNodeUtilization"}),
+    ],
+)
+def test_a_profile_enables_its_strategies(profile: str, strategies: set[str]) -> None:
+    assert set(spec_of(f"{{profiles: [{profile}]}}")["strategies"]) == strategies
+
+
+def test_what_is_soft_is_looked_at_on_request() -> None:
+    (soft,) = read("{profiles: [SoftTopologyAndDuplicates]}").policies
+    (hard,) = read("{profiles: [TopologyAndDuplicates]}").policies
+
+    both = soft.spec.strategies.topology_spread, hard.spec.strategies.topology_spread
+    assert [each.params.constraints for each in both if each] == [
+        ("DoNotSchedule", "ScheduleAnyway"),
+        ("DoNotSchedule",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "disabled", "extra"),
+    [
+        pytest.param("", (), ("PodsWithPVC",), id="by default"),
+        pytest.param(", EvictPodsWithPVC", (), (), id="claims lifted"),
+        pytest.param(", EvictPodsWithLocalStorage", ("PodsWithLocalStorage",), ("PodsWithPVC",), id="storage lifted"),
+    ],
+)
+def test_some_profiles_lift_protections(profiles: str, disabled: tuple[str, ...], extra: tuple[str, ...]) -> None:
+    (policy,) = read(f"{{profiles: [AffinityAndTaints{profiles}]}}").policies
+
+    assert (policy.spec.protections.disabled, policy.spec.protections.extra) == (disabled, extra)
+
+
+@pytest.mark.parametrize(
+    ("custom", "path", "value"),
+    [
+        pytest.param("podLifetime: 48h", "PodLifeTime.maxPodLifeTimeSeconds", 172800, id="podLifetime"),
+        pytest.param(
+            "devLowNodeUtilizationThresholds: High",
+            "LowNodeUtilization.nodeResourceUtilizationThresholds.thresholds.cpu",
+            40,
+            id="devLowNodeUtilizationThresholds",
+        ),
+        pytest.param(
+            "devDeviationThresholds: AsymmetricLow",
+            "LowNodeUtilization.nodeResourceUtilizationThresholds.useDeviationThresholds",
+            True,
+            id="devDeviationThresholds",
+        ),
+        pytest.param(
+            "devDeviationThresholds: AsymmetricLow",
+            "LowNodeUtilization.nodeResourceUtilizationThresholds.targetThresholds.pods",
+            10,
+            id="the target above the mean",
+        ),
+    ],
+)
+def test_profiles_can_be_customized(custom: str, path: str, value: Any) -> None:
+    spec = spec_of(f"{{profiles: [LifecycleAndUtilization], profileCustomizations: {{{custom}}}}}")
+
+    name, *keys = path.split(".")
+    found = spec["strategies"][name]["params"]
+    for key in keys:
+        found = found[key]
+    assert found == value
+
+
+def test_compact_and_scale_has_its_own_words() -> None:
+    spec = spec_of("{profiles: [CompactAndScale], profileCustomizations: {devHighNodeUtilizationThresholds: Minimal}}")
+    thresholds = spec["strategies"]["HighNodeUtilization"]["params"]["nodeResourceUtilizationThresholds"]
+    assert thresholds == {"thresholds": {"cpu": 10, "memory": 10, "pods": 10}}
+
+
+@pytest.mark.parametrize(
+    ("custom", "expected"),
+    [
+        pytest.param("namespaces: {included: [a]}", {"namespaces": {"include": ["a"]}}, id="included"),
+        pytest.param(
+            "namespaces: {excluded: [a]}", {"namespaces": {"exclude": ["a", "hypershift"]}}, id="excluded besides"
+        ),
+        pytest.param(
+            "thresholdPriority: 10",
+            {"namespaces": {"exclude": ["hypershift"]}, "priorityThreshold": {"value": 10}},
+            id="a priority",
+        ),
+        pytest.param(
+            "thresholdPriorityClassName: high",
+            {"namespaces": {"exclude": ["hypershift"]}, "priorityThreshold": {"name": "high"}},
+            id="a priority class",
+        ),
+    ],
+)
+def test_what_is_customized_for_all_profiles_is_the_policys(custom: str, expected: Any) -> None:
+    spec = spec_of(f"{{profiles: [AffinityAndTaints], profileCustomizations: {{{custom}}}}}")
+
+    assert {part: spec[part] for part in ("namespaces", "priorityThreshold") if part in spec} == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "mode", "suspend"),
+    [
+        pytest.param("mode: Automatic", "Act", False, id="Automatic"),
+        pytest.param("mode: Predictive", "Simulate", False, id="Predictive"),
+        pytest.param("logLevel: Normal", "Simulate", False, id="no mode"),
+        pytest.param("mode: Automatic, managementState: Removed", "Act", True, id="Removed"),
+    ],
+)
+def test_the_mode_is_what_was_said(spec: str, mode: str, suspend: bool) -> None:
+    (policy,) = read(f"{{profiles: [AffinityAndTaints], {spec}}}").policies
+
+    assert (policy.spec.mode, policy.spec.suspend) == (mode, suspend)
+
+
+CUSTOM = "spec.profileCustomizations"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "words"),
+    [
+        pytest.param(
+            "profiles: [AffinityAndTaint]", "spec.profiles[0]", "did you mean AffinityAndTaints?", id="a slip"
+        ),
+        pytest.param("profiles: []", "spec.profiles", "enables no strategy", id="no profile"),
+        pytest.param("profiles: [EvictPodsWithPVC]", "spec.profiles", "enables no strategy", id="only a modifier"),
+        pytest.param("mode: Automatic", "spec.profiles", "must be a list", id="profiles missing"),
+        pytest.param(
+            "profiles: [TopologyAndDuplicates, SoftTopologyAndDuplicates]",
+            "spec.profiles",
+            "exclude each other",
+            id="hard and soft",
+        ),
+        pytest.param(
+            "profiles: [LifecycleAndUtilization, CompactAndScale]",
+            "spec.profiles",
+            "exclude each other",
+            id="low and high",
+        ),
+        pytest.param("profiles: [LongLifecycle, LongLifecycle]", "spec.profiles[1]", "twice", id="a profile twice"),
+        pytest.param(
+            "profiles: [KubeVirtRelieveAndMigrate]", "spec.profiles[0]", "is not supported yet", id="virtual machines"
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: PrometheusCPUUsage}",
+            f"{CUSTOM}.devActualUtilizationProfile",
+            "must not be left out",
+            id="real use",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], podLifetime: 1h",
+            "spec.podLifetime",
+            "podLifetime belongs to spec.profileCustomizations",
+            id="a key at the wrong place",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {namespaces: {include: [a]}}",
+            f"{CUSTOM}.namespaces.include",
+            "did you mean included?",
+            id="a misspelt key",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {namespaces: {included: [openshift-dns]}}",
+            f"{CUSTOM}.namespaces.included",
+            "are protected",
+            id="the cluster's own namespaces",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {namespaces: {included: [a], excluded: [b]}}",
+            f"{CUSTOM}.namespaces.excluded",
+            "cannot be given together",
+            id="included and excluded",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {devLowNodeUtilizationThresholds: low}",
+            f"{CUSTOM}.devLowNodeUtilizationThresholds",
+            "must be Low or Medium or High",
+            id="an unknown word",
+        ),
+        pytest.param("profiles: [LongLifecycle], mode: Act", "spec.mode", "Automatic or Predictive", id="our mode"),
+        pytest.param(
+            "profiles: [LongLifecycle], deschedulingIntervalSeconds: 0",
+            "spec.deschedulingIntervalSeconds",
+            "at least 1",
+            id="no interval",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], deschedulingIntervalSeconds: 1",
+            "spec.deschedulingIntervalSeconds",
+            "5s",
+            id="an interval too short",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_under_its_own_name(spec: str, field: str, words: str) -> None:
+    errors = errors_of(read, f"{{{spec}}}")
+    assert set(errors) == {field}
+    assert words in errors[field]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "words"),
+    [
+        pytest.param("managementState: Unmanaged", "spec.managementState", "is suspended", id="not managed"),
+        pytest.param(
+            "deschedulingIntervalSeconds: null", "spec.deschedulingIntervalSeconds", "every 5m", id="no interval"
+        ),
+        pytest.param("logLevel: Debug", "spec.logLevel", "is left out", id="a log level"),
+        pytest.param(
+            "profileCustomizations: {devEnableEvictionsInBackground: true}",
+            f"{CUSTOM}.devEnableEvictionsInBackground",
+            "is left out",
+            id="background evictions",
+        ),
+    ],
+)
+def test_what_is_done_otherwise_is_told(spec: str, field: str, words: str) -> None:
+    warnings = warnings_of(read(f"{{profiles: [AffinityAndTaints], {spec}}}"))
+    assert set(warnings) == {field}
+    assert words in warnings[field]
+
+
+@pytest.mark.parametrize("data", [None, {}, {"apiVersion": "operator.openshift.io/v1beta1", "kind": "KubeDescheduler"}])
+def test_what_is_no_such_object_is_refused(data: Any) -> None:
+    assert errors_of(read, data) == {"": "must be a KubeDescheduler of operator.openshift.io/v1"}

@@ -1,0 +1,251 @@
+"""A scheduler that puts pods where they were, or where they are not wanted: a few tries and no more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import expression, node, selector
+from tests.unit.descheduling.memory.remembering import HOUR, a_pod, memory, watched, written
+from tests.unit.descheduling.planning import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    DUPLICATES,
+    HIGH,
+    LIFE_TIME,
+    NODE_AFFINITY,
+    NODE_TAINTS,
+    NOW,
+    PREFERRED,
+    RESTARTS,
+    TOPOLOGY_SPREAD,
+    UTILIZATION,
+    affinity,
+    ago,
+    anti_affinity,
+    built,
+    life_time,
+    node_affinity,
+    node_taints,
+    nodes,
+    packing,
+    policy,
+    restarts,
+    topology_spread,
+    utilization,
+    web,
+)
+from trimtab.api.eviction_memory import Memory
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling import planner
+from trimtab.descheduling.memory.cycle_memory import CycleMemory
+from trimtab.disruption.outcome import EVICTED, REFUSED, Outcome
+from trimtab.kube.objects import Pod
+
+Put = Callable[[Pod, Snapshot], str]
+OLD = ago(10 * HOUR)
+
+
+class World:
+    """A cluster in which evicted pods come again where ``put`` says; an empty name leaves them Pending."""
+
+    def __init__(
+        self, things: Any, strategies: dict[str, Any], put: Put, *, crashes: bool = False, **spec: Any
+    ) -> None:
+        self.snapshot = Snapshot(built(things))
+        self.policy = policy(strategies, **spec)
+        self.put = put
+        self.crashes = crashes
+        self.memory = Memory()
+        self.now = NOW
+        self.evicted: list[tuple[str, str, str]] = []
+        self.kept: set[str] = set()
+
+    def run(self, cycles: int) -> World:
+        for _ in range(cycles):
+            self.cycle()
+            self.now += 300
+        return self
+
+    def cycle(self) -> None:
+        keeper = CycleMemory(self.memory, self.policy.spec.cooldown)
+        remembered = keeper.look(self.snapshot, now=self.now)
+        made = planner.plan(self.snapshot, [self.policy], now=self.now, memories={"default": remembered})
+        keeper.planned(made, self.snapshot, now=self.now)
+        self.kept = {each.reason for each in made.kept}
+        known = keeper.begin(made.actions, self.snapshot, now=self.now)
+        for action in made.actions:
+            self.now += 10
+            refusal = keeper.useless(action, self.snapshot, now=self.now)
+            if refusal is not None:
+                keeper.ended(Outcome(action, REFUSED, refusal.reason, refusal.message, self.now))
+                continue
+            victim = self.snapshot.pods[action.key]
+            keeper.sent(action, self.snapshot)
+            self.snapshot.remove(victim)
+            self.snapshot.put(self.again(victim))
+            self.evicted.append((action.strategy, action.owner, action.node))
+            keeper.ended(Outcome(action, EVICTED, "Evicted", "", self.now))
+        # whoever is killed has written down what it was about to do, and nothing since
+        self.memory = written(known if self.crashes else keeper.memory)
+
+    def again(self, victim: Pod) -> Pod:
+        place = self.put(victim, self.snapshot)
+        name = f"{victim.name.split('.')[0]}.{len(self.evicted)}"
+        return msgspec.structs.replace(
+            victim,
+            name=name,
+            uid=f"uid-{name}",
+            node=place,
+            created=float(int(self.now)),
+            phase="Running" if place else "Pending",
+            restarts=victim.restarts,
+        )
+
+
+def back(victim: Pod, _: Snapshot) -> str:
+    return victim.node
+
+
+def nowhere(_victim: Pod, _snapshot: Snapshot) -> str:
+    return ""
+
+
+def crowd(count: int, on: str = "n1", **more: Any) -> list[Any]:
+    return [web(f"web-{number}", on, **more).created(OLD) for number in range(count)]
+
+
+def old(builder: Any, name: str) -> Any:
+    return builder.uid(f"uid-{name}").created(OLD)
+
+
+WORLDS = [
+    pytest.param([*nodes("n1", "n2", "n3"), *crowd(6)], {DUPLICATES: {}}, id=DUPLICATES),
+    pytest.param(
+        [
+            node("n1"),
+            node("n2").labels(disk="ssd"),
+            *(p.prefers_nodes(9, expression("disk", "In", "ssd")) for p in crowd(5)),
+        ],
+        node_affinity(PREFERRED),
+        id=NODE_AFFINITY,
+    ),
+    pytest.param([node("n1").taint("gone", "", "NoSchedule"), node("n2"), *crowd(5)], node_taints(), id=NODE_TAINTS),
+    pytest.param(
+        [*nodes("n1", "n2"), *(p.cpu("500m") for p in crowd(7))],
+        utilization({"cpu": 20}, {"cpu": 40}),
+        id=UTILIZATION,
+    ),
+    pytest.param(
+        [*nodes("n1", "n2"), *(p.cpu("100m") for p in crowd(2)), old(web("x", "n2", owner="x").cpu("3"), "x")],
+        packing({"cpu": 30}),
+        id=HIGH,
+    ),
+    pytest.param([*nodes("n1", "n2", "n3"), *(p.anti_affinity() for p in crowd(3))], anti_affinity(), id=ANTI_AFFINITY),
+    pytest.param(
+        [
+            *nodes("n1", "n2"),
+            old(web("db", "n2", owner="db"), "db"),
+            *(p.affinity(labelSelector=selector({"app": "db"})) for p in crowd(3)),
+        ],
+        affinity(),
+        id=AFFINITY,
+    ),
+    pytest.param(
+        [node("n1").zone("a"), node("n2").zone("b"), *(p.spread() for p in crowd(5))],
+        topology_spread(),
+        id=TOPOLOGY_SPREAD,
+    ),
+]
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "killed while acting"])
+@pytest.mark.parametrize(("things", "strategies"), WORLDS)
+def test_pods_that_come_back_are_evicted_three_times_at_most(
+    things: list[Any], strategies: dict[str, Any], crashes: bool
+) -> None:
+    world = World(things, strategies, back, crashes=crashes).run(cycles=40)
+    most = Counter(world.evicted).most_common(1)
+    assert [count for _, count in most] == [3]
+    assert {owner for _, owner, _ in world.evicted} == {"ReplicaSet/web"}
+    [bad] = [each for each in world.memory.setbacks if each.name == "web"]
+    assert (bad.failures, bad.trouble, bad.gave_up) == (3, "CameBack", True)
+    assert "GaveUp" in world.kept
+
+
+@pytest.mark.parametrize(
+    ("strategies", "name"),
+    [
+        pytest.param({DUPLICATES: {}}, DUPLICATES, id=DUPLICATES),
+        pytest.param(life_time(3600), LIFE_TIME, id=LIFE_TIME),
+        pytest.param(restarts(5), RESTARTS, id=RESTARTS),
+    ],
+)
+def test_pods_that_find_no_node_any_more_are_three_at_most(strategies: dict[str, Any], name: str) -> None:
+    pods = [msgspec.structs.replace(pod.build(), restarts=9) for pod in crowd(9)]
+    world = World([*nodes("n1", "n2"), *pods], strategies, nowhere, limits={"perOwner": 1}).run(cycles=40)
+    assert Counter(strategy for strategy, _, _ in world.evicted) == {name: 3}
+    assert [each.trouble for each in world.memory.setbacks] == ["Pending"]
+
+
+def test_pods_that_go_back_and_forth_are_evicted_three_times_at_most() -> None:
+    def other(victim: Pod, _: Snapshot) -> str:
+        return "n2" if victim.node == "n1" else "n1"
+
+    world = World([*nodes("n1", "n2", "n3"), *crowd(2)], {DUPLICATES: {}}, other)
+    world.snapshot.put(a_pod("web-9", "n2", age=20 * HOUR))
+    world.run(cycles=60)
+    assert len(world.evicted) == 3
+    assert [(each.trouble, each.gave_up) for each in world.memory.setbacks] == [("WantedAway", True)]
+
+
+def test_pods_that_start_anew_on_their_node_go_on_to_do_so() -> None:
+    world = World([*nodes("n1", "n2"), *crowd(1)], life_time(3600), back).run(cycles=70)
+    assert len(world.evicted) == 6, "one an hour"
+    assert world.memory == Memory()
+
+
+def test_pods_that_come_where_they_are_wanted_are_all_moved_at_once() -> None:
+    def emptiest(_: Pod, snapshot: Snapshot) -> str:
+        return min(("n1", "n2", "n3"), key=lambda name: len(snapshot.pods_on(name)))
+
+    world = World([*nodes("n1", "n2", "n3"), *crowd(9)], {DUPLICATES: {}}, emptiest)
+    world.cycle()
+    assert len(world.evicted) == 6
+    assert Counter(pod.node for pod in world.snapshot.pods.values()) == {"n1": 3, "n2": 3, "n3": 3}
+    world.now += 2 * HOUR
+    world.run(cycles=15)
+    assert (len(world.evicted), world.memory) == (6, Memory())
+
+
+def test_restarts_between_all_cycles_change_nothing() -> None:
+    things = [*nodes("n1", "n2", "n3"), *crowd(6)]
+
+    def plain(world: World) -> list[tuple[str, str, str]]:
+        return world.run(cycles=30).evicted
+
+    kept_in_mind = World(things, {DUPLICATES: {}}, back)
+    assert plain(kept_in_mind) == plain(World(things, {DUPLICATES: {}}, back, crashes=True))
+
+
+def test_the_waits_between_tries_double() -> None:
+    times = []
+
+    def noted(victim: Pod, _: Snapshot) -> str:
+        times.append(world.now)
+        return victim.node
+
+    world = World([*nodes("n1", "n2"), *crowd(2)], {DUPLICATES: {}}, noted, cooldown={"initial": "1h", "attempts": 5})
+    world.run(cycles=400)
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert [round(wait / HOUR) for wait in waits] == [1, 2, 4, 8]
+
+
+def test_what_is_watched_has_room_for_the_rest_of_the_status() -> None:
+    entries = [watched(f"pod-{number:04}" + "x" * 200) for number in range(200)]
+    assert len(msgspec.json.encode(memory(*entries))) < 200 * 1024

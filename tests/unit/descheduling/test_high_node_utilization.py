@@ -1,0 +1,351 @@
+"""HighNodeUtilization: which nodes are emptied, where their pods go, and what keeps a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import budget
+from tests.unit.descheduling.planning import HIGH, NOW, built, kept, messages, moves, packing, plan, policy, web
+from tests.unit.descheduling.test_low_node_utilization import app, big, filled
+from trimtab.api.strategies import HighNodeUtilizationParams
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling.planner import plan_and_measure
+
+CPU = packing({"cpu": 20})
+GPU = "example.com/gpu"
+
+
+def daemon(name: str, on: str) -> Any:
+    """A DaemonSet's pod."""
+    return web(name, on, owner="", namespace="shop").owned_by("DaemonSet", "agent")
+
+
+def gpu(name: str, on: str, number: int = 1) -> Any:
+    return app(name, on).requests({GPU: str(number)})
+
+
+@pytest.mark.parametrize(
+    ("strategies", "things", "expected"),
+    [
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 2), *filled("n2", 3, prefix="q")],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="all pods of an underutilized node go to one that is not",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 3), *filled("n2", 3, prefix="q")],
+            [],
+            id="no node is underutilized",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 2),
+                *filled("n2", 1, prefix="q"),
+                *filled("n3", 5, prefix="r"),
+            ],
+            [("q0", "n2", "n3"), ("p0", "n1", "n3"), ("p1", "n1", "n3")],
+            id="the least full node first",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 1),
+                *filled("n2", 4, prefix="q"),
+                *filled("n3", 6, prefix="r"),
+            ],
+            [("p0", "n1", "n3")],
+            id="the fullest node that takes a pod gets it, as from a scheduler that fills nodes",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 2),
+                *filled("n2", 9, prefix="q"),
+                *filled("n3", 7, prefix="r"),
+            ],
+            [("p0", "n1", "n2"), ("p1", "n1", "n3")],
+            id="no node is filled beyond what fits",
+        ),
+        pytest.param(
+            # upstream takes pods while there is room, and leaves the node half empty and in use
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 2), *filled("n2", 9, prefix="q")],
+            [],
+            id="all or nothing: where one pod has no place all stay",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1", cpu="10"),
+                big("n2"),
+                app("s", "n1", "500m"),
+                app("l", "n1", "1500m"),
+                *filled("n2", 8, prefix="q"),
+            ],
+            [("l", "n1", "n2"), ("s", "n1", "n2")],
+            id="the largest pod first",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                *filled("n1", 2),
+                daemon("d1", "n1"),
+                *filled("n2", 3, prefix="q"),
+                daemon("d2", "n2"),
+            ],
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="DaemonSets' pods stay and do not keep a node",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 1), app("m", "n1").mirror(), *filled("n2", 3, prefix="q")],
+            [("p0", "n1", "n2")],
+            id="nor do static pods",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                *filled("n1", 1),
+                app("done", "n1", "5").phase("Succeeded"),
+                *filled("n2", 3, prefix="q"),
+            ],
+            [("p0", "n1", "n2")],
+            id="nor pods that have ended, which hold nothing",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 1), app("bye", "n1", "5").deleted(), *filled("n2", 3, prefix="q")],
+            [("p0", "n1", "n2")],
+            id="nor pods on their way out",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), daemon("d1", "n1"), *filled("n2", 3, prefix="q")],
+            [],
+            id="a node without other pods is empty already",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1").cordoned(), big("n2"), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            [("p0", "n1", "n2")],
+            id="a cordoned node is emptied as well",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2").cordoned(), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            [],
+            id="and gets nothing",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2").not_ready(), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            [],
+            id="nor does a node that is not ready",
+        ),
+        pytest.param(
+            # issue 725 of the descheduler project: it does nothing where all nodes are underutilized
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 1),
+                *filled("n2", 2, prefix="q"),
+                *filled("n3", 1, prefix="r"),
+            ],
+            [("p0", "n1", "n2"), ("r0", "n3", "n2")],
+            id="where all are underutilized the fullest becomes a destination",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 1),
+                *filled("n2", 2, prefix="q"),
+                *filled("n3", 10, prefix="r"),
+            ],
+            [("p0", "n1", "n2")],
+            id="and so where the others are full",
+        ),
+        pytest.param(
+            CPU,
+            [
+                big("n1"),
+                big("n2"),
+                big("n3"),
+                *filled("n1", 1),
+                *filled("n2", 2, prefix="q"),
+                *filled("n3", 9, prefix="r"),
+            ],
+            [("p0", "n1", "n3")],
+            id="but not as long as these take the pods, and then it is its turn, or stays",
+        ),
+        pytest.param(
+            CPU,
+            [big("n1"), big("n2"), *filled("n1", 1)],
+            [],
+            id="an empty node is no destination",
+        ),
+        pytest.param(
+            packing({"cpu": 20, "memory": 20}),
+            [big("n1"), big("n2"), app("a", "n1", memory="3Gi"), *filled("n2", 3, prefix="q")],
+            [],
+            id="underutilized is at or below all thresholds",
+        ),
+        pytest.param(
+            packing({"pods": 20}),
+            [big("n1"), big("n2"), app("a", "n1"), app("b", "n1"), *(app(f"q{index}", "n2") for index in range(3))],
+            [("a", "n1", "n2"), ("b", "n1", "n2")],
+            id="pods count as a resource",
+        ),
+        pytest.param(
+            packing({GPU: 50}, evictionModes=["OnlyThresholdingResources"]),
+            [
+                *(big(name, **{GPU: 4}) for name in ("n1", "n2")),
+                big("n3"),
+                gpu("a", "n1"),
+                app("other", "n1").volume("emptyDir"),
+                gpu("b", "n2", 3),
+                app("more", "n3"),
+            ],
+            [("a", "n1", "n2")],
+            id="only pods that request some resource of the thresholds, by OnlyThresholdingResources",
+        ),
+        pytest.param(
+            packing({GPU: 50}),
+            [big("n1"), big("n2", **{GPU: 4}), gpu("a", "n2", 3), *filled("n1", 1)],
+            [],
+            id="a node that has none of the resources is not underutilized",
+        ),
+        pytest.param(
+            packing({"cpu": 20}, 1),
+            [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            [],
+            id="no more underutilized nodes than numberOfNodes",
+        ),
+        pytest.param(
+            packing({"cpu": 20}, 1),
+            [big("n1"), big("n2"), big("n3"), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            [("p0", "n1", "n2")],
+            id="more than numberOfNodes, the empty one among them",
+        ),
+    ],
+)
+def test_nodes_are_emptied_wholly_or_not_at_all(strategies, things, expected):
+    assert moves(plan(things, strategies)) == expected
+
+
+FULLER = [big("n2"), *filled("n2", 4, prefix="q")]
+
+
+@pytest.mark.parametrize(
+    ("things", "spec", "reasons"),
+    [
+        pytest.param(
+            [app("a", "n1", "1").volume("emptyDir")], {}, {"a": "LocalStorage", "n1": "LocalStorage"}, id="protected"
+        ),
+        pytest.param(
+            [app("a", "n1", "1"), budget().selecting(app="a").allowing(0)],
+            {},
+            {"a": "DisruptionBudget", "n1": "DisruptionBudget"},
+            id="a budget",
+        ),
+        pytest.param(
+            [app("a", "n1", "1"), web("b", "n1", owner="a"), budget().selecting(app="a").allowing(1)],
+            {},
+            {"b": "DisruptionBudget", "n1": "DisruptionBudget"},
+            id="a budget for one of two",
+        ),
+        pytest.param(
+            filled("n1", 2),
+            {"limits": {"perNode": 1}},
+            {"p1": "LimitReached", "n1": "LimitReached"},
+            id="a limit for one of two",
+        ),
+        pytest.param(
+            filled("n1", 1), {"namespaces": {"include": ["blog"]}}, {"n1": "NotInScope"}, id="not the policy's pods"
+        ),
+        pytest.param(
+            [app("a", "n1", "11").node_selector(disk="ssd")], {}, {}, id="a node that is not underutilized is not named"
+        ),
+        pytest.param(
+            [app("a", "n1", "1").node_selector(disk="ssd")], {}, {"a": "NoPlace", "n1": "NoPlace"}, id="no place"
+        ),
+    ],
+)
+def test_what_keeps_a_node_is_told_of_the_pod_and_of_the_node(things, spec, reasons):
+    result = plan([big("n1"), *FULLER, *things], CPU, **spec)
+    assert moves(result) == []
+    assert kept(result) == reasons
+
+
+def test_namespaces_that_are_not_evictable_keep_their_nodes():
+    things = [big("n1"), *FULLER, web("a", "n1", namespace="blog").cpu("1"), *filled("n1", 1)]
+    result = plan(things, packing({"cpu": 20}, evictableNamespaces={"exclude": ["blog"]}))
+    assert moves(result) == []
+    assert kept(result) == {"a": "NamespaceNotEvictable", "n1": "NamespaceNotEvictable"}
+
+
+def test_what_was_tried_in_vain_costs_the_next_node_neither_budget_nor_limit():
+    """n1 fails for its second pod; the one disruption that its first would have taken is n3's."""
+    things = [big("n1"), *FULLER, app("a", "n1", "1500m"), app("stuck", "n1").node_selector(disk="ssd"), big("n3")]
+    things += [web("b", "n3", owner="a").cpu("2"), budget().selecting(app="a").allowing(1)]
+    result = plan(things, CPU)
+    assert moves(result) == [("b", "n3", "n2")]
+    assert kept(result) == {"stuck": "NoPlace", "n1": "NoPlace"}
+
+
+def test_a_policys_nodes_are_all_that_it_looks_at():
+    things = [big("n1").labels(pool="a"), big("n2"), big("n3").labels(pool="a"), *filled("n1", 1)]
+    things += [*filled("n2", 5, prefix="q"), *filled("n3", 4, prefix="r")]
+    assert moves(plan(things, CPU, nodeSelector={"matchLabels": {"pool": "a"}})) == [("p0", "n1", "n3")]
+
+
+def test_the_measure_is_the_number_of_underutilized_nodes_in_use():
+    things = [big("n1"), *FULLER, *filled("n1", 2), big("n3"), daemon("d", "n3")]
+    _, [measured] = plan_and_measure(Snapshot(built(things)), [policy(CPU)], now=NOW)
+    assert (measured.before, measured.after) == ((1.0, 2.0), (0.0, 0.0))
+
+
+def test_messages_have_the_numbers():
+    result = plan([big("n1"), *FULLER, *filled("n1", 2)], packing({"cpu": 20, "memory": 30}))
+    assert [action.reason for action in result.actions] == ["NodeUnderutilized"] * 2
+    assert result.actions[0].message == (
+        "n1 is underutilized (cpu 20%, threshold 20%; memory 0%, threshold 30%); "
+        "all 2 of its pods have places elsewhere, this one on n2"
+    )
+    result = plan([big("n1"), *FULLER, app("a", "n1", "1").volume("emptyDir")], CPU)
+    assert messages(result)["n1"] == (
+        "n1 is underutilized (cpu 10%, threshold 20%), but not all of its pods can go: "
+        "shop/a: the pod has volumes of kind emptyDir"
+    )
+    result = plan([big("n1"), *filled("n1", 1)], packing({"cpu": 20}, 3))
+    assert messages(result)["n1"] == (
+        "n1 is underutilized (cpu 10%, threshold 20%), but 1 node is underutilized, not more than numberOfNodes (3)"
+    )
+
+
+def test_without_thresholds_nothing_is_underutilized():
+    """The API refuses it where the strategy is enabled; the types allow it."""
+    assert HighNodeUtilizationParams().node_resource_utilization_thresholds is None
+    assert moves(plan([big("n1"), *FULLER, *filled("n1", 1)], {HIGH: {}})) == []

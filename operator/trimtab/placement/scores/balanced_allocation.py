@@ -12,7 +12,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.framework import MAX_SCORE
 from trimtab.placement.kept import Kept, Points, Slots
-from trimtab.placement.scores.least_allocated import SCORED
+from trimtab.placement.scores.allocated import SCORED
 
 _HALF: Final = MAX_SCORE // 2
 

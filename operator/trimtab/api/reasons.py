@@ -93,6 +93,9 @@ OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
 CYCLE_DEADLINE: Final = "CycleDeadline"
 """The cycle's time was up before the pod's turn came; the next cycle judges it anew."""
 
+WINDOW_CLOSED: Final = "WindowClosed"
+"""The policy's window closed before the pod's turn came; the pod is judged anew in the next one."""
+
 SHUTTING_DOWN: Final = "ShuttingDown"
 """trimtab is stopping and starts nothing new; whoever takes over judges the pod anew."""
 
@@ -199,6 +202,9 @@ CYCLE_RUNNING: Final = "CycleRunning"
 
 IDLE: Final = "Idle"
 """Not progressing: waiting for the next cycle."""
+
+OUTSIDE_WINDOWS: Final = "OutsideWindows"
+"""Not progressing: none of ``spec.windows`` is open, and the policy may not act; the message says when one opens."""
 
 SUSPENDED: Final = "Suspended"
 """Not progressing: ``spec.suspend`` holds the policy."""

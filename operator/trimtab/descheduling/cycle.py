@@ -14,6 +14,7 @@ from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
+from trimtab.api.windows import closes_at
 from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
@@ -29,6 +30,7 @@ from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.record import evictions, run_plan
 from trimtab.disruption.announce import announce
+from trimtab.disruption.execution import LATE
 from trimtab.disruption.executor import Executor
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
@@ -234,16 +236,22 @@ class Cycle:
             self._memory.ended(outcome)
             journal.note(outcome)
 
+        now = services.clock.now()
+        closes = closes_at(policy.spec.windows, now, until=now + seconds)
+        late = LATE
+        if closes < now + seconds:
+            late = Refusal(reasons.WINDOW_CLOSED, "the policy's window closed before the pod's turn came")
         return await services.executor.execute(
             actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
             grace_period=policy.spec.grace_period_seconds,
-            deadline=services.clock.monotonic() + seconds,
+            deadline=services.clock.monotonic() + (closes - now),
             recheck=self._recheck,
             stop=self._halt,
             blind=services.stale,
             observe=observe,
+            late=late,
         )
 
     def _recheck(self, action: Evict) -> Refusal | None:

@@ -39,11 +39,11 @@ def at(text: str) -> float:
         pytest.param((EARLY,), "2026-10-25T01:31Z", False, id="autumn: not again at the second"),
     ],
 )
-def test_it_is_open_from_its_times_on_for_its_duration(windows, time, expected):
+def test_it_is_open_from_its_times_on_for_its_duration(windows: tuple[Window, ...], time: str, expected: bool) -> None:
     assert open_at(windows, at(time)) is expected
 
 
-def test_a_window_over_the_change_of_the_clocks_keeps_its_length():
+def test_a_window_over_the_change_of_the_clocks_keeps_its_length() -> None:
     assert open_at((NIGHT,), at("2026-03-28T21:00Z"))
     assert closes_at((NIGHT,), at("2026-03-28T21:00Z"), until=at("2026-03-30T00:00Z")) == at("2026-03-29T01:00Z")
 
@@ -59,13 +59,13 @@ def test_a_window_over_the_change_of_the_clocks_keeps_its_length():
         pytest.param(("*/5 * * * *", "10m"), "12:08", "13:00", "13:00", id="windows that overlap for ever"),
     ],
 )
-def test_it_closes_when_none_is_open_any_more(windows, now, until, expected):
+def test_it_closes_when_none_is_open_any_more(windows: tuple[str, ...], now: str, until: str, expected: str) -> None:
     made = (Window(schedule=windows[0], duration=windows[1]),) if windows else ()
     day = "2026-07-01T{}Z"
     assert closes_at(made, at(day.format(now)), until=at(day.format(until))) == at(day.format(expected))
 
 
-def test_the_next_opening_is_that_of_the_first_window_to_open():
+def test_the_next_opening_is_that_of_the_first_window_to_open() -> None:
     assert next_opening((NIGHT, NOON), after=at("2026-07-01T11:00Z")) == at("2026-07-01T12:00Z")
     assert next_opening((NIGHT, NOON), after=at("2026-07-01T12:00Z")) == at("2026-07-01T20:00Z")
     assert next_opening((), after=0.0) is None
@@ -83,7 +83,9 @@ def test_the_next_opening_is_that_of_the_first_window_to_open():
         pytest.param("0 8 * * 6", "2026-07-04T08:00Z", None, id="none that ever falls into one"),
     ],
 )
-def test_a_policy_starts_within_a_window_at_a_time_of_its_schedule(cron, time, expected):
+def test_a_policy_starts_within_a_window_at_a_time_of_its_schedule(
+    cron: str | None, time: str, expected: str | None
+) -> None:
     start = next_start((NOON,), Schedule(cron=cron) if cron else None, at=at(time))
     if expected is None:
         assert not open_at((NOON,), start)

@@ -59,6 +59,9 @@ NO_IMPROVEMENT: Final = "NoImprovement"
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 """The strategy needs more nodes than it has: fewer than two feasible ones, or too few underutilized (numberOfNodes)."""
 
+NOT_MEASURED: Final = "NotMeasured"
+"""The strategy judges by real use, and nobody has measured the node: nothing is moved off it or onto it."""
+
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
 """No schedulable node is at or below every threshold, so nothing can be moved to one."""
 
@@ -223,6 +226,9 @@ CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 
 CYCLE_FAILED: Final = "CycleFailed"
 """Degraded: the last cycle ended with an error; the message names it."""
+
+USE_NOT_MEASURED: Final = "UseNotMeasured"
+"""Degraded: a strategy judges by real use, which could not be read, or not all of it."""
 
 EVICTIONS_FAILED: Final = "EvictionsFailed"
 """Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""

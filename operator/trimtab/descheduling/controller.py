@@ -16,6 +16,7 @@ from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import TRY_AGAIN
 from trimtab.api.windows import next_opening, next_start, open_at
+from trimtab.cluster.metrics_api import UsageReader
 from trimtab.descheduling.cycle import Cycle, Services
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.keeper import RunKeeper
@@ -72,6 +73,7 @@ class PolicyController:
         self._services = services
         self._status = PolicyStatus(name, services)
         self._runs = RunKeeper(name, api=services.api, clock=services.clock)
+        self._usage = UsageReader(services.api)
         self._changed = asyncio.Event()
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None
@@ -294,6 +296,7 @@ class PolicyController:
             halt=self._halt,
             running=self._status.running,
             memory=self._status.recall(generation=policy.metadata.generation, asked=self._asked),
+            usage=self._usage,
         )
         return await (cycle.run(started) if run is None else cycle.carry_out(run, started))
 

@@ -672,3 +672,15 @@ async def test_acting_ends_as_the_window_closes_and_what_is_left_waits_for_the_n
         await asyncio.sleep(3600)
         assert len(desk.executor.calls) == 1
         assert desk.status["nextRun"] == "2027-01-16T08:00:00Z"
+
+
+async def test_without_real_use_a_policy_that_judges_by_it_says_so_and_goes_on() -> None:
+    desk = Desk()
+    marks = {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}}
+    params = {"nodeResourceUtilizationThresholds": marks, "metricsUtilization": {"source": "KubernetesMetrics"}}
+    desk.write(strategies={"LowNodeUtilization": {"enabled": True, "params": params}})
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+        assert desk.condition("Degraded") == ("True", "UseNotMeasured")
+        assert {each["reason"] for each in desk.status["kept"]} == {"NotMeasured"}

@@ -143,6 +143,10 @@ ACCEPTED = {
     "approval": with_duplicates("mode: Approve, approvalDeadline: 3h30m, runsHistoryLimit: 50"),
     "no runs": with_duplicates("mode: Act, runsHistoryLimit: 0"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
+    "windows": with_duplicates(
+        "windows: [{schedule: '0 22 * * 1-5', duration: 4h, timeZone: Europe/Berlin}, "
+        "{schedule: '0 0 * * 6', duration: 48h}]"
+    ),
     "a schedule without a time zone": with_duplicates("schedule: {cron: '0 4 1,15 * *'}"),
     "limits": with_duplicates("limits: {perCycle: 5, perNode: 1, perNamespace: 2, perOwner: 1, perMinute: 10}"),
     "protections": with_duplicates(
@@ -323,6 +327,18 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "enabled that is no boolean": ("{strategies: {RemoveDuplicates: {enabled: 'yes'}}}", ("RemoveDuplicates.enabled",)),
     "an unknown mode": (with_duplicates("mode: act"), ("spec.mode", "Act", "Simulate")),
+    "a window of seconds": (
+        with_duplicates("windows: [{schedule: '0 22 * * *', duration: 59s}]"),
+        ("spec.windows[0].duration", "must be between 1m and 168h"),
+    ),
+    "a window without times": (
+        with_duplicates("windows: [{schedule: tonight, duration: 1h}]"),
+        ("spec.windows[0].schedule", "must have five fields"),
+    ),
+    "a window in no time zone": (
+        with_duplicates("windows: [{schedule: '0 22 * * *', duration: 1h, timeZone: Mars/Olympus}]"),
+        ("spec.windows[0].timeZone", "must be a name of the IANA time zone database"),
+    ),
     "an approval deadline too short": (
         with_duplicates("mode: Approve, approvalDeadline: 59s"),
         ("spec.approvalDeadline", "must be between 1m and 168h"),

@@ -21,6 +21,8 @@ from trimtab.api.scalars import (
     SHORTEST_APPROVAL,
     SHORTEST_COOLDOWN,
     SHORTEST_INTERVAL,
+    SHORTEST_WINDOW,
+    WINDOW_RULE,
     check_cron,
     parse_duration,
     parse_time_zone,
@@ -45,6 +47,19 @@ def _timing(spec: DeschedulerPolicySpec) -> Errors:
     if spec.schedule is not None:
         yield from _attempt("spec.schedule.cron", check_cron, spec.schedule.cron)
         yield from _attempt("spec.schedule.timeZone", parse_time_zone, spec.schedule.time_zone)
+
+
+def _windows(spec: DeschedulerPolicySpec) -> Errors:
+    for index, window in enumerate(spec.windows):
+        place = f"spec.windows[{index}]"
+        yield from _attempt(f"{place}.schedule", check_cron, window.schedule)
+        yield from _attempt(f"{place}.duration", _window_duration, window.duration)
+        yield from _attempt(f"{place}.timeZone", parse_time_zone, window.time_zone)
+
+
+def _window_duration(text: str) -> None:
+    if not SHORTEST_WINDOW <= parse_duration(text) <= LONGEST_INTERVAL:
+        raise ValueError(f"{WINDOW_RULE.message}; not {text}")
 
 
 def _interval(text: str) -> None:
@@ -184,6 +199,7 @@ def _excludes(name: str, strategy: Strategy) -> Errors:
 
 CHECKS: Final[tuple[Callable[[DeschedulerPolicySpec], Errors], ...]] = (
     _timing,
+    _windows,
     _runs,
     _cooldown,
     _protections,

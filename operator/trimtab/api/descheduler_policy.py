@@ -27,6 +27,7 @@ from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, DURATION_RULE, INT
 from trimtab.api.schedule import Schedule
 from trimtab.api.selector import Selector
 from trimtab.api.strategies import SET, Strategies
+from trimtab.api.windows import MAX_WINDOWS, Window
 
 DEFAULT_INTERVAL: Final = 300
 """Seconds between two cycles where a policy gives neither interval nor schedule."""
@@ -234,6 +235,17 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     schedule: Annotated[
         Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
     ] = None
+    windows: Annotated[
+        tuple[Window, ...],
+        bounded(
+            "When pods may be evicted; always without any. Mode Act plans and evicts only while one of the windows is "
+            "open, and mode Approve carries runs out only then; whatever only plans goes on at all times. What is not "
+            "done when the window closes is left, and planned anew in the next.",
+            least=1,
+            limit=MAX_WINDOWS,
+            **{"x-kubernetes-list-type": "atomic"},
+        ),
+    ] = ()
     approval_deadline: Annotated[
         Duration,
         doc(

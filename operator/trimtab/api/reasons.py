@@ -59,6 +59,9 @@ NO_IMPROVEMENT: Final = "NoImprovement"
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
 """The strategy needs more nodes than it has: fewer than two feasible ones, or too few underutilized (numberOfNodes)."""
 
+NOT_MEASURED: Final = "NotMeasured"
+"""The strategy judges by real use, and nobody has measured the node: nothing is moved off it or onto it."""
+
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
 """No schedulable node is at or below every threshold, so nothing can be moved to one."""
 
@@ -92,6 +95,9 @@ OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
 
 CYCLE_DEADLINE: Final = "CycleDeadline"
 """The cycle's time was up before the pod's turn came; the next cycle judges it anew."""
+
+WINDOW_CLOSED: Final = "WindowClosed"
+"""The policy's window closed before the pod's turn came; the pod is judged anew in the next one."""
 
 SHUTTING_DOWN: Final = "ShuttingDown"
 """trimtab is stopping and starts nothing new; whoever takes over judges the pod anew."""
@@ -200,6 +206,9 @@ CYCLE_RUNNING: Final = "CycleRunning"
 IDLE: Final = "Idle"
 """Not progressing: waiting for the next cycle."""
 
+OUTSIDE_WINDOWS: Final = "OutsideWindows"
+"""Not progressing: none of ``spec.windows`` is open, and the policy may not act; the message says when one opens."""
+
 SUSPENDED: Final = "Suspended"
 """Not progressing: ``spec.suspend`` holds the policy."""
 
@@ -217,6 +226,9 @@ CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 
 CYCLE_FAILED: Final = "CycleFailed"
 """Degraded: the last cycle ended with an error; the message names it."""
+
+USE_NOT_MEASURED: Final = "UseNotMeasured"
+"""Degraded: a strategy judges by real use, which could not be read, or not all of it."""
 
 EVICTIONS_FAILED: Final = "EvictionsFailed"
 """Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""

@@ -39,6 +39,13 @@ APPROVAL_RULE: Final = Rule(
     message=f"must be between {SHORTEST_APPROVAL // 60}m and {LONGEST_INTERVAL // 3600}h",
 )
 
+SHORTEST_WINDOW: Final = 60
+WINDOW_RULE: Final = Rule(
+    rule=f"!self.matches('{DURATION_PATTERN}') || "
+    f"(duration(self) >= duration('{SHORTEST_WINDOW}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
+    message=f"must be between {SHORTEST_WINDOW // 60}m and {LONGEST_INTERVAL // 3600}h",
+)
+
 SHORTEST_COOLDOWN: Final = 1
 COOLDOWN_RULE: Final = Rule(
     rule=f"!self.matches('{DURATION_PATTERN}') || "

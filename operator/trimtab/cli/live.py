@@ -9,8 +9,11 @@ import click
 
 from trimtab.cli.errors import Skipping, at_server
 from trimtab.cluster.load import RETRY, LoadFailed, load
+from trimtab.cluster.metrics_api import read_usage
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
 from trimtab.kube.api import Api, ApiError, Unreachable
+from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import Resource
@@ -24,6 +27,7 @@ def load_live(
     context: str | None,
     skip_invalid: bool,
     on_server: Callable[[str], None] | None = None,
+    on_usage: Callable[[Usage], None] | None = None,
 ) -> Snapshot:
     """The picture of the live cluster.
 
@@ -32,14 +36,22 @@ def load_live(
         context: of the kubeconfig; ``None`` for its current one.
         skip_invalid: report objects that cannot be used and go on.
         on_server: told the API server's URL, once it is known.
+        on_usage: told what nodes and pods really use, as metrics.k8s.io says; without it nobody is asked.
 
     Raises:
         InputError: the kubeconfig cannot be used.
         Reported: the API server does not answer, or refuses; names server, configuration and what was asked.
     """
     skipping = Skipping() if skip_invalid else None
+
+    async def work(api: Api) -> Snapshot:
+        snapshot = await load(api, on_invalid=skipping, on_absent=warn_absent)
+        if on_usage is not None:
+            on_usage(await read_usage(api, now=SYSTEM_CLOCK.now()))
+        return snapshot
+
     return with_api(
-        lambda api: load(api, on_invalid=skipping, on_absent=warn_absent),
+        work,
         kubeconfig=kubeconfig,
         context=context,
         on_server=on_server,

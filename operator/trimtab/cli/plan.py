@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.cluster.usage import Usage
     from trimtab.descheduling.policy_conflicts import Scoring
 
 SHOWN: Final = 5
@@ -66,6 +67,7 @@ def plan(
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
     from trimtab.cli.sources import load_cluster
+    from trimtab.descheduling.burden import judges_by_use
     from trimtab.descheduling.planner import plan as make_plan
     from trimtab.kube.clock import SystemClock
 
@@ -76,15 +78,22 @@ def plan(
         wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
         refuse_conflicts(wanted, scoring)
         names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
+        measured: list[Usage] = []
         snapshot = load_cluster(
-            cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=names.append
+            cluster,
+            kubeconfig=kubeconfig,
+            context=context,
+            skip_invalid=skip_invalid,
+            on_server=names.append,
+            on_usage=measured.append if any(map(judges_by_use, wanted)) else None,
         )
+        usages = {policy.name: usage for usage in measured for policy in wanted}
         when = int(SystemClock().now()) if now is None else now
         memories = remembered(wanted, snapshot, now=float(when))
         if form == "html":
-            show_page(snapshot, wanted, memories, now=float(when), cluster=names[0], everything=everything)
+            show_page(snapshot, wanted, memories, usages, now=float(when), cluster=names[0], everything=everything)
             return
-        document = make_plan(snapshot, wanted, now=float(when), memories=memories).document()
+        document = make_plan(snapshot, wanted, now=float(when), memories=memories, usages=usages).document()
         if form == "table":
             show(document, everything=everything)
         else:
@@ -107,6 +116,7 @@ def show_page(
     snapshot: Snapshot,
     policies: Sequence[DeschedulerPolicy],
     memories: Mapping[str, Memory],
+    usages: Mapping[str, Usage],
     *,
     now: float,
     cluster: str,
@@ -117,7 +127,7 @@ def show_page(
     from trimtab.descheduling.planner import plan_and_measure
 
     memories = remembered(policies, snapshot, now=now)
-    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories)
+    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories, usages=usages)
     content = report(made, measures, snapshot, policies, cluster=cluster)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 

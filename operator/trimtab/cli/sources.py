@@ -15,6 +15,7 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.cluster.usage import Usage
     from trimtab.kube.objects import KubeObject
 
 
@@ -25,6 +26,7 @@ def load_cluster(
     context: str | None = None,
     skip_invalid: bool = False,
     on_server: Callable[[str], None] | None = None,
+    on_usage: Callable[[Usage], None] | None = None,
 ) -> Snapshot:
     """The picture of a cluster.
 
@@ -34,6 +36,7 @@ def load_cluster(
         context: of the kubeconfig; ``None`` for its current one.
         skip_invalid: report objects that cannot be used and go on, instead of raising.
         on_server: told the URL of the live cluster's API server.
+        on_usage: told what nodes and pods really use; without it nobody is asked.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig cannot be used.
@@ -42,25 +45,43 @@ def load_cluster(
     if cluster is None:
         from trimtab.cli.live import load_live  # aiohttp is imported only for a live cluster
 
-        return load_live(kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid, on_server=on_server)
-    return read_cluster(cluster, skip_invalid=skip_invalid)
+        return load_live(
+            kubeconfig=kubeconfig,
+            context=context,
+            skip_invalid=skip_invalid,
+            on_server=on_server,
+            on_usage=on_usage,
+        )
+    return read_cluster(cluster, skip_invalid=skip_invalid, on_usage=on_usage)
 
 
-def read_cluster(cluster: str, *, skip_invalid: bool = False) -> Snapshot:
+def read_cluster(
+    cluster: str, *, skip_invalid: bool = False, on_usage: Callable[[Usage], None] | None = None
+) -> Snapshot:
     """The picture of a cluster from a file, all files of a folder, or standard input (``-``).
+
+    What ``kubectl get nodes.metrics.k8s.io,pods.metrics.k8s.io -A -o yaml`` printed may be among it.
 
     Raises:
         InputError: it cannot be read, an object in it cannot be used, or it holds none that planners read.
     """
+    from msgspec.structs import replace
+
     from trimtab.cluster.snapshot import Snapshot
+    from trimtab.cluster.usage import usage_of
+    from trimtab.kube.resources import NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
     from trimtab.kube.wire.decode import GROUPS
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
-    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None)
+    kinds = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
+    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=kinds)
     if not found.objects:
         raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
     _warn_of_claims(cluster, found.objects)
+    if on_usage is not None:
+        usage = usage_of(found.others, taken=0.0)
+        on_usage(usage if usage.nodes else replace(usage, problem=f"{cluster} holds no {NODE_METRICS.kind}"))
     return Snapshot(as_admitted(found.objects))
 
 

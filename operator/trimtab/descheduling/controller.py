@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import TRY_AGAIN
+from trimtab.api.windows import next_opening, next_start, open_at
+from trimtab.cluster.metrics_api import UsageReader
 from trimtab.descheduling.cycle import Cycle, Services
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.keeper import RunKeeper
@@ -71,6 +73,7 @@ class PolicyController:
         self._services = services
         self._status = PolicyStatus(name, services)
         self._runs = RunKeeper(name, api=services.api, clock=services.clock)
+        self._usage = UsageReader(services.api)
         self._changed = asyncio.Event()
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None
@@ -224,13 +227,24 @@ class PolicyController:
             return None
         await self._status.unopposed()
         if self._runs.approved() is not None:  # no cycle before it has ended: it would plan what is being done
-            return max(self._act_from, min(self._retry_run, now + AFTER_FAILURE))
-        due = self._due_by_time(self._policy, now)
+            due = max(self._act_from, min(self._retry_run, now + AFTER_FAILURE))
+            if open_at(spec.windows, max(due, now)):
+                return due
+            due = next_start(spec.windows, None, at=max(due, now))
+        else:
+            due = self._due_by_time(self._policy, now)
         if due > now:
-            await self._status.waiting(due)
+            shut = spec.mode != "Simulate" and not open_at(spec.windows, now)
+            await self._status.waiting(due, opens=next_opening(spec.windows, after=now) if shut else None)
         return due
 
     def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
+        due = self._due_without_windows(policy, now)
+        if policy.spec.mode != "Act" or open_at(policy.spec.windows, max(due, now)):
+            return due
+        return next_start(policy.spec.windows, policy.spec.schedule, at=max(due, now))
+
+    def _due_without_windows(self, policy: DeschedulerPolicy, now: float) -> float:
         if self._last_start is not None:
             self._last_start = min(self._last_start, now)  # the clock was set back: nothing is due from a time to come
         if self._not_before is not None:
@@ -282,6 +296,7 @@ class PolicyController:
             halt=self._halt,
             running=self._status.running,
             memory=self._status.recall(generation=policy.metadata.generation, asked=self._asked),
+            usage=self._usage,
         )
         return await (cycle.run(started) if run is None else cycle.carry_out(run, started))
 

@@ -14,8 +14,12 @@ from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
+from trimtab.api.windows import closes_at
 from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.metrics_api import UsageReader
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
+from trimtab.descheduling.burden import judges_by_use
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.metrics import DeschedulerMetrics
@@ -29,6 +33,7 @@ from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.record import evictions, run_plan
 from trimtab.disruption.announce import announce
+from trimtab.disruption.execution import LATE
 from trimtab.disruption.executor import Executor
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
@@ -89,6 +94,7 @@ class Cycle:
         halt: set to finish what is in flight and start nothing more.
         running: told in words what is going on, and what is watched from now on, before acting begins.
         memory: what the policy remembers of its evictions.
+        usage: reads real use, for policies that judge by it.
     """
 
     def __init__(
@@ -100,12 +106,15 @@ class Cycle:
         halt: asyncio.Event,
         running: Callable[[str, Memory], Awaitable[None]],
         memory: Memory,
+        usage: UsageReader,
     ) -> None:
         self._policy = policy
         self._services = services
         self._runs = runs
         self._halt = halt
         self._running = running
+        self._usage = usage
+        self._use: Usage | None = None
         self._memory = CycleMemory(memory, policy.spec.cooldown)
         services.metrics.acts_as(policy.name, policy.spec.mode)
 
@@ -168,6 +177,8 @@ class Cycle:
     async def _plan(self, started: float, *, wanted: Sequence[Evict] = ()) -> _Made:
         """Plan on the picture as it is now, and see which of the wanted pods are still there."""
         services = self._services
+        if judges_by_use(self._policy):
+            self._use = await self._usage.read(started)
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
@@ -180,7 +191,9 @@ class Cycle:
     def _plan_on(self, snapshot: Snapshot, now: float) -> Plan:
         """See what became of earlier evictions, plan with that, and see what the plan thinks of where they ended."""
         memory = self._memory.look(snapshot, now=now)
-        plan = make_plan(snapshot, [self._policy], now=now, memories={self._policy.name: memory})
+        name = self._policy.name
+        usages = {} if self._use is None else {name: self._use}
+        plan = make_plan(snapshot, [self._policy], now=now, memories={name: memory}, usages=usages)
         self._memory.planned(plan, snapshot, now=now)
         return plan
 
@@ -212,6 +225,7 @@ class Cycle:
             run="" if run is None else run.name,
             approved=approved,
             memory=self._memory.memory,
+            unmeasured="" if self._use is None else self._use.problem,
         )
 
     def _tell_of_giving_up(self) -> None:
@@ -234,16 +248,22 @@ class Cycle:
             self._memory.ended(outcome)
             journal.note(outcome)
 
+        now = services.clock.now()
+        closes = closes_at(policy.spec.windows, now, until=now + seconds)
+        late = LATE
+        if closes < now + seconds:
+            late = Refusal(reasons.WINDOW_CLOSED, "the policy's window closed before the pod's turn came")
         return await services.executor.execute(
             actions,
             policy=_reference(policy),
             per_minute=policy.spec.limits.per_minute,
             grace_period=policy.spec.grace_period_seconds,
-            deadline=services.clock.monotonic() + seconds,
+            deadline=services.clock.monotonic() + (closes - now),
             recheck=self._recheck,
             stop=self._halt,
             blind=services.stale,
             observe=observe,
+            late=late,
         )
 
     def _recheck(self, action: Evict) -> Refusal | None:

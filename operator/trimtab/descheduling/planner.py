@@ -11,6 +11,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
 from trimtab.descheduling.context import Board, Context
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
@@ -62,6 +63,7 @@ def plan(
     *,
     now: float,
     memories: Mapping[str, Memory] | None = None,
+    usages: Mapping[str, Usage] | None = None,
 ) -> Plan:
     """Which pods to move where, and which stay and why.
 
@@ -75,8 +77,9 @@ def plan(
         now: seconds since the epoch; protections by age count from it.
         memories: what policies remember of their evictions, by the policies' names
             (:func:`trimtab.descheduling.memory.assess.assess`); what is in their status is not read here.
+        usages: what was measured, by the policies' names, for strategies that judge by real use.
     """
-    return _plan(snapshot, policies, now, memories, lambda _: None)
+    return _plan(snapshot, policies, now, memories, usages, lambda _: None)
 
 
 def plan_and_measure(
@@ -85,6 +88,7 @@ def plan_and_measure(
     *,
     now: float,
     memories: Mapping[str, Memory] | None = None,
+    usages: Mapping[str, Usage] | None = None,
 ) -> tuple[Plan, tuple[Measured, ...]]:
     """The same plan, and every strategy's measure before and after it, in the order in which they run.
 
@@ -95,7 +99,7 @@ def plan_and_measure(
     def look(runs: Sequence[Run]) -> None:
         looks.append([(run, run.strategy.measure()) for run in runs])
 
-    made = _plan(snapshot, policies, now, memories, look)
+    made = _plan(snapshot, policies, now, memories, usages, look)
     measured = (
         Measured(run.policy, run.strategy.NAME, before, after) for (run, before), (_, after) in zip(*looks, strict=True)
     )
@@ -107,12 +111,13 @@ def _plan(
     policies: Sequence[DeschedulerPolicy],
     now: float,
     memories: Mapping[str, Memory] | None,
+    usages: Mapping[str, Usage] | None,
     look: Callable[[Sequence[Run]], None],
 ) -> Plan:
     """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
         board = Board(snapshot, now=now)
-        runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name), memories or {}))
+        runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name), memories or {}, usages or {}))
         board.watchers = tuple(run.strategy for run in runs)
         look(runs)
         for run in runs:
@@ -132,9 +137,14 @@ def _plan(
         return Plan(now=now, actions=tuple(board.actions), kept=tuple(board.kept))
 
 
-def _runs(board: Board, policies: Sequence[DeschedulerPolicy], memories: Mapping[str, Memory]) -> Iterator[Run]:
+def _runs(
+    board: Board,
+    policies: Sequence[DeschedulerPolicy],
+    memories: Mapping[str, Memory],
+    usages: Mapping[str, Usage],
+) -> Iterator[Run]:
     for policy in policies:
-        scope = Scope(policy.spec, board.snapshot, now=board.now)
+        scope = Scope(policy.spec, board.snapshot, now=board.now, usage=usages.get(policy.name))
         rules = board.gate.rules_for(policy.spec)
         remembered = memories.get(policy.name)
         memory = None if remembered is None else Recollection(remembered, policy.spec.cooldown, now=board.now)

@@ -46,6 +46,7 @@ class CycleResult(Struct, frozen=True):
         run: the DeschedulingRun that tells of it; empty where none was written.
         approved: whether an approved run was carried out.
         memory: what is remembered of evictions, this cycle's among them.
+        unmeasured: what kept real use, which the policy judges by, from being read; empty where nothing did.
     """
 
     mode: str
@@ -58,6 +59,7 @@ class CycleResult(Struct, frozen=True):
     run: str = ""
     approved: bool = False
     memory: Memory = Memory()
+    unmeasured: str = ""
 
     @property
     def acted(self) -> bool:
@@ -89,6 +91,8 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
     degraded = (
         (DEGRADED, True, reasons.EVICTIONS_FAILED, f"{len(failed)} evictions failed; first: {failed[0].message}")
         if failed
+        else (DEGRADED, True, reasons.USE_NOT_MEASURED, cycle.unmeasured)
+        if cycle.unmeasured
         else (DEGRADED, False, reasons.ALL_WELL, "no eviction failed")
     )
     return (

@@ -7,6 +7,7 @@ import numpy as np
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_labels
 
@@ -18,17 +19,22 @@ class Scope:
         spec: the policy's.
         snapshot: the picture.
         now: seconds since the epoch that the plan is made for; ages count from it.
+        usage: what was measured for the policy; ``None`` where nobody was asked.
 
     Attributes:
         now: likewise.
+        usage: likewise.
         selected: bool, shape (nodes.capacity,); the nodes that ``nodeSelector`` picks.
         up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
         destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
         sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
     """
 
-    def __init__(self, spec: DeschedulerPolicySpec, snapshot: Snapshot, *, now: float = 0.0) -> None:
+    def __init__(
+        self, spec: DeschedulerPolicySpec, snapshot: Snapshot, *, now: float = 0.0, usage: Usage | None = None
+    ) -> None:
         self.now = now
+        self.usage = usage
         nodes = snapshot.nodes
         chosen = None if spec.node_selector is None else spec.node_selector.compile()
         self.selected: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)

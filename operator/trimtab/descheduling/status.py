@@ -108,13 +108,19 @@ class PolicyStatus:
             self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
         return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
 
-    async def waiting(self, due: float) -> None:
-        """The next cycle is due then (seconds since the epoch)."""
+    async def waiting(self, due: float, *, opens: float | None = None) -> None:
+        """The next cycle is due then, and the next window, where none is open, opens at ``opens`` (since the epoch)."""
         if find_condition(self._status.conditions, READY) is None:
             self._set(READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet")
         running = find_condition(self._status.conditions, PROGRESSING)
         if running is not None and running.reason == reasons.CYCLE_RUNNING:
             self._set(PROGRESSING, False, reasons.IDLE, "the process ended while a cycle acted; the next one goes on")
+            running = None
+        if opens is not None:
+            message = f"none of spec.windows is open; the next one opens at {to_time(opens):%Y-%m-%dT%H:%M:%SZ}"
+            self._set(PROGRESSING, False, reasons.OUTSIDE_WINDOWS, message)
+        elif running is not None and running.reason == reasons.OUTSIDE_WINDOWS:
+            self._set(PROGRESSING, False, reasons.IDLE, "waiting for the next cycle")
         self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
         await self._write()
 

@@ -51,13 +51,19 @@ class Excess(Struct, frozen=True):
         return f"{self.level.resource} {share}% is above its target {percent(self.level.target)}%"
 
 
-def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable, among: BoolArray | None = None) -> tuple[Level, ...]:
+def levels_of(
+    thresholds: UtilizationThresholds,
+    nodes: NodeTable,
+    among: BoolArray | None = None,
+    requested: IntArray | None = None,
+) -> tuple[Level, ...]:
     """The marks of every resource that is named, by name; resources that no node and no pod knows are left out.
 
     Args:
         thresholds: as the policy gives them.
         nodes: the node table.
         among: bool, shape (nodes.capacity,); the nodes whose mean deviations are counted from; all without it.
+        requested: int64, shape (nodes.capacity, axis.width), instead of the table's.
     """
     targets = thresholds.target_thresholds or {}
     names = sorted({*thresholds.thresholds, *targets})
@@ -74,7 +80,9 @@ def levels_of(thresholds: UtilizationThresholds, nodes: NodeTable, among: BoolAr
     if not thresholds.use_deviation_thresholds:
         return levels
     which = nodes.used if among is None else among
-    return tuple(_around(level, mean(nodes, level, which), named=level.resource in targets) for level in levels)
+    return tuple(
+        _around(level, mean(nodes, level, which, requested), named=level.resource in targets) for level in levels
+    )
 
 
 def _around(level: Level, middle: float, *, named: bool) -> Level:
@@ -87,14 +95,14 @@ def _around(level: Level, middle: float, *, named: bool) -> Level:
     )
 
 
-def mean(nodes: NodeTable, level: Level, among: BoolArray) -> float:
+def mean(nodes: NodeTable, level: Level, among: BoolArray, requested: IntArray | None = None) -> float:
     """The mean percentage requested of a resource, over those nodes that have it; 0 where none has.
 
     Every node counts the same, whatever its size, as it always has. Summed exactly, so that the order in which nodes
     arrived leaves no trace in the last digit.
     """
     have = among & nodes.used & (nodes.allocatable[:, level.column] > 0)
-    shares = share(nodes, level)[have].tolist()
+    shares = share(nodes, level, requested)[have].tolist()
     return fsum(shares) / len(shares) if shares else 0.0
 
 

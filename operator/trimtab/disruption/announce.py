@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from trimtab.api.plan import Evict
-from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN
+from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN, WINDOW_CLOSED
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
@@ -53,7 +53,7 @@ def _log(outcome: Outcome) -> None:
     level = logging.INFO
     if outcome.result in {REFUSED, FAILED}:
         level = logging.WARNING
-    elif outcome.reason in {CYCLE_DEADLINE, SHUTTING_DOWN}:  # says nothing of the pod, and may be said of thousands
+    elif outcome.reason in {CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN}:  # of the time; may be said of thousands
         level = logging.DEBUG
     log.log(level, "%s stays on %s: %s", action.key, action.node, outcome.message, extra=fields)
 

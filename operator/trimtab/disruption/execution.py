@@ -35,6 +35,9 @@ Recheck = Callable[[Evict], Refusal | None]
 Blind = Callable[[], str | None]
 """What keeps the live picture from being judged by, ``None`` where nothing does."""
 
+LATE: Final = Refusal(CYCLE_DEADLINE, "the cycle's time was up before the pod's turn came")
+"""What is said of pods whose turn has not come by the deadline, where the caller gives no other cause for it."""
+
 SHORTEST_WAIT: Final = 0.01
 """Seconds: below it, rounding could make a wait end just before what it waits for."""
 
@@ -63,6 +66,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     blind: Blind
     observe: Callable[[Outcome], None] | None = None
     grace_period: int | None = None
+    late: Refusal = LATE
 
 
 class Execution:
@@ -241,7 +245,7 @@ class Execution:
         if self._terms.stop.is_set():
             late = Answer(SKIPPED, SHUTTING_DOWN, "trimtab is stopping; the pod's turn had not come")
         else:
-            late = Answer(SKIPPED, CYCLE_DEADLINE, "the cycle's time was up before the pod's turn came")
+            late = Answer(SKIPPED, self._terms.late.reason, self._terms.late.message)
         for lane in self._queue.drain():
             waits = lane.waits_since is not None and not self._terms.stop.is_set()
             left = Answer(SKIPPED, OWNER_NOT_SETTLED, lane.waits_for) if waits else late

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from trimtab.api.plan import Evict
-from trimtab.disruption.execution import Blind, Execution, Means, Recheck, Terms
+from trimtab.disruption.execution import LATE, Blind, Execution, Means, Recheck, Terms
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.pace import Pace
+from trimtab.disruption.refusal import Refusal
 from trimtab.disruption.settings import ExecutorSettings
 from trimtab.disruption.settlement import OwnerBook
 from trimtab.disruption.view import ClusterView
@@ -68,6 +69,7 @@ class Executor:
         blind: Blind = lambda: None,
         observe: Callable[[Outcome], None] | None = None,
         grace_period: int | None = None,
+        late: Refusal = LATE,
     ) -> list[Outcome]:
         """Carry out a plan's evictions, as far as the time allows.
 
@@ -85,6 +87,7 @@ class Executor:
             blind: what keeps the live picture from being judged by; nothing is started until it says ``None``.
             observe: called with every outcome of this call as it is known.
             grace_period: seconds that pods have to end; ``None`` for each pod's own.
+            late: what is said of those whose turn has not come by the deadline.
 
         Returns:
             An outcome for every action, in the order of ``actions``.
@@ -99,5 +102,6 @@ class Executor:
             blind=blind,
             observe=observe,
             grace_period=grace_period,
+            late=late,
         )
         return await Execution(actions, self._means, terms).run()

@@ -385,3 +385,46 @@ def test_a_policy_that_the_scheduler_would_undo_is_refused_where_it_is_said_how_
     result = run("plan", "--cluster", write("c.json", *objects()), "--policy", tmp_path / "fill.yaml", *told)
     assert result.exit_code == code
     assert ("the scheduler is said to score nodes by LeastAllocated" in result.stderr) is (code == 2)
+
+
+BY_USE = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: default}
+spec:
+  strategies:
+    LowNodeUtilization:
+      params:
+        metricsUtilization: {source: KubernetesMetrics}
+        nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}
+"""
+
+
+def test_real_use_is_read_from_the_file_for_a_policy_that_judges_by_it(run, write, policy) -> None:
+    policy.write_text(BY_USE)
+    metrics = [
+        {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "NodeMetrics",
+            "metadata": {"name": name},
+            "usage": {"cpu": cpu, "memory": "1Gi"},
+        }
+        for name, cpu in (("n1", "2500m"), ("n2", "100m"))
+    ]
+    things = [
+        *(node(name) for name in ("n1", "n2")),
+        pod("web").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready(),
+    ]
+
+    def planned(*items) -> dict:
+        cluster = write("c.yaml", *items)
+        result = run("plan", "--cluster", cluster, "--policy", policy, "--now", NOW, "-o", "json")
+        assert result.exit_code == 0
+        return msgspec.json.decode(result.stdout)
+
+    (action,) = planned(*things, *metrics)["actions"]
+    assert (action["pod"], action["target"]) == ("web", "n2")
+    without = planned(*things)
+    assert without["actions"] == []
+    assert {each["reason"] for each in without["kept"]} == {"NotMeasured"}
+    assert "holds no NodeMetrics" in without["kept"][0]["message"]

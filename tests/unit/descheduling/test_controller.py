@@ -619,3 +619,68 @@ async def test_a_policy_that_ends_no_longer_stands_in_the_way_of_others() -> Non
         await asyncio.sleep(1)
         assert desk.services.peers.against("fill")
     assert desk.services.peers.against("fill") == ()
+
+
+EVENING = [{"schedule": "0 20 * * *", "duration": "10m", "timeZone": "UTC"}]  # now it is 08:00
+
+
+@pytest.mark.parametrize(
+    ("timing", "first"),
+    [
+        pytest.param({}, "2027-01-15T20:00:00Z", id="with an interval, as the window opens"),
+        pytest.param({"schedule": {"cron": "5 * * * *"}}, "2027-01-15T20:05:00Z", id="at a scheduled time within it"),
+    ],
+)
+async def test_a_policy_that_acts_waits_for_its_window_and_says_when_it_opens(timing: Any, first: str) -> None:
+    desk = Desk()
+    desk.write(mode="Act", windows=EVENING, **timing)
+    async with desk.running():
+        await asyncio.sleep(3600)
+        assert desk.runs == 0
+        assert desk.status["nextRun"] == first
+        assert desk.condition("Progressing") == ("False", "OutsideWindows")
+        messages = [each["message"] for each in desk.status["conditions"] if each["type"] == "Progressing"]
+        assert messages == ["none of spec.windows is open; the next one opens at 2027-01-15T20:00:00Z"]
+        await asyncio.sleep(11 * 3600 + 330)
+        assert desk.executor.calls
+        assert desk.condition("Progressing") == ("False", "Idle")
+        done = desk.runs
+        await asyncio.sleep(3600)  # the window has closed
+        assert desk.runs <= done + 1
+        assert desk.condition("Progressing") == ("False", "OutsideWindows")
+        assert desk.status["nextRun"] == first.replace("15T", "16T")
+
+
+async def test_a_policy_that_only_simulates_does_so_outside_its_windows_too() -> None:
+    desk = Desk()
+    desk.write(mode="Simulate", windows=EVENING)
+    async with desk.running():
+        await asyncio.sleep(60)
+        assert desk.runs == 1
+        assert desk.condition("Progressing") == ("False", "Idle")
+
+
+async def test_acting_ends_as_the_window_closes_and_what_is_left_waits_for_the_next() -> None:
+    desk = Desk()
+    desk.executor.reason, desk.executor.takes = "WindowClosed", 60.0
+    desk.write(mode="Act", windows=[{"schedule": "0 8 * * *", "duration": "1m"}])  # it has just opened
+    async with desk.running():
+        await asyncio.sleep(30)
+        [call] = desk.executor.calls
+        assert call["deadline"] == pytest.approx(60.0, abs=1.0)
+        assert call["late"].reason == "WindowClosed"
+        await asyncio.sleep(3600)
+        assert len(desk.executor.calls) == 1
+        assert desk.status["nextRun"] == "2027-01-16T08:00:00Z"
+
+
+async def test_without_real_use_a_policy_that_judges_by_it_says_so_and_goes_on() -> None:
+    desk = Desk()
+    marks = {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 50}}
+    params = {"nodeResourceUtilizationThresholds": marks, "metricsUtilization": {"source": "KubernetesMetrics"}}
+    desk.write(strategies={"LowNodeUtilization": {"enabled": True, "params": params}})
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.runs == 1
+        assert desk.condition("Degraded") == ("True", "UseNotMeasured")
+        assert {each["reason"] for each in desk.status["kept"]} == {"NotMeasured"}

@@ -654,3 +654,12 @@ async def test_a_pod_that_runs_is_not_taken_for_one_that_has_ended():
     outcomes = await world.execute([removal(action) for action in world.plan(world.add("web-1"))])
     assert results(outcomes) == [("web-1", SKIPPED, reasons.PLAN_OUTDATED)]
     assert not world.api.sent("POST", "/eviction")
+
+
+async def test_what_is_left_at_the_deadline_is_told_for_the_callers_reason():
+    world = World()
+    late = Refusal(reasons.WINDOW_CLOSED, "the policy's window closed before the pod's turn came")
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("web-2")), seconds=1, late=late)
+    assert results(outcomes) == [("web-1", EVICTED, reasons.EVICTED), ("web-2", SKIPPED, reasons.OWNER_NOT_SETTLED)]
+    outcomes = await world.execute(world.plan(world.add("db-1", owner="db")), seconds=0, late=late)
+    assert results(outcomes) == [("db-1", SKIPPED, reasons.WINDOW_CLOSED)]

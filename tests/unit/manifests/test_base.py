@@ -13,7 +13,16 @@ from tools.generate.base import NAMESPACE
 
 from trimtab.cli.run import run
 from trimtab.cluster.kinds import KINDS
-from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, EVENTS, LEASES, PODS, Resource
+from trimtab.kube.resources import (
+    DESCHEDULER_POLICIES,
+    DESCHEDULING_RUNS,
+    EVENTS,
+    LEASES,
+    NODE_METRICS,
+    POD_METRICS,
+    PODS,
+    Resource,
+)
 from trimtab.runtime.settings import Settings
 
 Right = tuple[str, str, str]
@@ -49,6 +58,7 @@ def right(resource: Resource, *verbs: str, subresource: str = "") -> set[Right]:
 def test_the_operator_may_do_what_the_code_does_and_nothing_else() -> None:
     expected = set().union(*(right(resource, "list", "watch") for resource in KINDS))
     expected |= right(PODS, "get") | right(PODS, "create", subresource="eviction")
+    expected |= right(NODE_METRICS, "list") | right(POD_METRICS, "list")
     expected |= right(EVENTS, "create", "patch")
     expected |= right(DESCHEDULER_POLICIES, "list", "watch", "patch")
     expected |= right(DESCHEDULER_POLICIES, "patch", subresource="status")

@@ -15,6 +15,7 @@ from trimtab.api.check import FieldError, unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.descheduler_policy import KIND
 from trimtab.api.strategies import STRATEGIES
+from trimtab.api.strategies.low_node_utilization import SOURCES
 from trimtab.descheduling.imports.catalogue import (
     ARGS,
     BALANCE,
@@ -158,9 +159,10 @@ def _top(data: Mapping[str, Any], findings: Findings) -> Draft:
     key = "evictionFailureEventNotification"
     if key in given and not is_true(given[key], key, findings):
         findings.warn(key, "has no effect: evictions that fail are always told as events")
-    for key in ("metricsProviders", "metricsCollector"):
-        if given.get(key) not in (None, [], {}, {"enabled": False}):
-            findings.warn(key, "is left out: real use is not read, utilization is judged by pods' requests")
+    for index, provider in enumerate(given.get("metricsProviders") or ()):
+        if provider and provider.get("source") not in (None, *SOURCES):
+            told = f"is left out: real use is read from {', '.join(SOURCES)} only"
+            findings.warn(f"metricsProviders[{index}]", told)
     return draft
 
 

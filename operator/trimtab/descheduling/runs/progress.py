@@ -23,7 +23,7 @@ OUTCOMES_BYTES: Final = 256 * 1024
 
 LONGEST_MESSAGE: Final = 256
 
-PASSING: Final = frozenset({reasons.CYCLE_DEADLINE, reasons.SHUTTING_DOWN, reasons.LEASE_LOST})
+PASSING: Final = frozenset({reasons.CYCLE_DEADLINE, reasons.WINDOW_CLOSED, reasons.SHUTTING_DOWN, reasons.LEASE_LOST})
 """Outcomes that only say that an action's turn has not come: an approved run takes it up again."""
 
 

@@ -15,9 +15,12 @@ from trimtab.api.reasons import (
     NO_UNDERUTILIZED_NODES,
     NODE_OVERUTILIZED,
     NOT_ENOUGH_NODES,
+    NOT_MEASURED,
 )
 from trimtab.api.strategies import LowNodeUtilizationParams
-from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.usage import MEASURED, Usage
+from trimtab.descheduling.burden import Burden, ByRequests, ByUse
 from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import Rank, rank, size
 from trimtab.descheduling.room import Room
@@ -30,26 +33,28 @@ from trimtab.descheduling.utilization import (
     above,
     excesses,
     levels_of,
-    on_their_way_out,
     percent,
+    room_below_target,
     underutilized,
 )
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.objects import Pod, PodSpec
+from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
 
 
 class Victim(Struct, frozen=True, gc=False):
-    """A pod and what it requests, by column."""
+    """A pod and what it takes away from its node, by column."""
 
     pod: Pod
     amounts: list[int]
 
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
-    """Overutilized is above any target, underutilized at or below all thresholds and above no target; by requests.
+    """Overutilized is above any target, underutilized at or below all thresholds and above no target.
+
+    By requests or, where the policy wants it, by real use (:mod:`trimtab.descheduling.burden`).
 
     Pods on their way out no longer burden the node that they leave, or what was evicted a while ago and takes its time
     would cost others their place; but until they are gone, they leave no room on nodes that pods are moved to.
@@ -67,20 +72,26 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def __init__(self, params: LowNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         thresholds = params.node_resource_utilization_thresholds
+        self._burden: Burden
+        if params.metrics_utilization is None:
+            self._burden = ByRequests(self.snapshot)
+        else:
+            self._burden = ByUse(self.snapshot, scope.usage or Usage(problem="nobody has measured"))
+        known, present = scope.destinations & self._burden.known, self._burden.present()
         self._levels: tuple[Level, ...] = (
-            () if thresholds is None else levels_of(thresholds, self.snapshot.nodes, scope.destinations)
+            () if thresholds is None else levels_of(thresholds, self.snapshot.nodes, known, present)
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._eligible: dict[int, BoolArray] = {}
         self._amounts: dict[int, list[int]] = {}
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
-        self._leaving: dict[int, IntArray] = on_their_way_out(self.snapshot)
         self._excluded = frozenset(params.evictable_namespaces.exclude)
         self._most = params.eviction_limits.node
 
     def plan(self, context: Context) -> None:
         """From the fullest node to the least full one, ties by name."""
         nodes = self.snapshot.nodes
+        self._tell_unmeasured(context)
         excess = self._excess()
         sources = sorted((slot for slot in self.scope.sources if excess[slot] > 0), key=lambda slot: -excess[slot])
         if not sources:
@@ -89,7 +100,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         if len(under) <= self._number:
             self._stay(context, sources, len(under))
             return
-        room = Room(nodes, np.array(under, dtype=np.int64), self._levels)
+        room = Room(nodes, np.array(under, dtype=np.int64), self._by_requests())
         for slot in sources:
             self._relieve(context, slot, room)
 
@@ -98,12 +109,28 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         return (float(self._excess()[self.scope.selected].sum()),)
 
     def _excess(self) -> FloatArray:
-        """By how many percent points slots are above targets without what is on its way out."""
-        nodes = self.snapshot.nodes
-        requested = nodes.requested.copy() if self._leaving else nodes.requested
-        for slot, row in self._leaving.items():
-            requested[slot] -= row
-        return above(nodes, self._levels, requested)
+        """By how many percent points slots are above targets without what is on its way out; 0 where nobody knows."""
+        excess = above(self.snapshot.nodes, self._levels, self._burden.staying())
+        excess[~self._burden.known] = 0.0
+        return excess
+
+    def moved(self, before: Pod, after: Pod) -> None:
+        """Count a planned move, which no measurement knows of."""
+        self._burden.moved(before, after)
+
+    def _by_requests(self) -> tuple[Level, ...]:
+        """The targets that hold for requests: of real use, those of resources that nobody measures."""
+        if not self._burden.measured:
+            return self._levels
+        return tuple(level for level in self._levels if level.resource not in MEASURED)
+
+    def _tell_unmeasured(self, context: Context) -> None:
+        if self._burden.measured:
+            usage = self.scope.usage
+            why = "nobody has measured real use" if usage is None else usage.problem or "there is no measurement of it"
+            for slot in self.scope.sources:
+                if not self._burden.known[slot]:
+                    context.keep_node(slot, NOT_MEASURED, f"its real use is not known: {why}")
 
     def _destinations(self) -> list[int]:
         """The underutilized nodes that can start pods, by name. Cordoned ones don't count: the scheduler avoids them.
@@ -112,7 +139,9 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         first and above one of the second: then it is overutilized.
         """
         nodes = self.snapshot.nodes
-        mask = underutilized(nodes, self._levels) & self.scope.destinations & (above(nodes, self._levels) <= 0)
+        present = self._burden.present()
+        mask = underutilized(nodes, self._levels, present) & (above(nodes, self._levels, present) <= 0)
+        mask &= self.scope.destinations & self._burden.known
         return [slot for slot in self.scope.sources if mask[slot] and not nodes.node(slot).unschedulable]
 
     def _stay(self, context: Context, sources: list[int], number: int) -> None:
@@ -128,12 +157,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             context.keep_node(slot, code, f"{self._over(slot)[0]}, but {text}")
 
     def _over(self, slot: int) -> list[Excess]:
-        return excesses(self.snapshot.nodes.allocatable[slot], self._staying(slot), self._levels)
-
-    def _staying(self, slot: int) -> IntArray:
-        """What the pods of a node request that are not on their way out: int64, shape (axis.width,)."""
-        requested: IntArray = self.snapshot.nodes.requested[slot]
-        return requested - self._leaving[slot] if slot in self._leaving else requested
+        return excesses(self.snapshot.nodes.allocatable[slot], self._burden.staying_on(slot), self._levels)
 
     def _relieve(self, context: Context, slot: int, room: Room) -> None:
         """Move pods off a node until nothing of it is above a target."""
@@ -155,7 +179,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 elif refusal is not None:
                     context.keep(victim.pod, refusal.reason, refusal.message)
             if group:
-                text = f"the pod requests none of what {self.snapshot.nodes.node(slot).name} has too much of: "
+                does, name = "uses" if self._burden.measured else "requests", self.snapshot.nodes.node(slot).name
+                text = f"the pod {does} none of what {name} has too much of: "
                 text += ", ".join(each.level.resource for each in over)
                 for victim in group:
                     context.keep(victim.pod, IRRELEVANT_RESOURCE, text)
@@ -185,9 +210,13 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             ranked.setdefault(rank(pod), []).append(pod)
         for key in sorted(ranked):
             there = sorted(ranked[key], key=size)
-            yield [Victim(pod, self._amounts_of(pod.spec)) for pod in there]
+            yield [Victim(pod, self._amounts_of(pod)) for pod in there]
 
-    def _amounts_of(self, spec: PodSpec) -> list[int]:
+    def _amounts_of(self, pod: Pod) -> list[int]:
+        if self._burden.measured:
+            amounts: list[int] = self._burden.of(pod).tolist()
+            return amounts
+        spec = pod.spec
         found = self._amounts.get(id(spec))  # the snapshot holds the specs of its pods, so ids stay theirs
         if found is None:
             found = self._amounts[id(spec)] = self.snapshot.row(spec).tolist()
@@ -201,11 +230,13 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             return found
         nodes = self.snapshot.nodes
         level = worst.level
-        there = 100.0 * int(nodes.requested[found, level.column]) / max(int(nodes.allocatable[found, level.column]), 1)
+        used = int(self._burden.present()[found, level.column])
+        there = 100.0 * used / max(int(nodes.allocatable[found, level.column]), 1)
         text = (
             f"{level.resource} {percent(worst.share, level.target)}% of {pod.node} is above its target "
             f"{percent(level.target)}%; {nodes.node(found).name} is at {there:.0f}%"
         )
+        text += ", by real use" if self._burden.measured else ""
         refusal = context.move(pod, found, reason=NODE_OVERUTILIZED, message=text)
         if refusal is None:
             room.take(found, self.snapshot.row(pod.spec))
@@ -219,17 +250,33 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             eligible = self._eligible[id(pod.spec)] = self.placer.eligible(pending(pod))
         likes = (row.tobytes(), id(eligible))
         plain = self.placer.plain(pod)
-        if plain and likes in self._stuck:
+        cool = self._cool(pod)
+        if cool is None and plain and likes in self._stuck:
             return self._stuck[likes]
         objections = [slots for guard in context.guards if (slots := guard.objections(pod))]
         unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
-        slot = room.best(row, eligible, unwelcome, None if plain else self._suitable_neighbours(pod))
+        also = _both(cool, None if plain else self._suitable_neighbours(pod))
+        slot = room.best(row, eligible, unwelcome, also)
         if slot is not None:
             return slot
-        refusal = context.find(pod, Wish(room.accepting(row), _NOT_A_DESTINATION))
-        if plain and isinstance(refusal, Refusal) and room.best(row, eligible) is None:
+        accepting = room.accepting(row)
+        refusal = context.find(pod, Wish(accepting if cool is None else accepting & cool, _NOT_A_DESTINATION))
+        if cool is None and plain and isinstance(refusal, Refusal) and room.best(row, eligible) is None:
             self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
         return refusal
+
+    def _cool(self, pod: Pod) -> BoolArray | None:
+        """The slots that stay at or below every target with what the pod really uses; ``None`` by requests."""
+        if not self._burden.measured:
+            return None  # Room sees to it
+        nodes = self.snapshot.nodes
+        present, row = self._burden.present(), self._burden.of(pod)
+        mask: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
+        for level in self._levels:
+            if level.resource in MEASURED:
+                most = room_below_target(nodes.allocatable[:, level.column], level.target)
+                mask &= present[:, level.column] + row[level.column] <= most
+        return mask
 
     def _suitable_neighbours(self, pod: Pod) -> BoolArray:
         """The slots whose pods, and those of the nodes around them, let the pod in; its own presence aside."""
@@ -241,12 +288,18 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
         """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""
-        have, want = self.snapshot.nodes.allocatable[slot], self._staying(slot).copy()
+        have, want = self.snapshot.nodes.allocatable[slot], self._burden.staying_on(slot).copy()
         for victim, refusal in cut:
             if not excesses(have, want, self._levels):
                 return
             context.keep(victim.pod, refusal.reason, refusal.message)
             want[: len(victim.amounts)] -= victim.amounts
+
+
+def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 def _pick(group: list[Victim], over: list[Excess]) -> int | None:

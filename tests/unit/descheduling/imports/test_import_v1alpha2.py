@@ -502,11 +502,11 @@ POINT = "profiles[0].plugins"
         pytest.param(
             strategy(
                 "LowNodeUtilization",
-                "thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, metricsUtilization: {source: KubernetesMetrics}",
+                "thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, metricsUtilization: {source: Prometheus}",
             ),
-            f"{CONFIG}[0].args.metricsUtilization",
-            "is not supported yet, and must not be left out",
-            id="real use",
+            f"{CONFIG}[0].args.metricsUtilization.source",
+            "KubernetesMetrics",
+            id="real use of a source that is not read",
         ),
         pytest.param("{profiles: []}", "profiles", "no profile enables a strategy", id="no profile"),
         pytest.param(
@@ -572,10 +572,10 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(content: str, field: 
             id="no events",
         ),
         pytest.param(
-            evictor("", "metricsProviders: [{source: KubernetesMetrics}], "),
-            "metricsProviders",
+            evictor("", "metricsProviders: [{source: Prometheus}], "),
+            "metricsProviders[0]",
             "is left out",
-            id="a source of metrics",
+            id="a source of metrics that is not read",
         ),
         pytest.param(
             profile(f"pluginConfig: [{{name: RemoveDuplicates}}, {LIFETIME}], {RUNS}"),

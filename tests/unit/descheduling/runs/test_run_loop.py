@@ -323,3 +323,19 @@ async def test_an_old_word_of_the_watch_does_not_undo_what_was_written_since() -
         desk.controller.observe_run(old)
         await asyncio.sleep(1)
     assert len(desk.executor.calls) == 1
+
+
+async def test_an_approved_run_waits_for_its_policys_window() -> None:
+    desk = Desk()
+    window = {"schedule": "0 9 * * *", "duration": "1h"}  # now it is 08:00
+    desk.write(mode="Approve", interval="2h", approvalDeadline="3h", windows=[window])
+    async with desk.running():
+        await asyncio.sleep(5)
+        assert phases(desk) == ["Pending"]
+        assert desk.condition("Progressing") == ("False", "OutsideWindows")
+        approve(desk)
+        await asyncio.sleep(3500)
+        assert not desk.executor.calls
+        assert desk.status["nextRun"] == "2027-01-15T09:00:00Z"
+        await asyncio.sleep(120)
+        assert len(desk.executor.calls) == 1

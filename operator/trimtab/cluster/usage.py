@@ -1,0 +1,102 @@
+"""What nodes and pods really use, as a frozen value beside the picture: measured elsewhere, judged by planners."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from trimtab.kube.rules.quantity import QuantityError, resource_amount
+
+Use = Mapping[str, int]
+"""Millicores of ``cpu`` and bytes of ``memory``."""
+
+MEASURED: Final = ("cpu", "memory")
+"""What metrics.k8s.io measures; of everything else only the requests are known."""
+
+HALF_LIFE: Final = 120.0
+"""Seconds after which an earlier measurement counts half of what it did (:func:`smooth`)."""
+
+
+class Usage(Struct, frozen=True):
+    """Measured use.
+
+    Attributes:
+        taken: when it was read, seconds since the epoch.
+        nodes: by the node's name; a node that is missing was not measured.
+        pods: the same by ``namespace/name``; a pod that is missing is taken to use what it requests.
+        problem: what kept all or some of it from being read; empty where nothing did.
+    """
+
+    taken: float = 0.0
+    nodes: Mapping[str, Use] = {}
+    pods: Mapping[str, Use] = {}
+    problem: str = ""
+
+
+def usage_of(manifests: Iterable[Mapping[str, Any]], *, taken: float, problem: str = "") -> Usage:
+    """What NodeMetrics and PodMetrics of metrics.k8s.io say.
+
+    An object that cannot be read counts as missing, as does one that lacks cpu or memory: half of the truth would make
+    a busy node look idle. So does a pod of which not every container says both.
+
+    Args:
+        manifests: the objects, each with its ``kind``.
+        taken: seconds since the epoch.
+        problem: what could not be read.
+    """
+    nodes: dict[str, Use] = {}
+    pods: dict[str, Use] = {}
+    for manifest in manifests:
+        try:
+            if manifest.get("kind") == "NodeMetrics":
+                nodes[manifest["metadata"]["name"]] = _amounts(manifest["usage"])
+            elif manifest.get("kind") == "PodMetrics":
+                metadata = manifest["metadata"]
+                pods[f"{metadata['namespace']}/{metadata['name']}"] = _sum(manifest["containers"])
+        except (KeyError, TypeError, AttributeError, QuantityError):
+            continue
+    return Usage(taken=taken, nodes=nodes, pods=pods, problem=problem)
+
+
+def smooth(before: Usage | None, now: Usage) -> Usage:
+    """The measurement, with what was measured before still counted in.
+
+    An exponentially weighted mean by time: what was read :data:`HALF_LIFE` seconds ago weighs as much as what is read
+    now, so that a short peak moves no pods and a lasting change does after some minutes, however often one looks.
+    What is measured for the first time counts as it is, and what is no longer measured is forgotten.
+    """
+    if before is None:
+        return now
+    old = 0.5 ** (max(0.0, now.taken - before.taken) / HALF_LIFE) / 2
+    return Usage(
+        taken=now.taken,
+        nodes=_blend(before.nodes, now.nodes, old),
+        pods=_blend(before.pods, now.pods, old),
+        problem=now.problem,
+    )
+
+
+def _blend(before: Mapping[str, Use], now: Mapping[str, Use], old: float) -> Mapping[str, Use]:
+    return {
+        name: {key: math.ceil(old * before[name][key] + (1 - old) * value) for key, value in amounts.items()}
+        if name in before
+        else amounts
+        for name, amounts in now.items()
+    }
+
+
+def _amounts(usage: Mapping[str, Any]) -> Use:
+    found = {name: resource_amount(name, usage[name]) for name in MEASURED}
+    if min(found.values()) < 0:
+        raise KeyError(usage)  # nobody uses less than nothing: not measured
+    return found
+
+
+def _sum(containers: Iterable[Mapping[str, Any]]) -> Use:
+    each = [_amounts(container["usage"]) for container in containers]
+    if not each:
+        raise KeyError("containers")
+    return {name: sum(amounts[name] for amounts in each) for name in MEASURED}

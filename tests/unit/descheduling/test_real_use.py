@@ -1,0 +1,129 @@
+"""LowNodeUtilization by real use: who counts as full, who goes, and what is left alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.descheduling.planning import NOW, built, deviation, kept, messages, moves, policy, utilization
+from tests.unit.descheduling.test_low_node_utilization import app, big, filled, with_params
+from trimtab.api.plan import Plan
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
+from trimtab.descheduling import planner
+
+BY_USE: dict[str, Any] = {"metricsUtilization": {"source": "KubernetesMetrics"}}
+CPU = with_params(utilization({"cpu": 20}, {"cpu": 50}), **BY_USE)
+
+
+def plan(things: list[Any], usage: Usage | None, strategies: dict[str, Any] = CPU) -> Plan:
+    usages = {} if usage is None else {"default": usage}
+    return planner.plan(Snapshot(built(things)), [policy(strategies)], now=NOW, usages=usages)
+
+
+def used(nodes: dict[str, float], pods: dict[str, float] | None = None, problem: str = "") -> Usage:
+    """Cores that nodes and pods use."""
+    return Usage(
+        nodes={name: {"cpu": int(cores * 1000), "memory": 0} for name, cores in nodes.items()},
+        pods={f"shop/{name}": {"cpu": int(cores * 1000), "memory": 0} for name, cores in (pods or {}).items()},
+        problem=problem,
+    )
+
+
+TWO = [big("n1"), big("n2")]
+
+
+@pytest.mark.parametrize(
+    ("things", "usage", "expected"),
+    [
+        pytest.param([*TWO, *filled("n1", 7)], used({"n1": 3, "n2": 1}), [], id="requested but not used is not full"),
+        pytest.param(
+            [*TWO, *filled("n1", 2)],
+            used({"n1": 6, "n2": 1}, {"p0": 0.5, "p1": 1.5}),
+            [("p1", "n1", "n2")],
+            id="used but not requested is full, and the pod goes whose use ends it",
+        ),
+        pytest.param(
+            [*TWO, *filled("n1", 2)],
+            used({"n1": 6, "n2": 1}, {"p0": 0}),
+            [("p1", "n1", "n2")],
+            id="a pod that uses nothing stays, and one that was not measured counts by requests",
+        ),
+        pytest.param(
+            [*TWO, *filled("n1", 2)],
+            used({"n1": 8, "n2": 2}, {"p0": 4, "p1": 3}),
+            [("p1", "n1", "n2")],
+            id="no node is filled beyond its target by use: the one that would end it does not fit",
+        ),
+        pytest.param(
+            [*TWO, *filled("n1", 3), *filled("n2", 10, cpu="100m", prefix="q")],
+            used({"n1": 8, "n2": 1}, {"p0": 1, "p1": 1, "p2": 1}),
+            [],
+            id="an idle node whose requests leave no room takes nothing",
+        ),
+        pytest.param(
+            [*TWO, *filled("n1", 3)],
+            used({"n1": 7, "n2": 0}, {"p0": 1, "p1": 1, "p2": 1}),
+            [("p0", "n1", "n2"), ("p1", "n1", "n2")],
+            id="what was moved counts at once",
+        ),
+        pytest.param(
+            [*TWO, app("p0", "n1", "1").deleted(), *filled("n1", 3, prefix="q")],
+            used({"n1": 6, "n2": 0}, {"p0": 1}),
+            [],
+            id="what pods on their way out use no longer counts",
+        ),
+    ],
+)
+def test_real_use_decides_what_is_full_and_who_goes(things: list[Any], usage: Usage, expected: list[Any]) -> None:
+    assert moves(plan(things, usage)) == expected
+
+
+def test_the_numbers_say_that_they_are_real_use() -> None:
+    made = plan([*TWO, *filled("n1", 1)], used({"n1": 6, "n2": 1}))
+    assert made.actions[0].message == "cpu 60% of n1 is above its target 50%; n2 is at 10%, by real use"
+
+
+def test_a_node_that_was_not_measured_gives_and_gets_nothing_and_is_named() -> None:
+    things = [*TWO, big("n3"), *filled("n1", 7), *filled("n3", 1, prefix="q")]
+    made = plan(things, used({"n3": 6}))
+    assert moves(made) == []
+    assert kept(made) == {"n1": "NotMeasured", "n2": "NotMeasured", "n3": "NoUnderutilizedNodes"}
+    made = plan(things, used({"n1": 9, "n3": 1}, {"p0": 4}))
+    assert moves(made) == [("p0", "n1", "n3")]
+    assert kept(made) == {"n2": "NotMeasured"}
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        pytest.param(None, "nobody has measured", id="nobody was asked"),
+        pytest.param(used({}, problem="nodes.metrics.k8s.io is not served"), "is not served", id="nobody answered"),
+        pytest.param(used({}), "no measurement of it", id="no word on the node"),
+    ],
+)
+def test_without_measurements_requests_do_not_step_in(usage: Usage | None, words: str) -> None:
+    made = plan([*TWO, *filled("n1", 7)], usage)
+    assert moves(made) == []
+    assert kept(made) == {"n1": "NotMeasured", "n2": "NotMeasured"}
+    assert words in messages(made)["n1"]
+
+
+def test_the_mean_is_that_of_the_nodes_that_were_measured() -> None:
+    strategies = deviation({"cpu": 10}, {"cpu": 10}, **BY_USE)
+    things = [big("n1"), big("n2"), big("n3"), *filled("n1", 2), *filled("n3", 9, prefix="q")]
+    assert moves(plan(things, used({"n1": 6, "n2": 2}), strategies)) == [("p0", "n1", "n2")]
+
+
+def test_every_move_lowers_the_measure_by_use() -> None:
+    things = [*TWO, *filled("n1", 3)]
+    usages = {"default": used({"n1": 7, "n2": 0}, {"p0": 1, "p1": 1, "p2": 1})}
+    _, (measured,) = planner.plan_and_measure(Snapshot(built(things)), [policy(CPU)], now=NOW, usages=usages)
+    assert (measured.before, measured.after) == ((20.0,), (0.0,))
+
+
+def test_other_resources_still_count_by_requests() -> None:
+    strategies = with_params(utilization({"pods": 20}, {"pods": 50}), **BY_USE)
+    made = plan([*TWO, *filled("n1", 6)], used({"n1": 0, "n2": 0}), strategies)
+    assert len(moves(made)) == 1

@@ -51,9 +51,7 @@ def test_killed_while_it_acts_it_does_not_begin_the_same_cycle_anew(stage: Stage
     assert evictions(second) == 0, "perCycle would not hold: the hour is not over"
 
 
-def test_policies_are_deleted_in_the_time_they_get_to_stop_while_one_acts(
-    stage: Stage, start: Start
-) -> None:
+def test_policies_are_deleted_in_the_time_they_get_to_stop_while_one_acts(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start("--no-leader-elect")
     stage.write_policy("acting", mode="Act", interval="1h", limits={"perMinute": 2})

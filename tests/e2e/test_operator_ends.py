@@ -8,7 +8,6 @@ from contextlib import suppress
 
 from examples.demo.install import OperatorProcess, wait_for
 from tests.e2e.conftest import POLICIES, Stage, Start
-from trimtab.descheduling.handlers import LONGEST_CANCEL, LONGEST_STOP
 from trimtab.kube.api import NotFound
 
 
@@ -51,7 +50,7 @@ def test_killed_while_it_acts_it_does_not_begin_the_same_cycle_anew(stage: Stage
     assert evictions(second) == 0, "perCycle would not hold: the hour is not over"
 
 
-def test_policies_are_deleted_in_the_time_they_get_to_stop_while_one_acts(stage: Stage, start: Start) -> None:
+def test_a_policy_that_waits_for_another_to_act_is_deleted_at_once(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start("--no-leader-elect")
     stage.write_policy("acting", mode="Act", interval="1h", limits={"perMinute": 2})
@@ -61,8 +60,7 @@ def test_policies_are_deleted_in_the_time_they_get_to_stop_while_one_acts(stage:
     began = time.monotonic()
     stage.remove_policy("waiting")
     stage.remove_policy("acting")
-    # Mostly two seconds; now and then a loop is only ended once its time to stop is over. It must never take longer.
-    assert time.monotonic() - began < LONGEST_STOP + LONGEST_CANCEL + 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_policy_whose_finalizer_was_taken_away_acts_no_more(stage: Stage, start: Start) -> None:

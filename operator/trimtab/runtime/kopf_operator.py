@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, Final
 
 import kopf
 
@@ -17,6 +17,13 @@ from trimtab.kube.connection.transport import Transport
 
 MARK = "trimtab.dev"
 """Prefix of Kopf's finalizer and annotations on our resources."""
+
+QUICK_END: Final = 5.0
+"""Seconds that Kopf stays beside a daemon that was asked to stop.
+
+By default it looks ten turns of the event loop long and then once more when the daemon's whole time to stop is over,
+unless something is written to the object meanwhile: a loop that ends a request later, with nothing to write, would hold
+the deletion of its policy up for 20 seconds."""
 
 
 class KopfOperator:
@@ -65,6 +72,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.networking.error_backoffs = _Patience()
+    settings.background.instant_exit_timeout = QUICK_END
     settings.persistence.finalizer = f"{MARK}/finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=MARK)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=MARK)

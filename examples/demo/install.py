@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import yaml
 
-from trimtab.kube.api import TooManyRequests
+from trimtab.kube.api import NotFound, TooManyRequests
 from trimtab.local.binaries import find, given_directory
 from trimtab.local.client import Client
 from trimtab.local.progress import Progress
@@ -84,17 +84,15 @@ def install(target: Target, *, progress: Progress | None = None) -> None:
 
 
 def _served(client: Client) -> bool:
-    groups = client.request("GET", "/apis")["groups"]
-    if not any(group["name"] == "trimtab.dev" for group in groups):
-        return False
-    resources = client.request("GET", "/apis/trimtab.dev/v1alpha1")["resources"]
     wanted = ("deschedulerpolicies", "deschedulingruns")
-    if not set(wanted) <= {resource["name"] for resource in resources}:
-        return False
     try:
+        resources = client.request("GET", "/apis/trimtab.dev/v1alpha1")["resources"]
+        if not set(wanted) <= {resource["name"] for resource in resources}:
+            return False
         for plural in wanted:
             client.request("GET", f"/apis/trimtab.dev/v1alpha1/{plural}")
-    except TooManyRequests:  # "storage is (re)initializing"
+    # A new group is not served at once, and its storage is at first "(re)initializing".
+    except (NotFound, TooManyRequests):
         return False
     return True
 

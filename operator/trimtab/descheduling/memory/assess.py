@@ -10,9 +10,10 @@ from trimtab.api.descheduler_policy import Cooldown
 from trimtab.api.eviction_memory import Memory, Setback, WatchedEviction
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads import Workloads
 from trimtab.descheduling.memory.bounds import bounded
 from trimtab.descheduling.memory.ledger import Ledger
-from trimtab.descheduling.memory.owners import Workloads, template
+from trimtab.descheduling.memory.owners import template
 from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.kube.objects import Pod
 

@@ -9,7 +9,8 @@ from trimtab.api.eviction_memory import TRY_AGAIN, Memory, Setback, WatchedEvict
 from trimtab.api.plan import rfc3339
 from trimtab.api.reasons import COOLING_DOWN, GAVE_UP
 from trimtab.cluster.owners import OwnerKey
-from trimtab.descheduling.memory.owners import template, words, workload
+from trimtab.cluster.workloads import workload
+from trimtab.descheduling.memory.owners import template, words
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 

@@ -10,8 +10,9 @@ from trimtab.api.eviction_memory import MAX_WATCHED, Memory, WatchedEviction
 from trimtab.api.plan import Evict
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads import Workloads
 from trimtab.descheduling.memory.bounds import bounded
-from trimtab.descheduling.memory.owners import Workloads, owned
+from trimtab.descheduling.memory.owners import owned
 from trimtab.disruption.outcome import EVICTED, FAILED, Outcome
 
 

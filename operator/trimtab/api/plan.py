@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
+
+How = Literal["Evict", "Surge"]
+
+SURGE: Final = "Surge"
+"""The pod is not evicted; its Deployment is restarted by a rollout, which makes the new pod before the old one goes."""
 
 
 class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="Evict", omit_defaults=True):
@@ -19,7 +25,7 @@ class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", t
     ``target`` is ``node`` itself where the pod is to start anew and no other node is better. It is empty where the pod
     has run to its end: such a pod holds no place, needs none, and is only removed.
     ``uid`` is the precondition: a later pod of the same name is never hit. ``owner`` is ``Kind/name`` of the
-    controller in the pod's namespace; limits and spacing count by it.
+    controller in the pod's namespace; limits and spacing count by it. ``how`` is left out but for :data:`SURGE`.
     """
 
     policy: str
@@ -32,6 +38,12 @@ class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", t
     message: str
     uid: str = ""
     owner: str = ""
+    how: How = "Evict"
+
+    @property
+    def deployment(self) -> str:
+        """The name of the Deployment that a surge restarts: its ReplicaSet's, less the template's hash."""
+        return self.owner.partition("/")[2].rpartition("-")[0]
 
     @property
     def key(self) -> str:
@@ -70,20 +82,21 @@ class Plan(Struct, frozen=True):
     kept: tuple[Kept, ...] = ()
 
     def document(self) -> dict[str, object]:
-        """The plan as CLI.md prints it, ready for JSON or YAML."""
-        tagged = [msgspec.to_builtins(action) for action in self.actions]
-        counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
-        counts.update(action["action"] for action in tagged)
-        summary: dict[str, int] = dict(sorted(counts.items()))
-        summary["kept"] = len(self.kept)
+        """The plan as ``trimtab plan -o json`` prints it, ready for JSON or YAML."""
         return {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "Plan",
             "now": rfc3339(self.now),
-            "actions": tagged,
+            "actions": [msgspec.to_builtins(action) for action in self.actions],
             "kept": [msgspec.to_builtins(kept) for kept in self.kept],
-            "summary": summary,
+            "summary": self.summary(),
         }
+
+    def summary(self) -> dict[str, int]:
+        """How many actions there are of each kind, and how many candidates were kept."""
+        counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
+        counts.update(action.__struct_config__.tag for action in self.actions)
+        return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 
 
 def rfc3339(moment: float) -> str:

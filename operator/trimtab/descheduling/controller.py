@@ -15,24 +15,19 @@ from typing import Any, Final, Protocol
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import TRY_AGAIN
-from trimtab.api.windows import next_opening, next_start, open_at
+from trimtab.api.windows import next_opening, open_at
 from trimtab.cluster.metrics_api import UsageReader
-from trimtab.descheduling.cycle import Cycle, Services
+from trimtab.descheduling.cycle import Cycle
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
+from trimtab.descheduling.services import Services
 from trimtab.descheduling.status import PolicyStatus
+from trimtab.descheduling.timetable import AFTER_FAILURE, Timetable
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
 
 log = logging.getLogger(__name__)
-
-LATEST_START: Final = 60.0
-"""Seconds that a scheduled cycle may start late. An operator that was away must not act at noon what was asked for at
-night."""
-
-SOON: Final = 1.0
-"""Seconds until the next cycle where the last one ended with work left that only wanted time."""
 
 BLIND: Final = 5.0
 """Seconds without a picture that can be planned on before the status says so: a watch that is renewed takes less."""
@@ -41,13 +36,7 @@ LOOK_AGAIN: Final = 0.5
 
 LONGEST_SLEEP: Final = 30.0
 """Seconds until the wall clock is looked at again: sleeping follows another clock, and the two part when somebody sets
-the time. Less than :data:`LATEST_START`, so that a schedule is not missed for it."""
-
-AFTER_FAILURE: Final = 30.0
-"""Seconds until a cycle that failed is tried again; one that has a schedule waits for its next time."""
-
-MINUTE: Final = 60.0
-"""What ``perMinute`` counts in. How many evictions an earlier process made within the last one is not known here."""
+the time. Less than :data:`~trimtab.descheduling.timetable.LATEST_START`, so that a schedule is not missed for it."""
 
 
 class Stopped(Protocol):
@@ -81,10 +70,7 @@ class PolicyController:
         self._generation = 0  # as last written
         self._uid = ""
         self._asked = ""  # to try again what was given up
-        self._last_start: float | None = None
-        self._not_before: float | None = None
-        self._act_from = 0.0
-        self._retry_run = 0.0
+        self._times = Timetable()
         self._ended = False
 
     def observe(self, body: Mapping[str, Any]) -> None:
@@ -102,7 +88,6 @@ class PolicyController:
         except InputError as problem:
             self._policy, self._problem = None, problem
         self._services.peers.put(self.name, self._uid, self._policy)
-        self._not_before = None
         self._halt.set()
         self._changed.set()
 
@@ -120,11 +105,11 @@ class PolicyController:
         same: else each crash would be good for another ``perCycle`` evictions.
         """
         now = self._services.clock.now()
-        self._last_start, acted = self._status.take_up(wire)
+        last_start, acted = self._status.take_up(wire)
         if self._status.cut_short:
             log.warning("policy %s: an earlier process ended while its cycle acted", self.name)
             acted = now
-        self._act_from = min(acted, now) + MINUTE
+        self._times.take_up(last_start, min(acted, now))
 
     def end(self) -> None:
         """End :meth:`run`: the policy is gone, whoever took our finalizer away."""
@@ -227,37 +212,14 @@ class PolicyController:
             return None
         await self._status.unopposed()
         if self._runs.approved() is not None:  # no cycle before it has ended: it would plan what is being done
-            due = max(self._act_from, min(self._retry_run, now + AFTER_FAILURE))
-            if open_at(spec.windows, max(due, now)):
-                return due
-            due = next_start(spec.windows, None, at=max(due, now))
+            due = self._times.run_due(spec, now=now)
         else:
-            due = self._due_by_time(self._policy, now)
+            reported = self._status.observed_generation == self._generation
+            due = self._times.cycle_due(spec, now=now, reported=reported)
         if due > now:
             shut = spec.mode != "Simulate" and not open_at(spec.windows, now)
             await self._status.waiting(due, opens=next_opening(spec.windows, after=now) if shut else None)
         return due
-
-    def _due_by_time(self, policy: DeschedulerPolicy, now: float) -> float:
-        due = self._due_without_windows(policy, now)
-        if policy.spec.mode != "Act" or open_at(policy.spec.windows, max(due, now)):
-            return due
-        return next_start(policy.spec.windows, policy.spec.schedule, at=max(due, now))
-
-    def _due_without_windows(self, policy: DeschedulerPolicy, now: float) -> float:
-        if self._last_start is not None:
-            self._last_start = min(self._last_start, now)  # the clock was set back: nothing is due from a time to come
-        if self._not_before is not None:
-            self._not_before = min(self._not_before, now + AFTER_FAILURE)
-            return self._not_before
-        return max(self._due_by_spec(policy, now), self._act_from if policy.spec.mode == "Act" else 0.0)
-
-    def _due_by_spec(self, policy: DeschedulerPolicy, now: float) -> float:
-        if policy.spec.schedule is not None:
-            return policy.spec.next_due(last=max(self._last_start or 0.0, now - LATEST_START))
-        if self._last_start is None or self._status.observed_generation != self._generation:
-            return 0.0
-        return policy.spec.next_due(last=self._last_start)
 
     async def _cycle_safely(self) -> None:
         """One cycle; whatever goes wrong ends in the status, the log and the metrics, never in the loop."""
@@ -268,23 +230,16 @@ class PolicyController:
             if not ours or self._services.peers.against(self.name):
                 return
             started = services.clock.now()
-            self._not_before = None
+            self._times.cycle_begins()
             run = self._runs.approved()
             try:
                 result = await self._one(policy, run, started)
             except Exception as error:
                 log.exception("cycle of policy %s failed", self.name)
-                self._last_start = started
-                self._retry_run = services.clock.now() + AFTER_FAILURE
-                if policy is self._policy and policy.spec.schedule is None:
-                    self._not_before = services.clock.now() + AFTER_FAILURE
+                self._times.cycle_failed(policy.spec, started=started, now=services.clock.now())
                 await self._status.failed(error, mode=policy.spec.mode)
                 return
-        self._last_start = result.started
-        self._retry_run = result.finished + SOON
-        next_run = policy.spec.next_due(last=result.started)
-        if result.unfinished and policy.spec.schedule is None:
-            next_run = self._not_before = min(next_run, result.finished + SOON)
+        next_run = self._times.cycle_ended(policy.spec, result)
         await self._status.done(result, next_run=next_run)
 
     async def _one(self, policy: DeschedulerPolicy, run: Run | None, started: float) -> CycleResult:

@@ -15,15 +15,11 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
 from trimtab.api.windows import closes_at
-from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.metrics_api import UsageReader
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
 from trimtab.descheduling.burden import judges_by_use
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
-from trimtab.descheduling.memory.recollection import told
-from trimtab.descheduling.metrics import DeschedulerMetrics
-from trimtab.descheduling.peers import Peers
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.recheck import still_holds
 from trimtab.descheduling.report import CycleResult
@@ -32,17 +28,12 @@ from trimtab.descheduling.runs.journal import Journal
 from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.record import evictions, run_plan
+from trimtab.descheduling.services import Services
+from trimtab.descheduling.telling import log_plan, reference, tell_of_giving_up, tell_of_plan
 from trimtab.disruption.announce import announce
 from trimtab.disruption.execution import LATE
-from trimtab.disruption.executor import Executor
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.api import Api
-from trimtab.kube.clock import Clock
-from trimtab.kube.events.event import WARNING
-from trimtab.kube.events.recorder import Recorder
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import DESCHEDULER_POLICIES
 
 log = logging.getLogger(__name__)
 
@@ -53,35 +44,6 @@ LONGEST_ACTING: Final = 300.0
 
 SHORTEST_ACTING: Final = 30.0
 """Seconds that a cycle may act at least, however short the interval: a replacement needs some to run."""
-
-
-class Services(Struct, frozen=True):
-    """What every cycle needs, made once by the composition root.
-
-    Attributes:
-        api: the API server.
-        live: the picture of the cluster.
-        executor: carries plans out.
-        recorder: posts events.
-        clock: where the time comes from.
-        metrics: the descheduler's metrics.
-        turn: held by the one policy whose cycle runs.
-        stale: what keeps the picture from being planned on now, ``None`` where nothing does.
-        leading: whether this process may still act; false by time alone once the lease could have run out, so that
-            even a process that was paused in the middle does not evict beside its successor.
-        peers: the policies that run side by side.
-    """
-
-    api: Api
-    live: LiveCluster
-    executor: Executor
-    recorder: Recorder
-    clock: Clock
-    metrics: DeschedulerMetrics
-    turn: asyncio.Lock
-    stale: Callable[[], str | None]
-    leading: Callable[[], bool]
-    peers: Peers
 
 
 class Cycle:
@@ -131,7 +93,7 @@ class Cycle:
         made = await self._plan(started)
         plan = made.plan
         services.metrics.planned_by(self._policy.name, spec.mode, plan)
-        self._log_plan(plan)
+        log_plan(self._policy, plan)
         run = await self._runs.record(self._policy, run_plan(self._policy, plan, nodes=made.nodes, pods=made.pods))
         outcomes: list[Outcome] = []
         if spec.mode == "Act" and plan.actions:
@@ -141,7 +103,7 @@ class Cycle:
             if run is not None:
                 await self._runs.complete(self._runs.get(run))
         elif plan.actions:
-            self._tell(plan, run)
+            tell_of_plan(self._policy, plan, run, recorder=services.recorder)
         return self._result(made, plan, outcomes, started, run=run)
 
     async def carry_out(self, run: Run, started: float) -> CycleResult:
@@ -162,7 +124,7 @@ class Cycle:
         acted: list[Outcome] = []
         async with Journal(self._runs, run, passing=False) as journal:
             for outcome in judged.dropped:
-                announce(outcome, policy=_reference(self._policy), recorder=self._services.recorder)
+                announce(outcome, policy=reference(self._policy), recorder=self._services.recorder)
                 self._services.metrics.ended(outcome)
                 journal.note(outcome)
             if judged.go:
@@ -213,7 +175,7 @@ class Cycle:
         run: Run | None,
         approved: bool = False,
     ) -> CycleResult:
-        self._tell_of_giving_up()
+        tell_of_giving_up(self._policy, self._memory.gave_up, recorder=self._services.recorder)
         return CycleResult(
             mode=self._policy.spec.mode,
             plan=plan,
@@ -227,14 +189,6 @@ class Cycle:
             memory=self._memory.memory,
             unmeasured="" if self._use is None else self._use.problem,
         )
-
-    def _tell_of_giving_up(self) -> None:
-        for each in self._memory.gave_up:
-            note = f"{each.strategy} gave up: {told(each)}"
-            log.warning("policy %s: %s", self._policy.name, note)
-            self._services.recorder.event(
-                _reference(self._policy), reason=reasons.GAVE_UP, action="GiveUp", note=note, type=WARNING
-            )
 
     def _until_next(self, started: float) -> float:
         """Seconds that a cycle in mode Act may act: the next one plans anew."""
@@ -255,7 +209,7 @@ class Cycle:
             late = Refusal(reasons.WINDOW_CLOSED, "the policy's window closed before the pod's turn came")
         return await services.executor.execute(
             actions,
-            policy=_reference(policy),
+            policy=reference(policy),
             per_minute=policy.spec.limits.per_minute,
             grace_period=policy.spec.grace_period_seconds,
             deadline=services.clock.monotonic() + (closes - now),
@@ -283,29 +237,6 @@ class Cycle:
     def _now(self) -> float:
         return self._services.clock.now()
 
-    def _log_plan(self, plan: Plan) -> None:
-        log.info(
-            "policy %s: %d to evict, %d kept",
-            self._policy.name,
-            len(plan.actions),
-            len(plan.kept),
-            extra={"policy": self._policy.name, "mode": self._policy.spec.mode, "summary": plan.document()["summary"]},
-        )
-
-    def _tell(self, plan: Plan, run: Run | None) -> None:
-        """An event of what would be evicted, and what it waits for."""
-        shown = ", ".join(f"{action.key} ({_way(action)})" for action in plan.actions[:5])
-        more = f" and {len(plan.actions) - 5} more" if len(plan.actions) > 5 else ""
-        reason, action, waits = reasons.SIMULATED, "Simulate", ""
-        if self._policy.spec.mode == "Approve" and run is not None:
-            reason, action, waits = reasons.WAITING_FOR_APPROVAL, "Approve", f"; run {run.name} waits for spec.approved"
-        self._services.recorder.event(
-            _reference(self._policy),
-            reason=reason,
-            action=action,
-            note=f"would evict {len(plan.actions)}: {shown}{more}{waits}",
-        )
-
 
 class _Made(Struct, frozen=True):
     """A plan, what its picture held, and which of the pods that were asked for are there."""
@@ -324,11 +255,3 @@ async def _in_thread(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({working})
         raise
-
-
-def _way(action: Evict) -> str:
-    return f"{action.node} → {action.target}" if action.target else f"removed from {action.node}"
-
-
-def _reference(policy: DeschedulerPolicy) -> ObjectReference:
-    return ObjectReference.to(DESCHEDULER_POLICIES, policy.name, uid=policy.metadata.uid)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import kopf
 
 from trimtab.descheduling.controller import PolicyController
-from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.services import Services
 from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
 
 LONGEST_STOP: Final = 20.0

@@ -14,10 +14,10 @@ from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus
 from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.scalars import to_time
-from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.memory.watching import recall
 from trimtab.descheduling.policy_conflicts import REMEDY, PolicyConflict
 from trimtab.descheduling.report import CycleResult, conditions_after, status_after
+from trimtab.descheduling.services import Services
 from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import handlers as descheduling
-from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.peers import Peers
+from trimtab.descheduling.services import Services
 from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config

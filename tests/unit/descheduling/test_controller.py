@@ -18,9 +18,9 @@ from trimtab.api.plan import Evict
 from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import cycle as cycles
 from trimtab.descheduling.controller import PolicyController
-from trimtab.descheduling.cycle import Services
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.peers import Peers
+from trimtab.descheduling.services import Services
 from trimtab.disruption.outcome import EVICTED, Outcome
 
 PATH = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies/default"

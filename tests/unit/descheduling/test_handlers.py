@@ -12,7 +12,7 @@ import pytest
 from trimtab.cluster.live import LiveCluster
 from trimtab.descheduling import cycle as cycles
 from trimtab.descheduling import handlers
-from trimtab.descheduling.cycle import Services
+from trimtab.descheduling.services import Services
 
 NOBODY = cast("Services", None)
 

@@ -27,6 +27,7 @@ class Amounts(Struct, frozen=True, eq=False):
         nonzero: int64, shape (2,): cpu and memory, with defaults for containers that state none. LeastAllocated and
             MostAllocated count this of pods on a node.
         scored: what they count of the pod that is to be placed, which differs where it has pod-level requests.
+        only: whether amounts are all that is counted of the spec: it has no host ports, volumes or pod affinity.
     """
 
     taken: IntArray
@@ -34,6 +35,7 @@ class Amounts(Struct, frozen=True, eq=False):
     wanted: tuple[tuple[int, int], ...]
     nonzero: IntArray
     scored: tuple[int, int]
+    only: bool
 
 
 def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
@@ -48,4 +50,5 @@ def amounts_of(spec: PodSpec, axis: ResourceAxis) -> Amounts:
     scored = (stated.get("cpu", 0), stated.get("memory", 0)) if stated else nonzero
     wanted = tuple((column, amount) for column, amount in enumerate(row.tolist()) if amount > 0)
     taken = np.concatenate((np.array(nonzero, dtype=np.int64), row))
-    return Amounts(taken, taken[len(nonzero) :], wanted, taken[: len(nonzero)], scored)
+    only = not (spec.host_ports or spec.volumes or spec.affinity.of_pods)
+    return Amounts(taken, taken[len(nonzero) :], wanted, taken[: len(nonzero)], scored, only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -176,6 +177,20 @@ class NodeTable:
             self.touched.clear()
             self.epoch += 1
         self.touched.append(slot)
+
+    def count_rows(self, rows: IntArray, out: Sequence[int], into: Sequence[int]) -> None:
+        """Take many rows off slots and add them to others: ``rows[i]`` off ``out[i]`` and to ``into[i]``, -1 for none.
+
+        Args:
+            rows: int64, shape (n, 2 + axis.width), as :attr:`taken` has them.
+            out: n slots.
+            into: likewise.
+        """
+        for slots, count in ((np.array(out, dtype=np.int64), np.subtract), (np.array(into, dtype=np.int64), np.add)):
+            there = slots >= 0
+            count.at(self.taken, slots[there], rows[there])
+            for slot in np.unique(slots[there]).tolist():
+                self.touch(slot)
 
     def widen(self) -> None:
         """Give the arrays the axis' width, where a new resource made it grow."""

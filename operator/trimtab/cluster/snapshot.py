@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,9 @@ from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
 Change = tuple[type[KubeObject], str, KubeObject | None]
+
+_MANY: Final = 64
+"""From so many changes on it pays to take them back in one sweep."""
 
 
 class Snapshot:
@@ -167,8 +171,12 @@ class Snapshot:
         """Take back everything since ``mark``, the latest first."""
         self._depth -= 1
         depth, self._depth = self._depth, 0  # undoing is not recorded
-        while len(self._journal) > mark:
-            kind, key, old = self._journal.pop()
+        journal = self._journal
+        if len(journal) - mark > _MANY and all(kind is Pod for kind, _, _ in journal[mark:]):
+            self._rewind(journal[mark:])
+            del journal[mark:]
+        while len(journal) > mark:
+            kind, key, old = journal.pop()
             if old is None:
                 self._take(kind, key)
             else:
@@ -182,6 +190,26 @@ class Snapshot:
             del self._journal[mark:]
 
     # --- inside ------------------------------------------------------------------------------------------------
+
+    def _rewind(self, changes: list[Change]) -> None:
+        """Take back changes of pods, the latest first; those that were only moved are counted in one sweep."""
+        moves: list[tuple[Pod, int, int]] = []
+        slot_of = self.nodes.slot_of.get
+        for _, key, old in reversed(changes):
+            pod = self.pods.get(key)
+            if pod is None or not isinstance(old, Pod) or not _moved(old, pod):
+                if old is None:
+                    self._take(Pod, key)
+                else:
+                    self.put(old)
+                continue
+            if pod.node:
+                self._leave(key, pod)
+            if old.node:
+                self._on_node.setdefault(old.node, {})[key] = old
+            self.pods[key] = old
+            moves.append((old, slot_of(pod.node, -1), slot_of(old.node, -1)))
+        self._tally.count_moves(moves)
 
     def _record(self, kind: type[KubeObject], key: str, old: KubeObject | None) -> None:
         if self._depth:
@@ -243,13 +271,16 @@ class Snapshot:
     def _detach(self, key: str, pod: Pod) -> None:
         if not pod.node:
             return
+        self._leave(key, pod)
+        slot = self.nodes.slot_of.get(pod.node)
+        if slot is not None:
+            self._tally.count(pod, slot, -1)
+
+    def _leave(self, key: str, pod: Pod) -> None:
         there = self._on_node[pod.node]
         del there[key]
         if not there:
             del self._on_node[pod.node]
-        slot = self.nodes.slot_of.get(pod.node)
-        if slot is not None:
-            self._tally.count(pod, slot, -1)
 
     def _placed(self) -> Iterator[tuple[Pod, int]]:
         """The pods that count on a node that is there, with its slot."""
@@ -287,4 +318,16 @@ def _counts_alike(old: Pod, new: Pod) -> bool:
         and old.uid == new.uid
         and old.terminal == new.terminal
         and (old.deleted is None) == (new.deleted is None)
+    )
+
+
+def _moved(old: Pod, new: Pod) -> bool:
+    """Whether both are the same pod and count the same, wherever they are."""
+    return (
+        old.spec is new.spec
+        and old.labels is new.labels
+        and old.owners is new.owners
+        and old.phase == new.phase
+        and old.uid == new.uid
+        and old.deleted is new.deleted
     )

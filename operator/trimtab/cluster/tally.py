@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+import numpy as np
 
 from trimtab.cluster.affinity import AffinityIndex
 from trimtab.cluster.amounts import Amounts, amounts_of
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.ports import HostPortIndex
+from trimtab.cluster.resources import IntArray
 from trimtab.cluster.volume_users import VolumeUsers
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodSpec
@@ -61,14 +64,50 @@ class Tally:
         """Count a pod in (``amount`` 1) or out (-1) on the node in ``slot``; one that has ended counts for nothing."""
         if pod.terminal:
             return
-        spec, nodes = pod.spec, self._nodes
-        amounts = self.amounts(spec)
+        nodes = self._nodes
+        amounts = self.amounts(pod.spec)
         taken = nodes.taken[slot]  # after the amounts, which may widen it
         if amount > 0:
             taken += amounts.taken
         else:
             taken -= amounts.taken
         nodes.touch(slot)
+        if not amounts.only:
+            self._count_others(pod, slot, amount)
+        if self._affinity is not None:
+            self._affinity.count(pod, slot, amount)
+
+    def count_moves(self, moves: Sequence[tuple[Pod, int, int]]) -> None:
+        """Count many pods, each out of the node in the second slot and into that in the third, -1 for none.
+
+        The same as :meth:`count` one by one, but amounts are added up in one sweep.
+        """
+        kinds: dict[int, int] = {}
+        rows: list[IntArray] = []
+        which, out, into = [], [], []
+        for pod, old, new in moves:
+            if pod.terminal:
+                continue
+            amounts = self.amounts(pod.spec)
+            kind = kinds.get(id(pod.spec))
+            if kind is None:
+                kind = kinds[id(pod.spec)] = len(rows)
+                rows.append(amounts.taken)
+            which.append(kind)
+            out.append(old)
+            into.append(new)
+            if not amounts.only or self._affinity is not None:
+                for slot, amount in ((old, -1), (new, 1)):
+                    if slot >= 0:
+                        self._count_others(pod, slot, amount)
+                        if self._affinity is not None:
+                            self._affinity.count(pod, slot, amount)
+        if rows:
+            self._nodes.count_rows(np.stack(rows)[which], out, into)
+
+    def _count_others(self, pod: Pod, slot: int, amount: int) -> None:
+        """Count what is more than amounts."""
+        spec = pod.spec
         if spec.host_ports:
             self.ports.count(spec.host_ports, slot, amount)
         if spec.volumes:
@@ -77,8 +116,6 @@ class Tally:
             self._affinity_pods += amount
             if spec.affinity.anti_required:
                 self._anti_affinity_pods += amount
-        if self._affinity is not None:
-            self._affinity.count(pod, slot, amount)
 
     @property
     def any_anti_affinity(self) -> bool:

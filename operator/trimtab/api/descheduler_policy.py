@@ -39,6 +39,7 @@ KIND: Final = "DeschedulerPolicy"
 Mode = Literal["Simulate", "Approve", "Act"]
 DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]
 ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
+SingleReplica = Literal["Evict", "Surge"]
 NoEvictionPolicy = Literal["Preferred", "Mandatory"]
 
 
@@ -148,7 +149,11 @@ class Protections(Spec, frozen=True):
         ),
     ] = "Preferred"
     min_replicas: Annotated[
-        PositiveInt | None, doc("Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas.")
+        PositiveInt | None,
+        doc(
+            "Pods stay whose owner has fewer pods than this, e.g. 2 for single replicas; but for those that "
+            "singleReplica: Surge lets go, as nobody misses them."
+        ),
     ] = None
     min_pod_age: Annotated[
         Duration | None,
@@ -269,6 +274,15 @@ class DeschedulerPolicySpec(Spec, frozen=True):
             "them at once, without a word. Best left out: a pod's author knows what it needs."
         ),
     ] = None
+    single_replica: Annotated[
+        SingleReplica,
+        doc(
+            "How a ready pod goes that is the only one of its owner. Evict: as all others, which is an outage until "
+            "its successor is ready. Surge: its Deployment is restarted by a rollout, so that the new pod is ready "
+            "before the old one goes; where that cannot be (no Deployment, maxSurge and maxUnavailable do not allow "
+            "it, a volume that one node can use), the pod stays."
+        ),
+    ] = "Evict"
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
     protections: Protections = Protections()

@@ -20,7 +20,7 @@ MAX_KEPT: Final = 50
 MAX_EVICTIONS: Final = 20
 MAX_COUNTS: Final = 256
 
-Outcome = Literal["Planned", "Evicted", "Refused", "Kept"]
+Outcome = Literal["Planned", "Evicted", "Started", "Refused", "Kept"]
 
 Reason = Annotated[str, Meta(min_length=1, max_length=128)]
 ObjectName = Annotated[str, Meta(max_length=253)]
@@ -36,6 +36,9 @@ class LastRun(Status, frozen=True):
     duration_seconds: Annotated[float, Meta(ge=0), doc("How long it took, in seconds.")] = 0.0
     planned: Annotated[NaturalInt, doc("Moves that were planned.")] = 0
     evicted: Annotated[NaturalInt, doc("Pods that were evicted.")] = 0
+    started: Annotated[
+        NaturalInt, doc("Pods that were on their way out, but not gone, when the cycle ended: see lastEvictions.")
+    ] = 0
     refused: Annotated[NaturalInt, doc("Evictions that the API server refused or that failed.")] = 0
     kept: Annotated[NaturalInt, doc("Pods that were considered and left where they are.")] = 0
     nodes: Annotated[NaturalInt, doc("Nodes that were looked at.")] = 0
@@ -49,7 +52,10 @@ class Count(Status, frozen=True):
     reason: Annotated[Reason, doc("The reason's code, in CamelCase.")]
     outcome: Annotated[
         Outcome,
-        doc("Planned: would be moved (Simulate, Approve). Evicted, Refused: by the API server. Kept: left alone."),
+        doc(
+            "Planned: would be moved (Simulate, Approve). Evicted, Refused: by the API server. Started: on its way "
+            "out, but not gone when the cycle ended. Kept: left alone."
+        ),
     ]
     count: Annotated[NaturalInt, doc("How many pods.")]
 
@@ -72,7 +78,7 @@ class Eviction(Status, frozen=True):
     pod: Annotated[ObjectName, doc("The pod's name.")]
     strategy: Annotated[ObjectName, doc("The strategy that asked for it.")]
     reason: Annotated[Reason, doc("Why: the reason's code.")]
-    time: Annotated[datetime, doc("When the API server took the eviction.")]
+    time: Annotated[datetime, doc("When the API server took the eviction, or when the pod was on its way out.")]
     node: Annotated[ObjectName, doc("The node it ran on.")] = ""
     target: Annotated[ObjectName, doc("The node on which it was found to fit; empty of a pod that had ended.")] = ""
     message: Annotated[ShortText, doc("Why, in words and numbers.")] = ""

@@ -17,6 +17,7 @@ from msgspec import Meta
 from trimtab.api.base import API_VERSION, Name, NaturalInt, ObjectMeta, Rule, ShortText, Spec, Status, bounded, doc
 from trimtab.api.conditions import Condition
 from trimtab.api.descheduler_status import KeptPod, ObjectName, Reason, list_map
+from trimtab.api.plan import How
 
 KIND: Final = "DeschedulingRun"
 
@@ -25,7 +26,7 @@ MAX_KEPT_PODS: Final = 200
 MAX_KEPT_REASONS: Final = 256
 
 Phase = Literal["Simulated", "Pending", "Acting", "Completed", "Expired", "Interrupted"]
-Result = Literal["Evicted", "Refused", "Gone", "Skipped", "Failed"]
+Result = Literal["Evicted", "Started", "Refused", "Gone", "Skipped", "Failed"]
 
 _ATOMIC: Final = {"x-kubernetes-list-type": "atomic"}
 
@@ -41,6 +42,9 @@ class RunAction(Status, frozen=True, omit_defaults=True):
     reason: Annotated[Reason, doc("Why: the reason's code.")]
     target: Annotated[ObjectName, doc("The node on which its place was reserved; empty of a pod that had ended.")] = ""
     owner: Annotated[str, bounded("Its controller, as Kind/name.", limit=512)] = ""
+    how: Annotated[
+        How, doc("Evict, or Surge: its Deployment is restarted, so that the new pod is ready before this one goes.")
+    ] = "Evict"
     message: Annotated[ShortText, doc("Why, in words and numbers.")] = ""
 
 
@@ -136,7 +140,8 @@ class RunOutcome(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Evicted: the API server took the eviction. Refused: it, or the check right before, said no. Gone: there "
+            "Evicted: the API server took the eviction. Started: it was begun and goes on by itself, but had not "
+            "ended when the cycle did. Refused: it, or the check right before, said no. Gone: there "
             "was nothing left to evict. Skipped: the move no longer held, or its turn did not come. Failed: it was "
             "tried and did not succeed, for another cause than a budget."
         ),
@@ -165,6 +170,7 @@ class DeschedulingRunStatus(Status, frozen=True):
     ] = None
     completed: Annotated[datetime | None, doc("When the run ended.")] = None
     evicted: Annotated[NaturalInt, doc("Pods that were evicted.")] = 0
+    started: Annotated[NaturalInt, doc("Pods that were on their way out, but not gone, when their cycle ended.")] = 0
     refused: Annotated[NaturalInt, doc("Evictions that were refused or failed.")] = 0
     skipped: Annotated[NaturalInt, doc("Actions that were not tried, or whose pod had gone.")] = 0
     repeats: Annotated[

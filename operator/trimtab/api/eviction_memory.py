@@ -22,9 +22,9 @@ Uid = Annotated[str, Meta(max_length=128)]
 TRY_AGAIN: Final = "trimtab.dev/try-again"
 """The policy's annotation with which somebody asks to forget what went wrong; every new value asks once."""
 
-Trouble = Literal["CameBack", "Pending", "WantedAway"]
+Trouble = Literal["CameBack", "Pending", "WantedAway", "Stayed"]
 """CameBack: to the node it was evicted from. Pending: no node took the replacement. WantedAway: it came to another
-node, from which the same strategy would evict it again."""
+node, from which the same strategy would evict it again. Stayed: who took the eviction over did not move the pod."""
 
 
 class Owned(Status, frozen=True):
@@ -50,6 +50,9 @@ class WatchedEviction(Owned, frozen=True):
     after: Annotated[
         datetime | None, doc("When the newest of the owner's pods was created at that time: its replacement is newer.")
     ] = None
+    background: Annotated[
+        bool, doc("Whether somebody took the eviction over and carries it out in the background.")
+    ] = False
     replacement: Annotated[Uid, doc("The UID of the pod that came for it; empty until it is on a node.")] = ""
     landed: Annotated[Name, doc("The other node to which that came.")] = ""
     landed_time: Annotated[datetime | None, doc("When that was seen.")] = None
@@ -61,7 +64,7 @@ class Setback(Owned, frozen=True):
     failures: Annotated[NaturalInt, doc("Evictions in a row that did not help.")]
     time: Annotated[datetime, doc("When the last of them was found not to have helped.")]
     until: Annotated[datetime, doc("No further eviction before this time.")]
-    trouble: Annotated[Trouble, doc("What became of the last one: CameBack, Pending or WantedAway.")]
+    trouble: Annotated[Trouble, doc("What became of the last one: CameBack, Pending, WantedAway or Stayed.")]
     node: Annotated[Name, doc("The node from which it was evicted.")] = ""
     landed: Annotated[Name, doc("The node to which its replacement came; empty where that is Pending.")] = ""
     replacement: Annotated[Uid, doc("The replacement's UID.")] = ""

@@ -142,6 +142,13 @@ NO_DISRUPTION_BUDGET: Final = "NoDisruptionBudget"
 TOO_FEW_REPLICAS: Final = "TooFewReplicas"
 """The pod's owner has fewer pods than ``protections.minReplicas``."""
 
+CANNOT_SURGE: Final = "CannotSurge"
+"""The only ready pod of its owner, and ``singleReplica`` is Surge, but no rollout can make the new pod first; the
+message says why, with the numbers."""
+
+ROLLOUT_IN_PROGRESS: Final = "RolloutInProgress"
+"""The Deployment of a single replica is being rolled out already; or its restart was begun, and goes on by itself."""
+
 POD_TOO_YOUNG: Final = "PodTooYoung"
 """The pod started less than ``protections.minPodAge`` ago, or has not started; or it has failed and was created less
 than RemoveFailedPods' ``minPodLifetimeSeconds`` ago."""
@@ -175,6 +182,12 @@ TERMINAL: Final = "Terminal"
 
 EVICTED: Final = "Evicted"
 """The API server took the eviction."""
+
+EVICTION_IN_BACKGROUND: Final = "EvictionInBackground"
+"""Who moves the pod himself (KubeVirt) has taken the eviction over and not ended yet: the pod is on its way out."""
+
+EVACUATION_FAILED: Final = "EvacuationFailed"
+"""Who took the eviction over has given it up, or not ended within ten minutes: the pod stays."""
 
 EVICTION_REFUSED: Final = "EvictionRefused"
 """The API server refused the eviction until the cycle's deadline; the message has its words."""

@@ -57,7 +57,7 @@ class DeschedulerMetrics:
         )
         self.evictions = Counter(
             "trimtab_descheduler_evictions",
-            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Refused, Gone, "
+            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Started, Refused, Gone, "
             "Skipped or Failed.",
             ["policy", "strategy", "reason", "workload", "mode", "result"],
             registry=registry,

@@ -27,7 +27,7 @@ from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Kept, Plan
 from trimtab.api.scalars import to_time
 from trimtab.descheduling.memory.verdict import verdict
-from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, Outcome
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, Outcome
 
 _LONGEST = 1024
 
@@ -106,6 +106,7 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
 def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: float) -> DeschedulerStatus:
     """The status once the cycle has ended; conditions and observedGeneration stay as they were."""
     evicted = [outcome for outcome in cycle.outcomes if outcome.result == EVICTED]
+    leaving = [outcome for outcome in cycle.outcomes if outcome.result in {EVICTED, STARTED}]
     left = [*_left_by_executor(cycle.outcomes), *cycle.plan.kept]
     return msgspec.structs.replace(
         before,
@@ -117,6 +118,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
             duration_seconds=round(max(0.0, cycle.finished - cycle.started), 3),
             planned=len(cycle.plan.actions),
             evicted=len(evicted),
+            started=len(leaving) - len(evicted),
             refused=sum(outcome.result in {REFUSED, FAILED} for outcome in cycle.outcomes),
             kept=len(cycle.plan.kept),
             nodes=cycle.nodes,
@@ -126,7 +128,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         evicted=before.evicted + len(evicted),
         counts=_counts(cycle),
         kept=tuple(_kept_pod(kept) for kept in left[:MAX_KEPT]),
-        last_evictions=(*(_eviction(outcome) for outcome in reversed(evicted)), *before.last_evictions)[:MAX_EVICTIONS],
+        last_evictions=(*(_eviction(outcome) for outcome in reversed(leaving)), *before.last_evictions)[:MAX_EVICTIONS],
         memory=cycle.memory,
     )
 
@@ -159,6 +161,8 @@ def _counts(cycle: CycleResult) -> tuple[Count, ...]:
         action = outcome.action
         if outcome.result == EVICTED:
             tally[action.strategy, action.reason, "Evicted"] += 1
+        elif outcome.result == STARTED:
+            tally[action.strategy, action.reason, "Started"] += 1
         elif outcome.result in {REFUSED, FAILED}:
             tally[action.strategy, outcome.reason, "Refused"] += 1
         elif outcome.result == SKIPPED:

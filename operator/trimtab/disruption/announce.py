@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from trimtab.api.plan import Evict
+from trimtab.api.plan import SURGE, Evict
 from trimtab.api.reasons import CYCLE_DEADLINE, SHUTTING_DOWN, WINDOW_CLOSED
-from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, Outcome
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
@@ -16,6 +16,7 @@ from trimtab.kube.resources import NODES, PODS
 log = logging.getLogger(__name__)
 
 EVICT: Final = "Evict"
+RESTART: Final = "Restart"
 """What events name as the action."""
 
 
@@ -32,14 +33,21 @@ def announce(outcome: Outcome, *, policy: ObjectReference, recorder: Recorder) -
     if outcome.result == EVICTED:
         told = f"{action.message} (policy {action.policy}, strategy {action.strategy})"
         moved = _moved(action)
-        recorder.event(pod, reason=action.reason, action=EVICT, note=f"{moved}: {told}", type=NORMAL, related=node)
+        recorder.event(
+            pod, reason=action.reason, action=_way(action), note=f"{moved}: {told}", type=NORMAL, related=node
+        )
         note = f"{action.key} {moved}: {action.message} (strategy {action.strategy})"
-        recorder.event(policy, reason=action.reason, action=EVICT, note=note, type=NORMAL, related=pod)
+        recorder.event(policy, reason=action.reason, action=_way(action), note=note, type=NORMAL, related=pod)
+    elif outcome.result == STARTED:
+        note = f"is leaving {action.node}: {outcome.message} (policy {action.policy}, strategy {action.strategy})"
+        recorder.event(pod, reason=outcome.reason, action=_way(action), note=note, type=NORMAL, related=node)
+        note = f"{action.key} is leaving {action.node}: {outcome.message} (strategy {action.strategy})"
+        recorder.event(policy, reason=outcome.reason, action=_way(action), note=note, type=NORMAL, related=pod)
     elif outcome.result in {REFUSED, FAILED}:
         note = f"not evicted from {action.node}: {outcome.message} (policy {action.policy}, strategy {action.strategy})"
-        recorder.event(pod, reason=outcome.reason, action=EVICT, note=note, type=WARNING, related=node)
+        recorder.event(pod, reason=outcome.reason, action=_way(action), note=note, type=WARNING, related=node)
         note = f"{action.key} not evicted from {action.node}: {outcome.message} (strategy {action.strategy})"
-        recorder.event(policy, reason=outcome.reason, action=EVICT, note=note, type=WARNING, related=pod)
+        recorder.event(policy, reason=outcome.reason, action=_way(action), note=note, type=WARNING, related=pod)
 
 
 def _log(outcome: Outcome) -> None:
@@ -50,6 +58,9 @@ def _log(outcome: Outcome) -> None:
         log.info("%s %s", action.key, _moved(action), extra=fields)
         return
     fields |= {"reason": outcome.reason, "detail": outcome.message}
+    if outcome.result == STARTED:
+        log.info("%s is leaving %s: %s", action.key, action.node, outcome.message, extra=fields)
+        return
     level = logging.INFO
     if outcome.result in {REFUSED, FAILED}:
         level = logging.WARNING
@@ -61,7 +72,15 @@ def _log(outcome: Outcome) -> None:
 def _moved(action: Evict) -> str:
     if not action.target:
         return f"removed from {action.node}, where it had run to its end"
+    if action.how == SURGE:
+        return (
+            f"renewed by a rollout of Deployment {action.deployment}, from {action.node}, expected on {action.target}"
+        )
     return f"evicted from {action.node}, expected on {action.target}"
+
+
+def _way(action: Evict) -> str:
+    return RESTART if action.how == SURGE else EVICT
 
 
 def _fields(action: Evict) -> dict[str, str]:

@@ -4,43 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec import Struct
-
 from trimtab.api.plan import Evict
 from trimtab.api.reasons import (
     ALREADY_GONE,
     DISRUPTION_BUDGET,
     EVICTION_FAILED,
+    EVICTION_IN_BACKGROUND,
     EVICTION_REFUSED,
 )
 from trimtab.api.reasons import EVICTED as EVICTED_REASON
-from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED
+from trimtab.disruption.answer import Answer as Answer
+from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, STARTED
 from trimtab.kube import eviction, verbs
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.resources import PODS
 
 EVICTION_CONDITION: Final = ("DisruptionTarget", "EvictionByEvictionAPI")
 """Type and reason of the condition that the API server puts on a pod whose eviction it grants."""
-
-
-class Answer(Struct, frozen=True):
-    """What a try came to.
-
-    Attributes:
-        result: how the action ends if it is not tried again; a constant of :mod:`trimtab.disruption.outcome`.
-        reason: code of :mod:`trimtab.api.reasons`.
-        message: in words.
-        again: whether another try makes sense.
-        doubt: whether the server may have evicted the pod, or may still do so, though it has not said so.
-        retry_after: seconds that the server asks to wait.
-    """
-
-    result: str
-    reason: str
-    message: str
-    again: bool = False
-    doubt: bool = False
-    retry_after: float | None = None
 
 
 LOST_ANSWER: Final = Answer(
@@ -73,6 +53,8 @@ async def attempt(api: Api, action: Evict, *, timeout: float, grace_period: int 
     match result.outcome:
         case eviction.GRANTED:
             return Answer(EVICTED, EVICTED_REASON, "the API server granted the eviction")
+        case eviction.BEGUN:
+            return Answer(STARTED, EVICTION_IN_BACKGROUND, result.message)
         case eviction.GONE:
             return Answer(GONE, ALREADY_GONE, result.message)
         case eviction.REFUSED:

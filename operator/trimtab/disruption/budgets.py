@@ -12,6 +12,7 @@ from typing import Final
 
 from trimtab.api.reasons import DISRUPTION_BUDGET
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.background import REQUEST_EVICT_ONLY
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodDisruptionBudget
@@ -115,7 +116,13 @@ class BudgetLedger:
 
 
 def _guarded(pod: Pod) -> bool:
-    """Whether budgets are asked at all: not for pods that are pending, at their end or going (``canIgnorePDB``)."""
+    """Whether budgets are asked at all: not for pods that are pending, at their end or going (``canIgnorePDB``).
+
+    Nor for those whose eviction is only a request: the webhook that takes it over answers before budgets are looked
+    at, and KubeVirt gives each machine a budget that allows nothing. Where nobody takes it over, the server decides.
+    """
+    if REQUEST_EVICT_ONLY in pod.annotations:
+        return False
     return pod.phase not in {"Pending", "Succeeded", "Failed"} and pod.deleted is None
 
 

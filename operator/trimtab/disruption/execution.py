@@ -4,69 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
-from trimtab.api.plan import Evict
-from trimtab.api.reasons import CYCLE_DEADLINE, EVICTION_FAILED, OWNER_NOT_SETTLED, SHUTTING_DOWN
-from trimtab.disruption.announce import announce
-from trimtab.disruption.attempt import LOST_ANSWER, Answer, attempt, look_again
+from trimtab.api.plan import SURGE, Evict, rfc3339
+from trimtab.api.reasons import EVICTION_FAILED, OWNER_NOT_SETTLED, SHUTTING_DOWN
+from trimtab.disruption.answer import Answer
+from trimtab.disruption.attempt import LOST_ANSWER, attempt, look_again
+from trimtab.disruption.departure import departure
 from trimtab.disruption.inspection import inspect
 from trimtab.disruption.lanes import Job, Lane, LaneQueue, lanes_of
-from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, Outcome
-from trimtab.disruption.pace import Pace
-from trimtab.disruption.refusal import Refusal
-from trimtab.disruption.settings import ExecutorSettings
-from trimtab.disruption.settlement import OwnerBook
-from trimtab.disruption.view import ClusterView
-from trimtab.kube.api import Api
-from trimtab.kube.clock import Clock
-from trimtab.kube.events.recorder import Recorder
+from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, STARTED, Outcome
+from trimtab.disruption.register import Register
+from trimtab.disruption.restart import restart
+from trimtab.disruption.terms import LATE as LATE
+from trimtab.disruption.terms import Blind as Blind
+from trimtab.disruption.terms import Means as Means
+from trimtab.disruption.terms import Recheck as Recheck
+from trimtab.disruption.terms import Terms as Terms
 from trimtab.kube.objects import Pod
-from trimtab.kube.reference import ObjectReference
 
 log = logging.getLogger(__name__)
 
-Recheck = Callable[[Evict], Refusal | None]
-
-Blind = Callable[[], str | None]
-"""What keeps the live picture from being judged by, ``None`` where nothing does."""
-
-LATE: Final = Refusal(CYCLE_DEADLINE, "the cycle's time was up before the pod's turn came")
-"""What is said of pods whose turn has not come by the deadline, where the caller gives no other cause for it."""
-
 SHORTEST_WAIT: Final = 0.01
 """Seconds: below it, rounding could make a wait end just before what it waits for."""
-
-
-class Means(Struct, frozen=True, kw_only=True):
-    """What every run works with; see :class:`~trimtab.disruption.executor.Executor`."""
-
-    api: Api
-    recorder: Recorder
-    clock: Clock
-    view: ClusterView
-    observe: Callable[[Outcome], None] | None
-    settings: ExecutorSettings
-    book: OwnerBook
-
-
-class Terms(Struct, frozen=True, kw_only=True):
-    """What one run has to keep to; see :meth:`~trimtab.disruption.executor.Executor.execute`."""
-
-    policy: ObjectReference
-    pace: Pace
-    per_minute: int
-    deadline: float
-    recheck: Recheck | None
-    stop: asyncio.Event
-    blind: Blind
-    observe: Callable[[Outcome], None] | None = None
-    grace_period: int | None = None
-    late: Refusal = LATE
 
 
 class Execution:
@@ -82,13 +45,15 @@ class Execution:
         self._settings = means.settings
         self._queue = LaneQueue(lanes_of(actions))
         self._in_flight: dict[asyncio.Task[Answer], Lane] = {}
-        self._outcomes: list[Outcome | None] = [None] * len(actions)
+        self._departing: list[Lane] = []
+        self._register = Register(len(actions), means, terms)
 
     async def run(self) -> list[Outcome]:
         """Go through all actions and return their outcomes in the same order."""
         stopped = asyncio.create_task(self._terms.stop.wait())
         try:
-            while self._queue or self._in_flight:
+            while self._queue or self._in_flight or self._departing:
+                self._look_after()
                 if self._closing():
                     self._give_up()
                 else:
@@ -100,7 +65,7 @@ class Execution:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return [outcome for outcome in self._outcomes if outcome is not None]
+        return self._register.outcomes()
 
     # --- time --------------------------------------------------------------------------------------------------
 
@@ -115,7 +80,7 @@ class Execution:
         """Sleep until a request is answered, the stop is asked for, or the time has come for the next step."""
         waited: set[asyncio.Task[Any]] = set(self._in_flight)
         timer: asyncio.Task[None] | None = None
-        if self._queue and not self._closing():
+        if (self._queue or self._departing) and not self._closing():
             seconds = max(SHORTEST_WAIT, self._next_step() - self._now())
             timer = asyncio.create_task(self._means.clock.sleep(seconds))
             waited |= {timer, stopped}
@@ -133,6 +98,8 @@ class Execution:
         if self._queue.has_ready(now) and len(self._in_flight) < self._settings.in_flight:
             pause = self._settings.poll if self._terms.blind() else 0.0
             times.append(now + max(pause, self._terms.pace.wait(now, per_minute=self._terms.per_minute)))
+        if self._departing:
+            times.append(now + self._settings.poll)
         later = self._queue.next_at()
         if later is not None:
             times.append(later)
@@ -149,7 +116,7 @@ class Execution:
     def _go_on(self, lane: Lane) -> None:
         """Take a lane's next step: end its next action, wait for its owner, or ask for the eviction."""
         job = lane.head
-        if job.doubt:
+        if job.doubt and job.action.how != SURGE:  # a restart finds itself
             self._send(lane, look_again(self._means.api, job.action, timeout=self._settings.timeout))
             return
         try:
@@ -192,7 +159,7 @@ class Execution:
             self._queue.put(lane, at=now + self._settings.poll)
             return
         for job in lane.jobs:
-            self._finish(lane, job, Answer(SKIPPED, OWNER_NOT_SETTLED, why))
+            self._register.finish(lane, job, Answer(SKIPPED, OWNER_NOT_SETTLED, why))
 
     def _ask(self, lane: Lane, job: Job, pod: Pod) -> None:
         now = self._now()
@@ -201,10 +168,29 @@ class Execution:
         self._terms.pace.take(now)
         job.started = now
         timeout, grace_period = self._settings.timeout, self._terms.grace_period
-        self._send(lane, attempt(self._means.api, job.action, timeout=timeout, grace_period=grace_period))
+        if job.action.how == SURGE:
+            job.mark = job.mark or rfc3339(self._means.clock.now())
+            self._send(lane, restart(self._means.api, job.action, pod, mark=job.mark, timeout=timeout))
+        else:
+            self._send(lane, attempt(self._means.api, job.action, timeout=timeout, grace_period=grace_period))
 
     def _send(self, lane: Lane, request: Coroutine[Any, Any, Answer]) -> None:
         self._in_flight[asyncio.create_task(request)] = lane
+
+    def _look_after(self) -> None:
+        """See how far those are that were begun and go on by themselves."""
+        departing, self._departing = self._departing, []
+        for lane in departing:
+            job = lane.head
+            ended = None
+            if job.departure is not None:
+                ended = job.departure.look(job.action, self._means.view.pod(job.action.key), now=self._now())
+                if ended is None and self._closing():
+                    ended = job.departure.last_word("had not ended when the cycle did")
+            if ended is None:
+                self._departing.append(lane)
+            else:
+                self._end(lane, ended)
 
     # --- ending ------------------------------------------------------------------------------------------------
 
@@ -221,13 +207,17 @@ class Execution:
         except Exception as error:  # a defect in the way of one request must not stop the others
             log.exception("the eviction of %s failed in an unforeseen way", job.action.key)
             answer = Answer(FAILED, EVICTION_FAILED, f"{type(error).__name__}: {error}")
+        if answer.result == STARTED:
+            job.departure = departure(job.action, answer, now=self._now(), rollout=self._settings.rollout)
+            self._departing.append(lane)
+            return
         looked, job.last = job.doubt, answer
         job.asked = job.asked or answer.doubt
         if not answer.again:
             self._end(lane, LOST_ANSWER if job.asked and answer.result == GONE else answer)
             return
         if not answer.doubt:
-            self._release(job)
+            self._register.release(job)
         again_at = self._now() if looked and not answer.doubt else self._now() + self._delay(job, answer)
         if self._closing() or again_at >= self._terms.deadline:
             self._end(lane, self._last_word(job, answer))
@@ -250,7 +240,7 @@ class Execution:
             waits = lane.waits_since is not None and not self._terms.stop.is_set()
             left = Answer(SKIPPED, OWNER_NOT_SETTLED, lane.waits_for) if waits else late
             for job in lane.jobs:
-                self._finish(lane, job, left if job.last is None else self._last_word(job, job.last))
+                self._register.finish(lane, job, left if job.last is None else self._last_word(job, job.last))
 
     def _last_word(self, job: Job, last: Answer) -> Answer:
         """How a job ends that has been tried, and will not be again."""
@@ -264,39 +254,8 @@ class Execution:
     def _end(self, lane: Lane, answer: Answer) -> None:
         """End a lane's next job, and let the one behind it move up."""
         job = lane.jobs.popleft()
-        self._finish(lane, job, answer)
+        self._register.finish(lane, job, answer)
         lane.waits_since = None
         lane.evicted = lane.evicted or answer.result == EVICTED
         if lane.jobs:
             self._queue.put(lane, at=self._now())
-
-    def _finish(self, lane: Lane, job: Job, answer: Answer) -> None:
-        if answer.result == EVICTED:
-            if lane.owner is not None:
-                self._means.book.grant(lane.owner, now=self._now())
-        else:
-            if lane.owner is not None:
-                self._means.book.close(lane.owner, job.action.uid)
-            if answer.result != FAILED:  # what fails for one pod may fail for all: then the pace spares the API server
-                self._release(job)
-        outcome = Outcome(
-            action=job.action,
-            result=answer.result,
-            reason=answer.reason,
-            message=answer.message,
-            at=self._means.clock.now(),
-        )
-        self._outcomes[job.index] = outcome
-        try:
-            announce(outcome, policy=self._terms.policy, recorder=self._means.recorder)
-            for observe in (self._means.observe, self._terms.observe):
-                if observe is not None:
-                    observe(outcome)
-        except Exception:  # what is told of an eviction must not hinder the next
-            log.exception("could not tell what became of %s", job.action.key)
-
-    def _release(self, job: Job) -> None:
-        """Give back what the pace had given: nothing was evicted for it."""
-        if job.started is not None:
-            self._terms.pace.give_back(job.started)
-            job.started = None

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from trimtab.api.plan import Evict
-from trimtab.disruption.execution import LATE, Blind, Execution, Means, Recheck, Terms
+from trimtab.disruption.execution import Execution
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.pace import Pace
 from trimtab.disruption.refusal import Refusal
 from trimtab.disruption.settings import ExecutorSettings
 from trimtab.disruption.settlement import OwnerBook
+from trimtab.disruption.terms import LATE, Blind, Means, Recheck, Terms
 from trimtab.disruption.view import ClusterView
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock

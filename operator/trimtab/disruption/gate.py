@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.api.plan import SURGE
 from trimtab.api.reasons import LIMIT_REACHED
+from trimtab.cluster.rollouts import Rollouts
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.background import REQUEST_EVICT_ONLY
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.limits import LimitCounter, PlannedEvictions
 from trimtab.disruption.protections.protection import EVICT_ANNOTATION_KEY, Context, Protection
 from trimtab.disruption.protections.registry import protections_of
 from trimtab.disruption.protections.terminal import TerminalPods
 from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.surge import Surges
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import OwnerReference, Pod, PodSpec
 
@@ -24,17 +30,23 @@ class Gate:
     Args:
         snapshot: the picture that is planned on. Budgets are read from it now, owners' pods when they are asked for.
         now: seconds since the epoch that the plan is made for.
+        rollouts: the Deployments, for policies with ``singleReplica: Surge``.
+        leaving: pods that are being evicted in the background; they count for limits until they are gone.
     """
 
-    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, *, now: float, rollouts: Rollouts | None = None, leaving: Iterable[Pod] = ()
+    ) -> None:
         self.budgets = BudgetLedger(snapshot)
-        self.planned = PlannedEvictions()
+        self.planned = PlannedEvictions(leaving)
         self._snapshot = snapshot
+        self._surges = Surges(snapshot, rollouts)
         self._now = now
 
     def rules_for(self, spec: DeschedulerPolicySpec) -> Rules:
         """The rules of one policy, to be asked by all its strategies: keep them as long as the gate."""
-        return Rules(self, Context(spec=spec, snapshot=self._snapshot, budgets=self.budgets, now=self._now))
+        context = Context(spec=spec, snapshot=self._snapshot, budgets=self.budgets, surges=self._surges, now=self._now)
+        return Rules(self, context)
 
 
 class Rules:
@@ -44,6 +56,7 @@ class Rules:
         self._budgets = gate.budgets
         self._planned = gate.planned
         self._limits = LimitCounter(context.spec.limits, gate.planned)
+        self._surges = context.surges if context.spec.single_replica == SURGE else None
         rules = protections_of(context)
         shared = [index for index, rule in enumerate(rules) if rule.of_template]
         self._before = rules[: shared[0]]
@@ -66,6 +79,14 @@ class Rules:
         """Why a pod that has run to its end is not to be removed, or ``None``: what protects others protects it too."""
         return self._first_refusal(pod, self._once_ended)
 
+    def surges(self, pod: Pod) -> bool:
+        """Whether the pod is not evicted, but renewed by a rollout of its Deployment."""
+        return self._surges is not None and self._surges.surges(pod)
+
+    def stays_until_replaced(self, pod: Pod) -> bool:
+        """Whether the pod holds its place until the one that comes for it runs: it surges, or is moved by a webhook."""
+        return REQUEST_EVICT_ONLY in pod.annotations or self.surges(pod)
+
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the pod cannot be moved as things stand: budgets and limits, less what the plan has taken.
 
@@ -74,16 +95,21 @@ class Rules:
         """
         if pod.key in self._planned.pods:
             return Refusal(reason=LIMIT_REACHED, message="the pod is moved by this plan already, and only once a plan")
-        return self._budgets.refusal(pod) or self._limits.refusal(pod)
+        return (None if self.surges(pod) else self._budgets.refusal(pod)) or self._limits.refusal(pod)
 
     def take(self, pod: Pod) -> None:
-        """Count the planned eviction of a pod, as it is before the move, against budgets and limits."""
-        self._budgets.take(pod)
+        """Count the planned eviction of a pod, as it is before the move, against budgets and limits.
+
+        A pod that surges costs no budget: at no time is one less.
+        """
+        if not self.surges(pod):
+            self._budgets.take(pod)
         self._limits.take(pod)
 
     def take_back(self, pod: Pod) -> None:
         """Undo :meth:`take`: the move is not to be after all."""
-        self._budgets.take_back(pod)
+        if not self.surges(pod):
+            self._budgets.take_back(pod)
         self._limits.take_back(pod)
 
     def _first_refusal(self, pod: Pod, before: tuple[Protection, ...]) -> Refusal | None:

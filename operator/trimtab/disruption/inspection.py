@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from trimtab.api.plan import Evict
-from trimtab.api.reasons import ALREADY_GONE, EVICTION_FAILED, PLAN_OUTDATED, TERMINAL, TERMINATING
-from trimtab.disruption.attempt import LOST_ANSWER, Answer
+from trimtab.api.reasons import (
+    ALREADY_GONE,
+    EVICTION_FAILED,
+    EVICTION_IN_BACKGROUND,
+    PLAN_OUTDATED,
+    TERMINAL,
+    TERMINATING,
+)
+from trimtab.disruption.answer import Answer
+from trimtab.disruption.attempt import LOST_ANSWER
+from trimtab.disruption.background import underway
 from trimtab.disruption.outcome import FAILED, GONE, SKIPPED
 from trimtab.kube.objects import Pod
 
@@ -26,6 +35,8 @@ def inspect(action: Evict, pod: Pod | None, *, asked: bool) -> Answer | None:
         return Answer(GONE, ALREADY_GONE, told)
     if pod.deleted is not None:
         return LOST_ANSWER if asked else Answer(GONE, TERMINATING, "the pod is being deleted already")
+    if underway(pod) and not asked:  # where it was, asking again tells whether it was taken over for us
+        return Answer(GONE, EVICTION_IN_BACKGROUND, "the pod is being moved in the background already")
     if pod.terminal and action.target:
         return Answer(SKIPPED, TERMINAL, f"the pod has run to its end (phase {pod.phase})")
     if not (pod.terminal or action.target):

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trimtab.api.plan import Evict
+from trimtab.api.plan import SURGE, Evict
 from trimtab.cluster.owners import OwnerKey
-from trimtab.disruption.attempt import Answer
+from trimtab.disruption.answer import Answer
+from trimtab.disruption.departure import Departure
 
 
 @dataclass(slots=True)
@@ -23,6 +24,8 @@ class Job:
         last: what the latest of them came to.
         asked: whether a request's answer was ever lost, so that the pod may go because of us.
         started: when the pace was taken for it, seconds on the monotonic clock.
+        mark: of a surge, the time by which its restart is known again; empty until it was asked for.
+        departure: what was begun for the pod and is watched.
     """
 
     index: int
@@ -31,6 +34,8 @@ class Job:
     last: Answer | None = None
     asked: bool = False
     started: float | None = None
+    mark: str = ""
+    departure: Departure | None = None
 
     @property
     def doubt(self) -> bool:
@@ -102,11 +107,11 @@ class LaneQueue:
 def lanes_of(actions: Sequence[Evict]) -> list[Lane]:
     """The actions by owner, in the order of each lane's first.
 
-    Pods that have run to their end have lanes of their own: their owner misses nothing when they go.
+    Pods that have run to their end, or go by a rollout, have lanes of their own: their owner misses nothing.
     """
     lanes: dict[object, Lane] = {}
     for index, action in enumerate(actions):
-        owner = owner_of(action) if action.target else None
+        owner = owner_of(action) if action.target and action.how != SURGE else None
         key: object = index if owner is None else owner
         lane = lanes.setdefault(key, Lane(owner))
         lane.jobs.append(Job(index, action))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from trimtab.api.descheduler_policy import Limits
@@ -22,13 +23,20 @@ OWNER: Final = "owner"
 class PlannedEvictions:
     """What a plan takes so far, of all its policies: a node has one share of trouble to bear, whoever makes it.
 
+    Args:
+        leaving: pods whose eviction was begun before and goes on in the background: they count as planned ones.
+
     Attributes:
         pods: the pods that are to be evicted, by ``namespace/name``.
+        underway: how many of them are leaving already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaving: Iterable[Pod] = ()) -> None:
         self.pods: set[str] = set()
         self._counts: Counter[Place] = Counter()
+        for pod in leaving:
+            self.add(pod)
+        self.underway = len(self.pods)
 
     def add(self, pod: Pod) -> None:
         """Count one eviction of the pod from where it is."""
@@ -63,12 +71,12 @@ class LimitCounter:
     def refusal(self, pod: Pod) -> Refusal | None:
         """Which limit is used up for the pod where it is now, or ``None``."""
         limits = self._limits
-        if limits.per_cycle is not None and self._own >= limits.per_cycle:
-            return _reached("perCycle", limits.per_cycle, "")
+        if limits.per_cycle is not None and self._own + self._planned.underway >= limits.per_cycle:
+            return self._reached("perCycle", limits.per_cycle, "")
         for place in places(pod) if self._by_place else ():
             name, limit = self._limit(place)
             if limit is not None and self._planned.count(place) >= limit:
-                return _reached(name, limit, f" for {_words(place)}")
+                return self._reached(name, limit, f" for {_words(place)}")
         return None
 
     def take(self, pod: Pod) -> None:
@@ -88,6 +96,13 @@ class LimitCounter:
             return "perNamespace", self._limits.per_namespace
         return "perOwner", self._limits.per_owner
 
+    def _reached(self, name: str, limit: int, where: str) -> Refusal:
+        planned = "1 eviction is" if limit == 1 else f"{limit} evictions are"
+        underway = " or under way" if self._planned.underway else ""
+        return Refusal(
+            reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {planned} planned{underway}{where}"
+        )
+
 
 def places(pod: Pod) -> tuple[Place, ...]:
     """Where an eviction of the pod counts."""
@@ -100,8 +115,3 @@ def _words(place: Place) -> str:
     if place[0] == OWNER:
         return f"{place[2]} {place[1]}/{place[3]}"
     return " ".join(place)
-
-
-def _reached(name: str, limit: int, where: str) -> Refusal:
-    planned = "1 eviction is" if limit == 1 else f"{limit} evictions are"
-    return Refusal(reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {planned} planned{where}")

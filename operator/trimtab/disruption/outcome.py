@@ -11,6 +11,9 @@ from trimtab.api.plan import Evict
 EVICTED: Final = "Evicted"
 """The API server took the eviction."""
 
+STARTED: Final = "Started"
+"""It was begun and goes on by itself, but had not ended when the cycle did: a rollout, or what somebody took over."""
+
 REFUSED: Final = "Refused"
 """A budget, or the check right before the eviction, said no."""
 

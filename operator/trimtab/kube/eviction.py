@@ -22,6 +22,12 @@ REFUSED: Final = "Refused"
 SEVERAL_BUDGETS: Final = "SeveralBudgets"
 """More than one PodDisruptionBudget selects the pod, which the Eviction API never grants."""
 
+BEGUN: Final = "Begun"
+"""No refusal: a webhook took the eviction over and carries it out in the background (:data:`TAKEN_OVER`)."""
+
+TAKEN_OVER: Final = "Eviction triggered evacuation"
+"""What KubeVirt's webhook says then, with 429; the descheduler project knows it by these words, too (KEP-1397)."""
+
 GONE: Final = "Gone"
 """The pod is gone already, or another pod has its name by now. Nothing was evicted."""
 
@@ -88,6 +94,8 @@ async def evict(
             timeout=timeout,
         )
     except TooManyRequests as error:
+        if TAKEN_OVER in error.message:
+            return EvictionResult(outcome=BEGUN, message=error.message)
         if not error.disruption_budget:
             raise
         return EvictionResult(outcome=REFUSED, message=_words(error), retry_after=error.retry_after)

@@ -16,6 +16,7 @@ from trimtab.disruption.gate import Gate, Rules
 from trimtab.disruption.protections.protection import Context
 from trimtab.disruption.protections.registry import PROTECTIONS, protections_of
 from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.surge import Surges
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import KubeObject, Namespace, PersistentVolumeClaim, PriorityClass
 
@@ -272,7 +273,13 @@ def test_a_bare_pod_is_given_up_only_once_it_has_failed(phase, policy, reason):
 
 def test_failed_bare_pods_pass_the_rule_that_holds_the_living():
     lone = pod("lone", namespace="shop").on("n1").phase("Failed").build()
-    context = Context(spec=ALL_LIFTED, snapshot=Snapshot([lone]), budgets=BudgetLedger(Snapshot([])), now=NOW_SECONDS)
+    context = Context(
+        spec=ALL_LIFTED,
+        snapshot=Snapshot([lone]),
+        budgets=BudgetLedger(Snapshot([])),
+        surges=Surges(Snapshot([]), None),
+        now=NOW_SECONDS,
+    )
     assert [rule.name for rule in protections_of(context) if rule.refusal(lone)] == [reasons.TERMINAL]
 
 

@@ -15,6 +15,8 @@ from trimtab.descheduling.memory.bounds import bounded
 from trimtab.descheduling.memory.ledger import Ledger
 from trimtab.descheduling.memory.owners import template
 from trimtab.descheduling.strategies.registry import IN_PLACE
+from trimtab.disruption.background import underway
+from trimtab.disruption.outcome import Outcome
 from trimtab.kube.objects import Pod
 
 PROVEN_AFTER: Final = 3600.0
@@ -24,7 +26,8 @@ NO_REPLACEMENT: Final = 3600.0
 """Seconds after which an eviction without a replacement is no longer watched: the owner was scaled down."""
 
 NOT_EVICTED: Final = 600.0
-"""Seconds after which a pod that was to be evicted and is still there was not; longer than any cycle acts."""
+"""Seconds after which a pod that was to be evicted and is still there was not: longer than any cycle acts, and as long
+as an eviction in the background may take where nothing at the pod says that it goes on."""
 
 GONE: Final = 3600.0
 """Seconds without pods after which an owner is forgotten; while one is evicted a single replica has none, too."""
@@ -53,6 +56,16 @@ def assess(memory: Memory, snapshot: Snapshot, cooldown: Cooldown, *, now: float
     return bounded(memory, watched=watched, setbacks=look.ledger.values())
 
 
+def stayed(memory: Memory, outcome: Outcome, cooldown: Cooldown) -> Memory:
+    """Who had taken an eviction over has given it up: it did not help."""
+    watched = next((each for each in memory.watched if each.uid == outcome.action.uid), None)
+    if watched is None:
+        return memory
+    ledger = Ledger(memory.setbacks, cooldown, now=outcome.at)
+    ledger.failed(watched, "Stayed", landed="", replacement="")
+    return bounded(memory, watched=memory.watched, setbacks=ledger.values())
+
+
 class _Look:
     """One look at the cluster: each pod is the replacement of one eviction only, the earlier evictions first."""
 
@@ -72,13 +85,22 @@ class _Look:
             self.ledger.helped(watched)
             return None
         age = self._now - watched.time.timestamp()
-        if self._still_there(watched):
-            return watched if age < NOT_EVICTED else None
+        victim = self._victim(watched)
+        if victim is not None and victim.deleted is None and not victim.terminal:
+            return self._judge_leaving(watched, victim, age)
         found = self._replacement(watched)
         if found is None:
             return watched if age < NO_REPLACEMENT or self._going(watched) else None
         self._taken.add(found.uid)
         return self._judge_place(watched, found)
+
+    def _judge_leaving(self, watched: WatchedEviction, victim: Pod, age: float) -> WatchedEviction | None:
+        """The pod is still there: it was not evicted, or whoever has taken the eviction over is not done with it."""
+        if age < NOT_EVICTED or (watched.background and underway(victim)):
+            return watched
+        if watched.background:
+            self.ledger.failed(watched, "Stayed", landed="", replacement="")
+        return None
 
     def _judge_place(self, watched: WatchedEviction, found: Pod) -> WatchedEviction | None:
         if not found.node:
@@ -109,10 +131,6 @@ class _Look:
     def _victim(self, watched: WatchedEviction) -> Pod | None:
         pod = self._snapshot.pods.get(f"{watched.namespace}/{watched.pod}")
         return pod if pod is not None and pod.uid == watched.uid else None
-
-    def _still_there(self, watched: WatchedEviction) -> bool:
-        victim = self._victim(watched)
-        return victim is not None and victim.deleted is None and not victim.terminal
 
     def _going(self, watched: WatchedEviction) -> bool:
         return self._victim(watched) is not None

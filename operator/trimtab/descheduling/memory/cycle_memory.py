@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from trimtab.api.descheduler_policy import Cooldown
 from trimtab.api.eviction_memory import Memory, Setback
 from trimtab.api.plan import Evict, Plan
+from trimtab.api.reasons import EVACUATION_FAILED
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.memory.assess import assess
+from trimtab.descheduling.memory.assess import assess, stayed
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.memory.second_thoughts import second_thoughts
 from trimtab.descheduling.memory.verdict import gave_up_since
@@ -64,6 +65,8 @@ class CycleMemory:
 
     def ended(self, outcome: Outcome) -> None:
         """The eviction has ended so."""
+        if outcome.reason == EVACUATION_FAILED:
+            self.memory = stayed(self.memory, outcome, self._cooldown)
         self.memory = settle(self.memory, outcome)
 
     @property

@@ -90,6 +90,7 @@ def told(setback: Setback) -> str:
     ends = {
         "CameBack": f"the last one's replacement came back to {setback.node}",
         "Pending": "the last one's replacement found no node",
+        "Stayed": f"the last one was taken over by somebody who left the pod on {setback.node}",
         "WantedAway": f"the last one went from {setback.node} to {setback.landed}, "
         f"where {setback.strategy} would evict it again",
     }

@@ -8,12 +8,13 @@ import msgspec
 
 from trimtab.api.eviction_memory import MAX_WATCHED, Memory, WatchedEviction
 from trimtab.api.plan import Evict
+from trimtab.api.reasons import EVICTION_IN_BACKGROUND
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads import Workloads
 from trimtab.descheduling.memory.bounds import bounded
 from trimtab.descheduling.memory.owners import owned
-from trimtab.disruption.outcome import EVICTED, FAILED, Outcome
+from trimtab.disruption.outcome import EVICTED, FAILED, STARTED, Outcome
 
 
 def recall(memory: Memory, *, generation: int, asked: str) -> Memory:
@@ -89,8 +90,9 @@ def settle(memory: Memory, outcome: Outcome) -> Memory:
     watched = next((each for each in memory.watched if each.uid == outcome.action.uid), None)
     if watched is None or outcome.result == FAILED:
         return memory
-    if outcome.result == EVICTED:
-        return _with(memory, msgspec.structs.replace(watched, time=to_time(outcome.at)))
+    if outcome.result in {EVICTED, STARTED}:
+        background = outcome.reason == EVICTION_IN_BACKGROUND
+        return _with(memory, msgspec.structs.replace(watched, time=to_time(outcome.at), background=background))
     rest = tuple(each for each in memory.watched if each.uid != watched.uid)
     return msgspec.structs.replace(memory, watched=rest)
 

@@ -81,6 +81,9 @@ def _against(
         return SKIPPED, reasons.NO_LONGER_PLANNED, other
     if now.node != action.node or bool(now.target) != bool(action.target):
         return SKIPPED, reasons.PLAN_OUTDATED, f"the pod is no longer as it was approved: it is on {now.node}"
+    if now.how != action.how:
+        ways = {"Evict": "evicted", "Surge": "renewed by a rollout"}
+        return SKIPPED, reasons.PLAN_OUTDATED, f"by now it would be {ways[now.how]}, which nobody has approved"
     if (now.strategy, now.node) in partial:
         whole = f"emptying {now.node} takes moves by now that nobody has approved"
         return SKIPPED, reasons.NO_LONGER_PLANNED, whole

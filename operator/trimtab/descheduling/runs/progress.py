@@ -13,7 +13,7 @@ from trimtab.api.conditions import ConditionStatus, set_condition
 from trimtab.api.descheduling_run import DeschedulingRunStatus, Phase, Result, RunOutcome, RunPlan
 from trimtab.api.scalars import to_time
 from trimtab.descheduling.runs.lifecycle import Ending
-from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, Outcome
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
 
 APPROVED: Final = "Approved"
 COMPLETE: Final = "Complete"
@@ -66,6 +66,7 @@ def noted(
     return msgspec.structs.replace(
         status,
         evicted=status.evicted + tally["evicted"],
+        started=status.started + tally["started"],
         refused=status.refused + tally["refused"],
         skipped=status.skipped + tally["skipped"],
         outcomes=_bounded((*status.outcomes, *told)),
@@ -74,7 +75,8 @@ def noted(
 
 def completed(status: DeschedulingRunStatus, *, now: float) -> DeschedulingRunStatus:
     """Every action has its outcome."""
-    message = f"{status.evicted} evicted, {status.refused} refused, {status.skipped} left"
+    started = f"{status.started} on their way out, " if status.started else ""
+    message = f"{status.evicted} evicted, {started}{status.refused} refused, {status.skipped} left"
     return _ended(status, "Completed", reasons.RUN_COMPLETED, message, now)
 
 
@@ -104,8 +106,8 @@ def _with(
 
 
 def _group(result: str) -> str:
-    if result == EVICTED:
-        return "evicted"
+    if result in {EVICTED, STARTED}:
+        return "evicted" if result == EVICTED else "started"
     return "refused" if result in {REFUSED, FAILED} else "skipped"
 
 

@@ -131,8 +131,8 @@ def covers(earlier: RunPlan, later: RunPlan) -> bool:
     return same and bool(later.actions) and not later.actions_omitted and _moves(later) <= _moves(earlier)
 
 
-def _moves(plan: RunPlan) -> set[tuple[str, str, str, str]]:
-    return {(action.uid, action.strategy, action.reason, action.node) for action in plan.actions}
+def _moves(plan: RunPlan) -> set[tuple[str, str, str, str, str]]:
+    return {(action.uid, action.strategy, action.reason, action.node, action.how) for action in plan.actions}
 
 
 def evictions(plan: RunPlan) -> tuple[Evict, ...]:
@@ -149,6 +149,7 @@ def evictions(plan: RunPlan) -> tuple[Evict, ...]:
             message=action.message,
             uid=action.uid,
             owner=action.owner,
+            how=action.how,
         )
         for action in plan.actions
     )
@@ -177,6 +178,7 @@ def _action(action: Evict) -> RunAction:
         reason=action.reason,
         target=action.target,
         owner=action.owner,
+        how=action.how,
         message=action.message[:LONGEST_MESSAGE],
     )
 

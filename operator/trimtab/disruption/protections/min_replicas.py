@@ -11,7 +11,7 @@ from trimtab.kube.objects import Pod
 
 
 class MinReplicas(Protection):
-    """Refuses pods whose owner has fewer pods than ``protections.minReplicas``.
+    """Refuses pods whose owner has fewer pods than ``protections.minReplicas``, but for those that surge: none misses.
 
     Pods that have ended or are going don't count. The pod itself always counts, for planners ask also about pods that
     they have taken off their node to try another one. An owner's pods are counted once a plan: moves don't change it.
@@ -22,6 +22,7 @@ class MinReplicas(Protection):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._least = context.spec.protections.min_replicas or 0
+        self._surge = context.spec.single_replica == "Surge"
         self._known: dict[OwnerKey, int] = {}
 
     @classmethod
@@ -39,6 +40,6 @@ class MinReplicas(Protection):
             others = (other for other in self.context.snapshot.owned_by(owner) if other.name != pod.name)
             number = 1 + sum(not other.terminal and other.deleted is None for other in others)
             self._known[owner] = number
-        if number >= self._least:
+        if number >= self._least or (self._surge and self.context.surges.surges(pod)):
             return None
         return self.refuse(f"{owner[1]} {owner[2]} has {number} pods, protections.minReplicas is {self._least}")

@@ -11,6 +11,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.surge import Surges
 from trimtab.kube.objects import Pod
 
 EVICT_ANNOTATION_KEY: Final = "descheduler.alpha.kubernetes.io/evict"
@@ -24,12 +25,14 @@ class Context(Struct, frozen=True):
         spec: the policy.
         snapshot: the picture.
         budgets: which budgets select a pod.
+        surges: which pods are the only ready one of their owner.
         now: seconds since the epoch that the plan is made for.
     """
 
     spec: DeschedulerPolicySpec
     snapshot: Snapshot
     budgets: BudgetLedger
+    surges: Surges
     now: float
 
 

@@ -22,6 +22,7 @@ from trimtab.disruption.protections.pod_age import MinPodAge
 from trimtab.disruption.protections.priority_threshold import PriorityThresholdRule, UnknownThreshold
 from trimtab.disruption.protections.protection import Context, Protection
 from trimtab.disruption.protections.resource_claim import PodsWithResourceClaims
+from trimtab.disruption.protections.single_replica import RollingOut, SingleReplicas
 from trimtab.disruption.protections.starting_pod import StartingPods
 from trimtab.disruption.protections.static_pod import StaticPods
 from trimtab.disruption.protections.system_namespace import SystemNamespaces
@@ -48,6 +49,8 @@ PROTECTIONS: Final[tuple[type[Protection], ...]] = (
     PodsWithResourceClaims,
     PodsWithPersistentVolumeClaims,
     PodsWithoutBudget,
+    RollingOut,
+    SingleReplicas,
     MinReplicas,
     StartingPods,
     MinPodAge,

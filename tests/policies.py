@@ -78,6 +78,13 @@ def high_node(thresholds: str, rest: str = "") -> str:
     return f"{{strategies: {{HighNodeUtilization: {{params: {{{params}}}}}}}}}"
 
 
+def by_use(metrics: str, thresholds: str = "{MetricResource: 30}", targets: str = "{MetricResource: 70}") -> str:
+    """A spec of LowNodeUtilization with that metricsUtilization."""
+    limits = f"{{thresholds: {thresholds}, targetThresholds: {targets}}}"
+    params = f"{{metricsUtilization: {metrics}, nodeResourceUtilizationThresholds: {limits}}}"
+    return f"{{strategies: {{LowNodeUtilization: {{params: {params}}}}}}}"
+
+
 UNDER_20 = "{enabled: %s, params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}%s}}}"
 
 
@@ -125,6 +132,11 @@ ACCEPTED = {
     "namespaces to spare and a limit per node": "{strategies: {LowNodeUtilization: {params: {evictableNamespaces: "
     "{exclude: [kube-system]}, evictionLimits: {node: 2}, nodeResourceUtilizationThresholds: "
     "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}}}}}",
+    "real use from the metrics API": by_use("{source: KubernetesMetrics}", "{cpu: 30}", "{memory: 70}"),
+    "real use from Prometheus": by_use("{source: Prometheus, prometheus: {query: up}}"),
+    "real use from Prometheus, of pods as well": by_use(
+        "{source: Prometheus, prometheus: {query: 'a:b', nodeLabel: node, podQuery: 'sum(x) by (namespace, pod)'}}"
+    ),
     "nodes to empty": high_node("thresholds: {cpu: 20, pods: 10}, numberOfNodes: 2"),
     "nodes to empty of some resource": high_node(
         "thresholds: {nvidia.com/gpu: 50}",
@@ -223,6 +235,38 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "namespaces to move": (
         high_node("thresholds: {cpu: 20}", ", evictableNamespaces: {exclude: ['*']}"),
         ("HighNodeUtilization.params.evictableNamespaces.exclude[0]",),
+    ),
+    "queries for another source": (
+        by_use("{source: KubernetesMetrics, prometheus: {query: up}}", "{cpu: 30}", "{cpu: 70}"),
+        ("LowNodeUtilization.params.metricsUtilization.prometheus", "source Prometheus"),
+    ),
+    "Prometheus without a query": (
+        by_use("{source: Prometheus}"),
+        ("LowNodeUtilization.params.metricsUtilization.prometheus", "source Prometheus"),
+    ),
+    "an empty query": (
+        by_use("{source: Prometheus, prometheus: {query: ''}}"),
+        ("LowNodeUtilization.params.metricsUtilization.prometheus.query", "1"),
+    ),
+    "a label that is none": (
+        by_use("{source: Prometheus, prometheus: {query: up, nodeLabel: a.b}}"),
+        ("LowNodeUtilization.params.metricsUtilization.prometheus.nodeLabel",),
+    ),
+    "an unknown source of real use": (
+        by_use("{source: Metrics}"),
+        ("LowNodeUtilization.params.metricsUtilization.source", "KubernetesMetrics", "Prometheus"),
+    ),
+    "a threshold of what Prometheus does not measure": (
+        by_use("{source: Prometheus, prometheus: {query: up}}", "{cpu: 30, MetricResource: 30}"),
+        ("spec.strategies", "LowNodeUtilization", "MetricResource"),
+    ),
+    "a target of what Prometheus does not measure": (
+        by_use("{source: Prometheus, prometheus: {query: up}}", targets="{cpu: 30}"),
+        ("spec.strategies", "LowNodeUtilization", "MetricResource"),
+    ),
+    "a threshold of a query that nobody asks": (
+        low_node("thresholds: {MetricResource: 20}, targetThresholds: {MetricResource: 50}"),
+        ("spec.strategies", "LowNodeUtilization", "MetricResource"),
     ),
     "a limit of none per node": (
         "{strategies: {LowNodeUtilization: {enabled: false, params: {evictionLimits: {node: 0}}}}}",
@@ -434,6 +478,10 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
 """What is refused: YAML of a spec, and what the refusal says, whoever refuses."""
 
 UNKNOWN_FIELDS: dict[str, tuple[str, str]] = {
+    "of a query, which says nothing of the server": (
+        by_use("{source: Prometheus, prometheus: {query: up, url: 'http://p'}}"),
+        "spec.strategies.LowNodeUtilization.params.metricsUtilization.prometheus.url",
+    ),
     "of the spec": (with_duplicates("dryRun: true"), "spec.dryRun"),
     "of limits": (with_duplicates("limits: {perPod: 1}"), "spec.limits.perPod"),
     "of a strategy": ("{strategies: {RemoveDuplicates: {weight: 1}}}", "spec.strategies.RemoveDuplicates.weight"),

@@ -28,7 +28,16 @@ from trimtab.api.scalars import (
     parse_time_zone,
 )
 from trimtab.api.selector import Selector
-from trimtab.api.strategies import STRATEGIES, PodConditionFilter, PodLifeTime, Strategy
+from trimtab.api.strategies import (
+    METRIC_RESOURCE,
+    PROMETHEUS,
+    STRATEGIES,
+    LowNodeUtilization,
+    PodConditionFilter,
+    PodLifeTime,
+    Strategy,
+)
+from trimtab.api.strategies.low_node_utilization import PROMETHEUS_RULE
 from trimtab.kube.rules.selectors import label_selector_errors
 
 Errors = Iterator[FieldError]
@@ -153,6 +162,7 @@ def _utilization(spec: DeschedulerPolicySpec) -> Errors:
         }
         for name in (name for name, value in given.items() if value):
             yield FieldError(place.format("HighNodeUtilization", name), "belongs to LowNodeUtilization")
+    yield from _real_use(low)
     limits = low.params.node_resource_utilization_thresholds if low else None
     if limits is None:
         return
@@ -166,6 +176,28 @@ def _utilization(spec: DeschedulerPolicySpec) -> Errors:
                     join_path(place.format("LowNodeUtilization", "thresholds"), resource),
                     f"must not exceed targetThresholds: {share:g} is more than {target:g}",
                 )
+
+
+def _real_use(low: LowNodeUtilization | None) -> Errors:
+    """That queries go with their source, and thresholds with what is measured."""
+    if low is None:
+        return
+    place, metrics = "spec.strategies.LowNodeUtilization.params", low.params.metrics_utilization
+    queried = metrics is not None and metrics.source == PROMETHEUS
+    if metrics is not None and queried is (metrics.prometheus is None):
+        yield FieldError(f"{place}.metricsUtilization.prometheus", PROMETHEUS_RULE.message)
+    limits = low.params.node_resource_utilization_thresholds
+    given = {} if limits is None else {"thresholds": limits.thresholds, "targetThresholds": limits.target_thresholds}
+    for name, shares in given.items():
+        for resource in sorted(shares or ()):
+            if (resource == METRIC_RESOURCE) is queried:
+                continue
+            yield FieldError(
+                join_path(f"{place}.nodeResourceUtilizationThresholds.{name}", resource),
+                f"the source {PROMETHEUS} measures {METRIC_RESOURCE} and nothing else"
+                if queried
+                else f"is what metricsUtilization measures with the source {PROMETHEUS}",
+            )
 
 
 def _life_time(strategy: PodLifeTime | None) -> Errors:

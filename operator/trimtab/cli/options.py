@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from trimtab.cluster.prometheus import PrometheusSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,6 +77,43 @@ def scoring_option(consequence: str) -> Callable[[F], F]:
         help="How the cluster's scheduler scores nodes (scoringStrategy of NodeResourcesFit), which cannot be read "
         f"from the cluster: {consequence} Default: not known.",
     )
+
+
+def prometheus_options(command: F) -> F:
+    """``--prometheus-url``, ``-token-file`` and ``-ca-file``: whom the queries of policies are put to."""
+    command = click.option(
+        "--prometheus-ca-file",
+        metavar="FILE",
+        default="",
+        help="Authorities to trust for it, PEM (default: the system's).",
+    )(command)
+    command = click.option(
+        "--prometheus-token-file",
+        metavar="FILE",
+        default="",
+        help="A bearer token for it, e.g. a service account's; read again as it is renewed.",
+    )(command)
+    return click.option(
+        "--prometheus-url",
+        metavar="URL",
+        default="",
+        help="Prometheus, or what answers as it does, for policies that judge by its queries (metricsUtilization).",
+    )(command)
+
+
+def prometheus_settings(url: str, token_file: str, ca_file: str) -> PrometheusSettings | None:
+    """What the three say; ``None`` where nobody has said where Prometheus is.
+
+    Raises:
+        click.UsageError: a token or authorities are given for nobody.
+    """
+    if not url:
+        if token_file or ca_file:
+            raise click.UsageError("--prometheus-token-file and --prometheus-ca-file need --prometheus-url")
+        return None
+    from trimtab.cluster.prometheus import PrometheusSettings
+
+    return PrometheusSettings(url=url, token_file=token_file, ca_file=ca_file)
 
 
 def check_connection(cluster: str | None, kubeconfig: str | None, context: str | None) -> None:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from trimtab.cli.errors import reported
-from trimtab.cli.options import STDIN, check_connection, cluster_options, moment, output_option, scoring_option
+from trimtab.cli.options import (
+    STDIN,
+    check_connection,
+    cluster_options,
+    moment,
+    output_option,
+    prometheus_options,
+    prometheus_settings,
+    scoring_option,
+)
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
@@ -40,6 +49,7 @@ SHOWN: Final = 5
     help=f"Show all that is kept, not the first {SHOWN} of each reason; in html every row.",
 )
 @scoring_option("policies that it would undo are refused.")
+@prometheus_options
 @output_option("table", "json", "yaml", "html")
 def plan(
     *,
@@ -51,6 +61,9 @@ def plan(
     now: int | None,
     everything: bool,
     scoring: Scoring | None,
+    prometheus_url: str,
+    prometheus_token_file: str,
+    prometheus_ca_file: str,
     form: str,
 ) -> None:
     """Show what the policies would do to the cluster, and why; nothing is changed.
@@ -64,14 +77,15 @@ def plan(
 
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
+    from trimtab.api.strategies import KUBERNETES_METRICS, PROMETHEUS
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
     from trimtab.cli.sources import load_cluster
-    from trimtab.descheduling.burden import judges_by_use
     from trimtab.descheduling.planner import plan as make_plan
     from trimtab.kube.clock import SystemClock
 
     check_connection(cluster, kubeconfig, context)
+    prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
     if (*policies, cluster).count(STDIN) > 1:
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
@@ -85,9 +99,14 @@ def plan(
             context=context,
             skip_invalid=skip_invalid,
             on_server=names.append,
-            on_usage=measured.append if any(map(judges_by_use, wanted)) else None,
+            on_usage=measured.append if judged_by(wanted, KUBERNETES_METRICS) else None,
         )
-        usages = {policy.name: usage for usage in measured for policy in wanted}
+        usages = {policy.name: usage for usage in measured for policy in judged_by(wanted, KUBERNETES_METRICS)}
+        queried = judged_by(wanted, PROMETHEUS)
+        if queried:
+            from trimtab.cli.queries import ask
+
+            usages |= ask(queried, prometheus, now=now)
         when = int(SystemClock().now()) if now is None else now
         memories = remembered(wanted, snapshot, now=float(when))
         if form == "html":
@@ -98,6 +117,13 @@ def plan(
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[DeschedulerPolicy]:
+    """The policies that want real use from a source."""
+    from trimtab.descheduling.burden import measured_by
+
+    return [policy for policy in policies if (wanted := measured_by(policy)) and wanted.source == source]
 
 
 def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from trimtab.cli.errors import Reported, reported
-from trimtab.cli.options import scoring_option
+from trimtab.cli.options import prometheus_options, prometheus_settings, scoring_option
 from trimtab.kube.errors import InputError
 from trimtab.runtime.settings import CONTROLLERS, Settings
 
@@ -81,6 +81,7 @@ def _ending_at_once() -> Iterator[None]:
     help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.",
 )
 @scoring_option("policies that it would undo are held, and their conditions say so.")
+@prometheus_options
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -97,6 +98,9 @@ def run(
     lease_namespace: str,
     identity: str,
     scoring: Scoring | None,
+    prometheus_url: str,
+    prometheus_token_file: str,
+    prometheus_ca_file: str,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -117,6 +121,7 @@ def run(
             lease_namespace=lease_namespace,
             identity=identity,
             scoring=scoring,
+            prometheus=prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file),
         )
         try:
             app.run(settings)

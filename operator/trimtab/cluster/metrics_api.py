@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trimtab.cluster.usage import Usage, smooth, usage_of
+from trimtab.cluster.usage import Usage, usage_of
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.resources import NODE_METRICS, POD_METRICS, Resource
 
 TIMEOUT: Final = 60.0
 """Seconds for one list. metrics-server knows neither pages nor watches: a large cluster's pods come at once."""
-
-
-class UsageReader:
-    """Reads real use again and again, and smooths it (:func:`~trimtab.cluster.usage.smooth`).
-
-    What came before is only in memory: after a restart the first measurement counts as it is.
-
-    Args:
-        api: the API server.
-    """
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._last: Usage | None = None
-
-    async def read(self, now: float) -> Usage:
-        """What is used now (seconds since the epoch); never raises for what the server says, see ``problem``."""
-        found = await read_usage(self._api, now=now)
-        self._last = smooth(self._last, found) if found.nodes else None
-        return self._last or found
 
 
 async def read_usage(api: Api, *, now: float) -> Usage:

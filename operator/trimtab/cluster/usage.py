@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.kube.rules.quantity import QuantityError, resource_amount
 
 Use = Mapping[str, int]
-"""Millicores of ``cpu`` and bytes of ``memory``."""
+"""Millicores of ``cpu`` and bytes of ``memory``, or parts of :data:`WHOLE` of what a query calls full."""
+
+WHOLE: Final = 1_000_000
+"""A share of 1, as an integer: sums of shares must not depend on their order."""
 
 MEASURED: Final = ("cpu", "memory")
 """What metrics.k8s.io measures; of everything else only the requests are known."""
@@ -28,12 +32,14 @@ class Usage(Struct, frozen=True):
         nodes: by the node's name; a node that is missing was not measured.
         pods: the same by ``namespace/name``; a pod that is missing is taken to use what it requests.
         problem: what kept all or some of it from being read; empty where nothing did.
+        remarks: why single nodes are missing, where somebody said something of them, by name.
     """
 
     taken: float = 0.0
     nodes: Mapping[str, Use] = {}
     pods: Mapping[str, Use] = {}
     problem: str = ""
+    remarks: Mapping[str, str] = {}
 
 
 def usage_of(manifests: Iterable[Mapping[str, Any]], *, taken: float, problem: str = "") -> Usage:
@@ -76,7 +82,19 @@ def smooth(before: Usage | None, now: Usage) -> Usage:
         nodes=_blend(before.nodes, now.nodes, old),
         pods=_blend(before.pods, now.pods, old),
         problem=now.problem,
+        remarks=now.remarks,
     )
+
+
+def matched(usage: Usage, names: Container[str]) -> Usage:
+    """The measurement, with the problem told where nodes were measured and none of them is one of those in the picture.
+
+    A query that names nodes by their addresses gives an answer like any other; it is only of no use.
+    """
+    if usage.problem or not usage.nodes or any(name in names for name in usage.nodes):
+        return usage
+    told = f"of {len(usage.nodes)} names that were measured none is a node's, {min(usage.nodes)} for one"
+    return replace(usage, problem=told)
 
 
 def _blend(before: Mapping[str, Use], now: Mapping[str, Use], old: float) -> Mapping[str, Use]:

@@ -11,32 +11,37 @@ from typing import Protocol
 import numpy as np
 
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.strategies import MetricsUtilization
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import MEASURED, Usage
-from trimtab.descheduling.utilization import on_their_way_out
+from trimtab.descheduling.utilization import Table, on_their_way_out
 from trimtab.kube.objects import Pod
 
 
-def judges_by_use(policy: DeschedulerPolicy) -> bool:
-    """Whether a strategy of the policy wants real use: only then is it read."""
+def measured_by(policy: DeschedulerPolicy) -> MetricsUtilization | None:
+    """How a strategy of the policy wants real use measured; ``None`` where none does: then nobody is asked."""
     low = policy.spec.strategies.low_node_utilization
-    return low is not None and low.enabled and low.params.metrics_utilization is not None
+    return low.params.metrics_utilization if low is not None and low.enabled else None
 
 
 class Burden(Protocol):
-    """How full nodes are, in the units of the node table.
+    """How full nodes are, in the units of its table.
 
     Attributes:
-        measured: whether it is real use.
+        table: what nodes have of each resource; the node table, or one of the same slots with other columns.
+        measures: the resources of which real use is known; none by requests.
+        guesses: whether what pods take away is only guessed, so that it must be measured again after each.
         known: bool, shape (nodes.capacity,); the nodes of which something is known.
     """
 
-    measured: bool
+    table: Table
+    measures: tuple[str, ...]
+    guesses: bool
     known: BoolArray
 
     def present(self) -> IntArray:
-        """What weighs on each node now: int64, shape (nodes.capacity, axis.width); not to be changed."""
+        """What weighs on each node now: int64, shape (nodes.capacity, columns); not to be changed."""
         ...
 
     def staying(self) -> IntArray:
@@ -48,7 +53,7 @@ class Burden(Protocol):
         ...
 
     def of(self, pod: Pod) -> IntArray:
-        """What a pod takes away from its node: int64, shape (axis.width,) or less."""
+        """What a pod takes away from its node: int64, shape (columns,) or less."""
         ...
 
     def moved(self, before: Pod, after: Pod) -> None:
@@ -59,10 +64,12 @@ class Burden(Protocol):
 class ByRequests:
     """What pods request: the node table, which follows moves by itself."""
 
-    measured = False
+    measures: tuple[str, ...] = ()
+    guesses = False
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self.table: Table = snapshot.nodes
         self._leaving = on_their_way_out(snapshot)
         self.known: BoolArray = snapshot.nodes.used
 
@@ -103,12 +110,14 @@ class ByUse:
         usage: what was measured; nothing where it could not be.
     """
 
-    measured = True
+    measures: tuple[str, ...] = MEASURED
+    guesses = False
 
     def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
         self._snapshot = snapshot
         self._usage = usage
         nodes = snapshot.nodes
+        self.table: Table = nodes
         self._columns = [nodes.axis.column[name] for name in MEASURED]
         self.known: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
         self._used: IntArray = np.zeros((nodes.capacity, len(MEASURED)), dtype=np.int64)

@@ -16,8 +16,8 @@ from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import TRY_AGAIN
 from trimtab.api.windows import next_opening, open_at
-from trimtab.cluster.metrics_api import UsageReader
 from trimtab.descheduling.cycle import Cycle
+from trimtab.descheduling.measuring import UseReader
 from trimtab.descheduling.report import CycleResult
 from trimtab.descheduling.runs.keeper import RunKeeper
 from trimtab.descheduling.runs.lifecycle import Run
@@ -62,7 +62,7 @@ class PolicyController:
         self._services = services
         self._status = PolicyStatus(name, services)
         self._runs = RunKeeper(name, api=services.api, clock=services.clock)
-        self._usage = UsageReader(services.api)
+        self._usage = UseReader(services.api, services.prometheus)
         self._changed = asyncio.Event()
         self._halt = asyncio.Event()
         self._policy: DeschedulerPolicy | None = None

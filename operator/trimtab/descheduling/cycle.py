@@ -15,10 +15,10 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Evict, Plan
 from trimtab.api.windows import closes_at
-from trimtab.cluster.metrics_api import UsageReader
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.usage import Usage
-from trimtab.descheduling.burden import judges_by_use
+from trimtab.cluster.usage import Usage, matched
+from trimtab.descheduling.burden import measured_by
+from trimtab.descheduling.measuring import UseReader
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.recheck import still_holds
@@ -68,7 +68,7 @@ class Cycle:
         halt: asyncio.Event,
         running: Callable[[str, Memory], Awaitable[None]],
         memory: Memory,
-        usage: UsageReader,
+        usage: UseReader,
     ) -> None:
         self._policy = policy
         self._services = services
@@ -139,8 +139,9 @@ class Cycle:
     async def _plan(self, started: float, *, wanted: Sequence[Evict] = ()) -> _Made:
         """Plan on the picture as it is now, and see which of the wanted pods are still there."""
         services = self._services
-        if judges_by_use(self._policy):
-            self._use = await self._usage.read(started)
+        wanted_use = measured_by(self._policy)
+        if wanted_use is not None:
+            self._measured(await self._usage.read(wanted_use, started))
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
@@ -154,6 +155,8 @@ class Cycle:
         """See what became of earlier evictions, plan with that, and see what the plan thinks of where they ended."""
         memory = self._memory.look(snapshot, now=now)
         name = self._policy.name
+        if self._use is not None:
+            self._use = matched(self._use, snapshot.nodes.slot_of)
         usages = {} if self._use is None else {name: self._use}
         plan = make_plan(snapshot, [self._policy], now=now, memories={name: memory}, usages=usages)
         self._memory.planned(plan, snapshot, now=now)
@@ -207,18 +210,23 @@ class Cycle:
         late = LATE
         if closes < now + seconds:
             late = Refusal(reasons.WINDOW_CLOSED, "the policy's window closed before the pod's turn came")
-        return await services.executor.execute(
-            actions,
-            policy=reference(policy),
-            per_minute=policy.spec.limits.per_minute,
-            grace_period=policy.spec.grace_period_seconds,
-            deadline=services.clock.monotonic() + (closes - now),
-            recheck=self._recheck,
-            stop=self._halt,
-            blind=services.stale,
-            observe=observe,
-            late=late,
-        )
+        async with self._usage.reading_on(measured_by(policy), self._measured, clock=services.clock):
+            return await services.executor.execute(
+                actions,
+                policy=reference(policy),
+                per_minute=policy.spec.limits.per_minute,
+                grace_period=policy.spec.grace_period_seconds,
+                deadline=services.clock.monotonic() + (closes - now),
+                recheck=self._recheck,
+                stop=self._halt,
+                blind=services.stale,
+                observe=observe,
+                late=late,
+            )
+
+    def _measured(self, usage: Usage) -> None:
+        """Go by a new measurement from now on."""
+        self._use = usage
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""
@@ -229,7 +237,8 @@ class Cycle:
     def _recheck_on(self, snapshot: Snapshot, action: Evict) -> Refusal | None:
         """Judge the move again, knowing where the pods came to that went before it in this cycle."""
         now = self._now()
-        refusal = self._memory.useless(action, snapshot, now=now) or still_holds(snapshot, self._policy, action, now)
+        refusal = self._memory.useless(action, snapshot, now=now)
+        refusal = refusal or still_holds(snapshot, self._policy, action, now, usage=self._use)
         if refusal is None:
             self._memory.sent(action, snapshot)
         return refusal

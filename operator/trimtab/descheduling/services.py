@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.prometheus import Prometheus
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.peers import Peers
 from trimtab.disruption.executor import Executor
@@ -31,6 +32,7 @@ class Services(Struct, frozen=True):
         leading: whether this process may still act; false by time alone once the lease could have run out, so that
             even a process that was paused in the middle does not evict beside its successor.
         peers: the policies that run side by side.
+        prometheus: whom policies' queries are put to; ``None`` where nobody has said.
     """
 
     api: Api
@@ -43,3 +45,4 @@ class Services(Struct, frozen=True):
     stale: Callable[[], str | None]
     leading: Callable[[], bool]
     peers: Peers
+    prometheus: Prometheus | None = None

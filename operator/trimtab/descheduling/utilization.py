@@ -2,19 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import fsum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from trimtab.api.strategies import UtilizationThresholds
-from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 
 FloatArray = npt.NDArray[np.float64]
+
+
+class Axis(Protocol):
+    """Which resource stands in which column."""
+
+    @property
+    def column(self) -> Mapping[str, int]:
+        """By the resource's name."""
+        ...
+
+
+class Table(Protocol):
+    """What is read here of a :class:`~trimtab.cluster.nodes.NodeTable`, so that others can stand in for it."""
+
+    @property
+    def axis(self) -> Axis:
+        """The columns."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """How many slots there are."""
+        ...
+
+    @property
+    def used(self) -> BoolArray:
+        """Which of them hold a node: bool, shape (capacity,)."""
+        ...
+
+    @property
+    def allocatable(self) -> IntArray:
+        """What nodes have: int64, shape (capacity, columns)."""
+        ...
+
+    @property
+    def requested(self) -> IntArray:
+        """What weighs on them, of the same shape."""
+        ...
 
 
 class Level(Struct, frozen=True):
@@ -53,7 +92,7 @@ class Excess(Struct, frozen=True):
 
 def levels_of(
     thresholds: UtilizationThresholds,
-    nodes: NodeTable,
+    nodes: Table,
     among: BoolArray | None = None,
     requested: IntArray | None = None,
 ) -> tuple[Level, ...]:
@@ -95,7 +134,7 @@ def _around(level: Level, middle: float, *, named: bool) -> Level:
     )
 
 
-def mean(nodes: NodeTable, level: Level, among: BoolArray, requested: IntArray | None = None) -> float:
+def mean(nodes: Table, level: Level, among: BoolArray, requested: IntArray | None = None) -> float:
     """The mean percentage requested of a resource, over those nodes that have it; 0 where none has.
 
     Every node counts the same, whatever its size, as it always has. Summed exactly, so that the order in which nodes
@@ -118,7 +157,7 @@ def on_their_way_out(snapshot: Snapshot) -> dict[int, IntArray]:
     return found
 
 
-def underutilized(nodes: NodeTable, levels: Sequence[Level], requested: IntArray | None = None) -> BoolArray:
+def underutilized(nodes: Table, levels: Sequence[Level], requested: IntArray | None = None) -> BoolArray:
     """Which slots are at or below every threshold: bool, shape (nodes.capacity,).
 
     Equality counts: the strategy's documentation says "below", but its code has always taken a node at 20% of a
@@ -137,7 +176,7 @@ def underutilized(nodes: NodeTable, levels: Sequence[Level], requested: IntArray
     return below
 
 
-def above(nodes: NodeTable, levels: Sequence[Level], requested: IntArray | None = None) -> FloatArray:
+def above(nodes: Table, levels: Sequence[Level], requested: IntArray | None = None) -> FloatArray:
     """By how many percent points slots are above targets, summed over resources: float64, shape (nodes.capacity,).
 
     Percent and not amounts: a sum of bytes and millicores would order nodes by their memory alone.
@@ -153,7 +192,7 @@ def above(nodes: NodeTable, levels: Sequence[Level], requested: IntArray | None 
     return total
 
 
-def share(nodes: NodeTable, level: Level, requested: IntArray | None = None) -> FloatArray:
+def share(nodes: Table, level: Level, requested: IntArray | None = None) -> FloatArray:
     """Requested in percent of allocatable: float64, shape (nodes.capacity,); 0 where a node lacks the resource."""
     have = nodes.allocatable[:, level.column]
     want = (nodes.requested if requested is None else requested)[:, level.column]
@@ -167,7 +206,9 @@ def room_below_target(allocatable: IntArray, target: float) -> IntArray:
     return np.asarray(np.floor(allocatable * target / 100.0), dtype=np.int64)
 
 
-def excesses(allocatable: IntArray, requested: IntArray, levels: Sequence[Level]) -> list[Excess]:
+def excesses(
+    allocatable: IntArray | Sequence[int], requested: IntArray | Sequence[int], levels: Sequence[Level]
+) -> list[Excess]:
     """Where a node is above its targets, the farthest first, then by resource name.
 
     Args:
@@ -186,6 +227,7 @@ def excesses(allocatable: IntArray, requested: IntArray, levels: Sequence[Level]
     return found
 
 
+@lru_cache(maxsize=4096)
 def percent(value: float, other: float | None = None) -> str:
     """A percentage with as few digits as it takes to tell it from ``other``: ``92``, ``50.4``, ``50.001``."""
     for digits in (0, 1, 3, 6):

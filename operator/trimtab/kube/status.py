@@ -69,7 +69,9 @@ def error_from_answer(code: int, body: bytes, *, phrase: str = "", retry_after: 
     status = _decoded(body)
     if isinstance(status, dict) and status.get("kind") == "Status":
         return error_from_status(status, code=code, retry_after=wait)
-    text = " ".join(body[: 4 * _SHOWN].decode("utf-8", "replace").split())[:_SHOWN]
+    told = status.get("error") if isinstance(status, dict) else None  # as Prometheus and many proxies say it
+    plain = told if isinstance(told, str) else body[: 4 * _SHOWN].decode("utf-8", "replace")
+    text = " ".join(plain.split())[:_SHOWN]
     if not text.isprintable() or not text:
         text = phrase
     return _kind(code)(f"HTTP status {code}: {text}" if text else f"HTTP status {code}", status=code, retry_after=wait)

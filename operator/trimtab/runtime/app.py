@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from prometheus_client import CollectorRegistry
 
 from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.prometheus import Prometheus
 from trimtab.descheduling import handlers as descheduling
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.descheduling.peers import Peers
@@ -64,6 +65,9 @@ class App:
         async with AsyncExitStack() as stack:
             api = await stack.enter_async_context(Transport(config, observe=self._metrics.observe))
             elector = self._elector(api) if settings.leader_elect else None
+            prometheus = None
+            if settings.prometheus is not None:
+                prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
             live = LiveCluster()
             watches = Watches(api, live)
@@ -85,6 +89,7 @@ class App:
                 stale=watches.stale,
                 leading=lambda: elector is None or elector.leading,
                 peers=Peers(settings.scoring),
+                prometheus=prometheus,
             )
             if not await self._unless_stopped(definitions.served(), watching):
                 return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
 CONTROLLERS: Final = ("descheduler",)
@@ -27,6 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         lease_namespace: the Lease's namespace; ``""`` for the pod's or the context's.
         identity: who holds the Lease; ``""`` for host name and a random part.
         scoring: how the cluster's scheduler scores nodes; ``None`` where nobody has said.
+        prometheus: whom policies' queries are put to; ``None`` where nobody has said.
     """
 
     controllers: tuple[str, ...] = CONTROLLERS
@@ -39,3 +41,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease_namespace: str = ""
     identity: str = ""
     scoring: Scoring | None = None
+    prometheus: PrometheusSettings | None = None

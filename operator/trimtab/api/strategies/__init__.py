@@ -24,7 +24,16 @@ from trimtab.api.strategies.inter_pod_anti_affinity import (
     InterPodAntiAffinityParams,
     RemovePodsViolatingInterPodAntiAffinity,
 )
-from trimtab.api.strategies.low_node_utilization import LowNodeUtilization, LowNodeUtilizationParams
+from trimtab.api.strategies.low_node_utilization import (
+    KUBERNETES_METRICS,
+    METRIC_RESOURCE,
+    METRIC_RULE,
+    PROMETHEUS,
+    LowNodeUtilization,
+    LowNodeUtilizationParams,
+    MetricsUtilization,
+    PrometheusQuery,
+)
 from trimtab.api.strategies.node_affinity import (
     PREFERRED,
     REQUIRED,
@@ -44,8 +53,11 @@ from trimtab.api.strategies.topology_spread import RemovePodsViolatingTopologySp
 from trimtab.api.strategies.utilization import UtilizationThresholds
 
 __all__ = [
+    "KUBERNETES_METRICS",
+    "METRIC_RESOURCE",
     "ONLY_THRESHOLDING_RESOURCES",
     "PREFERRED",
+    "PROMETHEUS",
     "REQUIRED",
     "SET",
     "STRATEGIES",
@@ -56,6 +68,7 @@ __all__ = [
     "InterPodAntiAffinityParams",
     "LowNodeUtilization",
     "LowNodeUtilizationParams",
+    "MetricsUtilization",
     "NoParams",
     "NodeAffinityParams",
     "NodeTaintsParams",
@@ -63,6 +76,7 @@ __all__ = [
     "PodConditionFilter",
     "PodLifeTime",
     "PodLifeTimeParams",
+    "PrometheusQuery",
     "RemoveDuplicates",
     "RemoveDuplicatesParams",
     "RemoveFailedPods",
@@ -108,6 +122,7 @@ class Strategies(Spec, frozen=True):
             "HighNodeUtilization",
             reason="FieldValueForbidden",
         ),
+        METRIC_RULE,
     )
 
     remove_duplicates: Annotated[

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
 
 from trimtab.api.reasons import (
     IRRELEVANT_RESOURCE,
@@ -16,13 +14,15 @@ from trimtab.api.reasons import (
     NODE_OVERUTILIZED,
     NOT_ENOUGH_NODES,
     NOT_MEASURED,
+    PLAN_OUTDATED,
 )
-from trimtab.api.strategies import LowNodeUtilizationParams
+from trimtab.api.strategies import PROMETHEUS, LowNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray
-from trimtab.cluster.usage import MEASURED, Usage
+from trimtab.cluster.usage import Usage, matched
 from trimtab.descheduling.burden import Burden, ByRequests, ByUse
+from trimtab.descheduling.burden_of_query import ByQuery
 from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import Rank, rank, size
+from trimtab.descheduling.order import Ranking
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -37,18 +37,12 @@ from trimtab.descheduling.utilization import (
     room_below_target,
     underutilized,
 )
+from trimtab.descheduling.victims import Amounts, Victim, Victims
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
-
-
-class Victim(Struct, frozen=True, gc=False):
-    """A pod and what it takes away from its node, by column."""
-
-    pod: Pod
-    amounts: list[int]
 
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
@@ -76,17 +70,20 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         if params.metrics_utilization is None:
             self._burden = ByRequests(self.snapshot)
         else:
-            self._burden = ByUse(self.snapshot, scope.usage or Usage(problem="nobody has measured"))
+            kind = ByQuery if params.metrics_utilization.source == PROMETHEUS else ByUse
+            self._burden = kind(self.snapshot, scope.usage or Usage(problem="nobody has measured"))
+        self._table = self._burden.table
         known, present = scope.destinations & self._burden.known, self._burden.present()
         self._levels: tuple[Level, ...] = (
-            () if thresholds is None else levels_of(thresholds, self.snapshot.nodes, known, present)
+            () if thresholds is None else levels_of(thresholds, self._table, known, present)
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._eligible: dict[int, BoolArray] = {}
-        self._amounts: dict[int, list[int]] = {}
+        self._amounts: dict[int, Amounts] = {}
+        self._ranking = Ranking()
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
         self._excluded = frozenset(params.evictable_namespaces.exclude)
-        self._most = params.eviction_limits.node
+        self._most = params.eviction_limits.node or (1 if self._burden.guesses else None)
 
     def plan(self, context: Context) -> None:
         """From the fullest node to the least full one, ties by name."""
@@ -110,7 +107,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _excess(self) -> FloatArray:
         """By how many percent points slots are above targets without what is on its way out; 0 where nobody knows."""
-        excess = above(self.snapshot.nodes, self._levels, self._burden.staying())
+        excess = above(self._table, self._levels, self._burden.staying())
         excess[~self._burden.known] = 0.0
         return excess
 
@@ -118,19 +115,43 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         """Count a planned move, which no measurement knows of."""
         self._burden.moved(before, after)
 
+    def no_longer(self, pod: Pod, places: BoolArray) -> Refusal | None:
+        """Whether by real use, as it is known by now, the pod still weighs on its node and would not weigh elsewhere.
+
+        A plan of requests is not asked: what pods request does not change by itself.
+        """
+        slot = self.snapshot.slot(pod)
+        if not self._burden.measures or slot is None:
+            return None
+        if not self._burden.known[slot]:
+            return Refusal(NOT_MEASURED, self._why_unmeasured(slot))
+        if not self._over(slot):
+            shares = 100.0 * self._burden.staying_on(slot) / np.maximum(self._table.allocatable[slot], 1)
+            told = (f"{level.resource} {shares[level.column]:.0f}%" for level in self._levels)
+            text = f"{pod.node} is no longer above any target by real use: {', '.join(told)}"
+            return Refusal(PLAN_OUTDATED, text)
+        cool = self._cool(pod)
+        if cool is None or (places & cool).any():
+            return None
+        text = "every node that takes the pod would be above a target with it by real use, or was not measured"
+        return Refusal(PLAN_OUTDATED, text)
+
     def _by_requests(self) -> tuple[Level, ...]:
         """The targets that hold for requests: of real use, those of resources that nobody measures."""
-        if not self._burden.measured:
-            return self._levels
-        return tuple(level for level in self._levels if level.resource not in MEASURED)
+        return tuple(level for level in self._levels if level.resource not in self._burden.measures)
 
     def _tell_unmeasured(self, context: Context) -> None:
-        if self._burden.measured:
-            usage = self.scope.usage
-            why = "nobody has measured real use" if usage is None else usage.problem or "there is no measurement of it"
-            for slot in self.scope.sources:
-                if not self._burden.known[slot]:
-                    context.keep_node(slot, NOT_MEASURED, f"its real use is not known: {why}")
+        for slot in self.scope.sources if self._burden.measures else ():
+            if not self._burden.known[slot]:
+                context.keep_node(slot, NOT_MEASURED, self._why_unmeasured(slot))
+
+    def _why_unmeasured(self, slot: int) -> str:
+        if self.scope.usage is None:
+            why = "nobody has measured real use"
+        else:
+            usage = matched(self.scope.usage, self.snapshot.nodes.slot_of)
+            why = usage.remarks.get(self.snapshot.nodes.node(slot).name) or usage.problem
+        return f"its real use is not known: {why or 'there is no measurement of it'}"
 
     def _destinations(self) -> list[int]:
         """The underutilized nodes that can start pods, by name. Cordoned ones don't count: the scheduler avoids them.
@@ -138,9 +159,9 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         The parameters may name other resources as thresholds than as targets, so that a node may be below all of the
         first and above one of the second: then it is overutilized.
         """
-        nodes = self.snapshot.nodes
+        nodes, table = self.snapshot.nodes, self._table
         present = self._burden.present()
-        mask = underutilized(nodes, self._levels, present) & (above(nodes, self._levels, present) <= 0)
+        mask = underutilized(table, self._levels, present) & (above(table, self._levels, present) <= 0)
         mask &= self.scope.destinations & self._burden.known
         return [slot for slot in self.scope.sources if mask[slot] and not nodes.node(slot).unschedulable]
 
@@ -157,21 +178,21 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             context.keep_node(slot, code, f"{self._over(slot)[0]}, but {text}")
 
     def _over(self, slot: int) -> list[Excess]:
-        return excesses(self.snapshot.nodes.allocatable[slot], self._burden.staying_on(slot), self._levels)
+        return excesses(self._table.allocatable[slot].tolist(), self._burden.staying_on(slot).tolist(), self._levels)
 
     def _relieve(self, context: Context, slot: int, room: Room) -> None:
         """Move pods off a node until nothing of it is above a target."""
         cut: list[tuple[Victim, Refusal]] = []
         gone = 0
-        for group in self._groups(self._evictable(context, slot)):
+        for pods in self._ranking.groups(self._evictable(context, slot)):
+            group = Victims([Victim(pod, self._amounts_of(pod)) for pod in pods])
             while group:
                 over = self._over(slot)
                 if not over:
                     return
-                index = _pick(group, over)
-                if index is None:
+                victim = group.take(over)
+                if victim is None:
                     break
-                victim = group.pop(index)
                 refusal = self._try(context, victim, room, over[0], gone)
                 gone += refusal is None
                 if refusal is not None and refusal.reason == LIMIT_REACHED:
@@ -179,7 +200,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 elif refusal is not None:
                     context.keep(victim.pod, refusal.reason, refusal.message)
             if group:
-                does, name = "uses" if self._burden.measured else "requests", self.snapshot.nodes.node(slot).name
+                does, name = "uses" if self._burden.measures else "requests", self.snapshot.nodes.node(slot).name
                 text = f"the pod {does} none of what {name} has too much of: "
                 text += ", ".join(each.level.resource for each in over)
                 for victim in group:
@@ -200,26 +221,19 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         if self._most is None or gone < self._most:
             return None
         planned = "1 eviction is" if gone == 1 else f"{gone} evictions are"
-        text = f"evictionLimits.node is {self._most}, and {planned} planned for node {pod.node}"
+        limit = f"evictionLimits.node is {self._most}"
+        if self.params.eviction_limits.node is None:
+            limit = "without podQuery and evictionLimits.node one pod goes at a time, as its part is only guessed"
+        text = f"{limit}, and {planned} planned for node {pod.node}"
         return Refusal(reason=LIMIT_REACHED, message=text)
 
-    def _groups(self, pods: list[Pod]) -> Iterator[list[Victim]]:
-        """Pods of equal :data:`Rank`, the lesser first; in each the smaller first."""
-        ranked: dict[Rank, list[Pod]] = {}
-        for pod in pods:
-            ranked.setdefault(rank(pod), []).append(pod)
-        for key in sorted(ranked):
-            there = sorted(ranked[key], key=size)
-            yield [Victim(pod, self._amounts_of(pod)) for pod in there]
-
-    def _amounts_of(self, pod: Pod) -> list[int]:
-        if self._burden.measured:
-            amounts: list[int] = self._burden.of(pod).tolist()
-            return amounts
+    def _amounts_of(self, pod: Pod) -> Amounts:
+        if self._burden.measures:
+            return tuple(self._burden.of(pod).tolist())
         spec = pod.spec
         found = self._amounts.get(id(spec))  # the snapshot holds the specs of its pods, so ids stay theirs
         if found is None:
-            found = self._amounts[id(spec)] = self.snapshot.row(spec).tolist()
+            found = self._amounts[id(spec)] = tuple(self.snapshot.row(spec).tolist())
         return found
 
     def _try(self, context: Context, victim: Victim, room: Room, worst: Excess, gone: int) -> Refusal | None:
@@ -231,12 +245,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         nodes = self.snapshot.nodes
         level = worst.level
         used = int(self._burden.present()[found, level.column])
-        there = 100.0 * used / max(int(nodes.allocatable[found, level.column]), 1)
+        there = 100.0 * used / max(int(self._table.allocatable[found, level.column]), 1)
         text = (
             f"{level.resource} {percent(worst.share, level.target)}% of {pod.node} is above its target "
             f"{percent(level.target)}%; {nodes.node(found).name} is at {there:.0f}%"
         )
-        text += ", by real use" if self._burden.measured else ""
+        text += ", by real use" if self._burden.measures else ""
         refusal = context.move(pod, found, reason=NODE_OVERUTILIZED, message=text)
         if refusal is None:
             room.take(found, self.snapshot.row(pod.spec))
@@ -253,7 +267,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         cool = self._cool(pod)
         if cool is None and plain and likes in self._stuck:
             return self._stuck[likes]
-        objections = [slots for guard in context.guards if (slots := guard.objections(pod))]
+        objections = [slots for slots, _ in context.objections(pod)]
         unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
         also = _both(cool, None if plain else self._suitable_neighbours(pod))
         slot = room.best(row, eligible, unwelcome, also)
@@ -267,14 +281,13 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _cool(self, pod: Pod) -> BoolArray | None:
         """The slots that stay at or below every target with what the pod really uses; ``None`` by requests."""
-        if not self._burden.measured:
+        if not self._burden.measures:
             return None  # Room sees to it
-        nodes = self.snapshot.nodes
         present, row = self._burden.present(), self._burden.of(pod)
-        mask: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
+        mask: BoolArray = self._burden.known.copy()
         for level in self._levels:
-            if level.resource in MEASURED:
-                most = room_below_target(nodes.allocatable[:, level.column], level.target)
+            if level.resource in self._burden.measures:
+                most = room_below_target(self._table.allocatable[:, level.column], level.target)
                 mask &= present[:, level.column] + row[level.column] <= most
         return mask
 
@@ -288,7 +301,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
         """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""
-        have, want = self.snapshot.nodes.allocatable[slot], self._burden.staying_on(slot).copy()
+        have, want = self._table.allocatable[slot], self._burden.staying_on(slot).copy()
         for victim, refusal in cut:
             if not excesses(have, want, self._levels):
                 return
@@ -300,25 +313,3 @@ def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     if one is None or other is None:
         return other if one is None else one
     return one & other
-
-
-def _pick(group: list[Victim], over: list[Excess]) -> int | None:
-    """Which pod goes next: of those with some of the worst resource the smallest that ends it, else the largest.
-
-    If none has any of it, the next resource decides; ``None`` if none has any of what is too much.
-    """
-    for excess in over:
-        column, amount = excess.level.column, excess.amount
-        ending: int | None = None
-        largest: int | None = None
-        least, most = 0, 0
-        for index, victim in enumerate(group):
-            has = victim.amounts[column]
-            if has >= amount:
-                if ending is None or has < least:
-                    ending, least = index, has
-            elif has > most:
-                largest, most = index, has
-        if ending is not None or largest is not None:
-            return largest if ending is None else ending
-    return None

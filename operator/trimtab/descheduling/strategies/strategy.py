@@ -7,8 +7,10 @@ from collections.abc import Collection
 from typing import Any, ClassVar, Generic, TypeVar
 
 from trimtab.api.base import Spec
+from trimtab.cluster.resources import BoolArray
 from trimtab.descheduling.context import Context
 from trimtab.descheduling.scope import Scope
+from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
@@ -63,6 +65,22 @@ class Strategy(ABC, Generic[P]):
         """
         del pod
         return ()
+
+    def no_longer(self, pod: Pod, places: BoolArray) -> Refusal | None:
+        """Why a planned move of the pod is no longer wanted, asked right before it is made; ``None`` where it is.
+
+        For strategies that plan on what changes by itself. Whether the pod is there, may go and has a place is known.
+
+        Args:
+            pod: where it is.
+            places: bool, shape (nodes.capacity,); the slots that take it.
+        """
+        del pod, places
+        return None
+
+    def may_object(self) -> bool:
+        """Whether :meth:`unwelcome` could ever name a slot, with these parameters."""
+        return type(self).unwelcome is not Strategy.unwelcome
 
     def moved(self, before: Pod, after: Pod) -> None:
         """Take note of a move that some strategy of the plan has made; for those that keep counts of their own.

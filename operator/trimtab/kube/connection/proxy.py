@@ -19,7 +19,7 @@ def proxy_for(server: str, *, environ: Mapping[str, str] = os.environ) -> str:
     proxy = environ.get(name.upper()) or environ.get(name) or ""
     excluded = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
     host = (url.hostname or "").rstrip(".")
-    if not proxy or _is_loopback(host):
+    if not proxy or is_loopback(host):
         return ""
     port = url.port or (443 if url.scheme == "https" else 80)
     if any(_excludes(rule.strip().lower(), host, port) for rule in excluded.split(",")):
@@ -27,7 +27,8 @@ def proxy_for(server: str, *, environ: Mapping[str, str] = os.environ) -> str:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a URL's host is this machine, so that what is sent there is seen by nobody else."""
     if host == "localhost":
         return True
     try:

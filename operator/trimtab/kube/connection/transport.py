@@ -36,6 +36,8 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds to a TCP connection; a server that is up answers in far less, and a lost packet or two are allowed for."""
 DEAD_AFTER: Final = 30.0
 """Seconds without any sign of the peer until the kernel gives a connection up."""
+MOST_OF_AN_ERROR: Final = 2**16
+"""Bytes that are read of a failed stream's answer."""
 GOODBYE: Final = 0.5
 """Seconds that closing waits at most for the peer to take leave."""
 
@@ -237,7 +239,7 @@ class Transport:
         try:
             if status >= 300:
                 with _reaching("GET", url):
-                    body = await response.read()
+                    body = await _beginning(response)
                 raise _error(response, body)
             yield _chunks(response, url)
         finally:
@@ -262,6 +264,16 @@ async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[b
     with _reaching("GET", url):
         async for chunk in response.content.iter_any():
             yield chunk
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """As much of an error's body as anybody will look at."""
+    body = b""
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) >= MOST_OF_AN_ERROR:
+            break
+    return body
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from trimtab.api.check import FieldError, check
 from trimtab.api.schema import structural_schema
 from trimtab.kube.errors import InputError
 from trimtab.kube.rules.quantity import resource_amount
+from trimtab.kube.wire.strict_yaml import load_all
 from trimtab.local.nodes import ZONES
 
 Amount = str | int
@@ -170,11 +171,14 @@ def read_scenario(path: Path) -> Scenario:
         InputError: it is no YAML, or says something it may not say; a line for each fault.
     """
     try:
-        data = msgspec.yaml.decode(path.read_bytes())
+        found = load_all(path.read_bytes())
     except OSError as error:
         raise InputError(error.strerror or str(error), source=str(path)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"not a YAML file: {' '.join(str(error).split())}", source=str(path)) from None
+    except InputError as error:
+        raise InputError(error.message, source=str(path)) from None
+    if len(found) > 1:
+        raise InputError(f"holds {len(found)} documents: allowed is one", source=str(path))
+    data = found[0] if found else None
     return decode_scenario({} if data is None else data, source=str(path))
 
 

@@ -91,7 +91,15 @@ def test_all_faults_are_told_at_once() -> None:
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["nodes[0].cpus", "nodes[0].mem"]
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"a: [", "not a YAML file"), (b"\xff", "not a YAML file")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [", "is not YAML"),
+        (b"\xff", "is not YAML"),
+        (b"nodes: []\nnodes: []", "nodes is there twice"),
+        (b"nodes: []\n---\nnodes: []", "holds 2 documents"),
+    ],
+)
 def test_a_file_that_is_no_yaml_is_told_by_its_path(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_bytes(content)

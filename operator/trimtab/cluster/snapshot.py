@@ -58,8 +58,12 @@ class Snapshot:
 
     def pods_on(self, node: str) -> list[Pod]:
         """The pods bound to a node, terminal ones included, by ``namespace/name``."""
+        return [pod for _, pod in self.items_on(node)]
+
+    def items_on(self, node: str) -> list[tuple[str, Pod]]:
+        """The same, each with its ``namespace/name``."""
         there = self._on_node.get(node, {})
-        return [there[key] for key in sorted(there)]
+        return [(key, there[key]) for key in sorted(there)]
 
     def owners(self) -> list[OwnerKey]:
         """The controllers that own at least one pod, in the order of their keys."""

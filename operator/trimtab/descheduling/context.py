@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
-from trimtab.api.plan import Evict, Kept
+from trimtab.api.plan import SURGE, Evict, Kept
 from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import affinity_terms
+from trimtab.descheduling.board import Board, Guard
 from trimtab.descheduling.memory.recollection import Recollection
+from trimtab.descheduling.overlap import HELD
+from trimtab.descheduling.overlap import pending as pending
 from trimtab.descheduling.scope import Scope
-from trimtab.disruption.gate import Gate, Rules
+from trimtab.disruption.gate import Rules
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod
-from trimtab.placement.placer import Placer
 from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
@@ -45,56 +43,6 @@ class Wish(Struct, frozen=True):
     stay: bool = False
 
 
-class Guard(Protocol):
-    """A strategy's objection to moves of the strategies after it: what it has repaired is not undone by them."""
-
-    unwelcome_text: str
-
-    def objections(self, pod: Pod) -> Collection[int]:
-        """The slots where the pod would make the strategy's measure rise."""
-        ...
-
-
-class Watcher(Protocol):
-    """Whoever keeps count of what is where and so must hear of every move."""
-
-    def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a planned move; one that is taken back is told as a move the other way round."""
-        ...
-
-
-class Board:
-    """What all policies of a plan share: one picture, one placer, one gate, one list of moves.
-
-    Args:
-        snapshot: inside a fork that the caller holds.
-        now: seconds since the epoch.
-    """
-
-    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
-        self.snapshot = snapshot
-        self.now = now
-        self.placer = Placer(snapshot)
-        self.gate = Gate(snapshot, now=now)
-        self.actions: list[Evict] = []
-        self.kept: list[Kept] = []
-        self.moved: set[str] = set()
-        self.leaning: list[str] = []
-        """Moved pods with required pod affinity: later moves must not take away what they were moved to."""
-        self.watchers: tuple[Watcher, ...] = ()
-        self._leans: dict[tuple[str, int, str, Labels], bool] = {}
-
-    def leans_on(self, pod: Pod, other: Pod) -> bool:
-        """Whether a required pod affinity term of a pod of the snapshot picks another one; asked very often."""
-        key = (pod.namespace, id(pod.spec), other.namespace, other.labels)
-        found = self._leans.get(key)
-        if found is None:
-            labels = self.snapshot.namespace_labels(other.namespace)
-            found = any(term.matches(other.namespace, other.labels, labels) for term in affinity_terms(pod))
-            self._leans[key] = found
-        return found
-
-
 class Context:
     """One strategy of one policy at work on the board."""
 
@@ -115,7 +63,7 @@ class Context:
         self.scope = scope
         self.policy = policy
         self.strategy = strategy
-        self.guards = tuple(guards)
+        self.guards = tuple(guard for guard in guards if guard.may_object())
         self._rules = rules
         self._memory = memory
         self._told: set[str] = set()
@@ -130,8 +78,11 @@ class Context:
 
     def candidates(self, slot: int, concerned: Callable[[Pod], bool] | None = None) -> list[Pod]:
         """The candidates on a node, by name; only those ``concerned``, which is asked first."""
-        there = self.snapshot.pods_on(self.snapshot.nodes.node(slot).name)
-        return [pod for pod in there if (concerned is None or concerned(pod)) and self.is_candidate(pod)]
+        there, moved = self.snapshot.items_on(self.snapshot.nodes.node(slot).name), self.board.moved
+        found = [pod for key, pod in there if key not in moved and not pod.terminal and pod.deleted is None]
+        if concerned is not None:
+            found = [pod for pod in found if concerned(pod)]
+        return [pod for pod in found if self.scope.covers(pod)] if self.scope.narrow else found
 
     def obstacle(self, pod: Pod) -> Refusal | None:
         """Why the pod must stay wherever it could go: protections, what did not help before, budgets, limits."""
@@ -164,12 +115,17 @@ class Context:
             scorer: chooses between nodes that are equally good; as kube-scheduler's default profile does without.
         """
         # Asked while the pod is in its place: guards compare others with it, and count it there.
-        objections = [(self._all_but(guard.objections(pod)), guard.unwelcome_text) for guard in self.guards]
+        objections = [(self._all_but(slots), text) for slots, text in self.objections(pod)]
         mark = self.snapshot.mark()
         try:
             home = self.snapshot.nodes.slot_of[pod.node]
-            lifted = self.placer.lift(pod)
+            overlaps = self._rules.stays_until_replaced(pod)
+            lifted = pending(pod) if overlaps else self.placer.lift(pod)
             takes = self.placer.feasible(lifted) & self.scope.destinations
+            free = self.board.overlap.free()
+            if free is not None:
+                free[home] |= not overlaps
+                takes &= free
             if wish.stay:
                 for welcome, _ in objections:
                     welcome[home] = True  # where the pod is already nothing gets worse
@@ -187,6 +143,7 @@ class Context:
                 *(() if wish.stay else ((self._all_but((home,)), AT_HOME),)),
                 (self.scope.selected, NOT_SELECTED),
                 (self.scope.up, NOT_UP),
+                *(() if free is None else ((free, HELD),)),
                 (wish.among, wish.otherwise),
                 *objections,
             )
@@ -195,12 +152,23 @@ class Context:
         finally:
             self.snapshot.undo(mark)
 
+    def objections(self, pod: Pod) -> list[tuple[Collection[int], str]]:
+        """The slots where strategies before this one would not have the pod, with what is told of them."""
+        told = ((guard.objections(pod), guard.unwelcome_text) for guard in self.guards)
+        return [(slots, text) for slots, text in told if slots]
+
     def move(self, pod: Pod, slot: int, *, reason: str, message: str) -> Refusal | None:
         """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
-        mark = self.snapshot.mark()
         stays = self.snapshot.nodes.slot_of[pod.node] == slot
+        overlap, overlaps = self.board.overlap, self._rules.stays_until_replaced(pod)
+        crowded = overlap.refusal(slot) if overlaps or not stays else None
+        if crowded is None and overlaps:
+            crowded = overlap.beside(pod, slot)
+        if crowded is not None:
+            return crowded
+        mark = self.snapshot.mark()
         moved = pod if stays else self.placer.reserve(pod, slot)
-        abandoned = None if stays else self._abandoned(moved)
+        abandoned = None if stays else self.board.leaning.abandoned(moved)
         if abandoned is not None:
             self.snapshot.undo(mark)
             text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
@@ -210,8 +178,9 @@ class Context:
         self.board.moved.add(pod.key)
         for watcher in self.board.watchers:
             watcher.moved(pod, moved)
-        if pod.spec.affinity.pod_required:
-            self.board.leaning.append(pod.key)
+        self.board.leaning.add(pod)
+        if overlaps:
+            overlap.hold(pod)
         self._plan(pod, moved.node, reason, message)
         return None
 
@@ -248,6 +217,7 @@ class Context:
                 message=message,
                 uid=pod.uid,
                 owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
+                how=SURGE if target and self._rules.surges(pod) else "Evict",
             )
         )
 
@@ -281,7 +251,8 @@ class Context:
             if refusal is not None:
                 gone = [(before, self.snapshot.pods[before.key]) for before in reversed(pods[:number])]
                 self.snapshot.undo(mark)
-                del board.actions[actions:], board.leaning[leaning:]
+                del board.actions[actions:]
+                board.leaning.cut(leaning)
                 for before, after in gone:
                     self._take_back(before, after)
                 return pod, refusal
@@ -290,6 +261,7 @@ class Context:
 
     def _take_back(self, before: Pod, after: Pod) -> None:
         self._rules.take_back(before)
+        self.board.overlap.let_go(before)
         self.board.moved.discard(before.key)
         for watcher in self.board.watchers:
             watcher.moved(after, before)
@@ -326,29 +298,7 @@ class Context:
             )
         )
 
-    def _abandoned(self, moved: Pod) -> str | None:
-        """A pod that an earlier move brought to its pod affinity's place and that would not fit there any more."""
-        for key in self.board.leaning:
-            if key == moved.key:
-                continue
-            pod = self.snapshot.pods[key]
-            if not self.board.leans_on(pod, moved):
-                continue
-            slot = self.snapshot.nodes.slot_of[pod.node]
-            mark = self.snapshot.mark()
-            fits = self.placer.feasible(self.placer.lift(pod))[slot]
-            self.snapshot.undo(mark)
-            if not fits:
-                return key
-        return None
-
     def _all_but(self, slots: Collection[int]) -> BoolArray:
         mask: BoolArray = np.ones(self.snapshot.nodes.capacity, dtype=np.bool_)
-        if slots:
-            mask[list(slots)] = False
+        mask[list(slots)] = False
         return mask
-
-
-def pending(pod: Pod) -> Pod:
-    """The pod as if it had no node yet, for judging it where it is (:meth:`Placer.plain`)."""
-    return msgspec.structs.replace(pod, node="")

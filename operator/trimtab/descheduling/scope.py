@@ -28,6 +28,7 @@ class Scope:
         up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
         destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
         sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
+        narrow: whether there may be pods that the policy does not look at (:meth:`covers`).
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Scope:
         self._exclude = frozenset(spec.namespaces.exclude)
         self._pods = None if spec.pod_selector is None else spec.pod_selector.compile()
         self._unselected = _unselected(spec, snapshot)
+        self.narrow = bool(self._exclude or self._include or self._unselected) or self._pods is not None
 
     def covers(self, pod: Pod) -> bool:
         """Whether the policy may look at the pod: its namespace and labels. Where it runs is not asked."""

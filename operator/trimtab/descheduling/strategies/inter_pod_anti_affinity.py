@@ -78,6 +78,10 @@ class RemovePodsViolatingInterPodAntiAffinity(Strategy[InterPodAntiAffinityParam
         more: list[int] = np.flatnonzero(self._aversions.everywhere(pod) > self._aversions.here(pod)).tolist()
         return more
 
+    def may_object(self) -> bool:
+        """Whether preferences are looked at."""
+        return self._preferred
+
     def _wish(self, pod: Pod) -> Wish:
         """Anywhere, but where the least speaks against the pod, if preferences are looked at."""
         if not self._preferred or not self._aversions.concerns(pod):

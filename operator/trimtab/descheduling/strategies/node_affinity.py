@@ -77,6 +77,10 @@ class RemovePodsViolatingNodeAffinity(Strategy[NodeAffinityParams]):
         less: list[int] = np.flatnonzero(weights < weights[self._home(pod)]).tolist()
         return less
 
+    def may_object(self) -> bool:
+        """Whether preferences are looked at."""
+        return self._preferred
+
     def _repair(self, context: Context, pod: Pod, slot: int) -> None:
         spec = id(pod.spec)
         known = self._stuck.get(spec)

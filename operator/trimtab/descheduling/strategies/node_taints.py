@@ -102,6 +102,10 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
         more: list[int] = np.flatnonzero(burden.soft_by_slot > borne).tolist()
         return more
 
+    def may_object(self) -> bool:
+        """Whether PreferNoSchedule taints are looked at."""
+        return self.params.include_prefer_no_schedule
+
     def _repair(self, context: Context, pod: Pod, slot: int) -> None:
         burden, home = self._burden(pod), self._set_of[slot]
         hard, soft = burden.hard[home], burden.soft[home]

@@ -151,8 +151,12 @@ def _in_config_map(manifest: dict[str, Any], *, source: str) -> Imported:
     data = manifest.get("data")
     found = []
     for key, text in sorted(data.items()) if isinstance(data, dict) else ():
-        for document in _policies_in(text):
-            imported = _decode(document, f"{source} (data[{key}])")
+        inner = f"{source} (data[{key}])"
+        try:
+            each_imported = [_decode(document, inner) for document in _policies_in(text)]
+        except InputError as error:
+            raise _located(error, inner) from None
+        for imported in each_imported:
             told = (FieldError(f"data[{key}]: {warning.field}", warning.message) for warning in imported.warnings)
             found.append(Imported(imported.policies, imported.documents, tuple(told)))
     if not found:
@@ -165,12 +169,18 @@ def _in_config_map(manifest: dict[str, Any], *, source: str) -> Imported:
 
 
 def _policies_in(text: Any) -> list[Document]:
-    """The policies in a text, which may as well be something else."""
+    """The policies in a text, which may as well be something else.
+
+    Raises:
+        InputError: it cannot be read, and speaks of a policy.
+    """
     from trimtab.kube.wire.documents import documents
 
     try:
         found = list(documents(text.encode())) if isinstance(text, str) else []
     except InputError:
+        if KIND in text:
+            raise
         return []
     return [each for each in found if _manifest(each).get("kind") == KIND]
 

@@ -94,6 +94,19 @@ def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_to
             id="a ConfigMap of something else",
         ),
         pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {b: 'kind: DeschedulerPolicy'}",
+            " (data[b]): DeschedulerPolicy of no apiVersion is no policy",
+            id="a key of a ConfigMap with a policy of no version",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n"
+            "  a: '{apiVersion: descheduler/v1alpha1, kind: DeschedulerPolicy, strategies: {RemoveDuplicates: "
+            "{enabled: true}}}'\n"
+            "  b: 'kind: DeschedulerPolicy, profiles: ['",
+            " (data[b]): is not YAML",
+            id="a key of a ConfigMap with a policy that cannot be read, beside one that can",
+        ),
+        pytest.param(
             "apiVersion: v1\nkind: Secret\nmetadata: {name: x}",
             "Secret of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
             "of descheduler/v1alpha1, DeschedulerPolicy of descheduler/v1alpha2, KubeDescheduler of "

@@ -46,13 +46,18 @@ def by_use(chance: random.Random) -> dict[str, Any]:
 def measured(world: list[Any], queried: bool, chance: random.Random) -> Usage:
     """Nodes and pods as somebody might have measured them: some are missing, and the numbers need not add up."""
 
-    def use(cpu: int) -> Use:
+    def use(cpu: int, least: float, most: float) -> Use:
+        share = chance.uniform(least, most)
         if queried:
-            return {"MetricResource": chance.randrange(WHOLE + 1)}
-        return {"cpu": chance.randrange(cpu + cpu // 4), "memory": chance.randrange(4 << 30)}
+            return {"MetricResource": round(share * WHOLE)}
+        return {"cpu": int(1.25 * share * cpu), "memory": chance.randrange(4 << 30)}
 
-    nodes = {each.name: use(each.allocatable["cpu"]) for each in world if isinstance(each, Node)}
-    pods = {each.key: use(1000) for each in world if isinstance(each, Pod)}
+    nodes = {
+        each.name: use(each.allocatable["cpu"], *chance.choice([(0, 0.2), (0, 1), (0.7, 1)]))
+        for each in world
+        if isinstance(each, Node)
+    }
+    pods = {each.key: use(1000, 0, 0.3) for each in world if isinstance(each, Pod)}
     of_pods = 0.0 if chance.random() < 0.3 else 0.8
     return Usage(
         nodes={name: amounts for name, amounts in sorted(nodes.items()) if chance.random() < 0.9},

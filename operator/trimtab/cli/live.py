@@ -10,6 +10,7 @@ import click
 from trimtab.cli.errors import Skipping, at_server
 from trimtab.cluster.load import RETRY, LoadFailed, load
 from trimtab.cluster.metrics_api import read_usage
+from trimtab.cluster.rollouts import Rollouts, read_rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
 from trimtab.kube.api import Api, ApiError, Unreachable
@@ -28,6 +29,7 @@ def load_live(
     skip_invalid: bool,
     on_server: Callable[[str], None] | None = None,
     on_usage: Callable[[Usage], None] | None = None,
+    on_rollouts: Callable[[Rollouts], None] | None = None,
 ) -> Snapshot:
     """The picture of the live cluster.
 
@@ -37,6 +39,7 @@ def load_live(
         skip_invalid: report objects that cannot be used and go on.
         on_server: told the API server's URL, once it is known.
         on_usage: told what nodes and pods really use, as metrics.k8s.io says; without it nobody is asked.
+        on_rollouts: told the Deployments; likewise.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -48,6 +51,8 @@ def load_live(
         snapshot = await load(api, on_invalid=skipping, on_absent=warn_absent)
         if on_usage is not None:
             on_usage(await read_usage(api, now=SYSTEM_CLOCK.now()))
+        if on_rollouts is not None:
+            on_rollouts(await read_rollouts(api))
         return snapshot
 
     return with_api(

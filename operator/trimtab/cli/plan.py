@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from trimtab.api.plan import SURGE
 from trimtab.cli.errors import reported
 from trimtab.cli.options import (
     STDIN,
@@ -22,6 +23,7 @@ from trimtab.cli.options import (
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
+    from trimtab.cluster.rollouts import Rollouts
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import Usage
     from trimtab.descheduling.policy_conflicts import Scoring
@@ -93,6 +95,7 @@ def plan(
         refuse_conflicts(wanted, scoring)
         names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
         measured: list[Usage] = []
+        rolled: list[Rollouts] = []
         snapshot = load_cluster(
             cluster,
             kubeconfig=kubeconfig,
@@ -100,7 +103,9 @@ def plan(
             skip_invalid=skip_invalid,
             on_server=names.append,
             on_usage=measured.append if judged_by(wanted, KUBERNETES_METRICS) else None,
+            on_rollouts=rolled.append if any(policy.spec.single_replica == SURGE for policy in wanted) else None,
         )
+        rollouts = rolled[0] if rolled else None
         usages = {policy.name: usage for usage in measured for policy in judged_by(wanted, KUBERNETES_METRICS)}
         queried = judged_by(wanted, PROMETHEUS)
         if queried:
@@ -110,9 +115,12 @@ def plan(
         when = int(SystemClock().now()) if now is None else now
         memories = remembered(wanted, snapshot, now=float(when))
         if form == "html":
-            show_page(snapshot, wanted, memories, usages, now=float(when), cluster=names[0], everything=everything)
+            show_page(
+                snapshot, wanted, memories, usages, rollouts, now=float(when), cluster=names[0], everything=everything
+            )
             return
-        document = make_plan(snapshot, wanted, now=float(when), memories=memories, usages=usages).document()
+        planned = make_plan(snapshot, wanted, now=float(when), memories=memories, usages=usages, rollouts=rollouts)
+        document = planned.document()
         if form == "table":
             show(document, everything=everything)
         else:
@@ -143,6 +151,7 @@ def show_page(
     policies: Sequence[DeschedulerPolicy],
     memories: Mapping[str, Memory],
     usages: Mapping[str, Usage],
+    rollouts: Rollouts | None,
     *,
     now: float,
     cluster: str,
@@ -153,7 +162,7 @@ def show_page(
     from trimtab.descheduling.planner import plan_and_measure
 
     memories = remembered(policies, snapshot, now=now)
-    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories, usages=usages)
+    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories, usages=usages, rollouts=rollouts)
     content = report(made, measures, snapshot, policies, cluster=cluster)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 
@@ -189,7 +198,7 @@ def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
             action["strategy"],
             f"{action['namespace']}/{action['pod']}",
             action["node"],
-            action["target"] or "-",
+            (action["target"] or "-") + (" (surge)" if action.get("how") == SURGE else ""),
             action["reason"],
             action["message"],
         ]

@@ -14,6 +14,7 @@ from trimtab.cli.options import STDIN
 from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
+    from trimtab.cluster.rollouts import Rollouts
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import Usage
     from trimtab.kube.objects import KubeObject
@@ -27,6 +28,7 @@ def load_cluster(
     skip_invalid: bool = False,
     on_server: Callable[[str], None] | None = None,
     on_usage: Callable[[Usage], None] | None = None,
+    on_rollouts: Callable[[Rollouts], None] | None = None,
 ) -> Snapshot:
     """The picture of a cluster.
 
@@ -37,6 +39,7 @@ def load_cluster(
         skip_invalid: report objects that cannot be used and go on, instead of raising.
         on_server: told the URL of the live cluster's API server.
         on_usage: told what nodes and pods really use; without it nobody is asked.
+        on_rollouts: told the Deployments; likewise.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig cannot be used.
@@ -51,37 +54,47 @@ def load_cluster(
             skip_invalid=skip_invalid,
             on_server=on_server,
             on_usage=on_usage,
+            on_rollouts=on_rollouts,
         )
-    return read_cluster(cluster, skip_invalid=skip_invalid, on_usage=on_usage)
+    return read_cluster(cluster, skip_invalid=skip_invalid, on_usage=on_usage, on_rollouts=on_rollouts)
 
 
 def read_cluster(
-    cluster: str, *, skip_invalid: bool = False, on_usage: Callable[[Usage], None] | None = None
+    cluster: str,
+    *,
+    skip_invalid: bool = False,
+    on_usage: Callable[[Usage], None] | None = None,
+    on_rollouts: Callable[[Rollouts], None] | None = None,
 ) -> Snapshot:
     """The picture of a cluster from a file, all files of a folder, or standard input (``-``).
 
-    What ``kubectl get nodes.metrics.k8s.io,pods.metrics.k8s.io -A -o yaml`` printed may be among it.
+    What ``kubectl get nodes.metrics.k8s.io,pods.metrics.k8s.io -A -o yaml`` printed and Deployments may be among it.
 
     Raises:
         InputError: it cannot be read, an object in it cannot be used, or it holds none that planners read.
     """
     from msgspec.structs import replace
 
+    from trimtab.cluster.rollouts import rollouts_of
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import usage_of
-    from trimtab.kube.resources import NODE_METRICS, POD_METRICS
+    from trimtab.kube.resources import DEPLOYMENTS, NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
     from trimtab.kube.wire.decode import GROUPS
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
     kinds = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
+    kinds = kinds if on_rollouts is None else (*kinds, DEPLOYMENTS.kind)
     found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=kinds)
     if not found.objects:
         raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
     _warn_of_claims(cluster, found.objects)
     if on_usage is not None:
-        usage = usage_of(found.others, taken=0.0)
+        usage = usage_of((each for each in found.others if each["kind"] != DEPLOYMENTS.kind), taken=0.0)
         on_usage(usage if usage.nodes else replace(usage, problem=f"{cluster} holds no {NODE_METRICS.kind}"))
+    if on_rollouts is not None:
+        rollouts = rollouts_of(each for each in found.others if each["kind"] == DEPLOYMENTS.kind)
+        on_rollouts(rollouts if rollouts.found else replace(rollouts, problem=f"{cluster} holds no {DEPLOYMENTS.kind}"))
     return Snapshot(as_admitted(found.objects))
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.plan import Evict
+from trimtab.api.plan import SURGE, Evict
+from trimtab.cluster.rollouts import Rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
+from trimtab.descheduling.overlap import pending
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.registry import IN_ORDER, IN_PLACE
 from trimtab.descheduling.strategies.strategy import AnyStrategy, Strategy
@@ -18,7 +20,13 @@ from trimtab.placement.placer import Placer
 
 
 def still_holds(
-    snapshot: Snapshot, policy: DeschedulerPolicy, action: Evict, now: float, *, usage: Usage | None = None
+    snapshot: Snapshot,
+    policy: DeschedulerPolicy,
+    action: Evict,
+    now: float,
+    *,
+    usage: Usage | None = None,
+    rollouts: Rollouts | None = None,
 ) -> Refusal | None:
     """Judge a planned move again on another picture; ``None`` where it still holds.
 
@@ -32,21 +40,27 @@ def still_holds(
         action: the move.
         now: seconds since the epoch.
         usage: what was measured last, for a policy that judges by real use.
+        rollouts: the Deployments when it was planned, for a policy with ``singleReplica: Surge``; the one in question
+            is read again by whoever restarts it.
     """
     pod = snapshot.pods.get(action.key)
     if pod is None or pod.node != action.node:
         return Refusal(reasons.PLAN_OUTDATED, f"the pod is no longer on {action.node}")
-    rules = Gate(snapshot, now=now).rules_for(policy.spec)
+    rules = Gate(snapshot, now=now, rollouts=rollouts).rules_for(policy.spec)
     if not action.target:
         return rules.protected_from_removal(pod)
     protected = rules.protected(pod)
     if protected is not None:
         return protected
+    surges = action.how == SURGE
+    if surges != rules.surges(pod):
+        told = "is no longer the only one of its Deployment" if surges else "has become the only one of its Deployment"
+        return Refusal(reasons.PLAN_OUTDATED, f"the pod {told}")
     with snapshot.fork():
         placer = Placer(snapshot)
         source = snapshot.slot(pod)
         strategy = None if usage is None else _strategy(policy, action, placer, usage)
-        lifted = placer.lift(pod)
+        lifted = pending(pod) if rules.stays_until_replaced(pod) else placer.lift(pod)
         places = placer.feasible(lifted)
         if source is not None and action.strategy not in IN_PLACE:
             places[source] = False

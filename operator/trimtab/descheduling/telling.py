@@ -9,7 +9,7 @@ from typing import Final
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Setback
-from trimtab.api.plan import Evict, Plan
+from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.descheduling.memory.recollection import told
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.kube.events.event import WARNING
@@ -66,4 +66,5 @@ def tell_of_giving_up(policy: DeschedulerPolicy, gave_up: Iterable[Setback], *, 
 
 
 def _way(action: Evict) -> str:
-    return f"{action.node} → {action.target}" if action.target else f"removed from {action.node}"
+    surge = " by a rollout" if action.how == SURGE else ""
+    return f"{action.node} → {action.target}{surge}" if action.target else f"removed from {action.node}"

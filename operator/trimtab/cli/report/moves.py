@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimtab.api.plan import Evict, Plan
+from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.cli.report.excerpt import excerpt
 from trimtab.cli.report.markup import Html
 from trimtab.cli.report.parts import count, finder, note, section, table
@@ -47,4 +47,6 @@ def _cells(action: Evict) -> list[str]:
         target = f"{action.target} (anew)"
     else:
         target = action.target
+    if action.how == SURGE:
+        target = f"{target} (surge)"
     return [action.key, action.node, target, action.strategy, action.reason, action.message, action.policy]

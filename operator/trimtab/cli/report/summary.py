@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from trimtab.api.plan import SURGE
 from trimtab.cli.report.content import Report, Usage
 from trimtab.cli.report.markup import Html, element
 from trimtab.cli.report.measures import words
@@ -18,12 +19,14 @@ def summary_section(report: Report) -> Html:
     plan, usage = report.plan, report.usage
     moved = sum(1 for action in plan.actions if action.target and action.target != action.node)
     anew = sum(1 for action in plan.actions if action.target == action.node)
+    surging = sum(1 for action in plan.actions if action.how == SURGE)
     removed = len(plan.actions) - moved - anew
     cards = [
         _card(len(usage.names), "nodes"),
         _card(report.pods, "pods"),
         _card(moved, "moved to another node"),
         *([_card(anew, "started anew where they are")] if anew else []),
+        *([_card(surging, "of these renewed by a rollout of their Deployment")] if surging else []),
         *([_card(removed, "removed, having run to their end")] if removed else []),
         _card(len(plan.kept), "kept, each with a reason"),
     ]

@@ -45,7 +45,7 @@ class Snapshot:
         self.pods: dict[str, Pod] = {}
         self.shelves = Shelves()
         self._on_node: dict[str, dict[str, Pod]] = {}
-        self._owners = Owners()
+        self._owners = Owners(self.pods)
         self._tally = Tally(self.nodes, self._placed, self.namespace_labels)
         self.ports = self._tally.ports
         self.volume_users = self._tally.volume_users
@@ -71,7 +71,15 @@ class Snapshot:
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """The pods of a controller, pending and terminal ones included, by ``namespace/name``."""
-        return [self.pods[key] for key in self._owners.pods(owner)]
+        return [self.pods[key] for key in sorted(self._owners.pods(owner))]
+
+    def each_owned_by(self, owner: OwnerKey) -> Iterator[Pod]:
+        """The same in no particular order, for counting."""
+        return map(self.pods.__getitem__, self._owners.pods(owner))
+
+    def crowded_owners(self) -> list[OwnerKey]:
+        """The controllers that have two pods on one node that neither have ended nor are going, in order of keys."""
+        return self._owners.crowded()
 
     def slot(self, pod: Pod) -> int | None:
         """The slot of the pod's node; ``None`` for a pending pod or one whose node is gone."""
@@ -212,6 +220,7 @@ class Snapshot:
             if old.node:
                 self._on_node.setdefault(old.node, {})[key] = old
             self.pods[key] = old
+            self._owners.note(old)
             moves.append((old, slot_of(pod.node, -1), slot_of(old.node, -1)))
         self._tally.count_moves(moves)
 
@@ -231,6 +240,7 @@ class Snapshot:
             pod = self.pods.pop(key)
             self._detach(key, pod)
             self._owners.discard(key, pod)
+            self._owners.note(pod)
         elif kind is Node:
             self._take_node(key)
         else:
@@ -253,15 +263,19 @@ class Snapshot:
         if old is None:
             self._attach(key, pod)
             self._owners.add(key, pod)
+            self._owners.note(pod)
         else:
             if not _counts_alike(old, pod):
                 self._detach(key, old)
                 self._attach(key, pod)
+                self._owners.note(pod)
             elif pod.node:
                 self._on_node[pod.node][key] = pod
             if old.owners is not pod.owners and old.owners != pod.owners:
                 self._owners.discard(key, old)
                 self._owners.add(key, pod)
+                self._owners.note(old)
+                self._owners.note(pod)
         self.pods[key] = pod
 
     def _attach(self, key: str, pod: Pod) -> None:

@@ -82,13 +82,15 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         self._excluded = ONE_PER_NODE.union(params.remove_duplicates.exclude_owner_kinds)
         self._known: dict[OwnerKey, Spread | None] = {}
         self._selected: list[bool] = scope.selected.tolist()
+        self._feasible: dict[frozenset[int], tuple[dict[int, BoolArray], int]] = {}
+        """How many of the policy's nodes take some of the pods, by the nodes that suit these."""
 
     def plan(self, context: Context) -> None:
         """Owner by owner in the order of their keys; of each the fullest nodes first."""
-        for owner in self.snapshot.owners():
+        for owner in self.snapshot.crowded_owners():
             spread = self._count(owner)
             if spread is None or max(spread.counts.values(), default=0) < 2:
-                continue
+                continue  # crowded on nodes of which the policy looks at none
             spread = self._known[owner] = self._known.get(owner) or self._judged(spread)
             rank = self.snapshot.nodes.rank()
             for slot in sorted(spread.counts, key=lambda slot: (-spread.counts[slot], rank[slot])):
@@ -140,7 +142,7 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         counts: Counter[int] = Counter()
         total = 0
         slot_of, selected = self.snapshot.nodes.slot_of, self._selected
-        for pod in self.snapshot.owned_by(owner):
+        for pod in self.snapshot.each_owned_by(owner):
             if pod.terminal or pod.deleted is not None:
                 continue
             slot = slot_of.get(pod.node)
@@ -153,14 +155,18 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
 
     def _judged(self, spread: Spread) -> Spread:
         """The same with the number of the policy's nodes that can run some of the owner's pods."""
-        masks = {
-            id(mask): mask
-            for pod in self.snapshot.owned_by(spread.owner)
+        specs = {
+            id(pod.spec): pod
+            for pod in self.snapshot.each_owned_by(spread.owner)
             if not pod.terminal and pod.deleted is None
-            for mask in (self.placer.eligible(pending(pod)),)
         }
-        union = np.logical_or.reduce([*masks.values()]) & self.scope.destinations if masks else np.zeros(0)
-        spread.judge(int(np.count_nonzero(union)))
+        masks = {id(mask): mask for mask in (self.placer.eligible(pending(pod)) for pod in specs.values())}
+        alike = frozenset(masks)
+        known = self._feasible.get(alike)
+        if known is None:
+            union = np.logical_or.reduce([*masks.values()]) & self.scope.destinations if masks else np.zeros(0)
+            known = self._feasible[alike] = (masks, int(np.count_nonzero(union)))  # held: their ids stay theirs
+        spread.judge(known[1])
         return spread
 
     def _on(self, context: Context, spread: Spread, slot: int) -> list[Pod]:

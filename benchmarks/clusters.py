@@ -85,7 +85,7 @@ def pod(number: int, owner: int, place: int, *, picky: bool = False) -> Pod:
         name=name,
         uid=f"uid-{name}",
         labels=_labels(app),
-        owners=(_owner(app),),
+        owners=_owners(app),
         created=CREATED + number,
         node=f"node-{place:05}",
         spec=_picky_spec(app) if picky else _spec(owner),
@@ -135,6 +135,7 @@ def _labels(app: str) -> Labels:
     return _known.setdefault(f"labels-{app}", Labels({"app": app}))  # type: ignore[return-value]
 
 
-def _owner(app: str) -> OwnerReference:
+def _owners(app: str) -> tuple[OwnerReference, ...]:
+    """Shared by the pods of a ReplicaSet, as those that are decoded from an API server's answer share theirs."""
     reference = OwnerReference("ReplicaSet", app, f"uid-{app}", "apps/v1", controller=True)
-    return _known.setdefault(f"owner-{app}", reference)  # type: ignore[return-value]
+    return _known.setdefault(f"owner-{app}", (reference,))  # type: ignore[return-value]

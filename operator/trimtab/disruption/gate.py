@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.plan import SURGE
@@ -22,6 +22,10 @@ from trimtab.kube.objects import OwnerReference, Pod, PodSpec
 
 Template = tuple[PodSpec, tuple[OwnerReference, ...], Labels]
 """What a protection of templates reads, the namespace aside."""
+
+Check = Callable[[Pod], Refusal | None]
+Checks = tuple[tuple[Check, ...], tuple[Check, ...]]
+"""What is asked of most pods, and of those that are willing to go: this is asked of every pod that may move."""
 
 
 class Gate:
@@ -59,10 +63,11 @@ class Rules:
         self._surges = context.surges if context.spec.single_replica == SURGE else None
         rules = protections_of(context)
         shared = [index for index, rule in enumerate(rules) if rule.of_template]
-        self._before = rules[: shared[0]]
-        self._once_ended = tuple(rule for rule in self._before if not isinstance(rule, TerminalPods))
-        self._shared = rules[shared[0] : shared[-1] + 1]
-        self._after = rules[shared[-1] + 1 :]
+        before = rules[: shared[0]]
+        self._before = _checks(before)
+        self._once_ended = _checks(tuple(rule for rule in before if not isinstance(rule, TerminalPods)))
+        self._shared = _checks(rules[shared[0] : shared[-1] + 1])
+        self._after = _checks(rules[shared[-1] + 1 :])
         self._templates: dict[tuple[str, int, int, int], tuple[Template, Refusal | None]] = {}
         self._known: dict[str, Refusal | None] = {}
 
@@ -112,8 +117,8 @@ class Rules:
             self._budgets.take_back(pod)
         self._limits.take_back(pod)
 
-    def _first_refusal(self, pod: Pod, before: tuple[Protection, ...]) -> Refusal | None:
-        willing = pod.annotations.get(EVICT_ANNOTATION_KEY) == "true"
+    def _first_refusal(self, pod: Pod, before: Checks) -> Refusal | None:
+        willing = bool(pod.annotations) and pod.annotations.get(EVICT_ANNOTATION_KEY) == "true"
         return (
             _first(before, pod, willing=willing)
             or self._of_template(pod, willing=willing)
@@ -130,12 +135,15 @@ class Rules:
         return known[1]
 
 
-def _first(rules: tuple[Protection, ...], pod: Pod, *, willing: bool) -> Refusal | None:
+def _checks(rules: tuple[Protection, ...]) -> Checks:
+    """The rules for pods that are not willing, and those that a pod's annotation does not lift."""
+    return tuple(rule.refusal for rule in rules), tuple(rule.refusal for rule in rules if not rule.liftable)
+
+
+def _first(checks: Checks, pod: Pod, *, willing: bool) -> Refusal | None:
     """The first refusal; the annotation of a pod that is ``willing`` lifts the rules that can be lifted."""
-    for rule in rules:
-        if willing and rule.liftable:
-            continue
-        found = rule.refusal(pod)
+    for refusal in checks[willing]:
+        found = refusal(pod)
         if found is not None:
             return found
     return None

@@ -34,6 +34,8 @@ class PlannedEvictions:
     def __init__(self, leaving: Iterable[Pod] = ()) -> None:
         self.pods: set[str] = set()
         self._counts: Counter[Place] = Counter()
+        self._uncounted: list[Pod] = []
+        """Evictions that are not counted by place yet: most policies have no limits that ask."""
         for pod in leaving:
             self.add(pod)
         self.underway = len(self.pods)
@@ -41,8 +43,7 @@ class PlannedEvictions:
     def add(self, pod: Pod) -> None:
         """Count one eviction of the pod from where it is."""
         self.pods.add(pod.key)
-        for place in places(pod):  # Counter.update takes ten times as long
-            self._counts[place] += 1
+        self._uncounted.append(pod)
 
     def take_back(self, pod: Pod) -> None:
         """Undo :meth:`add`."""
@@ -51,6 +52,10 @@ class PlannedEvictions:
 
     def count(self, place: Place) -> int:
         """How many are planned there."""
+        for pod in self._uncounted:
+            for each in places(pod):  # Counter.update takes ten times as long
+                self._counts[each] += 1
+        self._uncounted.clear()
         return self._counts[place]
 
 

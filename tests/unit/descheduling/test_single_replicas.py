@@ -1,0 +1,261 @@
+"""Single replicas under `singleReplica: Surge`: which go by a rollout, which stay, and what holds their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.builders import PodBuilder, budget, node, pod, pvc
+from tests.unit.cluster.test_rollouts import deployment, rolling
+from tests.unit.descheduling.planning import NOW, built, kept, life_time, messages, moves, node_taints, policy
+from trimtab.api import reasons
+from trimtab.api.plan import SURGE, Plan
+from trimtab.cluster.rollouts import Rollouts, rollouts_of
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling import planner
+from trimtab.descheduling.recheck import still_holds
+
+TAINTED = node("n1").taint("x")
+EVICT = "descheduler.alpha.kubernetes.io/evict"
+
+
+def replica(
+    name: str = "web-1", on: str = "n1", *, of: str = "web", template: str = "1a2b", **labels: str
+) -> PodBuilder:
+    labelled = pod(name, "shop").labels({"app": of, "pod-template-hash": template, **labels})
+    return labelled.owned_by("ReplicaSet", f"{of}-{template}").uid(f"uid-{name}").on(on).ready()
+
+
+def settled(manifest: dict[str, Any], **status: int) -> dict[str, Any]:
+    done = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+    return {**manifest, "status": {**done, **status}}
+
+
+ONE = settled(deployment())
+
+
+def plan(
+    things: Sequence[Any],
+    *deployments: dict[str, Any],
+    strategies: dict[str, Any] | None = None,
+    rollouts: Rollouts | None = None,
+    **spec: Any,
+) -> Plan:
+    wanted = policy(strategies or node_taints(), **{"singleReplica": "Surge", **spec})
+    known = rollouts or rollouts_of(deployments or (ONE,))
+    return planner.plan(Snapshot(built(things)), [wanted], now=NOW, rollouts=known)
+
+
+def ways(plan: Plan) -> list[tuple[str, str]]:
+    return [(action.pod, action.how) for action in plan.actions]
+
+
+def test_the_only_pod_of_a_deployment_goes_by_a_rollout():
+    [action] = plan([TAINTED, node("n2"), replica()]).actions
+    assert (action.pod, action.node, action.target, action.how) == ("web-1", "n1", "n2", SURGE)
+    assert action.deployment == "web"
+
+
+def test_by_default_it_is_evicted():
+    assert ways(plan([TAINTED, node("n2"), replica()], singleReplica="Evict")) == [("web-1", "Evict")]
+
+
+def test_a_plan_shows_how_only_where_it_is_no_eviction():
+    [shown] = plan([TAINTED, node("n2"), replica()]).document()["actions"]  # type: ignore[misc]
+    assert shown["how"] == "Surge"
+    [shown] = plan([TAINTED, node("n2"), replica()], singleReplica="Evict").document()["actions"]  # type: ignore[misc]
+    assert "how" not in shown
+
+
+@pytest.mark.parametrize(
+    "things",
+    [
+        pytest.param([replica(), replica("web-2", "n2")], id="of two pods"),
+        pytest.param([replica().condition("Ready", "False")], id="one that is not ready, as nobody misses it"),
+        pytest.param([replica().merge(metadata={"ownerReferences": []}).owned_by("Job", "sum")], id="a Job's"),
+    ],
+)
+def test_others_are_evicted(things):
+    assert ("web-1", "Evict") in ways(plan([TAINTED, node("n2"), *things]))
+
+
+@pytest.mark.parametrize(
+    ("things", "deployments", "reason", "words"),
+    [
+        pytest.param(
+            [replica()], [deployment(strategy={"type": "Recreate"})], reasons.CANNOT_SURGE, "Recreate", id="Recreate"
+        ),
+        pytest.param(
+            [replica()],
+            [deployment(strategy=rolling(0, 1))],
+            reasons.CANNOT_SURGE,
+            "maxSurge 0 and maxUnavailable 1 of 1 pod",
+            id="no surge",
+        ),
+        pytest.param(
+            [replica()],
+            [deployment(strategy=rolling(1, 1))],
+            reasons.CANNOT_SURGE,
+            "maxSurge 1 and maxUnavailable 1",
+            id="the old one may go first",
+        ),
+        pytest.param([replica()], [deployment(paused=True)], reasons.CANNOT_SURGE, "is paused", id="paused"),
+        pytest.param(
+            [replica()], [deployment(replicas=3)], reasons.ROLLOUT_IN_PROGRESS, "1 of 3 pods are new", id="to grow"
+        ),
+        pytest.param([replica()], [deployment(replicas=0)], reasons.OWNER_NOT_SETTLED, "wants 0 pods", id="to end"),
+        pytest.param(
+            [replica()],
+            [settled(deployment(), observedGeneration=0)],
+            reasons.ROLLOUT_IN_PROGRESS,
+            "generation 1",
+            id="changed",
+        ),
+        pytest.param(
+            [replica()],
+            [settled(deployment(), replicas=2)],
+            reasons.ROLLOUT_IN_PROGRESS,
+            "1 of 1 pods are new, 1 available, 2 in all",
+            id="a rollout by its numbers",
+        ),
+        pytest.param(
+            [replica(), replica("web-2", "n2", template="9z").phase("Pending")],
+            [],
+            reasons.ROLLOUT_IN_PROGRESS,
+            "a pod of another template, web-2",
+            id="a rollout by its pods",
+        ),
+        pytest.param([replica()], [deployment("db")], reasons.CANNOT_SURGE, "web is not known", id="unknown"),
+        pytest.param(
+            [replica().labels(app="other")], [], reasons.CANNOT_SURGE, "does not select the pod", id="another's pod"
+        ),
+        pytest.param(
+            [replica().claim("data"), pvc("data").access("ReadWriteOnce")],
+            [],
+            reasons.CANNOT_SURGE,
+            "claim data has ReadWriteOnce",
+            id="a claim of one node",
+        ),
+        pytest.param(
+            [replica().volume("gcePersistentDisk", pdName="d")],
+            [],
+            reasons.CANNOT_SURGE,
+            "a volume of kind gcePersistentDisk",
+            id="a disk of one node",
+        ),
+        pytest.param(
+            [replica().merge(metadata={"ownerReferences": []}).owned_by("StatefulSet", "db")],
+            [],
+            reasons.CANNOT_SURGE,
+            "StatefulSet db, and only a Deployment",
+            id="a StatefulSet",
+        ),
+        pytest.param(
+            [replica().merge(metadata={"ownerReferences": []}).owned_by("ReplicaSet", "alone")],
+            [],
+            reasons.CANNOT_SURGE,
+            "ReplicaSet alone, and only a Deployment",
+            id="a bare ReplicaSet",
+        ),
+    ],
+)
+def test_who_cannot_surge_stays(things, deployments, reason, words):
+    known = [each if "status" in each else settled(each) for each in deployments]
+    made = plan([TAINTED, node("n2"), *things], *known)
+    assert moves(made) == []
+    assert kept(made)["web-1"] == reason
+    assert words in messages(made)["web-1"]
+
+
+def test_where_deployments_cannot_be_read_no_single_replica_goes():
+    made = plan([TAINTED, node("n2"), replica()], rollouts=Rollouts(problem="Deployments cannot be listed: forbidden"))
+    assert messages(made) == {"web-1": "Deployments cannot be listed: forbidden"}
+    assert kept(made) == {"web-1": reasons.CANNOT_SURGE}
+
+
+def test_where_nobody_asked_for_deployments_the_pods_decide():
+    things = built([TAINTED, node("n2"), replica()])
+    made = planner.plan(Snapshot(things), [policy(node_taints(), singleReplica="Surge")], now=NOW)
+    assert ways(made) == [("web-1", SURGE)]
+
+
+def test_an_author_who_wants_the_pod_to_go_gets_the_eviction_where_a_rollout_cannot_be():
+    willing = replica().annotations({EVICT: "true"})
+    recreated = settled(deployment(strategy={"type": "Recreate"}))
+    assert ways(plan([TAINTED, node("n2"), willing], recreated)) == [("web-1", "Evict")]
+    assert ways(plan([TAINTED, node("n2"), willing])) == [("web-1", SURGE)]
+    under_way = settled(deployment(), replicas=2)
+    assert kept(plan([TAINTED, node("n2"), willing], under_way)) == {"web-1": reasons.ROLLOUT_IN_PROGRESS}
+
+
+def test_a_budget_that_allows_nothing_does_not_hold_who_is_never_missing():
+    guard = budget("web", namespace="shop").selecting(app="web").allowing(0, healthy=1, expected=1)
+    assert ways(plan([TAINTED, node("n2"), replica(), guard])) == [("web-1", SURGE)]
+    held = plan([TAINTED, node("n2"), replica(), guard], singleReplica="Evict")
+    assert kept(held) == {"web-1": reasons.DISRUPTION_BUDGET}
+
+
+def test_min_replicas_does_not_hold_who_is_never_missing():
+    spec: dict[str, Any] = {"protections": {"minReplicas": 2}}
+    assert ways(plan([TAINTED, node("n2"), replica()], **spec)) == [("web-1", SURGE)]
+    held = plan([TAINTED, node("n2"), replica()], singleReplica="Evict", **spec)
+    assert kept(held) == {"web-1": reasons.TOO_FEW_REPLICAS}
+
+
+def test_limits_count_rollouts():
+    things = [TAINTED, node("n2"), replica(), replica("db-1", of="db")]
+    made = plan(things, ONE, settled(deployment("db")), limits={"perCycle": 1})
+    assert len(made.actions) == 1
+    assert set(kept(made).values()) == {reasons.LIMIT_REACHED}
+
+
+def test_the_new_pod_needs_a_place_beside_the_old_one():
+    apart = replica().anti_affinity("zone", labelSelector={"matchLabels": {"app": "web"}})
+    one_zone = [node("n1").taint("x").labels(zone="a"), node("n2").labels(zone="a")]
+    made = plan([*one_zone, apart])
+    assert kept(made) == {"web-1": reasons.NO_PLACE}
+    assert moves(plan([*one_zone, apart], singleReplica="Evict")) == [("web-1", "n1", "n2")]
+    assert moves(plan([*one_zone, node("n3").labels(zone="b"), apart])) == [("web-1", "n1", "n3")]
+
+
+def test_a_pod_that_starts_anew_needs_room_for_two_on_its_node():
+    old = replica().cpu("3").created("2026-11-19T12:00:00Z")
+    strategies = life_time(60)
+    assert kept(plan([node("n1"), old], strategies=strategies)) == {"web-1": reasons.NO_PLACE}
+    assert moves(plan([node("n1"), node("n2"), old], strategies=strategies)) == [("web-1", "n1", "n2")]
+    assert moves(plan([node("n1").allocatable(cpu="8"), old], strategies=strategies)) == [("web-1", "n1", "n1")]
+
+
+def test_nothing_later_in_the_plan_counts_on_the_place_that_is_only_freed_in_the_end():
+    first, second = node("n1").taint("x").allocatable(pods="1"), node("n2").taint("y").allocatable(pods="2")
+    single = replica().tolerates("y", effect="NoSchedule")  # goes first, by name
+    later = replica("z-1", "n2", of="z").tolerates("x", effect="NoSchedule")
+    things = [first, second, node("n3").allocatable(pods="1"), single, later, replica("z-2", "n3", of="z")]
+    assert moves(plan(things, singleReplica="Evict")) == [("web-1", "n1", "n2"), ("z-1", "n2", "n1")]
+    made = plan(things)
+    assert moves(made) == [("web-1", "n1", "n2")]
+    assert kept(made) == {"z-1": reasons.NO_PLACE}
+    assert "1 node(s) had a pod that goes only once its successor runs" in messages(made)["z-1"]
+
+
+def test_a_plan_does_not_depend_on_the_order_of_its_input():
+    things = [TAINTED, node("n2"), node("n3"), *(replica(f"a{i}-1", of=f"a{i}") for i in range(5))]
+    known = [settled(deployment(f"a{i}")) for i in range(5)]
+    assert plan(things, *known) == plan(things[::-1], *known[::-1])
+
+
+def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
+    things = [TAINTED, node("n2"), replica()]
+    wanted = policy(node_taints(), singleReplica="Surge")
+    [action] = plan(things).actions
+    assert still_holds(Snapshot(built(things)), wanted, action, NOW) is None
+    grown = Snapshot(built([*things, replica("web-2", "n2")]))
+    refusal = still_holds(grown, wanted, action, NOW)
+    assert refusal is not None
+    assert (refusal.reason, "no longer the only one" in refusal.message) == (reasons.PLAN_OUTDATED, True)
+    rolled = Snapshot(built([*things, replica("web-2", "n2", template="9z")]))
+    refusal = still_holds(rolled, wanted, action, NOW)
+    assert refusal is not None
+    assert refusal.reason == reasons.ROLLOUT_IN_PROGRESS

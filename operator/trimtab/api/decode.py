@@ -73,7 +73,7 @@ def read_policy(data: object) -> tuple[DeschedulerPolicy | None, tuple[FieldErro
         policy = DeschedulerPolicy(
             metadata=msgspec.convert(data.get("metadata", {}), ObjectMeta),
             spec=msgspec.convert(_whole_numbers(data["spec"]), DeschedulerPolicySpec),
-            status=_status(data.get("status")),
+            status=read_status(data.get("status"))[0],
         )
     except msgspec.ValidationError as error:  # what the schema cannot say, e.g. a name that is no text
         return None, (FieldError("", str(error)),)
@@ -115,11 +115,12 @@ def _naming(metadata: object) -> list[FieldError]:
     return []
 
 
-def _status(data: object) -> DeschedulerStatus:
+def read_status(data: object) -> tuple[DeschedulerStatus, str]:
+    """A policy's status, and what keeps it from being understood: then it counts as empty, for it is only a report."""
     try:
-        return msgspec.convert(data or {}, DeschedulerStatus)
-    except msgspec.ValidationError:
-        return DeschedulerStatus()
+        return msgspec.convert(data or {}, DeschedulerStatus), ""
+    except msgspec.ValidationError as error:
+        return DeschedulerStatus(), str(error)
 
 
 def describe(data: object) -> str:

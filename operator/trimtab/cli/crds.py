@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from trimtab.cli.errors import reported
+
 
 @click.command()
 @click.argument("directory", metavar="[DIR]", default="crds", type=click.Path(path_type=Path, file_okay=False))
@@ -32,14 +34,16 @@ def crds(directory: Path, check: bool, docs: Path | None) -> None:
     if check:
         _check(wanted)
         return
-    for path, text in wanted.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        click.echo(path)
+    with reported():
+        for path, text in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            click.echo(path)
 
 
 def _check(wanted: Mapping[Path, str]) -> None:
-    drifted = [path for path, text in wanted.items() if _read(path) != text]
+    with reported():
+        drifted = [path for path, text in wanted.items() if _read(path) != text]
     if not drifted:
         return
     for path in drifted:
@@ -49,7 +53,8 @@ def _check(wanted: Mapping[Path, str]) -> None:
 
 
 def _read(path: Path) -> str | None:
+    """What the file says; bytes that are no text are no definitions, and are told as drift."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode(errors="replace")
     except FileNotFoundError:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,11 +24,11 @@ def moment(value: str) -> int:
     """
     try:
         parsed = datetime.fromisoformat(value)
-    except ValueError:
-        parsed = None
-    if parsed is None or parsed.tzinfo is None:
-        raise click.BadParameter(f"{value!r} is not a time with date and zone, as in 2026-11-20T12:00:00Z")
-    return int(parsed.timestamp() // 1)
+        if parsed.tzinfo is not None:
+            return int(parsed.astimezone(UTC).timestamp() // 1)
+    except (ValueError, OverflowError):  # the latter of a zone that makes it a time before year 1 or after 9999
+        pass
+    raise click.BadParameter(f"{value!r} is not a time with date and zone, as in 2026-11-20T12:00:00Z")
 
 
 def cluster_options(command: F) -> F:

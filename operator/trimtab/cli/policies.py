@@ -135,11 +135,14 @@ def _decode(document: Document, source: str) -> Imported:
 
 
 def _own(manifest: dict[str, Any], *, source: str) -> Imported:
-    from trimtab.api.decode import decode_policy
+    from trimtab.api.check import FieldError
+    from trimtab.api.decode import decode_policy, read_status
     from trimtab.descheduling.imports.draft import Imported
 
     policy = decode_policy(manifest, source=source)
-    return Imported((policy,), ({key: value for key, value in manifest.items() if key != "status"},))
+    _, problem = read_status(manifest.get("status"))
+    told = (FieldError("status", f"cannot be read and counts as empty: {problem}"),) if problem else ()
+    return Imported((policy,), ({key: value for key, value in manifest.items() if key != "status"},), told)
 
 
 def _in_config_map(manifest: dict[str, Any], *, source: str) -> Imported:

@@ -11,6 +11,7 @@ import msgspec
 
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition, set_condition
+from trimtab.api.decode import read_status
 from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.scalars import to_time
@@ -99,7 +100,9 @@ class PolicyStatus:
             When the last cycle started, ``None`` where there was none, and when the last pod was evicted, 0 for never;
             seconds since the epoch.
         """
-        self._status = _read(wire)
+        self._status, problem = read_status(dict(wire))
+        if problem:
+            log.warning("the status of policy %s cannot be read and starts anew: %s", self._name, problem)
         last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
         running = find_condition(self._status.conditions, PROGRESSING)
         if running is not None and running.reason == reasons.CYCLE_RUNNING:
@@ -221,12 +224,3 @@ class PolicyStatus:
 
     async def _write(self) -> None:
         await self._writer.write(self._status)
-
-
-def _read(wire: Mapping[str, Any]) -> DeschedulerStatus:
-    """The status that was found; one that cannot be read counts as none, for it is only a report."""
-    try:
-        return msgspec.convert(dict(wire), DeschedulerStatus)
-    except msgspec.ValidationError as error:
-        log.warning("the status written before cannot be read and starts anew: %s", error)
-        return DeschedulerStatus()

@@ -224,7 +224,17 @@ def test_now_is_read_as_rfc_3339(run, write, policy, given, printed) -> None:
     assert msgspec.json.decode(result.stdout)["now"] == printed
 
 
-@pytest.mark.parametrize("given", ["yesterday", "2026-11-20T12:00:00", "2026-11-20", "1800000000"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "yesterday",
+        "2026-11-20T12:00:00",
+        "2026-11-20",
+        "1800000000",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+    ],
+)
 def test_a_time_without_date_or_zone_is_refused(run, write, policy, given) -> None:
     result = run("plan", "--cluster", write("c.json", node()), "--policy", policy, "--now", given)
 

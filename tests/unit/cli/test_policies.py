@@ -137,6 +137,13 @@ def test_what_is_no_usable_policy_is_refused_with_its_place(file, text, told) ->
     assert told in str(caught.value)
 
 
+def test_a_status_that_cannot_be_read_counts_as_empty_and_is_told(file, capsys) -> None:
+    path = file(own("a") + "status: {memory: {setbacks: 5}}\n")
+
+    assert names(path) == ["a"]
+    assert capsys.readouterr().err.startswith(f"trimtab: warning: {path}: status: cannot be read and counts as empty: ")
+
+
 def test_a_missing_file_is_bad_input(tmp_path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file or directory"):
         load_policies([str(tmp_path / "nowhere.yaml")])

@@ -49,13 +49,12 @@ def load_all(text: bytes) -> list[Any]:
             deeply, or stands for too much by its aliases.
     """
     try:
-        if _may_be_deep(text) and _is_deep(text):
-            raise InputError(
-                f"is nested too deeply to be read: allowed are {DEEPEST} lists and mappings in one another"
-            )
-        found = list(yaml.load_all(text, Loader=_Strict))
+        deep = _may_be_deep(text) and _is_deep(text)
+        found = [] if deep else list(yaml.load_all(text, Loader=_Strict))
     except (yaml.YAMLError, ValueError) as error:  # the latter of dates that are none, and numbers of 5,000 digits
         raise InputError(f"is not YAML: {_one_line(error)}") from None
+    if deep:
+        raise InputError(f"is nested too deeply to be read: allowed are {DEEPEST} lists and mappings in one another")
     if _ANCHOR.search(text):
         for content in found:
             _refuse_bomb(content, most=len(text) + MOST_REPEATED)

@@ -8,11 +8,11 @@ import pytest
 
 from tests.builders import node, pod
 from tests.fakes.clock import SetClock
-from tests.fakes.watch import END, Json, Opened, Protobuf, ScriptedApi
+from tests.fakes.watch import Json, Opened, Protobuf, ScriptedApi
 from trimtab.cluster.kinds import MAY_LACK, OWNERS, VOLUMES
 from trimtab.cluster.load import KINDS, LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, Unreachable
+from trimtab.kube.api import ApiError, Forbidden, Gone, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import PODS, Resource
 
@@ -20,85 +20,86 @@ PROTOBUF, JSON = Protobuf(), Json()
 CUT = Unreachable("the connection was reset")
 
 
-def pods(*names: str, wire: Protobuf | Json = PROTOBUF) -> list[bytes]:
-    return [wire.event("ADDED", pod(name).on("n1").manifest(), 5) for name in names]
+OLD, NEW = {"major": "1", "minor": "32+"}, {"major": "1", "minor": "33"}
 
 
-def end(wire: Protobuf | Json = PROTOBUF) -> bytes:
-    return wire.bookmark("Pod", 9, END)
+class Server(ScriptedApi):
+    """Lists by script, of a version."""
+
+    def __init__(self, *answers: Any, version: Any = NEW) -> None:
+        super().__init__(answers=list(answers))
+        self.version = version
+
+    async def request(self, method: str, path: str, **_options: Any) -> Any:
+        assert (method, path) == ("GET", "/version")
+        if isinstance(self.version, Exception):
+            raise self.version
+        return self.version
 
 
-async def load_pods(*answers: Any, **options: Any) -> tuple[list[str], list[Opened]]:
-    api = ScriptedApi(answers=list(answers))
+def pods(*names: str, wire: Protobuf | Json = PROTOBUF, more: str = "") -> list[bytes]:
+    """A list, or a page of it after which there are more."""
+    return [wire.listed("Pod", [pod(name).on("n1").manifest() for name in names], 5, more)]
+
+
+async def load_pods(*answers: Any, version: Any = NEW, **options: Any) -> tuple[list[str], list[Opened]]:
+    api = Server(*answers, version=version)
     snapshot = await load(api, kinds=[PODS], clock=SetClock(), **options)
     return sorted(each.name for each in snapshot.pods.values()), api.opened
 
 
-async def test_reading_ends_with_the_present_objects() -> None:
-    names, (opened,) = await load_pods([*pods("a", "b"), end(), *pods("later")])
+async def test_a_server_that_writes_lists_as_it_goes_is_asked_for_the_whole() -> None:
+    (body,) = pods("a", "b")
+
+    names, (opened,) = await load_pods([body[:50], body[50:90], body[90:]])
 
     assert names == ["a", "b"]
-    assert opened.accept == "application/vnd.kubernetes.protobuf;stream=watch"
-    assert opened.params["sendInitialEvents"] == "true"
-    assert "resourceVersion" not in opened.params  # as fresh as the server can be
+    assert opened.accept == "application/vnd.kubernetes.protobuf"
+    assert opened.params == {}  # no limit, and no version: as fresh as the server can be
 
 
-async def test_a_bookmark_on_the_way_is_not_the_end() -> None:
-    names, _ = await load_pods([*pods("a"), PROTOBUF.bookmark("Pod", 6), *pods("b"), end()])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(OLD, id="1.32+"),
+        pytest.param(Forbidden("no", status=403), id="forbidden"),
+        pytest.param(CUT, id="unreachable"),
+        pytest.param("ok", id="no version"),
+        pytest.param({"major": "", "minor": None}, id="an empty version"),
+        pytest.param({"major": "1"}, id="half a version"),
+    ],
+)
+async def test_another_server_is_read_in_pages(version) -> None:
+    names, opened = await load_pods(pods("a", more="next"), pods("b"), version=version)
 
     assert names == ["a", "b"]
+    assert [each.params for each in opened] == [{"limit": "5000"}, {"limit": "5000", "continue": "next"}]
 
 
-async def test_what_is_deleted_while_reading_is_left_out() -> None:
-    gone = PROTOBUF.event("DELETED", pod("a").on("n1").manifest(), 6)
-
-    assert (await load_pods([*pods("a", "b"), gone, end()]))[0] == ["b"]
+async def test_a_server_that_sends_pages_unasked_is_read_to_the_end() -> None:
+    assert (await load_pods(pods("a", more="next"), pods("b")))[0] == ["a", "b"]
 
 
-async def test_a_cut_stream_is_read_anew_from_the_beginning() -> None:
-    names, opened = await load_pods([*pods("gone by the second try", "a"), CUT], [*pods("a"), end()])
+async def test_a_cut_list_is_read_anew_from_the_beginning() -> None:
+    (body,) = pods("gone by the second try", "a")
+
+    names, opened = await load_pods([body[:-20], CUT], pods("a"))
 
     assert names == ["a"]
     assert len(opened) == 2
 
 
-async def test_a_stream_that_ends_early_is_not_taken_for_complete() -> None:
-    with pytest.raises(LoadFailed, match="list pods: the stream of pods ended before the last object"):
-        await load_pods(pods("a"), pods("a"), pods("a"))
+async def test_a_list_that_ends_early_is_not_taken_for_complete() -> None:
+    (body,) = pods("a")
 
-
-async def test_an_error_within_the_stream_is_an_error() -> None:
-    refused = PROTOBUF.error(403, "Forbidden", "no more pods for you")
-
-    with pytest.raises(LoadFailed, match="list pods: no more pods for you") as caught:
-        await load_pods([*pods("a"), refused])
-
-    assert isinstance(caught.value.cause, Forbidden)
-
-
-async def test_an_expired_version_within_the_stream_begins_it_anew() -> None:
-    assert (await load_pods([*pods("a"), PROTOBUF.error(410, "Expired")], [*pods("b"), end()]))[0] == ["b"]
-
-
-async def test_a_server_without_streamed_lists_is_read_in_pages() -> None:
-    names, opened = await load_pods(
-        Invalid("sendInitialEvents is forbidden", status=422),
-        [PROTOBUF.listed("Pod", [pod("a").manifest()], 5, "next")],
-        [PROTOBUF.listed("Pod", [pod("b").manifest()], 5)],
-    )
-
-    assert names == ["a", "b"]
-    assert [each.params.get("continue") for each in opened] == [None, None, "next"]
-    assert opened[1].accept == "application/vnd.kubernetes.protobuf"
+    with pytest.raises(LoadFailed, match="list pods: the list of pods ended before its last object"):
+        await load_pods([body[:-1]], [body[:-1]], [body[:-1]])
 
 
 async def test_pages_that_expire_are_read_anew() -> None:
-    names, _ = await load_pods(
-        Invalid("no", status=422),
-        [PROTOBUF.listed("Pod", [pod("a").manifest()], 5, "next")],
-        Gone("the continue token has expired", status=410),
-        [PROTOBUF.listed("Pod", [pod("b").manifest()], 6)],
-    )
+    expired = Gone("the continue token has expired", status=410)
+
+    names, _ = await load_pods(pods("a", more="next"), expired, pods("b"), version=OLD)
 
     assert names == ["b"]
 
@@ -107,23 +108,24 @@ async def test_pages_that_expire_are_read_anew() -> None:
     "refusal",
     [
         pytest.param(ApiError("not acceptable", status=406), id="406"),
-        pytest.param([b'{"type": "ADDED"}\n'], id="ignored"),
+        pytest.param([b'{"kind": "PodList"}'], id="ignored"),
     ],
 )
-async def test_a_server_without_protobuf_is_read_in_json(refusal) -> None:
-    names, opened = await load_pods(refusal, [*pods("a", wire=JSON), end(JSON)])
+async def test_a_server_without_protobuf_is_read_in_pages_of_json(refusal) -> None:
+    names, opened = await load_pods(refusal, pods("a", wire=JSON))
 
     assert names == ["a"]
     assert opened[-1].accept == "application/json"
+    assert opened[-1].params == {"limit": "5000"}
 
 
 async def test_an_answer_in_no_format_is_told() -> None:
-    with pytest.raises(InputError, match="pods: the API server's answer is no watch event"):
-        await load_pods(ApiError("no protobuf", status=406), [b"<html>\n"])
+    with pytest.raises(InputError, match="pods: the API server's answer is no list"):
+        await load_pods(ApiError("no protobuf", status=406), [b"<html>"])
 
 
 async def test_missing_rights_are_told_at_once_with_verb_and_resource() -> None:
-    api = ScriptedApi(answers=[Forbidden("no", status=403)] * len(KINDS))
+    api = Server(*[Forbidden("no", status=403)] * len(KINDS))
 
     with pytest.raises(LoadFailed) as caught:
         await load(api, clock=SetClock())
@@ -136,7 +138,7 @@ async def test_resources_of_other_groups_are_named_with_their_group() -> None:
     budgets = next(kind for kind in KINDS if kind.plural == "poddisruptionbudgets")
 
     with pytest.raises(LoadFailed, match=r"list poddisruptionbudgets\.policy: no"):
-        await load(ScriptedApi(answers=[Forbidden("no", status=403)]), kinds=[budgets], clock=SetClock())
+        await load(Server(Forbidden("no", status=403)), kinds=[budgets], clock=SetClock())
 
 
 @pytest.mark.parametrize("kind", MAY_LACK, ids=lambda kind: kind.plural)
@@ -144,7 +146,7 @@ async def test_kinds_that_an_older_server_does_not_know_have_no_objects(kind) ->
     told: list[Resource] = []
 
     snapshot = await load(
-        ScriptedApi(answers=[NotFound("no such resource", status=404)]),
+        Server(NotFound("no such resource", status=404)),
         kinds=[kind],
         on_absent=told.append,
         clock=SetClock(),
@@ -163,7 +165,7 @@ async def test_a_server_that_knows_no_pods_is_none() -> None:
 async def test_a_kind_that_may_not_be_listed_is_never_taken_as_empty(kind) -> None:
     """Without volumes, say, a plan would evict pods that fit nowhere else."""
     with pytest.raises(LoadFailed) as caught:
-        await load(ScriptedApi(answers=[Forbidden("no", status=403)]), kinds=[kind], clock=SetClock())
+        await load(Server(Forbidden("no", status=403)), kinds=[kind], clock=SetClock())
 
     assert caught.value.action == f"list {kind.name}"
 
@@ -171,7 +173,7 @@ async def test_a_kind_that_may_not_be_listed_is_never_taken_as_empty(kind) -> No
 @pytest.mark.parametrize("failure", [CUT, ServerError("etcd is away", status=503)], ids=["unreachable", "503"])
 async def test_a_server_that_stays_away_is_not_waited_for_for_ever(failure) -> None:
     clock = SetClock()
-    api = ScriptedApi(answers=[failure] * 9)
+    api = Server(*[failure] * 9)
 
     with pytest.raises(LoadFailed):
         await load(api, kinds=[PODS], clock=clock)
@@ -179,35 +181,34 @@ async def test_a_server_that_stays_away_is_not_waited_for_for_ever(failure) -> N
     assert len(api.opened) == 3
 
 
+BAD = PROTOBUF.listed("Pod", [pod("a").manifest(), pod("bad").cpu("many").manifest()], 5)
+
+
 async def test_an_unreadable_object_ends_the_reading() -> None:
     with pytest.raises(InputError, match=r"Pod/shop/bad: spec\.containers\[0\]\.resources\.requests"):
-        await load_pods([*pods("a"), _bad(), end()])
+        await load_pods([BAD])
 
 
 async def test_an_unreadable_object_can_be_left_out() -> None:
     told: list[InputError] = []
 
-    names, _ = await load_pods([*pods("a"), _bad(), end()], on_invalid=told.append)
+    names, _ = await load_pods([BAD], on_invalid=told.append)
 
     assert names == ["a"]
     assert [error.object for error in told] == ["Pod/shop/bad"]
 
 
 async def test_all_kinds_fill_one_snapshot() -> None:
-    class ByPath(ScriptedApi):
+    class ByPath(Server):
         """Answers by kind: the kinds are read side by side, in no order."""
 
         def stream(self, path: str, **options: Any) -> Any:
             plural = path.rsplit("/", 1)[-1]
-            objects = {"nodes": [PROTOBUF.event("ADDED", node("n1").manifest(), 1)], "pods": pods("a")}
-            self.answers = [[*objects.get(plural, []), PROTOBUF.bookmark("Pod", 2, END)]]
+            lists = {"nodes": [PROTOBUF.listed("Node", [node("n1").manifest()], 1)], "pods": pods("a")}
+            self.answers = [lists.get(plural, [PROTOBUF.listed("Any", [], 1)])]
             return super().stream(path, **options)
 
     snapshot = await load(ByPath())
 
     assert isinstance(snapshot, Snapshot)
     assert [each.name for each in snapshot.pods_on("n1")] == ["a"]
-
-
-def _bad() -> bytes:
-    return PROTOBUF.event("ADDED", pod("bad").cpu("many").manifest(), 5)

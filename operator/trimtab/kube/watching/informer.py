@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from msgspec import Raw, Struct
@@ -35,7 +35,7 @@ from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.intake import Intake
 from trimtab.kube.watching.store import Store, Stored
-from trimtab.kube.wire.codec import Codec, Splitter
+from trimtab.kube.wire.codec import Codec, Page, Splitter
 from trimtab.kube.wire.decode import GROUPS
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_codec import JsonCodec
@@ -277,26 +277,36 @@ class Informer(Generic[T]):
         if self._first_version:
             params["resourceVersion"] = self._first_version
         while True:
-            page = codec.page(await self._body(codec, params))
-            for index, raw in enumerate(page.items, 1):
-                intake.take(codec, raw)
-                if index % FRAMES_PER_TURN == 0:
-                    await asyncio.sleep(0)
-            self._interner.prune_if_grown()
+            page = await self._page(codec, params)
             if not page.next:
                 break
             params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": page.next}
         intake.end(page.resource_version)
         self._synced.set()
 
-    async def _body(self, codec: Codec, params: dict[str, str]) -> bytes:
+    async def _page(self, codec: Codec, params: dict[str, str]) -> Page:
+        """Take in a page; a server that answers from its cache sends all of the list instead."""
         self._connections += 1
+        splitter = codec.list_splitter()
         async with self._api.stream(
             self._path, params=params, accept=codec.list_type, idle_timeout=IDLE_SECONDS
         ) as chunks:
-            body = b"".join([chunk async for chunk in chunks])
-        self._bytes += len(body)
-        return body
+            async for chunk in chunks:
+                self._bytes += len(chunk)
+                await self._items(codec, splitter.feed(chunk))
+        page = splitter.end()
+        if page is None:
+            raise Unreachable(f"the list of {self.resource.plural} ended before its last object")
+        await self._items(codec, page.items)
+        return page
+
+    async def _items(self, codec: Codec, raws: Iterable[bytes | Raw]) -> None:
+        for raw in raws:
+            self._intake.take(codec, raw)
+            self._frames += 1
+            if self._frames % FRAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self._interner.prune_if_grown()
 
     async def _watch(self, codec: Codec, *, initial: bool) -> None:
         """Follow the stream until it ends, from all present objects or from the last resource version on."""

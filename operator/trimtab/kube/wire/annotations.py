@@ -23,7 +23,8 @@ KEYS: Final = (
     "kubernetes.io/config.source",
     "controller.kubernetes.io/pod-deletion-cost",
 )
-_MEANINGFUL: Final = PREFIXES + KEYS
+MEANINGFUL: Final = PREFIXES + KEYS
+"""What the key of an annotation begins with that is kept."""
 
 
 def meaningful(annotations: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -32,4 +33,4 @@ def meaningful(annotations: Iterable[tuple[str, str]]) -> dict[str, str]:
     :data:`KEYS` are matched as prefixes too: ``str.startswith`` with one tuple is the cheapest test there is, and a
     longer key with one of them as its beginning does no harm.
     """
-    return {key: value for key, value in annotations if key.startswith(_MEANINGFUL)}
+    return {key: value for key, value in annotations if key.startswith(MEANINGFUL)}

@@ -61,6 +61,28 @@ class Splitter(Protocol):
         ...
 
 
+class ListSplitter(Protocol):
+    """Cuts the body of a list into its items as it comes; belongs to one answer."""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Raw]:
+        """Yield the items that are complete; to be consumed before the next chunk.
+
+        Raises:
+            InputError: this is no list in the format.
+        """
+        ...
+
+    def end(self) -> Page | None:
+        """What the list says beside its items, and the items that :meth:`feed` did not yield.
+
+        ``None`` where the body was cut short.
+
+        Raises:
+            InputError: this is no list in the format.
+        """
+        ...
+
+
 class Codec(Protocol):
     """One kind in one wire format.
 
@@ -84,12 +106,8 @@ class Codec(Protocol):
         """
         ...
 
-    def page(self, body: bytes) -> Page:
-        """Open a list.
-
-        Raises:
-            InputError: this is no list.
-        """
+    def list_splitter(self) -> ListSplitter:
+        """What cuts a list, or a page of it."""
         ...
 
     def decode(self, raw: bytes | Raw) -> Any:

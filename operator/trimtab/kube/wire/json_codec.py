@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from trimtab.kube.errors import InputError
-from trimtab.kube.wire.codec import Metadata, Page, Splitter, StatusMessage, WatchFrame
+from trimtab.kube.wire.codec import ListSplitter, Metadata, Page, Splitter, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import decode_json
 from trimtab.kube.wire.intern import Interner
 
@@ -76,6 +76,30 @@ class LineSplitter:
         yield from filter(bytes.strip, lines)
 
 
+class WholeList:
+    """A list that is opened when all of it is there; it is asked for in pages, so that this is not much."""
+
+    __slots__ = ("_chunks", "_kind")
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._chunks: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[Raw]:
+        """See :class:`~trimtab.kube.wire.codec.ListSplitter`."""
+        self._chunks.append(chunk)
+        return iter(())
+
+    def end(self) -> Page:
+        """See :class:`~trimtab.kube.wire.codec.ListSplitter`. What was cut short is no JSON."""
+        try:
+            listed = _LIST.decode(b"".join(self._chunks))
+        except msgspec.DecodeError as error:
+            raise InputError(f"is no list: {error}", object=self._kind) from None
+        metadata = listed.metadata
+        return Page(resource_version=metadata.resource_version, next=metadata.next, items=listed.items or [])
+
+
 class JsonCodec:
     """One kind in JSON.
 
@@ -106,15 +130,9 @@ class JsonCodec:
             raise InputError(f"is no watch event: {error}", object=self._kind) from None
         return WatchFrame(type=event.type, raw=event.object)
 
-    def page(self, body: bytes) -> Page:
+    def list_splitter(self) -> ListSplitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
-        try:
-            listed = _LIST.decode(body)
-        except msgspec.DecodeError as error:
-            raise InputError(f"is no list: {error}", object=self._kind) from None
-        return Page(
-            resource_version=listed.metadata.resource_version, next=listed.metadata.next, items=listed.items or []
-        )
+        return WholeList(self._kind)
 
     def decode(self, raw: bytes | Raw) -> Any:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""

@@ -66,10 +66,10 @@ def project_pod(
     # A digest and not the bytes themselves: DaemonSets and StatefulSets make a spec per pod, and 0.7 KiB each add up.
     key = hashlib.blake2b(encode_spec(wire_spec), digest_size=16).digest()
     spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec))
-    ready, ready_since, conditions = _pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
+    ready, ready_since, conditions = pod_conditions(status.conditions, interner) if status.conditions else _NOT_READY
     restarts, init_restarts, states = container_statuses(status, interner)
     if conditions or status.qos_class != spec.qos:
-        spec = _with_status(spec, status, conditions, interner)
+        spec = with_status(spec, status, conditions, interner)
     return Pod(
         namespace=string(metadata.namespace or "default"),
         name=fields.required(metadata.name, "metadata.name"),
@@ -105,7 +105,7 @@ _Conditions = tuple[bool, float | None, tuple[PodCondition, ...]]
 _NOT_READY: Final[_Conditions] = (False, None, ())
 
 
-def _pod_conditions(messages: Any, interner: Interner) -> _Conditions:
+def pod_conditions(messages: Any, interner: Interner) -> _Conditions:
     """Whether the pod is ready, since when, and the conditions that say something."""
     ready, since = False, None
     kept, standing = [], []
@@ -133,7 +133,7 @@ def _pod_condition(message: Any, interner: Interner) -> PodCondition:
     )
 
 
-def _with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:
+def with_status(spec: PodSpec, status: Any, conditions: tuple[PodCondition, ...], interner: Interner) -> PodSpec:
     """The spec with what only the status knows: the class the API server recorded, and resources being resized."""
     if status.qos_class and status.qos_class != spec.qos:
         spec = interner.share(msgspec.structs.replace(spec, qos=interner.string(status.qos_class)))

@@ -7,7 +7,8 @@ only what is read; the parser skips the rest at the speed of C.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
@@ -15,12 +16,13 @@ from msgspec import Raw, Struct
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
-from trimtab.kube.wire import slim_pb2
-from trimtab.kube.wire.codec import Metadata, Page, Splitter, StatusMessage, WatchFrame
+from trimtab.kube.wire import list_stream, slim_pb2
+from trimtab.kube.wire.codec import ListSplitter, Metadata, Splitter, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import GROUPS
 from trimtab.kube.wire.fields import FieldError
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.projection import projector
+from trimtab.kube.wire.quick_pod import QuickPods
 
 _MAGIC: Final = b"k8s\0"
 _LENGTH: Final = 4
@@ -134,7 +136,9 @@ class ProtobufCodec:
 
     def __init__(self, kind: str, interner: Interner) -> None:
         self._kind = kind
-        self._interner = interner
+        self._decode: Callable[[bytes], KubeObject] = partial(decode_protobuf, kind, interner=interner)
+        if kind == "Pod":
+            self._decode = QuickPods(interner, general=self._decode, encode_spec=_encode_spec).decode
 
     def splitter(self) -> Splitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
@@ -149,19 +153,13 @@ class ProtobufCodec:
             raise InputError(f"is no watch event: {error}", object=self._kind) from None
         return WatchFrame(type=event.type, raw=decode_envelope(event.object.raw).raw)
 
-    def page(self, body: bytes) -> Page:
+    def list_splitter(self) -> ListSplitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
-        listed = slim_pb2.ObjectList()
-        try:
-            listed.MergeFromString(decode_envelope(body).raw)
-        except DecodeError as error:
-            raise InputError(f"is no list: {error}", object=self._kind) from None
-        metadata = listed.metadata
-        return Page(resource_version=metadata.resource_version, next=metadata.continue_token, items=list(listed.items))
+        return list_stream.ListSplitter(self._kind)
 
     def decode(self, raw: bytes | Raw) -> KubeObject:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
-        return decode_protobuf(self._kind, bytes(raw), interner=self._interner)
+        return self._decode(bytes(raw))
 
     def metadata(self, raw: bytes | Raw) -> Metadata:
         """See :class:`~trimtab.kube.wire.codec.Codec`. Field 1 is the metadata in every kind."""

@@ -36,10 +36,21 @@ def test_a_line_of_megabytes_is_a_line():
     assert [len(line) for line in splitter.feed(b"\n")] == [65536 * 40]
 
 
+def _page(body):
+    splitter = CODEC.list_splitter()
+    assert list(splitter.feed(body[:5])) == list(splitter.feed(body[5:])) == []
+    return splitter.end()
+
+
+def test_a_list_is_opened_when_all_of_it_is_there():
+    page = _page(b'{"metadata": {"resourceVersion": "5"}, "items": [{"a": 1}, {}]}')
+    assert [bytes(item) for item in page.items] == [b'{"a": 1}', b"{}"]
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"items": 3}'])
 def test_what_is_no_list_is_refused(body):
     with pytest.raises(InputError, match="Pod: is no list"):
-        CODEC.page(body)
+        _page(body)
 
 
 @pytest.mark.parametrize("frame", [b"{", b"{}", b'{"type": "ADDED"}', b"[]"])
@@ -49,7 +60,7 @@ def test_what_is_no_event_is_refused(frame):
 
 
 def test_a_list_without_items_is_empty():
-    page = CODEC.page(b'{"metadata": {"resourceVersion": "5", "continue": "x"}, "items": null}')
+    page = _page(b'{"metadata": {"resourceVersion": "5", "continue": "x"}, "items": null}')
     assert (page.resource_version, page.next, page.items) == ("5", "x", [])
 
 

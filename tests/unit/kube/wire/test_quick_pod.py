@@ -1,0 +1,184 @@
+"""Decoding pods by what they share with pods before them: always as the general decoder does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import NOW, Pod, pod
+from tests.protobuf import encode_object
+from trimtab.kube.errors import InputError
+from trimtab.kube.wire import quick_pod, slim_pb2
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.protobuf import ProtobufCodec, decode_protobuf
+
+NAMES = st.sampled_from(["a", "b"])
+STANDARD = ("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+CONDITIONS = st.lists(
+    st.tuples(
+        st.sampled_from([*STANDARD, "Read", "ReadyAgain", "DisruptionTarget", "PodResizeInProgress"]),
+        st.sampled_from(["True", "True", "True", "False", "Unknown", "Trueish"]),
+        st.sampled_from(["", "Because"]),
+    ),
+    max_size=6,
+    unique_by=lambda each: each[0],
+)
+STATES: list[dict[str, Any]] = [
+    {},
+    {"running": {}},
+    {"waiting": {"reason": "CrashLoopBackOff"}},
+    {"terminated": {"exitCode": 1, "reason": "Error"}},
+]
+STATUSES = st.lists(
+    st.builds(
+        lambda name, state, restarts: {"name": name, "state": state, "restartCount": restarts},
+        NAMES,
+        st.sampled_from(STATES),
+        st.integers(0, 2),
+    ),
+    max_size=2,
+)
+LABELS = st.dictionaries(st.sampled_from(["app", "é" * 100]), NAMES, max_size=2)
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from(["trimtab.dev/x", "trimtab.devil/x", "note", "n" * 200, "trimtab.dev/" + "n" * 200, ""]),
+    NAMES,
+    max_size=3,
+)
+VOLUMES = st.lists(
+    st.tuples(
+        st.sampled_from(["data", "kube-api-access-abcde", "kube-api-access-fghij", "kube-api-access-"]),
+        st.sampled_from(["projected", "emptyDir", "ephemeral", "persistentVolumeClaim"]),
+    ),
+    max_size=2,
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeName": st.sampled_from(["n1", "n2"]),
+        "priority": st.integers(0, 1),
+        "hostNetwork": st.booleans(),
+        "tolerations": st.lists(st.builds(lambda key: {"key": key, "operator": "Exists"}, NAMES), max_size=2),
+        "nodeSelector": st.dictionaries(NAMES, NAMES, max_size=2),
+    },
+)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    """Pods that differ in few things, so that many of a list share a part with one before."""
+    built = pod(draw(NAMES), draw(st.sampled_from(["shop", ""]))).cpu(draw(st.sampled_from(["1", "2"])))
+    volumes = [{"name": name, kind: {}} for name, kind in draw(VOLUMES)]
+    conditions = [
+        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": "2026-11-21T00:00:00Z"}
+        for kind, status, reason in draw(CONDITIONS)
+    ]
+    owner = {"kind": "ReplicaSet", "name": draw(NAMES), "uid": "u", "apiVersion": "apps/v1", "controller": True}
+    metadata = {
+        "labels": draw(LABELS),
+        "annotations": draw(ANNOTATIONS),
+        "ownerReferences": draw(st.sampled_from([[], [owner]])),
+        **draw(st.sampled_from([{}, {"creationTimestamp": NOW}, {"deletionTimestamp": NOW}])),
+    }
+    status = {
+        "phase": draw(st.sampled_from(["Running", "Pending"])),
+        "qosClass": draw(st.sampled_from(["", "Burstable", "BestEffort"])),
+        "nominatedNodeName": draw(st.sampled_from(["", "", "n3"])),
+        "conditions": conditions,
+        "containerStatuses": draw(STATUSES),
+        "initContainerStatuses": draw(st.just([]) | STATUSES),
+        "ephemeralContainerStatuses": draw(st.just([]) | STATUSES),
+    }
+    return built.merge(metadata=metadata, spec={**draw(SPECS), "volumes": volumes}, status=status)
+
+
+# What slim.proto leaves out, as a server sends it: host name, mounts, an environment, a container that runs.
+HOST_NAME = b"\x82\x01\x01h"
+MOUNT = b"\x4a\x17\x0a\x15kube-api-access-abcde"
+ENVIRONMENT = st.sampled_from([b"", b"\x3a\x06\x0a\x01k\x12\x01v", b"\x3a\x06\x0a\x01k\x12\x01w"])
+
+
+@st.composite
+def raws(draw: st.DrawFn) -> bytes:
+    message = slim_pb2.Pod()
+    message.MergeFromString(encode_object(draw(pods()).manifest()))
+    if draw(st.booleans()):
+        message.spec.MergeFromString(HOST_NAME)
+    for container in message.spec.containers:
+        container.MergeFromString(draw(ENVIRONMENT) + draw(st.sampled_from([b"", MOUNT])))
+    return message.SerializeToString()
+
+
+@settings(max_examples=300)
+@given(st.lists(raws(), min_size=1, max_size=8))
+def test_a_pod_is_what_it_is_whatever_pods_came_before(many) -> None:
+    codec, interner = ProtobufCodec("Pod", Interner()), Interner()
+    assert [codec.decode(raw) for raw in many] == [decode_protobuf("Pod", raw, interner=interner) for raw in many]
+
+
+@given(st.lists(raws(), min_size=1, max_size=6))
+def test_tables_that_are_full_change_nothing(many) -> None:
+    codec, interner = ProtobufCodec("Pod", Interner()), Interner()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick_pod, "_TABLE", 1)
+        found = [codec.decode(raw) for raw in many]
+    assert found == [decode_protobuf("Pod", raw, interner=interner) for raw in many]
+
+
+def _running(name: str, volume: str = "") -> bytes:
+    built = pod(name).cpu("1").on(f"node-of-{name}").ready().merge(status={"qosClass": "Burstable"})
+    if volume:
+        built.merge(spec={"volumes": [{"name": volume, "projected": {}}]})
+    return encode_object(built.manifest())
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What was read in full from now on."""
+    seen: list[bytes] = []
+    parse = quick_pod._parse_slim
+    monkeypatch.setattr(quick_pod, "_parse_slim", lambda raw: seen.append(raw) or parse(raw))
+    return seen
+
+
+@pytest.mark.parametrize(
+    "siblings",
+    [
+        pytest.param([_running("a"), _running("b")], id="other nodes"),
+        pytest.param([_running("a", "kube-api-access-abcde"), _running("b", "kube-api-access-fghij")], id="tokens"),
+    ],
+)
+def test_a_sibling_is_not_read_in_full(siblings, monkeypatch) -> None:
+    codec = ProtobufCodec("Pod", Interner())
+    first = codec.decode(siblings[0])
+    seen = _counted(monkeypatch)
+
+    second = codec.decode(siblings[1])
+
+    assert not seen
+    assert (first.node, second.node) == ("node-of-a", "node-of-b")
+    assert first.spec is second.spec
+    assert first.labels is second.labels
+
+
+def test_what_the_tables_hold_is_not_read_on_from_the_pod_before() -> None:
+    codec = ProtobufCodec("Pod", Interner())
+    first, second = (codec.decode(encode_object(pod(name).priority(7).manifest())) for name in ("a", "b"))
+    other = codec.decode(encode_object(pod("c").priority(8).manifest()))
+
+    assert first.spec is second.spec
+    assert (second.spec.priority, other.spec.priority) == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        pytest.param(b"\xff\xff", "Pod: is no protobuf of a Pod", id="garbage"),
+        pytest.param(b"", "metadata.name: is required", id="no name"),
+        pytest.param(encode_object(pod("a").cpu("many").manifest()), r"requests\.cpu", id="a quantity"),
+    ],
+)
+def test_what_is_wrong_is_told_as_the_general_decoder_tells_it(raw, message) -> None:
+    with pytest.raises(InputError, match=message):
+        ProtobufCodec("Pod", Interner()).decode(raw)

@@ -68,6 +68,17 @@ class Peers:
         """What stands in the policy's way."""
         return tuple(each for each in self._conflicts if name in each.names)
 
+    def beside(self, name: str) -> tuple[DeschedulerPolicy, ...]:
+        """The other policies that may act, by name: neither suspended, nor held by a conflict, nor simulating.
+
+        What they see to is not to be undone. A window that is closed now makes no difference: it opens again.
+        """
+        others = (policy for other, (_, policy) in sorted(self._policies.items()) if other != name)
+        return tuple(policy for policy in others if policy is not None and self._may_act(policy))
+
+    def _may_act(self, policy: DeschedulerPolicy) -> bool:
+        return policy.spec.mode != "Simulate" and not policy.spec.suspend and not self.against(policy.name)
+
     def _judge(self) -> None:
         before = self._conflicts
         awake = (policy for _, policy in self._policies.values() if policy is not None and not policy.spec.suspend)

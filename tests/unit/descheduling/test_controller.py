@@ -621,6 +621,21 @@ async def test_a_policy_that_ends_no_longer_stands_in_the_way_of_others() -> Non
     assert desk.services.peers.against("fill") == ()
 
 
+@pytest.mark.parametrize(("mode", "planned"), [("Act", 0), ("Simulate", 1)])
+async def test_what_another_policy_sees_to_is_not_undone_unless_it_only_simulates(mode: str, planned: int) -> None:
+    desk = Desk()
+    for name, owner, cpu in (("web-2", "web", "1m"), ("db-1", "db", "3")):
+        there = pod(name, namespace="shop").on("n2").owned_by("ReplicaSet", owner).cpu(cpu).phase("Running")
+        desk.live.apply(None, there.build())
+    desk.services.peers.put("apart", "u2", policy({"RemoveDuplicates": {}}, "apart", mode=mode))
+    desk.write(strategies=packing({"cpu": 40}))
+    async with desk.running():
+        await asyncio.sleep(1)
+        assert desk.status["lastRun"]["planned"] == planned
+        told = [each["message"] for each in desk.status["kept"]]
+        assert any("(RemoveDuplicates of policy apart)" in each for each in told) == (planned == 0), told
+
+
 EVENING = [{"schedule": "0 20 * * *", "duration": "10m", "timeZone": "UTC"}]  # now it is 08:00
 
 

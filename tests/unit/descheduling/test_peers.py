@@ -123,6 +123,37 @@ async def test_a_list_that_fails_is_tried_again():
     assert opposed(peers) == {"even", "fill"}
 
 
+@pytest.mark.parametrize(
+    ("spec", "there"),
+    [
+        pytest.param({"mode": "Act"}, True, id="one that acts"),
+        pytest.param({"mode": "Approve"}, True, id="one that somebody may approve"),
+        pytest.param(
+            {"mode": "Act", "windows": [{"schedule": "0 3 * * *", "duration": "1h"}]}, True, id="one that acts at night"
+        ),
+        pytest.param({}, False, id="one that simulates"),
+        pytest.param({"mode": "Act", "suspend": True}, False, id="one that is suspended"),
+    ],
+)
+def test_beside_a_policy_are_those_that_may_act(spec, there):
+    peers = Peers()
+    other = policy({"RemoveDuplicates": {}}, "other", **spec)
+    peers.put("own", "1", policy(packing({"cpu": 20}), "own", mode="Act"))
+    peers.put("other", "2", other)
+    assert peers.beside("own") == ((other,) if there else ())
+    peers.put("other", "2", None)
+    assert peers.beside("own") == ()
+
+
+def test_whoever_is_held_by_a_conflict_stands_beside_nobody():
+    peers = Peers()
+    for name, strategies in (("even", utilization({"cpu": 20}, {"cpu": 50})), ("fill", packing({"cpu": 20}))):
+        peers.put(name, name, policy(strategies, name, mode="Act"))
+    assert peers.beside("third") == ()
+    peers.forget("fill", "fill")
+    assert [each.name for each in peers.beside("third")] == ["even"]
+
+
 def test_what_is_said_of_the_scheduler_holds_for_every_policy():
     peers = Peers("LeastAllocated")
     peers.put("even", "1", EVEN)

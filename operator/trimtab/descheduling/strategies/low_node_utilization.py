@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -42,6 +43,9 @@ from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
+_ROUNDING: Final = 1e-6
+"""Percent points that sums may differ by without a difference."""
+
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
 
 
@@ -62,6 +66,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     """
 
     NAME = "LowNodeUtilization"
+    unwelcome_text = "node(s) would have been farther above targetThresholds"
 
     def __init__(self, params: LowNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
@@ -104,6 +109,22 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def measure(self) -> Measure:
         """Percent points above targets, over all nodes of the policy and all resources."""
         return (float(self._excess()[self.scope.selected].sum()),)
+
+    def unwelcome(self, pod: Pod) -> Collection[int]:
+        """Nodes that the pod would bring farther above their targets than its own would come down for it.
+
+        Heard by policies of other targets only; within a policy no strategy that moves pods comes after this one.
+        """
+        table, staying, row = self._table, self._burden.staying(), self._burden.of(pod)
+        selected = self.scope.selected & self._burden.known
+        before, home = above(table, self._levels, staying), self.snapshot.nodes.slot_of[pod.node]
+        without, beside = staying.copy(), staying.copy()
+        without[home, : len(row)] -= row
+        beside[:, : len(row)] += row
+        relief = (before - above(table, self._levels, without))[home] if selected[home] else 0.0
+        rise = above(table, self._levels, beside) - before
+        worse: list[int] = np.flatnonzero(selected & (rise > relief + _ROUNDING)).tolist()
+        return worse
 
     def _excess(self) -> FloatArray:
         """By how many percent points slots are above targets without what is on its way out; 0 where nobody knows."""

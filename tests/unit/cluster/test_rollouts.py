@@ -21,6 +21,11 @@ def deployment(name: str = "web", /, replicas: int | None = 1, **spec: Any) -> d
     }
 
 
+def settled(manifest: dict[str, Any], **status: int) -> dict[str, Any]:
+    done = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+    return {**manifest, "status": {**done, **status}}
+
+
 def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}
 

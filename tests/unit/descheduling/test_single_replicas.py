@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import PodBuilder, budget, node, pod, pvc
-from tests.unit.cluster.test_rollouts import deployment, rolling
+from tests.unit.cluster.test_rollouts import deployment, rolling, settled
 from tests.unit.descheduling.planning import NOW, built, kept, life_time, messages, moves, node_taints, policy
 from trimtab.api import reasons
 from trimtab.api.plan import SURGE, Plan
@@ -26,11 +26,6 @@ def replica(
 ) -> PodBuilder:
     labelled = pod(name, "shop").labels({"app": of, "pod-template-hash": template, **labels})
     return labelled.owned_by("ReplicaSet", f"{of}-{template}").uid(f"uid-{name}").on(on).ready()
-
-
-def settled(manifest: dict[str, Any], **status: int) -> dict[str, Any]:
-    done = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
-    return {**manifest, "status": {**done, **status}}
 
 
 ONE = settled(deployment())

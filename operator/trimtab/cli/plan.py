@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -23,6 +23,7 @@ from trimtab.cli.options import (
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
+    from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.cluster.rollouts import Rollouts
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import Usage
@@ -79,12 +80,9 @@ def plan(
 
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
-    from trimtab.api.strategies import KUBERNETES_METRICS, PROMETHEUS
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
-    from trimtab.cli.sources import load_cluster
     from trimtab.descheduling.planner import plan as make_plan
-    from trimtab.kube.clock import SystemClock
 
     check_connection(cluster, kubeconfig, context)
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
@@ -93,38 +91,106 @@ def plan(
     with reported():
         wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
         refuse_conflicts(wanted, scoring)
-        names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
-        measured: list[Usage] = []
-        rolled: list[Rollouts] = []
-        snapshot = load_cluster(
+        seen = observe(
             cluster,
+            wanted,
             kubeconfig=kubeconfig,
             context=context,
             skip_invalid=skip_invalid,
-            on_server=names.append,
-            on_usage=measured.append if judged_by(wanted, KUBERNETES_METRICS) else None,
-            on_rollouts=rolled.append if any(policy.spec.single_replica == SURGE for policy in wanted) else None,
+            prometheus=prometheus,
+            now=now,
         )
-        rollouts = rolled[0] if rolled else None
-        usages = {policy.name: usage for usage in measured for policy in judged_by(wanted, KUBERNETES_METRICS)}
-        queried = judged_by(wanted, PROMETHEUS)
-        if queried:
-            from trimtab.cli.queries import ask
-
-            usages |= ask(queried, prometheus, now=now)
-        when = int(SystemClock().now()) if now is None else now
-        memories = remembered(wanted, snapshot, now=float(when))
         if form == "html":
-            show_page(
-                snapshot, wanted, memories, usages, rollouts, now=float(when), cluster=names[0], everything=everything
-            )
+            show_page(wanted, seen, everything=everything)
             return
-        planned = make_plan(snapshot, wanted, now=float(when), memories=memories, usages=usages, rollouts=rollouts)
-        document = planned.document()
+        document = make_plan(seen.snapshot, wanted, **seen.told()).document()
         if form == "table":
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+class Seen(NamedTuple):
+    """What there is to plan on.
+
+    Attributes:
+        snapshot: the picture of the cluster.
+        source: where it is from: a file, or the API server's URL.
+        now: the time to plan for, in seconds since the epoch.
+        memories: what the policies' statuses tell of earlier evictions, by the policies' names.
+        usages: what nodes and pods really use, for the policies that judge by it.
+        rollouts: Deployments and their ReplicaSets, where a policy asks for surges.
+    """
+
+    snapshot: Snapshot
+    source: str
+    now: float
+    memories: Mapping[str, Memory]
+    usages: Mapping[str, Usage]
+    rollouts: Rollouts | None
+
+    def told(self) -> dict[str, Any]:
+        """All but the picture, as the planner takes it."""
+        return {"now": self.now, "memories": self.memories, "usages": self.usages, "rollouts": self.rollouts}
+
+
+def observe(
+    cluster: str | None,
+    policies: Sequence[DeschedulerPolicy],
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    skip_invalid: bool,
+    prometheus: PrometheusSettings | None,
+    now: int | None,
+) -> Seen:
+    """Read the cluster, and as much of real use, rollouts and memory as the policies ask for.
+
+    Args:
+        cluster: a file, a folder or ``-``; ``None`` for the live cluster.
+        policies: to be planned for.
+        kubeconfig: of the live cluster.
+        context: of the kubeconfig.
+        skip_invalid: report objects that cannot be used and go on.
+        prometheus: where it is, for policies with a query; ``None`` where nobody has said.
+        now: the time to plan for; ``None`` for when all has been read.
+
+    Raises:
+        InputError: a file, an object in it, or the kubeconfig cannot be used.
+        Reported: the API server or Prometheus does not answer, or refuses.
+    """
+    from trimtab.api.strategies import KUBERNETES_METRICS, PROMETHEUS
+    from trimtab.cli.sources import load_cluster
+    from trimtab.kube.clock import SYSTEM_CLOCK
+
+    names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
+    measured: list[Usage] = []
+    rolled: list[Rollouts] = []
+    judging = judged_by(policies, KUBERNETES_METRICS)
+    snapshot = load_cluster(
+        cluster,
+        kubeconfig=kubeconfig,
+        context=context,
+        skip_invalid=skip_invalid,
+        on_server=names.append,
+        on_usage=measured.append if judging else None,
+        on_rollouts=rolled.append if any(policy.spec.single_replica == SURGE for policy in policies) else None,
+    )
+    usages = {policy.name: usage for usage in measured for policy in judging}
+    queried = judged_by(policies, PROMETHEUS)
+    if queried:
+        from trimtab.cli.queries import ask
+
+        usages |= ask(queried, prometheus, now=now)
+    when = float(int(SYSTEM_CLOCK.now()) if now is None else now)
+    return Seen(
+        snapshot=snapshot,
+        source=names[0],
+        now=when,
+        memories=remembered(policies, snapshot, now=when),
+        usages=usages,
+        rollouts=rolled[0] if rolled else None,
+    )
 
 
 def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[DeschedulerPolicy]:
@@ -146,24 +212,13 @@ def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now
     return found
 
 
-def show_page(
-    snapshot: Snapshot,
-    policies: Sequence[DeschedulerPolicy],
-    memories: Mapping[str, Memory],
-    usages: Mapping[str, Usage],
-    rollouts: Rollouts | None,
-    *,
-    now: float,
-    cluster: str,
-    everything: bool,
-) -> None:
+def show_page(policies: Sequence[DeschedulerPolicy], seen: Seen, *, everything: bool) -> None:
     """Print a plan as a page."""
     from trimtab.cli.report import page, report
     from trimtab.descheduling.planner import plan_and_measure
 
-    memories = remembered(policies, snapshot, now=now)
-    made, measures = plan_and_measure(snapshot, policies, now=now, memories=memories, usages=usages, rollouts=rollouts)
-    content = report(made, measures, snapshot, policies, cluster=cluster)
+    made, measures = plan_and_measure(seen.snapshot, policies, **seen.told())
+    content = report(made, measures, seen.snapshot, policies, cluster=seen.source)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 
 

@@ -158,7 +158,8 @@ class Cycle:
         if self._use is not None:
             self._use = matched(self._use, snapshot.nodes.slot_of)
         usages = {} if self._use is None else {name: self._use}
-        plan = make_plan(snapshot, [self._policy], now=now, memories={name: memory}, usages=usages)
+        peers = self._services.peers.beside(name)
+        plan = make_plan(snapshot, [self._policy], now=now, memories={name: memory}, usages=usages, peers=peers)
         self._memory.planned(plan, snapshot, now=now)
         return plan
 

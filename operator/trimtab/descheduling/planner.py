@@ -12,7 +12,9 @@ from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
-from trimtab.descheduling.context import Board, Context
+from trimtab.descheduling.board import Board, Guard
+from trimtab.descheduling.context import Context
+from trimtab.descheduling.guards import OfAnotherPolicy
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.registry import IN_ORDER
@@ -64,6 +66,7 @@ def plan(
     now: float,
     memories: Mapping[str, Memory] | None = None,
     usages: Mapping[str, Usage] | None = None,
+    peers: Sequence[DeschedulerPolicy] = (),
 ) -> Plan:
     """Which pods to move where, and which stay and why.
 
@@ -78,8 +81,10 @@ def plan(
         memories: what policies remember of their evictions, by the policies' names
             (:func:`trimtab.descheduling.memory.assess.assess`); what is in their status is not read here.
         usages: what was measured, by the policies' names, for strategies that judge by real use.
+        peers: policies whose turn is another time. Nothing is planned for them, but what they see to is not undone:
+            their strategies object as they would if they were planned for as well.
     """
-    return _plan(snapshot, policies, now, memories, usages, lambda _: None)
+    return _plan(snapshot, policies, now, memories, usages, lambda _: None, peers)
 
 
 def plan_and_measure(
@@ -113,28 +118,42 @@ def _plan(
     memories: Mapping[str, Memory] | None,
     usages: Mapping[str, Usage] | None,
     look: Callable[[Sequence[Run]], None],
+    peers: Sequence[DeschedulerPolicy] = (),
 ) -> Plan:
     """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
         board = Board(snapshot, now=now)
         runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name), memories or {}, usages or {}))
-        board.watchers = tuple(run.strategy for run in runs)
+        beside = list(_runs(board, peers, {}, usages or {}))
+        board.watchers = tuple(run.strategy for run in (*runs, *beside))
         look(runs)
         for run in runs:
-            # Also those of policies that run later: the next plan would undo what they find wrong.
-            guards = [other.strategy for other in runs if other.place < run.place]
             context = Context(
                 board,
                 run.scope,
                 run.rules,
                 policy=run.policy,
                 strategy=run.strategy.NAME,
-                guards=guards,
+                guards=_guards(run, (*runs, *beside)),
                 memory=run.memory,
             )
             run.strategy.plan(context)
         look(runs)
         return Plan(now=now, actions=tuple(board.actions), kept=tuple(board.kept))
+
+
+def _guards(run: Run, runs: Sequence[Run]) -> list[Guard]:
+    """Who may object to what a run wants: all that come before it in one strict order, whichever policy's they are.
+
+    Also those of policies that are planned for later, or not now: the next plan would undo what they find wrong. Where
+    two policies have the same strategy, the names of the policies decide. So every move lowers one measure and raises
+    none before it, and whatever policies plan in whichever order, they come to rest.
+    """
+    return [
+        other.strategy if other.policy == run.policy else OfAnotherPolicy(other.strategy, other.policy)
+        for other in runs
+        if (other.place, other.policy) < (run.place, run.policy)
+    ]
 
 
 def _runs(

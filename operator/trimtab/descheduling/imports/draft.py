@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from trimtab.api.base import API_VERSION
 from trimtab.api.check import FieldError
 from trimtab.api.checks import validate
-from trimtab.api.decode import read_policy
+from trimtab.api.decode import InvalidObject, describe, read_policy
 from trimtab.api.descheduler_policy import KIND, DeschedulerPolicy
 
 _ORDER: Final = (
@@ -30,6 +30,18 @@ _ORDER: Final = (
     "strategies",
 )
 """How a spec is written out: when and how much first, what is done last."""
+
+
+def of_format(data: object, kind: str, version: str, *, source: str) -> Mapping[str, Any]:
+    """The document, which must be of this format.
+
+    Raises:
+        InvalidObject: it is something else.
+    """
+    if isinstance(data, Mapping) and data.get("apiVersion") == version and data.get("kind") == kind:
+        return data
+    error = FieldError("", f"must be a {kind} of {version}")
+    raise InvalidObject((error,), source=source, object=describe(data))
 
 
 class Imported(Struct, frozen=True):

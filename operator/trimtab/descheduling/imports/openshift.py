@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trimtab.api.check import FieldError, unknown_key
+from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.scalars import format_duration, parse_duration
 from trimtab.api.strategies import REQUIRED
 from trimtab.descheduling.imports.catalogue import Names, Places, Shape
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name
+from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
 from trimtab.descheduling.imports.fields import duration_of_go, is_true
 from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
 from trimtab.disruption.protections.system_namespace import NAMES, PREFIXES
@@ -109,10 +109,8 @@ def import_policy(data: object, *, source: str = "") -> Imported:
     Raises:
         InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out.
     """
+    data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    if not isinstance(data, Mapping) or data.get("apiVersion") != FOREIGN_VERSION or data.get("kind") != KIND:
-        error = FieldError("", f"must be a {KIND} of {FOREIGN_VERSION}")
-        raise InvalidObject((error,), source=source, object=described)
     findings = Findings()
     findings.errors += _PLACES.check(data.get("spec"), _SHAPE, "spec")
     if any(error.message.startswith("must be a ") for error in findings.errors):

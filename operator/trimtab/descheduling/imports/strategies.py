@@ -7,24 +7,15 @@ strategies. So strategies that look at the same pods share a policy, and others 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, field
 
 from trimtab.api.decode import InvalidObject
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.strategies import STRATEGIES
 from trimtab.descheduling.imports.catalogue import SCOPE, own_params
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, without_nulls
 from trimtab.descheduling.imports.fields import take_scope
-
-_EMPTY: Final[tuple[Any, ...]] = (False, 0, "", [], {})
-"""What an argument says that says nothing: Go's zero values."""
-
-_WITHOUT: Final = {
-    "metricsUtilization": "without it nodes would be judged by their pods' requests",
-}
-"""Why an argument that is not supported must not be left out."""
 
 
 class Asked(Struct, kw_only=True):
@@ -57,26 +48,17 @@ class Asked(Struct, kw_only=True):
             self.args[key] = value
             self.places[key] = place
 
-    def put(self, draft: Draft, findings: Findings) -> None:
+    def put(self, draft: Draft) -> None:
         """Put the strategy into a draft, its arguments where trimtab's type of it has them."""
         path = f"strategies.{self.name}"
         draft.put(f"{path}.enabled", self.enabled, f"{self.place}.enabled")
         draft.origins[f"spec.{path}.params"] = self.place
         own = own_params(self.name)
         for key, value in self.args.items():
-            target = own.get(key)
-            if target is not None:
-                nest, dot, _ = target.rpartition(".")
-                if dot:  # where the nest itself is to be blamed, the arguments are
-                    draft.origins[f"spec.{path}.params.{nest}"] = self.nest or self.place
-                draft.put(f"{path}.params.{target}", value, self.places[key])
-            elif not any(value is empty or value == empty for empty in _EMPTY):
-                why = _WITHOUT.get(key, f"without it {self.name} would look at other pods or nodes")
-                findings.error(self.places[key], f"is not supported yet, and must not be left out: {why}")
-
-
-NOT_SUPPORTED: Final = f"this strategy is not supported yet; supported: {', '.join(STRATEGIES)}"
-"""What is told of a strategy of the project that trimtab lacks."""
+            nest, dot, _ = own[key].rpartition(".")
+            if dot:  # where the nest itself is to be blamed, the arguments are
+                draft.origins[f"spec.{path}.params.{nest}"] = self.nest or self.place
+            draft.put(f"{path}.params.{own[key]}", value, self.places[key])
 
 
 def drafts(
@@ -103,7 +85,7 @@ def drafts(
         draft = common.joined(group[0].scope) if running else common.joined(Draft())
         draft.origins["spec.strategies"] = place
         for each in group:
-            each.put(draft, findings)
+            each.put(draft)
         made.append((name, draft))
     if len(made) > 1:
         names = ", ".join(name for name, _ in made)

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trimtab.api.check import FieldError, unknown_key
-from trimtab.api.decode import InvalidObject, describe
+from trimtab.api.check import unknown_key
+from trimtab.api.decode import describe
 from trimtab.api.descheduler_policy import KIND
 from trimtab.api.strategies import STRATEGIES
 from trimtab.descheduling.imports.catalogue import PLUGINS, SCOPE, Places
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name
+from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
 from trimtab.descheduling.imports.evictor import FLAGS, PLACE_FIRST, take_flag
 from trimtab.descheduling.imports.fields import LIMITS, is_true, take_limit, take_node_selector
-from trimtab.descheduling.imports.strategies import NOT_SUPPORTED, Asked, drafts, finish, mapping
+from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha1"
 DEFAULT_NAME: Final = "default"
@@ -89,10 +89,8 @@ def import_policy(data: object, *, source: str = "") -> Imported:
         InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out, under the
             document's own names.
     """
+    data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    if not isinstance(data, Mapping) or data.get("apiVersion") != FOREIGN_VERSION or data.get("kind") != KIND:
-        error = FieldError("", f"must be a {KIND} of {FOREIGN_VERSION}")
-        raise InvalidObject((error,), source=source, object=described)
     findings = Findings()
     common = _top(data, findings)
     strategies = data.get("strategies")
@@ -136,12 +134,6 @@ def _strategy(name: str, given: Any, place: str, findings: Findings) -> list[Ask
         return []
     strategy = mapping(given, place, findings)
     enabled = "enabled" in strategy and is_true(strategy["enabled"], f"{place}.enabled", findings)
-    if name not in STRATEGIES:
-        if enabled:
-            findings.error(place, NOT_SUPPORTED)
-        else:
-            findings.warn(place, f"is left out: it is off, and {NOT_SUPPORTED}")
-        return []
     for key in strategy:
         if key not in ("enabled", "weight", "params"):
             findings.error(f"{place}.{key}", _PLACES.hint(key, ("enabled", "weight", "params")))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from trimtab.api.check import FieldError, unknown_key
+from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.descheduler_policy import KIND
 from trimtab.api.strategies import STRATEGIES
@@ -26,10 +26,10 @@ from trimtab.descheduling.imports.catalogue import (
     Places,
     own_params,
 )
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, without_nulls
+from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format, without_nulls
 from trimtab.descheduling.imports.evictor import take_evictor
 from trimtab.descheduling.imports.fields import LIMITS, is_true, take_limit, take_node_selector
-from trimtab.descheduling.imports.strategies import NOT_SUPPORTED, Asked, drafts, finish, mapping
+from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha2"
 DEFAULT_NAME: Final = "default"
@@ -103,10 +103,8 @@ def import_policy(data: object, *, source: str = "") -> Imported:
         InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out, under the
             document's own names.
     """
+    data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    if not isinstance(data, Mapping) or data.get("apiVersion") != FOREIGN_VERSION or data.get("kind") != KIND:
-        error = FieldError("", f"must be a {KIND} of {FOREIGN_VERSION}")
-        raise InvalidObject((error,), source=source, object=described)
     findings = Findings()
     findings.errors += _PLACES.check(data, _TOP, "")
     if any(error.message.startswith("must be a ") for error in findings.errors):  # of the wrong kind: not to be walked
@@ -184,11 +182,7 @@ def _profile(
         if plugin not in enabled:
             _asked(plugin, args, here, findings)  # for what is wrong with it
             findings.warn(here.removesuffix(".args"), f"{plugin} is not enabled in {place}.plugins: it does not run")
-    asked = [
-        _asked(plugin, *configs.get(plugin, ({}, f"{place}.pluginConfig")), findings)
-        for plugin in enabled
-        if _supported(plugin, enabled[plugin], findings)
-    ]
+    asked = [_asked(plugin, *configs.get(plugin, ({}, f"{place}.pluginConfig")), findings) for plugin in enabled]
     if not enabled:
         findings.warn(place, "enables no strategy: it is left out")
         return []
@@ -251,12 +245,6 @@ def _belongs(name: str, point: str, place: str, findings: Findings) -> bool:
         findings.error(place, f"{name} belongs to plugins.{PLUGINS[name]}.enabled")
         return False
     return True
-
-
-def _supported(name: str, place: str, findings: Findings) -> bool:
-    if name not in STRATEGIES:
-        findings.error(place, f"{name}: {NOT_SUPPORTED}")
-    return name in STRATEGIES
 
 
 def _configs(given: Sequence[Any], place: str, findings: Findings) -> dict[str, tuple[Mapping[str, Any], str]]:

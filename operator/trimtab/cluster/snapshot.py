@@ -206,7 +206,6 @@ class Snapshot:
     def _rewind(self, changes: list[Change]) -> None:
         """Take back changes of pods, the latest first; those that were only moved are counted in one sweep."""
         moves: list[tuple[Pod, int, int]] = []
-        slot_of = self.nodes.slot_of.get
         for _, key, old in reversed(changes):
             pod = self.pods.get(key)
             if pod is None or not isinstance(old, Pod) or not _moved(old, pod):
@@ -215,13 +214,9 @@ class Snapshot:
                 else:
                     self.put(old)
                 continue
-            if pod.node:
-                self._leave(key, pod)
-            if old.node:
-                self._on_node.setdefault(old.node, {})[key] = old
+            moves.append((old, *self._carry(key, pod, old)))
             self.pods[key] = old
             self._owners.note(old)
-            moves.append((old, slot_of(pod.node, -1), slot_of(old.node, -1)))
         self._tally.count_moves(moves)
 
     def _record(self, kind: type[KubeObject], key: str, old: KubeObject | None) -> None:
@@ -266,8 +261,11 @@ class Snapshot:
             self._owners.note(pod)
         else:
             if not _counts_alike(old, pod):
-                self._detach(key, old)
-                self._attach(key, pod)
+                if _moved(old, pod):
+                    self._tally.count_move(pod, *self._carry(key, old, pod))
+                else:
+                    self._detach(key, old)
+                    self._attach(key, pod)
                 self._owners.note(pod)
             elif pod.node:
                 self._on_node[pod.node][key] = pod
@@ -293,6 +291,15 @@ class Snapshot:
         slot = self.nodes.slot_of.get(pod.node)
         if slot is not None:
             self._tally.count(pod, slot, -1)
+
+    def _carry(self, key: str, old: Pod, new: Pod) -> tuple[int, int]:
+        """List a pod on another node, uncounted yet; the slots of the old and the new one, -1 for none."""
+        if old.node:
+            self._leave(key, old)
+        if new.node:
+            self._on_node.setdefault(new.node, {})[key] = new
+        slot_of = self.nodes.slot_of
+        return slot_of.get(old.node, -1), slot_of.get(new.node, -1)
 
     def _leave(self, key: str, pod: Pod) -> None:
         there = self._on_node[pod.node]

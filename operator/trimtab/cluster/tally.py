@@ -77,11 +77,23 @@ class Tally:
         if self._affinity is not None:
             self._affinity.count(pod, slot, amount)
 
-    def count_moves(self, moves: Sequence[tuple[Pod, int, int]]) -> None:
-        """Count many pods, each out of the node in the second slot and into that in the third, -1 for none.
+    def count_move(self, pod: Pod, old: int, new: int) -> None:
+        """Count a pod out of the node in one slot and into that in another, -1 for none."""
+        if pod.terminal:
+            return
+        nodes = self._nodes
+        amounts = self.amounts(pod.spec)
+        if old >= 0:
+            nodes.taken[old] -= amounts.taken
+            nodes.touch(old)
+        if new >= 0:
+            nodes.taken[new] += amounts.taken
+            nodes.touch(new)
+        if not amounts.only or self._affinity is not None:
+            self._move_others(pod, old, new)
 
-        The same as :meth:`count` one by one, but amounts are added up in one sweep.
-        """
+    def count_moves(self, moves: Sequence[tuple[Pod, int, int]]) -> None:
+        """The same of many pods with their slots, but amounts are added up in one sweep."""
         kinds: dict[int, int] = {}
         rows: list[IntArray] = []
         which, out, into = [], [], []
@@ -97,13 +109,16 @@ class Tally:
             out.append(old)
             into.append(new)
             if not amounts.only or self._affinity is not None:
-                for slot, amount in ((old, -1), (new, 1)):
-                    if slot >= 0:
-                        self._count_others(pod, slot, amount)
-                        if self._affinity is not None:
-                            self._affinity.count(pod, slot, amount)
+                self._move_others(pod, old, new)
         if rows:
             self._nodes.count_rows(np.stack(rows)[which], out, into)
+
+    def _move_others(self, pod: Pod, old: int, new: int) -> None:
+        for slot, amount in ((old, -1), (new, 1)):
+            if slot >= 0:
+                self._count_others(pod, slot, amount)
+                if self._affinity is not None:
+                    self._affinity.count(pod, slot, amount)
 
     def _count_others(self, pod: Pod, slot: int, amount: int) -> None:
         """Count what is more than amounts."""

@@ -188,7 +188,10 @@ class Judge:
 
         Such a pod can be judged where it is, for its presence changes nothing on other nodes.
         """
-        return not any(rule.concerns(pod) for rule in self._rules(pod.spec).on_pods)
+        for rule in self._rules(pod.spec).on_pods:  # a generator would take as long as the rules themselves
+            if rule.concerns(pod):
+                return False
+        return True
 
     def judge(self, pod: Pod) -> Judgement:
         """What is wrong with which nodes, each under the first filter that it fails, as kube-scheduler tells it."""

@@ -23,7 +23,6 @@ from trimtab.cluster.usage import Usage, matched
 from trimtab.descheduling.burden import Burden, ByRequests, ByUse
 from trimtab.descheduling.burden_of_query import ByQuery
 from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import Ranking
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -38,7 +37,7 @@ from trimtab.descheduling.utilization import (
     room_below_target,
     underutilized,
 )
-from trimtab.descheduling.victims import Amounts, Victim, Victims
+from trimtab.descheduling.victims import Amounts, Lineup, Victim
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
@@ -84,8 +83,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._eligible: dict[int, BoolArray] = {}
-        self._amounts: dict[int, Amounts] = {}
-        self._ranking = Ranking()
+        self._lineup = Lineup(self._amounts_of, of_spec=not self._burden.measures)
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
         self._excluded = frozenset(params.evictable_namespaces.exclude)
         self._most = params.eviction_limits.node or (1 if self._burden.guesses else None)
@@ -205,8 +203,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         """Move pods off a node until nothing of it is above a target."""
         cut: list[tuple[Victim, Refusal]] = []
         gone = 0
-        for pods in self._ranking.groups(self._evictable(context, slot)):
-            group = Victims([Victim(pod, self._amounts_of(pod)) for pod in pods])
+        for group in self._lineup.groups(self._evictable(context, slot)):
             while group:
                 over = self._over(slot)
                 if not over:
@@ -249,13 +246,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         return Refusal(reason=LIMIT_REACHED, message=text)
 
     def _amounts_of(self, pod: Pod) -> Amounts:
-        if self._burden.measures:
-            return tuple(self._burden.of(pod).tolist())
-        spec = pod.spec
-        found = self._amounts.get(id(spec))  # the snapshot holds the specs of its pods, so ids stay theirs
-        if found is None:
-            found = self._amounts[id(spec)] = tuple(self.snapshot.row(spec).tolist())
-        return found
+        return tuple(self._burden.of(pod).tolist())
 
     def _try(self, context: Context, victim: Victim, room: Room, worst: Excess, gone: int) -> Refusal | None:
         """Move a pod off a node that ``gone`` pods have left already, or say why not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trimtab.api.descheduler_policy import Cooldown
 from trimtab.api.eviction_memory import Memory, Setback
@@ -10,12 +10,14 @@ from trimtab.api.plan import Evict, Plan
 from trimtab.api.reasons import EVACUATION_FAILED
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.assess import assess, stayed
+from trimtab.descheduling.memory.owners import key, owned
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.memory.second_thoughts import second_thoughts
 from trimtab.descheduling.memory.verdict import gave_up_since
 from trimtab.descheduling.memory.watching import intend, send, settle
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
+from trimtab.kube.objects import Pod
 
 
 class CycleMemory:
@@ -33,6 +35,7 @@ class CycleMemory:
         self.memory = memory
         self._before = memory
         self._cooldown = cooldown
+        self._judged: set[str] = set()
 
     def look(self, snapshot: Snapshot, *, now: float) -> Memory:
         """See what became of earlier evictions; the memory to plan with."""
@@ -41,6 +44,7 @@ class CycleMemory:
 
     def planned(self, plan: Plan, snapshot: Snapshot, *, now: float) -> None:
         """See what the plan thinks of where earlier evictions ended."""
+        self._judged |= {each.replacement for each in self.memory.watched if each.landed}
         self.memory = second_thoughts(self.memory, plan.kept, snapshot, self._cooldown, now=now)
 
     def begin(self, actions: Sequence[Evict], snapshot: Snapshot, *, now: float) -> Memory:
@@ -48,16 +52,36 @@ class CycleMemory:
         self.memory = intend(self.memory, actions, snapshot, now=now)
         return self.memory
 
-    def useless(self, action: Evict, snapshot: Snapshot, *, now: float) -> Refusal | None:
+    def useless(
+        self, action: Evict, snapshot: Snapshot, *, now: float, judge: Callable[[Memory], Plan]
+    ) -> Refusal | None:
         """Why an eviction would not help, now that one sees where the pods came to that went before it.
 
-        Removing what has run to its end needs no place and is never useless.
+        Where one of them came to another node than planned, the strategy is asked about it before the next one goes:
+        else all pods of an owner would follow the first one to where they are not wanted either. Removing what has run
+        to its end needs no place and is never useless.
+
+        Args:
+            action: what is about to be done.
+            snapshot: the cluster as it is now.
+            now: seconds since the epoch.
+            judge: plans for the action's strategy with a memory.
         """
         pod = snapshot.pods.get(action.key)
         if not action.target or pod is None:
             return None
         self.look(snapshot, now=now)
+        if self._astray(pod, action.strategy):
+            self.planned(judge(self.memory), snapshot, now=now)
         return Recollection(self.memory, self._cooldown, now=now).refusal(pod, action.strategy)
+
+    def _astray(self, pod: Pod, strategy: str) -> bool:
+        """Whether a pod of the same owner came elsewhere than planned, and no plan has judged that yet."""
+        whose = owned(pod, strategy)
+        return whose is not None and any(
+            each.landed not in ("", each.target) and each.replacement not in self._judged and key(each) == key(whose)
+            for each in self.memory.watched
+        )
 
     def sent(self, action: Evict, snapshot: Snapshot) -> None:
         """The eviction is asked for now."""

@@ -41,6 +41,7 @@ from tests.unit.descheduling.planning import (
     web,
 )
 from trimtab.api.eviction_memory import Memory
+from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling import planner
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
@@ -81,7 +82,12 @@ class World:
         known = keeper.begin(made.actions, self.snapshot, now=self.now)
         for action in made.actions:
             self.now += 10
-            refusal = keeper.useless(action, self.snapshot, now=self.now)
+
+            def judge(memory: Memory, strategy: str = action.strategy) -> Plan:
+                given = {"default": memory}
+                return planner.plan(self.snapshot, [self.policy], now=self.now, memories=given, only=strategy)
+
+            refusal = keeper.useless(action, self.snapshot, now=self.now, judge=judge)
             if refusal is not None:
                 keeper.ended(Outcome(action, REFUSED, refusal.reason, refusal.message, self.now))
                 continue
@@ -202,6 +208,39 @@ def test_pods_that_go_back_and_forth_are_evicted_three_times_at_most() -> None:
     world.run(cycles=60)
     assert len(world.evicted) == 3
     assert [(each.trouble, each.gave_up) for each in world.memory.setbacks] == [("WantedAway", True)]
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "killed while acting"])
+def test_pods_do_not_follow_the_first_one_to_where_they_are_not_wanted_either(crashes: bool) -> None:
+    """All five are planned for n2, and the scheduler has its own mind: none but the first goes in each try."""
+    things = [
+        node("n1"),
+        node("n2").labels(disk="ssd"),
+        node("n3"),
+        *(p.prefers_nodes(9, expression("disk", "In", "ssd")) for p in crowd(5)),
+    ]
+
+    def other(victim: Pod, _: Snapshot) -> str:
+        return "n3" if victim.node == "n1" else "n1"
+
+    world = World(things, node_affinity(PREFERRED), other, crashes=crashes)
+    world.cycle()
+    assert [node for _, _, node in world.evicted] == ["n1"]
+    world.run(cycles=60)
+    assert len(world.evicted) == 3
+    assert [(each.trouble, each.gave_up) for each in world.memory.setbacks] == [("WantedAway", True)]
+
+
+def test_pods_that_come_elsewhere_and_are_well_there_hold_nobody_back() -> None:
+    things = [
+        node("n1"),
+        *(node(name).labels(disk="ssd") for name in ("n2", "n3")),
+        *(p.prefers_nodes(9, expression("disk", "In", "ssd")) for p in crowd(5)),
+    ]
+    world = World(things, node_affinity(PREFERRED), lambda *_: "n3")
+    world.cycle()
+    assert len(world.evicted) == 5
+    assert world.memory.setbacks == ()
 
 
 def test_pods_that_start_anew_on_their_node_go_on_to_do_so() -> None:

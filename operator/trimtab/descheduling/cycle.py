@@ -154,14 +154,18 @@ class Cycle:
     def _plan_on(self, snapshot: Snapshot, now: float) -> Plan:
         """See what became of earlier evictions, plan with that, and see what the plan thinks of where they ended."""
         memory = self._memory.look(snapshot, now=now)
-        name = self._policy.name
         if self._use is not None:
             self._use = matched(self._use, snapshot.nodes.slot_of)
-        usages = {} if self._use is None else {name: self._use}
-        peers = self._services.peers.beside(name)
-        plan = make_plan(snapshot, [self._policy], now=now, memories={name: memory}, usages=usages, peers=peers)
+        plan = self._plan_with(memory, snapshot, now)
         self._memory.planned(plan, snapshot, now=now)
         return plan
+
+    def _plan_with(self, memory: Memory, snapshot: Snapshot, now: float, *, only: str = "") -> Plan:
+        name = self._policy.name
+        usages = {} if self._use is None else {name: self._use}
+        peers = self._services.peers.beside(name)
+        memories = {name: memory}
+        return make_plan(snapshot, [self._policy], now=now, memories=memories, usages=usages, peers=peers, only=only)
 
     async def _begin(self, message: str, actions: Sequence[Evict], started: float) -> None:
         """Say what is about to be done, before it is: a process that dies in the middle has then lost nothing."""
@@ -238,7 +242,9 @@ class Cycle:
     def _recheck_on(self, snapshot: Snapshot, action: Evict) -> Refusal | None:
         """Judge the move again, knowing where the pods came to that went before it in this cycle."""
         now = self._now()
-        refusal = self._memory.useless(action, snapshot, now=now)
+        refusal = self._memory.useless(
+            action, snapshot, now=now, judge=lambda memory: self._plan_with(memory, snapshot, now, only=action.strategy)
+        )
         refusal = refusal or still_holds(snapshot, self._policy, action, now, usage=self._use)
         if refusal is None:
             self._memory.sent(action, snapshot)

@@ -67,6 +67,7 @@ def plan(
     memories: Mapping[str, Memory] | None = None,
     usages: Mapping[str, Usage] | None = None,
     peers: Sequence[DeschedulerPolicy] = (),
+    only: str = "",
 ) -> Plan:
     """Which pods to move where, and which stay and why.
 
@@ -83,8 +84,9 @@ def plan(
         usages: what was measured, by the policies' names, for strategies that judge by real use.
         peers: policies whose turn is another time. Nothing is planned for them, but what they see to is not undone:
             their strategies object as they would if they were planned for as well.
+        only: the one strategy to plan for; the others object as ever. All of them unless given.
     """
-    return _plan(snapshot, policies, now, memories, usages, lambda _: None, peers)
+    return _plan(snapshot, policies, now, memories, usages, lambda _: None, peers, only)
 
 
 def plan_and_measure(
@@ -119,6 +121,7 @@ def _plan(
     usages: Mapping[str, Usage] | None,
     look: Callable[[Sequence[Run]], None],
     peers: Sequence[DeschedulerPolicy] = (),
+    only: str = "",
 ) -> Plan:
     """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
@@ -128,6 +131,8 @@ def _plan(
         board.watchers = tuple(run.strategy for run in (*runs, *beside))
         look(runs)
         for run in runs:
+            if only not in ("", run.strategy.NAME):
+                continue
             context = Context(
                 board,
                 run.scope,

@@ -63,6 +63,7 @@ class Stage:
         self.policy = ObjectReference(
             api_version="trimtab.dev/v1alpha1", kind="DeschedulerPolicy", name=f"p-{secrets.token_hex(4)}"
         )
+        self.stores: list[Store[Any]] = []
         self._transport = api
 
     @asynccontextmanager
@@ -71,6 +72,7 @@ class Stage:
         for resource in (PODS, BUDGETS):
             store: Store[Any] = Store()
             store.subscribe(self.live.apply)
+            self.stores.append(store)
             informer = Informer(self._transport, resource, store, namespace=self.namespace)
             tasks.append(asyncio.create_task(informer.run()))
             await informer.synced()

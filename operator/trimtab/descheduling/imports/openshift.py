@@ -14,6 +14,8 @@ from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.scalars import format_duration, parse_duration
 from trimtab.api.strategies import REQUIRED
+from trimtab.descheduling.imports.actual_utilization import COMBINED, queried
+from trimtab.descheduling.imports.actual_utilization import RESOURCES as MEASURED
 from trimtab.descheduling.imports.catalogue import Names, Places, Shape
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
 from trimtab.descheduling.imports.fields import duration_of_go, is_true
@@ -38,6 +40,8 @@ _PROFILES: Final[Mapping[str, Names]] = {
     "LongLifecycle": _LONG,
     "DevPreviewLongLifecycle": _LONG,
     "CompactAndScale": ("HighNodeUtilization",),
+    "KubeVirtRelieveAndMigrate": ("LowNodeUtilization",),
+    "DevKubeVirtRelieveAndMigrate": ("LowNodeUtilization",),
     "EvictPodsWithPVC": (),
     "EvictPodsWithLocalStorage": (),
 }
@@ -46,7 +50,9 @@ _EXCLUSIVE: Final = (
     ("LifecycleAndUtilization", "LongLifecycle", "DevPreviewLongLifecycle", "CompactAndScale"),
     ("CompactAndScale", "TopologyAndDuplicates"),
 )
-_NOT_YET: Final = "KubeVirtRelieveAndMigrate"
+_VIRTUAL: Final = ("KubeVirtRelieveAndMigrate", "DevKubeVirtRelieveAndMigrate")
+"""For virtual machines, with protections, limits and nodes of its own; the second is its earlier name."""
+_MODIFIERS: Final = ("EvictPodsWithPVC", "EvictPodsWithLocalStorage")
 
 _LOW: Final = {"Low": (10, 30), "Medium": (20, 50), "High": (40, 70), "": (20, 50)}
 _HIGH: Final = {"Minimal": 10, "Modest": 20, "Moderate": 30, "": 20}
@@ -139,9 +145,7 @@ def _profiles(given: Any, findings: Findings) -> list[str]:
     known = []
     for index, name in enumerate(given):
         place = f"spec.profiles[{index}]"
-        if name == _NOT_YET:
-            findings.error(place, f"{name} is not supported yet: it needs nodes' real use, and migration of VMs")
-        elif not isinstance(name, str) or name not in _PROFILES:
+        if not isinstance(name, str) or name not in _PROFILES:
             findings.error(place, unknown_key(str(name), tuple(_PROFILES), what="profile"))
         elif name in known:
             findings.error(place, f'must not be given twice: "{name}"')
@@ -151,7 +155,16 @@ def _profiles(given: Any, findings: Findings) -> list[str]:
         together = [name for name in known if name in group]
         if len(together) > 1:
             findings.error("spec.profiles", f"{' and '.join(together)} exclude each other")
+    virtual, others = _virtual(known), [name for name in known if name not in (*_VIRTUAL, *_MODIFIERS)]
+    if virtual and others:
+        told = f"{virtual} has protections and nodes of its own: convert it apart from {', '.join(others)}"
+        findings.error("spec.profiles", told)
     return known
+
+
+def _virtual(profiles: list[str]) -> str:
+    """The profile for virtual machines, ``""`` where it is not among them."""
+    return next((name for name in profiles if name in _VIRTUAL), "")
 
 
 def _timing(draft: Draft, spec: Mapping[str, Any], findings: Findings) -> None:
@@ -179,14 +192,19 @@ def _timing(draft: Draft, spec: Mapping[str, Any], findings: Findings) -> None:
 
 
 def _evictions(draft: Draft, spec: Mapping[str, Any], profiles: list[str]) -> None:
-    limits = spec.get("evictionLimits") or {}
+    virtual = bool(_virtual(profiles))
+    limits = {"total": 5, "node": 2} if virtual else {}
+    limits |= {key: value for key, value in (spec.get("evictionLimits") or {}).items() if value is not None}
     for key, ours in (("total", "limits.perCycle"), ("node", "limits.perNode")):
-        if limits.get(key) is not None:
+        if key in limits:
             draft.put(ours, limits[key], f"spec.evictionLimits.{key}")
-    if "EvictPodsWithLocalStorage" in profiles:
+    if virtual or "EvictPodsWithLocalStorage" in profiles:
         draft.add("protections.disabled", "PodsWithLocalStorage", "spec.profiles")
-    if "EvictPodsWithPVC" not in profiles:
+    if not virtual and "EvictPodsWithPVC" not in profiles:
         draft.add("protections.extra", "PodsWithPVC", "spec.profiles")
+    if virtual:
+        draft.put("protections.noEvictionPolicy", "Mandatory", "spec.profiles")
+        draft.put("nodeSelector", {"matchLabels": {"kubevirt.io/schedulable": "true"}}, "spec.profiles")
 
 
 def _customized(draft: Draft, custom: Mapping[str, Any], findings: Findings) -> None:
@@ -196,11 +214,6 @@ def _customized(draft: Draft, custom: Mapping[str, Any], findings: Findings) -> 
             draft.put(f"priorityThreshold.{ours}", custom[key], f"{place}.{key}")
             draft.origins["spec.priorityThreshold"] = f"{place}.{key}"
     _namespaces(draft, custom.get("namespaces") or {}, f"{place}.namespaces", findings)
-    if custom.get("devActualUtilizationProfile"):
-        findings.error(
-            f"{place}.devActualUtilizationProfile",
-            "is not supported yet, and must not be left out: without it nodes would be judged by their pods' requests",
-        )
     if "devEnableEvictionsInBackground" in custom:
         here = f"{place}.devEnableEvictionsInBackground"
         if is_true(custom["devEnableEvictionsInBackground"], here, findings):
@@ -244,7 +257,7 @@ def _asked(name: str, profiles: list[str], custom: Mapping[str, Any], findings: 
         case "RemovePodsHavingTooManyRestarts":
             args = {"podRestartThreshold": _RESTARTS, "includingInitContainers": True}
         case "LowNodeUtilization":
-            args = _low(custom, findings)
+            args = _low(custom, bool(_virtual(profiles)), findings)
         case "HighNodeUtilization":
             key = "devHighNodeUtilizationThresholds"
             share = _word(custom, key, _HIGH, "", findings)
@@ -254,11 +267,21 @@ def _asked(name: str, profiles: list[str], custom: Mapping[str, Any], findings: 
     return asked
 
 
-def _low(custom: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+def _low(custom: Mapping[str, Any], virtual: bool, findings: Findings) -> dict[str, Any]:
+    if virtual:  # by deviation and by a query, unless it is said otherwise
+        marks = ("devDeviationThresholds", "devLowNodeUtilizationThresholds")
+        default = {} if any(custom.get(key) for key in marks) else {marks[0]: "AsymmetricLow"}
+        given = {key: value for key, value in custom.items() if value not in (None, "")}
+        custom = {"devActualUtilizationProfile": COMBINED, **default, **given}
     deviation = custom.get("devDeviationThresholds") not in (None, "")
     key = "devDeviationThresholds" if deviation else "devLowNodeUtilizationThresholds"
     low, high = _word(custom, key, _DEVIATION if deviation else _LOW, "Medium", findings)
-    args = {"thresholds": dict.fromkeys(_RESOURCES, low), "targetThresholds": dict.fromkeys(_RESOURCES, high)}
+    metrics, resources = {}, _RESOURCES
+    if custom.get("devActualUtilizationProfile"):
+        place = "spec.profileCustomizations.devActualUtilizationProfile"
+        metrics, resources = queried(custom["devActualUtilizationProfile"], place, findings), MEASURED
+    args: dict[str, Any] = {"metricsUtilization": metrics} if metrics else {}
+    args |= {"thresholds": dict.fromkeys(resources, low), "targetThresholds": dict.fromkeys(resources, high)}
     return {**args, "useDeviationThresholds": True} if deviation else args
 
 

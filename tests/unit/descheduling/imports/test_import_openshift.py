@@ -138,6 +138,76 @@ def test_profiles_can_be_customized(custom: str, path: str, value: Any) -> None:
     assert found == value
 
 
+@pytest.mark.parametrize(
+    ("profile", "query"),
+    [
+        ("PrometheusCPUUsage", "instance:node_cpu:rate:sum"),
+        ("PrometheusMemoryPSIPressure", "rate(node_pressure_memory_waiting_seconds_total[1m])"),
+        ("PrometheusCPUCombined", "descheduler:combined_utilization_and_pressure:avg1m"),
+        ("query:avg by (instance) (x)", "avg by (instance) (x)"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("words", "low", "high", "deviation"),
+    [
+        ("", 20, 50, None),
+        ("devLowNodeUtilizationThresholds: Low, ", 10, 30, None),
+        ("devDeviationThresholds: AsymmetricHigh, ", 0, 30, True),
+    ],
+)
+def test_real_use_is_judged_by_the_profiles_query(
+    profile: str, query: str, words: str, low: int, high: int, deviation: bool | None
+) -> None:
+    custom = f"{words}devActualUtilizationProfile: '{profile}'"
+    params = spec_of(f"{{profiles: [LongLifecycle], profileCustomizations: {{{custom}}}}}")["strategies"][
+        "LowNodeUtilization"
+    ]["params"]
+    assert params["metricsUtilization"] == {"source": "Prometheus", "prometheus": {"query": query}}
+    thresholds = params["nodeResourceUtilizationThresholds"]
+    assert thresholds["thresholds"] == {"MetricResource": low}
+    assert thresholds["targetThresholds"] == {"MetricResource": high}
+    assert thresholds.get("useDeviationThresholds") is deviation
+
+
+def test_virtual_machines_are_levelled_by_use_with_protections_limits_and_nodes_of_their_own() -> None:
+    spec = spec_of("{profiles: [KubeVirtRelieveAndMigrate], mode: Automatic, deschedulingIntervalSeconds: 60}")
+    query = "descheduler:node:linear_amplified_ideal_point_positive_distance:k3:avg1m"
+    thresholds = {"thresholds": {"MetricResource": 0}, "targetThresholds": {"MetricResource": 10}}
+    assert spec == {
+        "mode": "Act",
+        "interval": "1m",
+        "limits": {"perCycle": 5, "perNode": 2},
+        "protections": {"disabled": ["PodsWithLocalStorage"], "noEvictionPolicy": "Mandatory"},
+        "namespaces": {"exclude": ["hypershift"]},
+        "nodeSelector": {"matchLabels": {"kubevirt.io/schedulable": "true"}},
+        "strategies": {
+            "LowNodeUtilization": {
+                "enabled": True,
+                "params": {
+                    "metricsUtilization": {"source": "Prometheus", "prometheus": {"query": query}},
+                    "nodeResourceUtilizationThresholds": {**thresholds, "useDeviationThresholds": True},
+                },
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("custom", "low", "high", "deviation"),
+    [
+        ("devDeviationThresholds: Medium", 20, 20, True),
+        ("devLowNodeUtilizationThresholds: High", 40, 70, None),
+    ],
+)
+def test_virtual_machines_have_other_marks_where_it_is_said(
+    custom: str, low: int, high: int, deviation: bool | None
+) -> None:
+    spec = spec_of(f"{{profiles: [DevKubeVirtRelieveAndMigrate], profileCustomizations: {{{custom}}}}}")
+    found = spec["strategies"]["LowNodeUtilization"]["params"]["nodeResourceUtilizationThresholds"]
+    assert (found["thresholds"], found["targetThresholds"]) == ({"MetricResource": low}, {"MetricResource": high})
+    assert found.get("useDeviationThresholds") is deviation
+
+
 def test_compact_and_scale_has_its_own_words() -> None:
     spec = spec_of("{profiles: [CompactAndScale], profileCustomizations: {devHighNodeUtilizationThresholds: Minimal}}")
     thresholds = spec["strategies"]["HighNodeUtilization"]["params"]["nodeResourceUtilizationThresholds"]
@@ -210,13 +280,22 @@ CUSTOM = "spec.profileCustomizations"
         ),
         pytest.param("profiles: [LongLifecycle, LongLifecycle]", "spec.profiles[1]", "twice", id="a profile twice"),
         pytest.param(
-            "profiles: [KubeVirtRelieveAndMigrate]", "spec.profiles[0]", "is not supported yet", id="virtual machines"
+            "profiles: [KubeVirtRelieveAndMigrate, AffinityAndTaints]",
+            "spec.profiles",
+            "convert it apart from AffinityAndTaints",
+            id="virtual machines and others",
         ),
         pytest.param(
-            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: PrometheusCPUUsage}",
+            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: PrometheusCpu}",
             f"{CUSTOM}.devActualUtilizationProfile",
-            "must not be left out",
-            id="real use",
+            "must be PrometheusCPUUsage, ",
+            id="real use by an unknown name",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: 'query:'}",
+            f"{CUSTOM}.devActualUtilizationProfile",
+            "query: and PromQL",
+            id="real use by an empty query",
         ),
         pytest.param(
             "profiles: [LongLifecycle], podLifetime: 1h",
@@ -276,6 +355,18 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(spec: str, field: str
         pytest.param(
             "deschedulingIntervalSeconds: null", "spec.deschedulingIntervalSeconds", "every 5m", id="no interval"
         ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: PrometheusCPUCombined}",
+            f"{CUSTOM}.devActualUtilizationProfile",
+            "--prometheus-url, --prometheus-token-file; the query is a recording rule",
+            id="real use by a rule of OpenShift's",
+        ),
+        pytest.param(
+            "profiles: [LongLifecycle], profileCustomizations: {devActualUtilizationProfile: PrometheusCPUUsage}",
+            f"{CUSTOM}.devActualUtilizationProfile",
+            "what is above 1 is no share",
+            id="real use in cores",
+        ),
         pytest.param("logLevel: Debug", "spec.logLevel", "is left out", id="a log level"),
         pytest.param(
             "profileCustomizations: {devEnableEvictionsInBackground: true}",
@@ -286,7 +377,8 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(spec: str, field: str
     ],
 )
 def test_what_is_done_otherwise_is_told(spec: str, field: str, words: str) -> None:
-    warnings = warnings_of(read(f"{{profiles: [AffinityAndTaints], {spec}}}"))
+    spec = spec if "profiles:" in spec else f"profiles: [AffinityAndTaints], {spec}"
+    warnings = warnings_of(read(f"{{deschedulingIntervalSeconds: 60, {spec}}}"))
     assert set(warnings) == {field}
     assert words in warnings[field]
 

@@ -502,11 +502,42 @@ POINT = "profiles[0].plugins"
         pytest.param(
             strategy(
                 "LowNodeUtilization",
-                "thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, metricsUtilization: {source: Prometheus}",
+                "thresholds: {MetricResource: 20}, targetThresholds: {MetricResource: 50}, "
+                "metricsUtilization: {source: Prometheus}",
+            ),
+            f"{CONFIG}[0].args.metricsUtilization.prometheus",
+            "must be given for the source Prometheus",
+            id="Prometheus without a query",
+        ),
+        pytest.param(
+            strategy(
+                "LowNodeUtilization",
+                "thresholds: {MetricResource: 20}, targetThresholds: {MetricResource: 50}, "
+                "metricsUtilization: {source: Datadog}",
             ),
             f"{CONFIG}[0].args.metricsUtilization.source",
             "KubernetesMetrics",
-            id="real use of a source that is not read",
+            id="real use of a source that is not known",
+        ),
+        pytest.param(
+            strategy(
+                "LowNodeUtilization",
+                "thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, "
+                "metricsUtilization: {source: Prometheus, metricsServer: true, prometheus: {query: up}}",
+            ),
+            f"{CONFIG}[0].args.metricsUtilization.metricsServer",
+            "cannot be given together",
+            id="two sources of real use",
+        ),
+        pytest.param(
+            strategy(
+                "LowNodeUtilization",
+                "thresholds: {cpu: 20}, targetThresholds: {MetricResource: 50}, "
+                "metricsUtilization: {source: Prometheus, prometheus: {query: up}}",
+            ),
+            f"{CONFIG}[0].args.thresholds.cpu",
+            "measures MetricResource and nothing else",
+            id="thresholds of what a query does not measure",
         ),
         pytest.param("{profiles: []}", "profiles", "no profile enables a strategy", id="no profile"),
         pytest.param(
@@ -572,10 +603,25 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(content: str, field: 
             id="no events",
         ),
         pytest.param(
-            evictor("", "metricsProviders: [{source: Prometheus}], "),
+            evictor("", "metricsProviders: [{source: Datadog}], "),
             "metricsProviders[0]",
             "is left out",
             id="a source of metrics that is not read",
+        ),
+        pytest.param(
+            evictor("", "metricsProviders: [{source: Prometheus, prometheus: {url: 'https://p:9091'}}], "),
+            "metricsProviders[0]",
+            "--prometheus-url=https://p:9091 and a --prometheus-token-file with the token of the service account",
+            id="where Prometheus is",
+        ),
+        pytest.param(
+            evictor(
+                "",
+                "metricsProviders: [{source: Prometheus, prometheus: {authToken: {secretReference: {name: a}}}}], ",
+            ),
+            "metricsProviders[0]",
+            "with the token of that Secret",
+            id="how to log in at Prometheus",
         ),
         pytest.param(
             profile(f"pluginConfig: [{{name: RemoveDuplicates}}, {LIFETIME}], {RUNS}"),
@@ -664,3 +710,28 @@ def test_the_projects_own_examples_are_taken_as_they_stand() -> None:
         imported = read_v1alpha2(yaml.safe_load(path.read_text(encoding="utf-8")))
         assert [policy.name for policy in imported.policies] == ["profile-name"]
         assert imported.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "resource", "expected"),
+    [
+        pytest.param(
+            "{source: Prometheus, prometheus: {query: 'avg by (instance) (x)'}}",
+            "MetricResource",
+            {"source": "Prometheus", "prometheus": {"query": "avg by (instance) (x)"}},
+            id="a query",
+        ),
+        pytest.param("{source: KubernetesMetrics}", "cpu", {"source": "KubernetesMetrics"}, id="the metrics API"),
+        pytest.param("{metricsServer: true}", "cpu", {"source": "KubernetesMetrics"}, id="its old name"),
+        pytest.param(
+            "{metricsServer: false, source: KubernetesMetrics}", "cpu", {"source": "KubernetesMetrics"}, id="not by it"
+        ),
+    ],
+)
+def test_real_use_is_measured_as_the_file_says(metrics: str, resource: str, expected: dict[str, Any]) -> None:
+    shares = f"thresholds: {{{resource}: 20}}, targetThresholds: {{{resource}: 50}}"
+    content = strategy("LowNodeUtilization", f"{shares}, evictionLimits: {{node: 2}}, metricsUtilization: {metrics}")
+    (document,) = read_v1alpha2(content).documents
+    params = document["spec"]["strategies"]["LowNodeUtilization"]["params"]
+    assert params["metricsUtilization"] == expected
+    assert params["evictionLimits"] == {"node": 2}

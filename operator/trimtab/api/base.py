@@ -47,6 +47,15 @@ class Rule(Struct, frozen=True):
         return out
 
 
+INCLUDE_OR_EXCLUDE: Final = Rule(
+    rule="!(has(self.include) && has(self.exclude))",
+    message="include and exclude cannot be given together",
+    field_path=".exclude",
+    reason="FieldValueForbidden",
+)
+"""Of two lists, only those and all but those, at most one is given."""
+
+
 class Spec(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
     """Base of everything a user writes: strict, so that a slip of the pen is an error and not a silent default."""
 

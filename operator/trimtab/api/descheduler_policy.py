@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from trimtab.api.base import (
     API_VERSION,
+    INCLUDE_OR_EXCLUDE,
     MAX_INT32,
     Name,
     NamespaceName,
@@ -169,14 +170,7 @@ class Protections(Spec, frozen=True):
 class Namespaces(Spec, frozen=True):
     """Which namespaces' pods may be moved; all where nothing is given, but for the protected SystemNamespaces."""
 
-    cel: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="!(has(self.include) && has(self.exclude))",
-            message="include and exclude cannot be given together",
-            field_path=".exclude",
-            reason="FieldValueForbidden",
-        ),
-    )
+    cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
 
     include: Annotated[
         tuple[NamespaceName, ...],

@@ -95,7 +95,7 @@ class Plan(Struct, frozen=True):
     def summary(self) -> dict[str, int]:
         """How many actions there are of each kind, and how many candidates were kept."""
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
-        counts.update(action.__struct_config__.tag for action in self.actions)
+        counts.update(str(action.__struct_config__.tag) for action in self.actions)
         return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 
 

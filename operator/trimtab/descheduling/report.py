@@ -127,7 +127,7 @@ def status_after(before: DeschedulerStatus, cycle: CycleResult, *, next_run: flo
         next_run=to_time(next_run),
         evicted=before.evicted + len(evicted),
         counts=_counts(cycle),
-        kept=tuple(_kept_pod(kept) for kept in left[:MAX_KEPT]),
+        kept=tuple(kept_pod(kept, longest=_LONGEST) for kept in left[:MAX_KEPT]),
         last_evictions=(*(_eviction(outcome) for outcome in reversed(leaving)), *before.last_evictions)[:MAX_EVICTIONS],
         memory=cycle.memory,
     )
@@ -174,7 +174,8 @@ def _counts(cycle: CycleResult) -> tuple[Count, ...]:
     )
 
 
-def _kept_pod(kept: Kept) -> KeptPod:
+def kept_pod(kept: Kept, *, longest: int) -> KeptPod:
+    """A candidate that was left, as a status holds it, with at most so much of the message."""
     whole_node = kept.kind == "Node"
     return KeptPod(
         strategy=kept.strategy,
@@ -182,7 +183,7 @@ def _kept_pod(kept: Kept) -> KeptPod:
         namespace=kept.namespace,
         pod="" if whole_node else kept.name,
         node=kept.name if whole_node else kept.node,
-        message=kept.message[:_LONGEST],
+        message=kept.message[:longest],
     )
 
 

@@ -78,6 +78,25 @@ class Erring(Filter, Protocol):
         ...
 
 
+class PodFilter:
+    """A rule about the pod alone: it is refused or not, and no node is asked."""
+
+    reads: ClassVar[Reads] = "node"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        del snapshot
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        """See :meth:`Filter.passing`: other filters judge the nodes."""
+        del pod
+        return None
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        """See :meth:`Filter.failures`: no node fails here."""
+        del pod, slots
+        return ()
+
+
 class StaticFilter:
     """A rule that reads nothing of a node but labels, taints, name and cordon, and of a pod but its spec.
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import NaturalInt, Rule, Spec, bounded, doc
+from trimtab.api.base import INCLUDE_OR_EXCLUDE, NaturalInt, Rule, Spec, bounded, doc
 from trimtab.api.strategies.base import SET, Strategy
 from trimtab.api.strategies.containers import ExitCodes, IncludingInitContainers, OwnerKind
 
@@ -48,14 +48,7 @@ ConditionText = Annotated[str, Meta(min_length=1, max_length=1024)]
 class OwnerKinds(Spec, frozen=True):
     """Which owners' pods are looked at."""
 
-    cel: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="!(has(self.include) && has(self.exclude))",
-            message="include and exclude cannot be given together",
-            field_path=".exclude",
-            reason="FieldValueForbidden",
-        ),
-    )
+    cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
 
     include: Annotated[
         tuple[OwnerKind, ...],

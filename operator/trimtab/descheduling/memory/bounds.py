@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from trimtab.api.eviction_memory import MAX_SETBACKS, MAX_WATCHED, Memory, Owned, Setback, WatchedEviction
+from trimtab.api.eviction_memory import MAX_SETBACKS, MAX_WATCHED, Memory, Setback, WatchedEviction
+from trimtab.descheduling.fitting import fitting
 from trimtab.descheduling.memory.owners import key
-
-T = TypeVar("T", bound=Owned)
 
 WATCHED_BYTES: Final = 96 * 1024
 SETBACKS_BYTES: Final = 96 * 1024
@@ -29,19 +28,12 @@ def bounded(memory: Memory, *, watched: Iterable[WatchedEviction], setbacks: Ite
     by_weight = sorted(
         all_setbacks, key=lambda each: (not each.gave_up, -each.failures, -each.time.timestamp(), *key(each))
     )
-    kept_watched = _fitting(by_landing, MAX_WATCHED, WATCHED_BYTES, lambda each: (each.time, *key(each), each.uid))
-    kept_setbacks = _fitting(by_weight, MAX_SETBACKS, SETBACKS_BYTES, key)
+    kept_watched = fitting(by_landing, limit=MAX_WATCHED, size=WATCHED_BYTES)
+    kept_setbacks = fitting(by_weight, limit=MAX_SETBACKS, size=SETBACKS_BYTES)
     dropped = len(all_watched) - len(kept_watched) + len(all_setbacks) - len(kept_setbacks)
     return msgspec.structs.replace(
-        memory, watched=kept_watched, setbacks=kept_setbacks, forgotten=memory.forgotten + dropped
+        memory,
+        watched=tuple(sorted(kept_watched, key=lambda each: (each.time, *key(each), each.uid))),
+        setbacks=tuple(sorted(kept_setbacks, key=key)),
+        forgotten=memory.forgotten + dropped,
     )
-
-
-def _fitting(values: Iterable[T], limit: int, size: int, order: Callable[[T], Any]) -> tuple[T, ...]:
-    taken: list[T] = []
-    for value in values:
-        size -= len(msgspec.json.encode(value)) + 1
-        if len(taken) == limit or size < 0:
-            break
-        taken.append(value)
-    return tuple(sorted(taken, key=order))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.descheduler_status import KeptPod
 from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS, MAX_KEPT_REASONS, KeptCount, RunAction, RunPlan
 from trimtab.api.plan import Evict, Kept, Plan
 from trimtab.api.scalars import to_time
+from trimtab.descheduling.fitting import fitting
+from trimtab.descheduling.report import kept_pod
 from trimtab.kube.resources import DESCHEDULER_POLICIES
-
-T = TypeVar("T", bound=Struct)
 
 ACTIONS_BYTES: Final = 256 * 1024
 KEPT_BYTES: Final = 64 * 1024
@@ -41,7 +39,9 @@ def run_plan(policy: DeschedulerPolicy, plan: Plan, *, nodes: int, pods: int) ->
         pods: how many pods it had.
     """
     actions = fitting((_action(action) for action in plan.actions), limit=MAX_ACTIONS, size=ACTIONS_BYTES)
-    kept = fitting((kept_pod(kept) for kept in plan.kept), limit=MAX_KEPT_PODS, size=KEPT_BYTES)
+    kept = fitting(
+        (kept_pod(kept, longest=LONGEST_MESSAGE) for kept in plan.kept), limit=MAX_KEPT_PODS, size=KEPT_BYTES
+    )
     waits = policy.spec.mode == "Approve" and plan.actions
     return RunPlan(
         policy=policy.name,
@@ -60,17 +60,6 @@ def run_plan(policy: DeschedulerPolicy, plan: Plan, *, nodes: int, pods: int) ->
         nodes=nodes,
         pods=pods,
     )
-
-
-def fitting(values: Iterable[T], *, limit: int, size: int) -> tuple[T, ...]:
-    """The first of the values, at most ``limit`` of them and ``size`` bytes as JSON."""
-    taken: list[T] = []
-    for value in values:
-        size -= len(msgspec.json.encode(value)) + 1
-        if len(taken) == limit or size < 0:
-            break
-        taken.append(value)
-    return tuple(taken)
 
 
 def run_name(policy: str, time: float, *, attempt: int = 0) -> str:
@@ -152,19 +141,6 @@ def evictions(plan: RunPlan) -> tuple[Evict, ...]:
             how=action.how,
         )
         for action in plan.actions
-    )
-
-
-def kept_pod(kept: Kept) -> KeptPod:
-    """A candidate that was left, as a status holds it."""
-    whole_node = kept.kind == "Node"
-    return KeptPod(
-        strategy=kept.strategy,
-        reason=kept.reason,
-        namespace=kept.namespace,
-        pod="" if whole_node else kept.name,
-        node=kept.name if whole_node else kept.node,
-        message=kept.message[:LONGEST_MESSAGE],
     )
 
 

@@ -8,61 +8,39 @@ from trimtab.kube.frozen import Labels
 from trimtab.kube.objects.selector import LabelSelector
 
 
-class Service(Struct, frozen=True, gc=False):
+class _Selecting(Struct, frozen=True, gc=False):
+    """What all of them have."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Service(_Selecting, frozen=True, gc=False):
     """core/v1 Service; ``selector`` is nil for a service without one or with an empty one, which picks nothing."""
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     selector: Labels | None = None
 
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
-
-class ReplicaSet(Struct, frozen=True, gc=False):
+class ReplicaSet(_Selecting, frozen=True, gc=False):
     """apps/v1 ReplicaSet, of which only the selector is read."""
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     selector: LabelSelector | None = None
 
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
-
-class StatefulSet(Struct, frozen=True, gc=False):
+class StatefulSet(_Selecting, frozen=True, gc=False):
     """apps/v1 StatefulSet, of which only the selector is read."""
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     selector: LabelSelector | None = None
 
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
-
-class ReplicationController(Struct, frozen=True, gc=False):
+class ReplicationController(_Selecting, frozen=True, gc=False):
     """core/v1 ReplicationController, of which only the selector is read; nil where none is given."""
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     selector: Labels | None = None
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"

@@ -21,14 +21,7 @@ def project_service(message: Any, interner: Interner) -> Service:
     Raises:
         FieldError: where the name is missing.
     """
-    metadata = message.metadata
-    return Service(
-        namespace=interner.string(metadata.namespace or "default"),
-        name=fields.required(metadata.name, "metadata.name"),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        selector=_labels(message.spec.selector, interner) or None,
-    )
+    return Service(*_identity(message, interner), selector=_labels(message.spec.selector, interner) or None)
 
 
 def project_replication_controller(message: Any, interner: Interner) -> ReplicationController:
@@ -37,13 +30,8 @@ def project_replication_controller(message: Any, interner: Interner) -> Replicat
     Raises:
         FieldError: where the name is missing.
     """
-    metadata = message.metadata
     return ReplicationController(
-        namespace=interner.string(metadata.namespace or "default"),
-        name=fields.required(metadata.name, "metadata.name"),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        selector=_labels(message.spec.selector, interner) or None,
+        *_identity(message, interner), selector=_labels(message.spec.selector, interner) or None
     )
 
 
@@ -53,14 +41,7 @@ def project_replica_set(message: Any, interner: Interner) -> ReplicaSet:
     Raises:
         FieldError: where the name is missing.
     """
-    metadata = message.metadata
-    return ReplicaSet(
-        namespace=interner.string(metadata.namespace or "default"),
-        name=fields.required(metadata.name, "metadata.name"),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        selector=_label_selector(message.spec, interner),
-    )
+    return ReplicaSet(*_identity(message, interner), selector=_label_selector(message.spec, interner))
 
 
 def project_stateful_set(message: Any, interner: Interner) -> StatefulSet:
@@ -69,13 +50,17 @@ def project_stateful_set(message: Any, interner: Interner) -> StatefulSet:
     Raises:
         FieldError: where the name is missing.
     """
+    return StatefulSet(*_identity(message, interner), selector=_label_selector(message.spec, interner))
+
+
+def _identity(message: Any, interner: Interner) -> tuple[str, str, str, str]:
+    """Namespace, name, UID and resource version."""
     metadata = message.metadata
-    return StatefulSet(
-        namespace=interner.string(metadata.namespace or "default"),
-        name=fields.required(metadata.name, "metadata.name"),
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        selector=_label_selector(message.spec, interner),
+    return (
+        interner.string(metadata.namespace or "default"),
+        fields.required(metadata.name, "metadata.name"),
+        metadata.uid,
+        metadata.resource_version,
     )
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
-from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.placement.framework import Failure, Reads
+from trimtab.placement.framework import PodFilter
 
 
-class SchedulingGates:
+class SchedulingGates(PodFilter):
     """Refuses pods with gates, in the words of their PodScheduled condition.
 
     The API server writes that condition (v1.36 ``applySchedulingGatedCondition``): kube-scheduler keeps such pods out
@@ -19,11 +16,7 @@ class SchedulingGates:
     """
 
     name: ClassVar = "SchedulingGates"
-    reads: ClassVar[Reads] = "node"
     reason: ClassVar = "Scheduling is blocked due to non-empty scheduling gates"
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        del snapshot
 
     def may_concern(self, spec: PodSpec) -> bool:
         """Where it has gates."""
@@ -36,13 +29,3 @@ class SchedulingGates:
     def refusal(self, pod: Pod) -> str | None:
         """The same text whatever the gates."""
         return self.reason if pod.spec.scheduling_gates else None
-
-    def passing(self, pod: Pod) -> BoolArray | None:
-        """None: no node is asked."""
-        del pod
-        return None
-
-    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
-        """Nothing: no node fails here."""
-        del pod, slots
-        return ()

@@ -8,9 +8,9 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from trimtab.kube.objects import Node, Taint
-from trimtab.placement.remedies.costs import EACH_FURTHER, UNTAINT
+from trimtab.placement.remedies.costs import UNTAINT
 from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
-from trimtab.placement.remedies.taint_sets import as_json, by_taints, of_the_system, text, unwelcome, without_cordon
+from trimtab.placement.remedies.taint_sets import as_json, by_taints, on_purpose, text, unwelcome
 
 
 class RemoveTaint:
@@ -47,7 +47,4 @@ class RemoveTaint:
 
 
 def _cost(taints: tuple[Taint, ...]) -> float:
-    ours = without_cordon(taints)
-    if not ours or any(map(of_the_system, ours)):
-        return NEVER
-    return UNTAINT + EACH_FURTHER * (len(ours) - 1)
+    return on_purpose(taints, UNTAINT)

@@ -8,7 +8,8 @@ import numpy as np
 
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.rules.taints import UNSCHEDULABLE, untolerated
-from trimtab.placement.remedies.framework import Case, Costs
+from trimtab.placement.remedies.costs import EACH_FURTHER
+from trimtab.placement.remedies.framework import NEVER, Case, Costs
 
 
 def unwelcome(taints: tuple[Taint, ...], pod: Pod) -> tuple[Taint, ...]:
@@ -30,6 +31,17 @@ def by_taints(case: Case, cost: Callable[[tuple[Taint, ...]], float]) -> Costs:
     nodes = case.snapshot.nodes
     found = [unwelcome(taints, case.pod) for taints in nodes.taint_sets]
     return np.array([cost(taints) if taints else 0.0 for taints in found])[nodes.taints]
+
+
+def on_purpose(taints: tuple[Taint, ...], price: float) -> float:
+    """What it costs to overcome all of a node's unwelcome taints: the price, and :data:`EACH_FURTHER` for each more.
+
+    :data:`NEVER` where one of them is Kubernetes' own, or where there are none but the cordon's.
+    """
+    ours = without_cordon(taints)
+    if not ours or any(map(of_the_system, ours)):
+        return NEVER
+    return price + EACH_FURTHER * (len(ours) - 1)
 
 
 def without_cordon(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:

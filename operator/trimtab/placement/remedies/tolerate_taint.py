@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from trimtab.kube.objects import Node, Taint, Toleration
-from trimtab.placement.remedies.costs import EACH_FURTHER, TOLERATE
+from trimtab.placement.remedies.costs import TOLERATE
 from trimtab.placement.remedies.framework import NEVER, Case, Costs, Step
-from trimtab.placement.remedies.taint_sets import by_taints, of_the_system, text, unwelcome, without_cordon
+from trimtab.placement.remedies.taint_sets import by_taints, on_purpose, text, unwelcome
 
 
 class TolerateTaint:
@@ -45,10 +45,7 @@ class TolerateTaint:
 
 
 def _cost(taints: tuple[Taint, ...]) -> float:
-    ours = without_cordon(taints)
-    if not ours or any(map(of_the_system, ours)):
-        return NEVER
-    return TOLERATE + EACH_FURTHER * (len(ours) - 1)
+    return on_purpose(taints, TOLERATE)
 
 
 def _as_json(toleration: Toleration) -> dict[str, Any]:

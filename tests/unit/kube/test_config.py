@@ -246,7 +246,7 @@ def test_a_bad_kubeconfig_is_told_with_file_and_context(tmp_path, content, conte
 def test_without_the_kubernetes_package_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes.config.config_exception", None)
     with pytest.raises(InputError, match=r"pip install 'trimtab\[cli\]'"):
-        load_config(kubeconfig(tmp_path / "config"), environ={})
+        load_config(kubeconfig(tmp_path / "config", user=plugin(tmp_path, {"token": "t2"})), environ={})
 
 
 def test_secrets_never_show():

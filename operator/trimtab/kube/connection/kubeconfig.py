@@ -1,7 +1,8 @@
 """Kubeconfig files, read by the ``kubernetes`` package's own loader.
 
 Its loader knows merging, relative paths, exec plugins, OIDC and basic auth; to write that anew would be to get it wrong
-anew. It is imported inside the function: it costs half a second and 20 MB, and the operator's image does without it.
+anew. It is imported inside the function: it costs half a second and 20 MB, and the operator's image does without it,
+as do files that need no more than reading (:mod:`trimtab.kube.connection.plain_kubeconfig`).
 
 Exec plugins are run here with the package's ``ExecProvider`` and their answer is put in the user's place before the
 loader looks, because the loader only logs a plugin's failure and would go on without any login.
@@ -20,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from trimtab.kube.connection.config import Login, ServerConfig
+from trimtab.kube.connection.plain_kubeconfig import read_plain
 from trimtab.kube.connection.proxy import proxy_for
 from trimtab.kube.errors import InputError
 
@@ -39,6 +41,14 @@ def load_kubeconfig(
     Raises:
         InputError: the ``kubernetes`` package is missing, a file or the context is not usable, the plugin failed.
     """
+    plain = read_plain(files, context=context, environ=environ)
+    return plain or load_any_kubeconfig(files, context=context, environ=environ)
+
+
+def load_any_kubeconfig(
+    files: Sequence[Path], *, context: str = "", environ: Mapping[str, str] = os.environ
+) -> ServerConfig:
+    """The same for files of all kinds, by the package."""
     joined = os.pathsep.join(str(file) for file in files)
     source = f"kubeconfig {joined}"
     try:

@@ -35,6 +35,11 @@ INSTALLED: Final = {
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", False),
     "Role": ("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", True),
+    "ValidatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", False),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        False,
+    ),
 }
 """The kinds of the chart that a process outside the cluster needs; the rest (Deployment, Service) needs an image."""
 
@@ -72,11 +77,11 @@ def apply(client: Client, path: str, manifest: dict[str, Any]) -> None:
     )
 
 
-def install(target: Target, *, progress: Progress | None = None) -> None:
-    """Install the chart's CRDs, service account and RBAC, and wait until the API server serves the new kinds."""
+def install(target: Target, *values: str, progress: Progress | None = None) -> None:
+    """Install the chart's CRDs, service account and rights, with ``--set`` values, and wait until all is served."""
     client = target.client
     apply(client, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    for manifest in render(progress=progress):
+    for manifest in render(*values, progress=progress):
         place = INSTALLED.get(manifest["kind"])
         if place is not None:
             apply(client, place[0].format(namespace=NAMESPACE), manifest)

@@ -19,56 +19,67 @@ from trimtab.kube.connection.plain_kubeconfig import read_plain
 from trimtab.kube.errors import InputError
 
 ENVIRON = {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "b.example"}
-FILES = st.sampled_from(["ca.pem", "missing.pem", "sub/../ca.pem"])
-DATA = st.sampled_from(["Q0VSVA==", "", "Q0VSV", 7])
-NAMES = st.sampled_from(["a", "b"])
+FILES = st.sampled_from(["ca.pem", "sub/../ca.pem"])
+DATA = st.sampled_from(["Q0VSVA==", "Q0E=", ""])
+NAMES = st.sampled_from(["a", "a", "a", "b"])
+SERVERS = st.sampled_from(["https://a.example:6443/", "https://b.example", "http://a.example//"])
 
-clusters = st.fixed_dictionaries(
-    {"server": st.sampled_from(["https://a.example:6443/", "https://b.example", "http://a.example//", "a:1", 3])},
-    optional={
-        "certificate-authority": FILES,
-        "certificate-authority-data": DATA,
-        "insecure-skip-tls-verify": st.sampled_from([True, False, "yes"]),
-        "tls-server-name": st.sampled_from(["kubernetes", ""]),
-        "proxy-url": st.sampled_from(["http://p:1", "socks5://p:1"]),
-        "extensions": st.just([{"name": "x"}]),
-        "disable-compression": st.just(True),
-    },
-)
-users = st.none() | st.fixed_dictionaries(
-    {},
-    optional={
-        "token": st.sampled_from(["t0", "", 5]),
-        "tokenFile": FILES,
-        "client-certificate": FILES,
-        "client-certificate-data": DATA,
-        "client-key": FILES,
-        "client-key-data": DATA,
-        "username": st.just("me"),
-        "password": st.just("secret"),
-    },
-)
+cluster_keys: dict[str, st.SearchStrategy[Any]] = {
+    "certificate-authority": FILES,
+    "certificate-authority-data": DATA,
+    "insecure-skip-tls-verify": st.booleans(),
+    "tls-server-name": st.sampled_from(["kubernetes", ""]),
+    "extensions": st.just([{"name": "x"}]),
+}
+odd_cluster_keys: dict[str, st.SearchStrategy[Any]] = {
+    "certificate-authority": st.just("missing.pem"),
+    "certificate-authority-data": st.sampled_from(["Q0VSV", 7]),
+    "insecure-skip-tls-verify": st.just("yes"),
+    "proxy-url": st.sampled_from(["http://p:1", "socks5://p:1"]),
+    "disable-compression": st.just(True),
+}
+user_keys: dict[str, st.SearchStrategy[Any]] = {
+    "token": st.sampled_from(["t0", ""]),
+    "client-certificate": FILES,
+    "client-certificate-data": DATA,
+    "client-key": FILES,
+    "client-key-data": DATA,
+}
+odd_user_keys: dict[str, st.SearchStrategy[Any]] = {
+    "token": st.just(5),
+    "tokenFile": FILES,
+    "client-key": st.just("missing.pem"),
+    "username": st.just("me"),
+    "password": st.just("secret"),
+}
+odd_server = st.fixed_dictionaries({"server": st.sampled_from(["a:1", 3])})
+clusters = st.fixed_dictionaries({"server": SERVERS}, optional=cluster_keys)
+odd_clusters = st.fixed_dictionaries({"server": SERVERS}, optional=odd_cluster_keys) | odd_server
+users = st.none() | st.fixed_dictionaries({}, optional=user_keys)
+odd_users = st.fixed_dictionaries({}, optional=odd_user_keys)
 contexts = st.fixed_dictionaries(
     {"cluster": NAMES}, optional={"user": NAMES, "namespace": st.sampled_from(["shop", ""])}
 )
 
 
-def named(kind: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
-    return st.lists(st.builds(lambda name, value: {"name": name, kind: value}, NAMES, values), max_size=3)
+def named(kind: str, *values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    named = st.builds(lambda name, value: {"name": name, kind: value}, NAMES, st.one_of(*values))
+    return st.lists(named, min_size=1, max_size=3)
 
 
-configs = st.fixed_dictionaries(
-    {
-        "clusters": named("cluster", clusters),
-        "users": named("user", users),
-        "contexts": named("context", contexts),
-        "current-context": st.sampled_from(["a", "b", ""]),
-    }
-)
+def configs(*, odd: bool) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(
+        {
+            "clusters": named("cluster", clusters, *([odd_clusters] if odd else [])),
+            "users": named("user", users, *([odd_users] if odd else [])),
+            "contexts": named("context", contexts),
+            "current-context": st.sampled_from(["a", "a", "b", ""]),
+        }
+    )
 
 
 @settings(max_examples=300, deadline=None)
-@given(configs, st.sampled_from(["", "a", "b"]))
+@given(st.booleans().flatmap(lambda odd: configs(odd=odd)), st.sampled_from(["", "a", "b"]))
 def test_what_is_read_is_what_the_package_reads(config, context) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "config")

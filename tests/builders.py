@@ -272,9 +272,7 @@ class PodBuilder(Builder):
         return self.annotations({"kubernetes.io/config.mirror": "1", "kubernetes.io/config.source": "file"})
 
     def build(self) -> Pod:
-        value = self._decode()
-        assert isinstance(value, Pod)
-        return value
+        return self._decode(Pod)
 
 
 class NodeBuilder(Builder):
@@ -338,9 +336,7 @@ class NodeBuilder(Builder):
         return self
 
     def build(self) -> Node:
-        value = self._decode()
-        assert isinstance(value, Node)
-        return value
+        return self._decode(Node)
 
 
 class BudgetBuilder(Builder):
@@ -380,9 +376,7 @@ class BudgetBuilder(Builder):
         return self
 
     def build(self) -> PodDisruptionBudget:
-        value = self._decode()
-        assert isinstance(value, PodDisruptionBudget)
-        return value
+        return self._decode(PodDisruptionBudget)
 
 
 class NamespaceBuilder(Builder):
@@ -392,9 +386,7 @@ class NamespaceBuilder(Builder):
         super().__init__("v1", "Namespace", name)
 
     def build(self) -> Namespace:
-        value = self._decode()
-        assert isinstance(value, Namespace)
-        return value
+        return self._decode(Namespace)
 
 
 class PriorityClassBuilder(Builder):
@@ -409,9 +401,7 @@ class PriorityClassBuilder(Builder):
         return self
 
     def build(self) -> PriorityClass:
-        value = self._decode()
-        assert isinstance(value, PriorityClass)
-        return value
+        return self._decode(PriorityClass)
 
 
 def pod(name: str = "web-1", namespace: str = "shop") -> PodBuilder:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from trimtab.kube.objects import KubeObject
 from trimtab.kube.wire.decode import decode_object
+
+T = TypeVar("T")
 
 NOW = "2026-11-20T12:00:00Z"
 HOSTNAME = "kubernetes.io/hostname"
@@ -67,9 +68,9 @@ class Builder:
     def manifest(self) -> dict[str, Any]:
         return copy.deepcopy(self._manifest)
 
-    def _decode(self) -> KubeObject:
+    def _decode(self, kind: type[T]) -> T:
         value = decode_object(self.manifest())
-        assert value is not None
+        assert isinstance(value, kind)
         return value
 
 

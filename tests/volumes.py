@@ -75,9 +75,7 @@ class PersistentVolumeBuilder(Builder):
         return self.where(expression(HOSTNAME, "In", node))
 
     def build(self) -> PersistentVolume:
-        value = self._decode()
-        assert isinstance(value, PersistentVolume)
-        return value
+        return self._decode(PersistentVolume)
 
 
 class PersistentVolumeClaimBuilder(Builder):
@@ -144,9 +142,7 @@ class PersistentVolumeClaimBuilder(Builder):
         return self
 
     def build(self) -> PersistentVolumeClaim:
-        value = self._decode()
-        assert isinstance(value, PersistentVolumeClaim)
-        return value
+        return self._decode(PersistentVolumeClaim)
 
 
 class StorageClassBuilder(Builder):
@@ -172,9 +168,7 @@ class StorageClassBuilder(Builder):
         return self
 
     def build(self) -> StorageClass:
-        value = self._decode()
-        assert isinstance(value, StorageClass)
-        return value
+        return self._decode(StorageClass)
 
 
 class CSINodeBuilder(Builder):
@@ -196,9 +190,7 @@ class CSINodeBuilder(Builder):
         return self.annotations({"storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)})
 
     def build(self) -> CSINode:
-        value = self._decode()
-        assert isinstance(value, CSINode)
-        return value
+        return self._decode(CSINode)
 
 
 class CSIDriverBuilder(Builder):
@@ -209,9 +201,7 @@ class CSIDriverBuilder(Builder):
         self._manifest["spec"] = {"storageCapacity": storage_capacity}
 
     def build(self) -> CSIDriver:
-        value = self._decode()
-        assert isinstance(value, CSIDriver)
-        return value
+        return self._decode(CSIDriver)
 
 
 class CSIStorageCapacityBuilder(Builder):
@@ -234,9 +224,7 @@ class CSIStorageCapacityBuilder(Builder):
         return self
 
     def build(self) -> CSIStorageCapacity:
-        value = self._decode()
-        assert isinstance(value, CSIStorageCapacity)
-        return value
+        return self._decode(CSIStorageCapacity)
 
 
 class VolumeAttachmentBuilder(Builder):
@@ -248,9 +236,7 @@ class VolumeAttachmentBuilder(Builder):
         self._manifest["spec"] = {"attacher": attacher, "nodeName": node, "source": source}
 
     def build(self) -> VolumeAttachment:
-        value = self._decode()
-        assert isinstance(value, VolumeAttachment)
-        return value
+        return self._decode(VolumeAttachment)
 
 
 def pv(name: str = "volume-1") -> PersistentVolumeBuilder:

@@ -20,9 +20,7 @@ class ServiceBuilder(Builder):
         return self
 
     def build(self) -> Service:
-        value = self._decode()
-        assert isinstance(value, Service)
-        return value
+        return self._decode(Service)
 
 
 class ReplicationControllerBuilder(Builder):
@@ -38,9 +36,7 @@ class ReplicationControllerBuilder(Builder):
         return self
 
     def build(self) -> ReplicationController:
-        value = self._decode()
-        assert isinstance(value, ReplicationController)
-        return value
+        return self._decode(ReplicationController)
 
 
 class _OwnerBuilder(Builder):
@@ -60,18 +56,14 @@ class ReplicaSetBuilder(_OwnerBuilder):
     """A ReplicaSet of no pods, without a selector."""
 
     def build(self) -> ReplicaSet:
-        value = self._decode()
-        assert isinstance(value, ReplicaSet)
-        return value
+        return self._decode(ReplicaSet)
 
 
 class StatefulSetBuilder(_OwnerBuilder):
     """A StatefulSet of no pods, without a selector."""
 
     def build(self) -> StatefulSet:
-        value = self._decode()
-        assert isinstance(value, StatefulSet)
-        return value
+        return self._decode(StatefulSet)
 
 
 def _template(labels: dict[str, str]) -> dict[str, Any]:

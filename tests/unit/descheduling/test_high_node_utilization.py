@@ -17,6 +17,15 @@ CPU = packing({"cpu": 20})
 GPU = "example.com/gpu"
 
 
+def holding(*numbers: int) -> list[Any]:
+    """Nodes n1, n2, … of ten CPUs each with so many pods of one: p0, p1, … on the first, then q0, … and r0, …"""
+    nodes = [big(f"n{index}") for index in range(1, len(numbers) + 1)]
+    pods = zip(numbers, "pqr", strict=False)
+    return nodes + [
+        each for index, (number, prefix) in enumerate(pods, 1) for each in filled(f"n{index}", number, prefix=prefix)
+    ]
+
+
 def daemon(name: str, on: str) -> Any:
     """A DaemonSet's pod."""
     return web(name, on, owner="", namespace="shop").owned_by("DaemonSet", "agent")
@@ -31,59 +40,38 @@ def gpu(name: str, on: str, number: int = 1) -> Any:
     [
         pytest.param(
             CPU,
-            [big("n1"), big("n2"), *filled("n1", 2), *filled("n2", 3, prefix="q")],
+            holding(2, 3),
             [("p0", "n1", "n2"), ("p1", "n1", "n2")],
             id="all pods of an underutilized node go to one that is not",
         ),
         pytest.param(
             CPU,
-            [big("n1"), big("n2"), *filled("n1", 3), *filled("n2", 3, prefix="q")],
+            holding(3, 3),
             [],
             id="no node is underutilized",
         ),
         pytest.param(
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 2),
-                *filled("n2", 1, prefix="q"),
-                *filled("n3", 5, prefix="r"),
-            ],
+            holding(2, 1, 5),
             [("q0", "n2", "n3"), ("p0", "n1", "n3"), ("p1", "n1", "n3")],
             id="the least full node first",
         ),
         pytest.param(
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 1),
-                *filled("n2", 4, prefix="q"),
-                *filled("n3", 6, prefix="r"),
-            ],
+            holding(1, 4, 6),
             [("p0", "n1", "n3")],
             id="the fullest node that takes a pod gets it, as from a scheduler that fills nodes",
         ),
         pytest.param(
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 2),
-                *filled("n2", 9, prefix="q"),
-                *filled("n3", 7, prefix="r"),
-            ],
+            holding(2, 9, 7),
             [("p0", "n1", "n2"), ("p1", "n1", "n3")],
             id="no node is filled beyond what fits",
         ),
         pytest.param(
             # upstream takes pods while there is room, and leaves the node half empty and in use
             CPU,
-            [big("n1"), big("n2"), *filled("n1", 2), *filled("n2", 9, prefix="q")],
+            holding(2, 9),
             [],
             id="all or nothing: where one pod has no place all stay",
         ),
@@ -163,40 +151,19 @@ def gpu(name: str, on: str, number: int = 1) -> Any:
         pytest.param(
             # issue 725 of the descheduler project: it does nothing where all nodes are underutilized
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 1),
-                *filled("n2", 2, prefix="q"),
-                *filled("n3", 1, prefix="r"),
-            ],
+            holding(1, 2, 1),
             [("p0", "n1", "n2"), ("r0", "n3", "n2")],
             id="where all are underutilized the fullest becomes a destination",
         ),
         pytest.param(
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 1),
-                *filled("n2", 2, prefix="q"),
-                *filled("n3", 10, prefix="r"),
-            ],
+            holding(1, 2, 10),
             [("p0", "n1", "n2")],
             id="and so where the others are full",
         ),
         pytest.param(
             CPU,
-            [
-                big("n1"),
-                big("n2"),
-                big("n3"),
-                *filled("n1", 1),
-                *filled("n2", 2, prefix="q"),
-                *filled("n3", 9, prefix="r"),
-            ],
+            holding(1, 2, 9),
             [("p0", "n1", "n3")],
             id="but not as long as these take the pods, and then it is its turn, or stays",
         ),
@@ -239,7 +206,7 @@ def gpu(name: str, on: str, number: int = 1) -> Any:
         ),
         pytest.param(
             packing({"cpu": 20}, 1),
-            [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 3, prefix="q")],
+            holding(1, 3),
             [],
             id="no more underutilized nodes than numberOfNodes",
         ),

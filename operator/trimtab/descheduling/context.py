@@ -18,7 +18,7 @@ from trimtab.descheduling.overlap import pending as pending
 from trimtab.descheduling.scope import Scope
 from trimtab.disruption.gate import Rules
 from trimtab.disruption.refusal import Refusal
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import ENDED, Pod
 from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
@@ -79,7 +79,7 @@ class Context:
     def candidates(self, slot: int, concerned: Callable[[Pod], bool] | None = None) -> list[Pod]:
         """The candidates on a node, by name; only those ``concerned``, which is asked first."""
         there, moved = self.snapshot.items_on(self.snapshot.nodes.node(slot).name), self.board.moved
-        found = [pod for key, pod in there if key not in moved and not pod.terminal and pod.deleted is None]
+        found = [pod for key, pod in there if key not in moved and pod.phase not in ENDED and pod.deleted is None]
         if concerned is not None:
             found = [pod for pod in found if concerned(pod)]
         return [pod for pod in found if self.scope.covers(pod)] if self.scope.narrow else found
@@ -154,8 +154,12 @@ class Context:
 
     def objections(self, pod: Pod) -> list[tuple[Collection[int], str]]:
         """The slots where strategies before this one would not have the pod, with what is told of them."""
-        told = ((guard.objections(pod), guard.unwelcome_text) for guard in self.guards)
-        return [(slots, text) for slots, text in told if slots]
+        told = []
+        for guard in self.guards:
+            slots = guard.objections(pod)
+            if slots:
+                told.append((slots, guard.unwelcome_text))
+        return told
 
     def move(self, pod: Pod, slot: int, *, reason: str, message: str) -> Refusal | None:
         """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
@@ -166,14 +170,9 @@ class Context:
             crowded = overlap.beside(pod, slot)
         if crowded is not None:
             return crowded
-        mark = self.snapshot.mark()
-        moved = pod if stays else self.placer.reserve(pod, slot)
-        abandoned = None if stays else self.board.leaning.abandoned(moved)
-        if abandoned is not None:
-            self.snapshot.undo(mark)
-            text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
-            return Refusal(reason=NO_IMPROVEMENT, message=text)
-        self.snapshot.commit(mark)
+        moved = pod if stays else self._reserved(pod, slot)
+        if isinstance(moved, Refusal):
+            return moved
         self._rules.take(pod)
         self.board.moved.add(pod.key)
         for watcher in self.board.watchers:
@@ -183,6 +182,21 @@ class Context:
             overlap.hold(pod)
         self._plan(pod, moved.node, reason, message)
         return None
+
+    def _reserved(self, pod: Pod, slot: int) -> Pod | Refusal:
+        """The pod in its new place, unless somebody who was moved before leans on it where it is."""
+        leaning = self.board.leaning
+        if not len(leaning):
+            return self.placer.reserve(pod, slot)
+        mark = self.snapshot.mark()
+        moved = self.placer.reserve(pod, slot)
+        abandoned = leaning.abandoned(moved)
+        if abandoned is None:
+            self.snapshot.commit(mark)
+            return moved
+        self.snapshot.undo(mark)
+        text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
+        return Refusal(reason=NO_IMPROVEMENT, message=text)
 
     def is_removable(self, pod: Pod) -> bool:
         """What :meth:`is_candidate` says of others, of a pod that has run to its end."""

@@ -17,8 +17,8 @@ Amounts = tuple[int, ...]
 _Sized = tuple[int, int, float, str, str, Pod]
 """A pod behind its :data:`~trimtab.descheduling.order.Size`; no two have one name, so pods are never compared."""
 
-_Template = tuple[PodSpec, int, int, int, int, Amounts]
-"""What follows from a spec: priority, QoS class, cpu and memory as orders have them, and the amounts."""
+_Template = tuple[PodSpec, Rank, Rank, int, int, int]
+"""What follows from a spec: ranks without and with a wish to stay, cpu and memory as sizes have them, and the amounts."""
 
 
 class Victim(Struct, frozen=True, gc=False):
@@ -42,51 +42,71 @@ class Lineup:
         self._amounts_of = amounts_of
         self._of_spec = of_spec
         self._templates: dict[int, _Template] = {}
+        self._ranks: dict[Rank, Rank] = {}
+        self._amounts: list[Amounts] = []
+        self._number_of: dict[Amounts, int] = {}
 
     def groups(self, pods: Iterable[Pod]) -> list[Victims]:
         """Pods of equal rank (:func:`~trimtab.descheduling.order.rank`), the lesser first."""
-        ranked: dict[Rank, Victims] = {}
+        ranked: dict[Rank, dict[int, list[_Sized]]] = {}
         templates, of_spec = self._templates, self._of_spec
+        last: Rank | None = None
+        heaps: dict[int, list[_Sized]] = {}
         for pod in pods:
-            spec = pod.spec
-            template = templates.get(id(spec))
+            template = templates.get(id(pod.spec))
             if template is None:
-                template = templates[id(spec)] = (spec, *rank(pod)[:2], *size(pod)[:2], self._amounts_of(pod))
-            _, priority, qos, cpu, memory, amounts = template
-            key = (priority, qos, bool(pod.annotations) and prefers_to_stay(pod))
-            group = ranked.get(key)
-            if group is None:
-                group = ranked[key] = Victims()
+                template = templates[id(pod.spec)] = self._template(pod)
+            _, key, wishful, cpu, memory, number = template
+            if pod.annotations and prefers_to_stay(pod):
+                key = wishful
+            if key is not last:
+                last, heaps = key, ranked.setdefault(key, {})
+            if not of_spec:
+                number = self._number(pod)
             sized = (cpu, memory, -(pod.created or 0.0), pod.namespace, pod.name, pod)
-            group.add(sized, amounts if of_spec else self._amounts_of(pod))
-        return [ranked[key] for key in sorted(ranked)]
+            if number in heaps:
+                heaps[number].append(sized)
+            else:
+                heaps[number] = [sized]
+        return [Victims(ranked[key], self._amounts) for key in sorted(ranked)]
+
+    def _template(self, pod: Pod) -> _Template:
+        priority, qos, _ = rank(pod)
+        plain, wishful = (self._ranks.setdefault(key, key) for key in ((priority, qos, False), (priority, qos, True)))
+        return (pod.spec, plain, wishful, *size(pod)[:2], self._number(pod))
+
+    def _number(self, pod: Pod) -> int:
+        amounts = self._amounts_of(pod)
+        number = self._number_of.setdefault(amounts, len(self._amounts))
+        if number == len(self._amounts):
+            self._amounts.append(amounts)
+        return number
 
 
 class Victims:
     """Pods of one rank on one node: between them amounts decide, then size.
 
     Kept by amounts, of which a node has far fewer than pods; the pods of each are a heap, for most of them stay.
+
+    Args:
+        pods: by the number of their amounts, in any order; nobody else keeps them.
+        amounts: by number.
     """
 
-    def __init__(self) -> None:
-        self._by_amounts: dict[Amounts, list[_Sized]] = {}
-        self._ordered = False
+    def __init__(self, pods: dict[int, list[_Sized]], amounts: Sequence[Amounts]) -> None:
+        self._heaps = pods
+        self._amounts = amounts
+        for heap in pods.values():
+            heapify(heap)
 
     def __bool__(self) -> bool:
-        return bool(self._by_amounts)
+        return bool(self._heaps)
 
     def __iter__(self) -> Iterator[Victim]:
         """Those that are left, the smaller first."""
-        left = [(sized, amounts) for amounts, heap in self._by_amounts.items() for sized in heap]
-        for sized, amounts in sorted(left, key=_first):
-            yield Victim(sized[-1], amounts)
-
-    def add(self, sized: _Sized, amounts: Amounts) -> None:
-        """Take a pod in, before any is taken out."""
-        heap = self._by_amounts.get(amounts)
-        if heap is None:
-            heap = self._by_amounts[amounts] = []
-        heap.append(sized)
+        left = [(sized, number) for number, heap in self._heaps.items() for sized in heap]
+        for sized, number in sorted(left, key=_first):
+            yield Victim(sized[-1], self._amounts[number])
 
     def take(self, over: Sequence[Excess]) -> Victim | None:
         """Take out who goes next: of those with some of the worst resource the smallest that ends it, else the largest.
@@ -97,33 +117,28 @@ class Victims:
         Args:
             over: what the node has too much of, the worst first.
         """
-        if not self._ordered:
-            self._ordered = True
-            for heap in self._by_amounts.values():
-                heapify(heap)
         for excess in over:
-            amounts = self._best(excess.level.column, excess.amount)
-            if amounts is not None:
-                heap = self._by_amounts[amounts]
-                victim = Victim(heappop(heap)[-1], amounts)
+            number = self._best(excess.level.column, excess.amount)
+            if number is not None:
+                heap = self._heaps[number]
+                victim = Victim(heappop(heap)[-1], self._amounts[number])
                 if not heap:
-                    del self._by_amounts[amounts]
+                    del self._heaps[number]
                 return victim
         return None
 
-    def _best(self, column: int, amount: int) -> Amounts | None:
+    def _best(self, column: int, amount: int) -> int | None:
         """The amounts that suit best, of equal ones those of the pod that comes first."""
-        best: Amounts | None = None
+        best: int | None = None
         least: tuple[bool, int, _Sized] | None = None
-        for amounts, heap in self._by_amounts.items():
-            has = amounts[column]
-            if has <= 0:
-                continue
-            rank = (False, has, heap[0]) if has >= amount else (True, -has, heap[0])
-            if least is None or rank < least:
-                best, least = amounts, rank
+        for number, heap in self._heaps.items():
+            has = self._amounts[number][column]
+            if has > 0:
+                rank = (False, has, heap[0]) if has >= amount else (True, -has, heap[0])
+                if least is None or rank < least:
+                    best, least = number, rank
         return best
 
 
-def _first(each: tuple[_Sized, Amounts]) -> _Sized:
+def _first(each: tuple[_Sized, int]) -> _Sized:
     return each[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from trimtab.api.reasons import (
     PLAN_OUTDATED,
 )
 from trimtab.api.strategies import PROMETHEUS, LowNodeUtilizationParams
-from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.usage import Usage, matched
 from trimtab.descheduling.burden import Burden, ByRequests, ByUse
 from trimtab.descheduling.burden_of_query import ByQuery
@@ -46,6 +46,14 @@ _ROUNDING: Final = 1e-6
 """Percent points that sums may differ by without a difference."""
 
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
+
+
+class Kind(NamedTuple):
+    """What follows from a pod's spec: its requests, the nodes that suit it, and both as what pods have in common."""
+
+    row: IntArray
+    eligible: BoolArray
+    likes: tuple[bytes, int]
 
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
@@ -82,7 +90,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             () if thresholds is None else levels_of(thresholds, self._table, known, present)
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
-        self._eligible: dict[int, BoolArray] = {}
+        self._kinds: dict[int, Kind] = {}
         self._lineup = Lineup(self._amounts_of, of_spec=not self._burden.measures)
         self._stuck: dict[tuple[bytes, int], Refusal] = {}
         self._excluded = frozenset(params.evictable_namespaces.exclude)
@@ -265,16 +273,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         text += ", by real use" if self._burden.measures else ""
         refusal = context.move(pod, found, reason=NODE_OVERUTILIZED, message=text)
         if refusal is None:
-            room.take(found, self.snapshot.row(pod.spec))
+            room.take(found, self._kind(pod).row)
         return refusal
 
     def _find(self, context: Context, pod: Pod, room: Room) -> int | Refusal:
         """The destination with most room left, or why there is none."""
-        row = self.snapshot.row(pod.spec)
-        eligible = self._eligible.get(id(pod.spec))
-        if eligible is None:
-            eligible = self._eligible[id(pod.spec)] = self.placer.eligible(pending(pod))
-        likes = (row.tobytes(), id(eligible))
+        row, eligible, likes = self._kind(pod)
         plain = self.placer.plain(pod)
         cool = self._cool(pod)
         if cool is None and plain and likes in self._stuck:
@@ -290,6 +294,13 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         if cool is None and plain and isinstance(refusal, Refusal) and room.best(row, eligible) is None:
             self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
         return refusal
+
+    def _kind(self, pod: Pod) -> Kind:
+        found = self._kinds.get(id(pod.spec))  # the snapshot holds the specs of its pods, so ids stay theirs
+        if found is None:
+            row, eligible = self.snapshot.row(pod.spec), self.placer.eligible(pending(pod))
+            found = self._kinds[id(pod.spec)] = Kind(row, eligible, (row.tobytes(), id(eligible)))
+        return found
 
     def _cool(self, pod: Pod) -> BoolArray | None:
         """The slots that stay at or below every target with what the pod really uses; ``None`` by requests."""

@@ -56,7 +56,7 @@ class Strategy(ABC, Generic[P]):
 
     def objections(self, pod: Pod) -> Collection[int]:
         """:meth:`unwelcome`, for pods that the policy looks at."""
-        return self.unwelcome(pod) if self.scope.covers(pod) else ()
+        return () if self.scope.narrow and not self.scope.covers(pod) else self.unwelcome(pod)
 
     def unwelcome(self, pod: Pod) -> Collection[int]:
         """The slots where a placed pod would raise this strategy's measure; for the strategies that run after it.

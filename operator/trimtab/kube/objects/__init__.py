@@ -16,6 +16,7 @@ from trimtab.kube.objects.meta import OwnerReference
 from trimtab.kube.objects.namespace import Namespace, PriorityClass
 from trimtab.kube.objects.node import Node, NodeCondition, Taint
 from trimtab.kube.objects.pod import (
+    ENDED,
     Container,
     ContainerState,
     HostPort,
@@ -68,6 +69,7 @@ TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(K
 """The types by their kinds."""
 
 __all__ = [
+    "ENDED",
     "TYPES",
     "Affinity",
     "CSIDriver",

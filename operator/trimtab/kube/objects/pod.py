@@ -143,6 +143,10 @@ INIT_CONTAINER: Final = "init container"
 EPHEMERAL_CONTAINER: Final = "ephemeral container"
 
 
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have run to their end."""
+
+
 class Pod(Struct, frozen=True, gc=False):
     """A pod as planners read it: about 0.4 KiB, the shared spec aside.
 
@@ -191,7 +195,7 @@ class Pod(Struct, frozen=True, gc=False):
     @property
     def terminal(self) -> bool:
         """Whether the pod has run to its end: it holds no resources (kube-scheduler v1.36 ``IsPodTerminal``)."""
-        return self.phase in {"Succeeded", "Failed"}
+        return self.phase in ENDED
 
     def every_condition(self) -> Iterator[PodCondition]:
         """All conditions, those that are as they should be included.

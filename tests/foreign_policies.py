@@ -117,7 +117,7 @@ OPENSHIFT: Final[dict[str, Any]] = {
             "thresholdPriority": 5,
             "namespaces": {"included": ["a"], "excluded": []},
             "devLowNodeUtilizationThresholds": "Low",
-            "devEnableEvictionsInBackground": False,
+            "devEnableEvictionsInBackground": True,
         },
     },
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import Plan
+from trimtab.cluster.rollouts import Rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
 from trimtab.descheduling.board import Board, Guard
@@ -19,6 +21,7 @@ from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.registry import IN_ORDER
 from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
+from trimtab.disruption.background import leaving as in_the_background
 from trimtab.disruption.gate import Rules
 
 
@@ -66,6 +69,7 @@ def plan(
     now: float,
     memories: Mapping[str, Memory] | None = None,
     usages: Mapping[str, Usage] | None = None,
+    rollouts: Rollouts | None = None,
     peers: Sequence[DeschedulerPolicy] = (),
     only: str = "",
 ) -> Plan:
@@ -82,11 +86,13 @@ def plan(
         memories: what policies remember of their evictions, by the policies' names
             (:func:`trimtab.descheduling.memory.assess.assess`); what is in their status is not read here.
         usages: what was measured, by the policies' names, for strategies that judge by real use.
+        rollouts: the Deployments, for policies with ``singleReplica: Surge``; where nobody has asked for them, each is
+            looked at right before it is restarted.
         peers: policies whose turn is another time. Nothing is planned for them, but what they see to is not undone:
             their strategies object as they would if they were planned for as well.
         only: the one strategy to plan for; the others object as ever. All of them unless given.
     """
-    return _plan(snapshot, policies, now, memories, usages, lambda _: None, peers, only)
+    return _plan(snapshot, policies, now, memories, usages, rollouts, lambda _: None, peers, only)
 
 
 def plan_and_measure(
@@ -96,6 +102,7 @@ def plan_and_measure(
     now: float,
     memories: Mapping[str, Memory] | None = None,
     usages: Mapping[str, Usage] | None = None,
+    rollouts: Rollouts | None = None,
 ) -> tuple[Plan, tuple[Measured, ...]]:
     """The same plan, and every strategy's measure before and after it, in the order in which they run.
 
@@ -106,7 +113,7 @@ def plan_and_measure(
     def look(runs: Sequence[Run]) -> None:
         looks.append([(run, run.strategy.measure()) for run in runs])
 
-    made = _plan(snapshot, policies, now, memories, usages, look)
+    made = _plan(snapshot, policies, now, memories, usages, rollouts, look)
     measured = (
         Measured(run.policy, run.strategy.NAME, before, after) for (run, before), (_, after) in zip(*looks, strict=True)
     )
@@ -119,13 +126,17 @@ def _plan(
     now: float,
     memories: Mapping[str, Memory] | None,
     usages: Mapping[str, Usage] | None,
+    rollouts: Rollouts | None,
     look: Callable[[Sequence[Run]], None],
     peers: Sequence[DeschedulerPolicy] = (),
     only: str = "",
 ) -> Plan:
     """Plan, and let somebody look at the strategies on the picture before the first move and after the last one."""
     with snapshot.fork():
-        board = Board(snapshot, now=now)
+        leaving = in_the_background(snapshot, (memories or {}).values(), now=now)
+        for pod in leaving:  # as one that is being deleted: nobody moves it, nor counts it among those that stay
+            snapshot.put(msgspec.structs.replace(pod, deleted=now))
+        board = Board(snapshot, now=now, rollouts=rollouts, leaving=leaving)
         runs = list(_runs(board, sorted(policies, key=lambda policy: policy.name), memories or {}, usages or {}))
         beside = list(_runs(board, peers, {}, usages or {}))
         board.watchers = tuple(run.strategy for run in (*runs, *beside))

@@ -215,12 +215,11 @@ def _customized(draft: Draft, custom: Mapping[str, Any], findings: Findings) -> 
             draft.origins["spec.priorityThreshold"] = f"{place}.{key}"
     _namespaces(draft, custom.get("namespaces") or {}, f"{place}.namespaces", findings)
     if "devEnableEvictionsInBackground" in custom:
-        here = f"{place}.devEnableEvictionsInBackground"
-        if is_true(custom["devEnableEvictionsInBackground"], here, findings):
-            findings.warn(here, "is left out: an eviction that is refused is tried again")
+        # Nothing to switch on: an eviction that a webhook takes over is always watched to its end.
+        is_true(custom["devEnableEvictionsInBackground"], f"{place}.devEnableEvictionsInBackground", findings)
     for key in ("devMigrationCooldown", "devMaxMigrationCooldown", "devMigrationHistoryWindow"):
         if key in custom:
-            findings.warn(f"{place}.{key}", "is left out: it is about migrations of VMs")
+            findings.warn(f"{place}.{key}", "is left out: spec.cooldown says how long owners are left alone")
 
 
 def _namespaces(draft: Draft, given: Mapping[str, Any], place: str, findings: Findings) -> None:

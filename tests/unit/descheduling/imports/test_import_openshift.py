@@ -369,10 +369,10 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(spec: str, field: str
         ),
         pytest.param("logLevel: Debug", "spec.logLevel", "is left out", id="a log level"),
         pytest.param(
-            "profileCustomizations: {devEnableEvictionsInBackground: true}",
-            f"{CUSTOM}.devEnableEvictionsInBackground",
-            "is left out",
-            id="background evictions",
+            "profileCustomizations: {devMigrationCooldown: 5m}",
+            f"{CUSTOM}.devMigrationCooldown",
+            "spec.cooldown",
+            id="a cool-down of migrations",
         ),
     ],
 )

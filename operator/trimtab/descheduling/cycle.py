@@ -13,8 +13,9 @@ from msgspec import Struct
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
-from trimtab.api.plan import Evict, Plan
+from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.api.windows import closes_at
+from trimtab.cluster.rollouts import Rollouts, read_rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage, matched
 from trimtab.descheduling.burden import measured_by
@@ -77,6 +78,7 @@ class Cycle:
         self._running = running
         self._usage = usage
         self._use: Usage | None = None
+        self._rollouts: Rollouts | None = None
         self._memory = CycleMemory(memory, policy.spec.cooldown)
         services.metrics.acts_as(policy.name, policy.spec.mode)
 
@@ -142,6 +144,8 @@ class Cycle:
         wanted_use = measured_by(self._policy)
         if wanted_use is not None:
             self._measured(await self._usage.read(wanted_use, started))
+        if self._policy.spec.single_replica == SURGE:
+            self._rollouts = await read_rollouts(services.api)
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
@@ -163,9 +167,16 @@ class Cycle:
     def _plan_with(self, memory: Memory, snapshot: Snapshot, now: float, *, only: str = "") -> Plan:
         name = self._policy.name
         usages = {} if self._use is None else {name: self._use}
-        peers = self._services.peers.beside(name)
-        memories = {name: memory}
-        return make_plan(snapshot, [self._policy], now=now, memories=memories, usages=usages, peers=peers, only=only)
+        return make_plan(
+            snapshot,
+            [self._policy],
+            now=now,
+            memories={name: memory},
+            usages=usages,
+            rollouts=self._rollouts,
+            peers=self._services.peers.beside(name),
+            only=only,
+        )
 
     async def _begin(self, message: str, actions: Sequence[Evict], started: float) -> None:
         """Say what is about to be done, before it is: a process that dies in the middle has then lost nothing."""
@@ -245,7 +256,7 @@ class Cycle:
         refusal = self._memory.useless(
             action, snapshot, now=now, judge=lambda memory: self._plan_with(memory, snapshot, now, only=action.strategy)
         )
-        refusal = refusal or still_holds(snapshot, self._policy, action, now, usage=self._use)
+        refusal = refusal or still_holds(snapshot, self._policy, action, now, usage=self._use, rollouts=self._rollouts)
         if refusal is None:
             self._memory.sent(action, snapshot)
         return refusal

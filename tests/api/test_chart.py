@@ -104,6 +104,12 @@ def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
         (["podDisruptionBudget.maxUnavailable=half"], ["maxUnavailable"]),
         (["extraArgs[0]=--identity=one"], ["extraArgs"]),
         (["extraArgs[0]=--no-leader-elect"], ["extraArgs"]),
+        (["extraArgs[0]=--prometheus-url=http://p"], ["extraArgs"]),
+        (["prometheus.url=prometheus:9090"], ["prometheus", "url"]),
+        (["prometheus.url=https://me:secret@p"], ["prometheus", "url"]),
+        (["prometheus.tokenFile=token", "prometheus.url=https://p"], ["prometheus", "tokenFile"]),
+        (["prometheus.caFile=/ca.crt"], ["need prometheus.url"]),
+        (["prometheus.tokenFile=/token", "prometheus.url=http://p"], ["must not travel unencrypted"]),
         (["controllers.autoscaler.enabled=true"], ["controllers", "autoscaler"]),
         (["controllers.descheduler.enabled=false"], ["enable at least one"]),
         (["replicas=2", "leaderElection.enabled=false"], ["leaderElection.enabled"]),
@@ -134,6 +140,22 @@ def test_without_a_lease_the_old_pod_ends_before_the_new_one_starts() -> None:
     [deployment] = [each for each in render("--set", "leaderElection.enabled=false") if each["kind"] == "Deployment"]
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     assert "--no-leader-elect" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_the_operator_is_told_where_prometheus_is_and_its_volumes_are_mounted() -> None:
+    values = str(CHART / "ci" / "everything-values.yaml")
+    [deployment] = [each for each in render("--values", values) if each["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    told = [argument for argument in pod["containers"][0]["args"] if "prometheus" in argument]
+    assert told == [
+        "--prometheus-url=https://prometheus.monitoring.svc:9091/prometheus",
+        "--prometheus-token-file=/var/run/prometheus/token",
+        "--prometheus-ca-file=/var/run/prometheus/ca.crt",
+    ]
+    assert [each["name"] for each in pod["volumes"]] == ["tmp", "prometheus"]
+    assert [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]] == ["/tmp", "/var/run/prometheus"]
+    [bare] = [each for each in render() if each["kind"] == "Deployment"]
+    assert not [each for each in bare["spec"]["template"]["spec"]["containers"][0]["args"] if "prometheus" in each]
 
 
 def test_the_dashboard_is_there_on_request_as_grafanas_sidecar_looks_for_it() -> None:

@@ -60,4 +60,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) }}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled: it finds pods through the Service" }}
 {{- end }}
+{{- if and (or .Values.prometheus.tokenFile .Values.prometheus.caFile) (not .Values.prometheus.url) }}
+{{- fail "prometheus.tokenFile and prometheus.caFile need prometheus.url" }}
+{{- end }}
+{{- if and .Values.prometheus.tokenFile (not (hasPrefix "https://" .Values.prometheus.url)) }}
+{{- fail "prometheus.tokenFile: a token must not travel unencrypted, so prometheus.url must begin with https://" }}
+{{- end }}
 {{- end -}}

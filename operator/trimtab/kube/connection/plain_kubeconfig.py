@@ -52,7 +52,7 @@ class _NamedCluster(Struct):
 
 class _NamedUser(Struct):
     name: str
-    user: _User | None = None
+    user: _User
 
 
 class _NamedContext(Struct):
@@ -99,10 +99,9 @@ def _config(
 ) -> ServerConfig | None:
     context = msgspec.convert(_named(config.contexts, name), _NamedContext).context
     cluster = msgspec.convert(_named(config.clusters, context.cluster), _NamedCluster).cluster
-    user = None
+    user = _User()
     if context.user:
         user = msgspec.convert(_named(config.users or [], context.user), _NamedUser).user
-    user = user or _User()
     server = cluster.server.rstrip("/")
     if not server.startswith(("http://", "https://")):
         return None

@@ -203,12 +203,14 @@ def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[Desche
 def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
     """What the policies' statuses tell of earlier evictions, by the policies' names."""
     from trimtab.descheduling.memory.assess import assess
+    from trimtab.descheduling.memory.routine import routine
     from trimtab.descheduling.memory.watching import recall
 
     found = {}
     for policy in policies:
         memory = recall(policy.status.memory, generation=policy.metadata.generation, asked="")
-        found[policy.name] = assess(memory, snapshot, policy.spec.cooldown, now=now)
+        spec = policy.spec
+        found[policy.name] = assess(memory, snapshot, spec.cooldown, now=now, routine=routine(spec))
     return found
 
 

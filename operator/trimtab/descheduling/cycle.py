@@ -21,6 +21,7 @@ from trimtab.cluster.usage import Usage, matched
 from trimtab.descheduling.burden import measured_by
 from trimtab.descheduling.measuring import UseReader
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
+from trimtab.descheduling.memory.routine import routine
 from trimtab.descheduling.planner import plan as make_plan
 from trimtab.descheduling.recheck import still_holds
 from trimtab.descheduling.report import CycleResult
@@ -79,7 +80,7 @@ class Cycle:
         self._usage = usage
         self._use: Usage | None = None
         self._rollouts: Rollouts | None = None
-        self._memory = CycleMemory(memory, policy.spec.cooldown)
+        self._memory = CycleMemory(memory, policy.spec.cooldown, routine=routine(policy.spec))
         services.metrics.acts_as(policy.name, policy.spec.mode)
 
     async def run(self, started: float) -> CycleResult:

@@ -19,7 +19,7 @@ from trimtab.descheduling.context import Context
 from trimtab.descheduling.guards import OfAnotherPolicy
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.scope import Scope
-from trimtab.descheduling.strategies.registry import IN_ORDER
+from trimtab.descheduling.strategies.registry import IN_ORDER, IN_PLACE
 from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
 from trimtab.disruption.background import leaving as in_the_background
 from trimtab.disruption.gate import Rules
@@ -182,7 +182,9 @@ def _runs(
         scope = Scope(policy.spec, board.snapshot, now=board.now, usage=usages.get(policy.name))
         rules = board.gate.rules_for(policy.spec)
         remembered = memories.get(policy.name)
-        memory = None if remembered is None else Recollection(remembered, policy.spec.cooldown, now=board.now)
+        memory = None
+        if remembered is not None:
+            memory = Recollection(remembered, policy.spec.cooldown, now=board.now, in_place=IN_PLACE)
         enabled: dict[str, Any] = dict(policy.spec.strategies.enabled())
         for place, kind in enumerate(IN_ORDER):
             if kind.NAME in enabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from trimtab.cluster.workloads import Workloads
 from trimtab.descheduling.memory.bounds import bounded
 from trimtab.descheduling.memory.ledger import Ledger
 from trimtab.descheduling.memory.owners import template
+from trimtab.descheduling.memory.routine import NONE
 from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.background import underway
 from trimtab.disruption.outcome import Outcome
@@ -33,22 +35,26 @@ GONE: Final = 3600.0
 """Seconds without pods after which an owner is forgotten; while one is evicted a single replica has none, too."""
 
 
-def assess(memory: Memory, snapshot: Snapshot, cooldown: Cooldown, *, now: float) -> Memory:
+def assess(
+    memory: Memory, snapshot: Snapshot, cooldown: Cooldown, *, now: float, routine: Collection[str] = NONE
+) -> Memory:
     """Find out what became of the watched evictions, and judge it.
 
     The replacement is a pod of the same owner and template, newer than all that there were. Where it is on the same
     node, or on none for too long, the eviction did not help. Where it is on another one, that counts as help once it
-    has stayed there (:data:`PROVEN_AFTER`). Strategies that only want a pod to start anew are helped by any node.
+    has stayed there (:data:`PROVEN_AFTER`). Strategies that only want a pod to start anew are helped by any node, if
+    they do not want the same of the next one so soon.
 
     Args:
         memory: as it was.
         snapshot: the cluster as it is now.
         cooldown: of the policy.
         now: seconds since the epoch.
+        routine: strategies that are helped by any next pod (:func:`~trimtab.descheduling.memory.routine.routine`).
     """
     if not memory.watched and not memory.setbacks:
         return memory
-    look = _Look(memory, snapshot, cooldown, now)
+    look = _Look(memory, snapshot, cooldown, now, routine)
     watched = [left for each in memory.watched if (left := look.judge(each)) is not None]
     for setback in look.ledger.values():
         look.review(setback)
@@ -69,12 +75,15 @@ def stayed(memory: Memory, outcome: Outcome, cooldown: Cooldown) -> Memory:
 class _Look:
     """One look at the cluster: each pod is the replacement of one eviction only, the earlier evictions first."""
 
-    def __init__(self, memory: Memory, snapshot: Snapshot, cooldown: Cooldown, now: float) -> None:
+    def __init__(
+        self, memory: Memory, snapshot: Snapshot, cooldown: Cooldown, now: float, routine: Collection[str]
+    ) -> None:
         self.ledger = Ledger(memory.setbacks, cooldown, now=now)
         self._snapshot = snapshot
         self._workloads = Workloads(snapshot)
         self._pending_seconds = cooldown.pending_seconds
         self._now = now
+        self._routine = routine
         self._taken = {each.replacement for each in memory.watched} | {each.replacement for each in memory.setbacks}
 
     def judge(self, watched: WatchedEviction) -> WatchedEviction | None:
@@ -107,9 +116,9 @@ class _Look:
             if self._now - (found.created or self._now) < self._pending_seconds:
                 return watched
             self.ledger.failed(watched, "Pending", landed="", replacement=found.uid)
-        elif watched.strategy in IN_PLACE:
+        elif watched.strategy in self._routine:
             self.ledger.helped(msgspec.structs.replace(watched, landed_time=to_time(self._now)))
-        elif found.node == watched.node:
+        elif found.node == watched.node and watched.strategy not in IN_PLACE:
             self.ledger.failed(watched, "CameBack", landed=found.node, replacement=found.uid)
         else:
             return msgspec.structs.replace(

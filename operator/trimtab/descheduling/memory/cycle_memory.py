@@ -12,9 +12,11 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.assess import assess, stayed
 from trimtab.descheduling.memory.owners import key, owned
 from trimtab.descheduling.memory.recollection import Recollection
+from trimtab.descheduling.memory.routine import NONE
 from trimtab.descheduling.memory.second_thoughts import second_thoughts
 from trimtab.descheduling.memory.verdict import gave_up_since
 from trimtab.descheduling.memory.watching import intend, send, settle
+from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
@@ -26,20 +28,22 @@ class CycleMemory:
     Args:
         memory: as the cycle found it.
         cooldown: of the policy.
+        routine: its strategies for which evicting again and again is no loop.
 
     Attributes:
         memory: as it is now.
     """
 
-    def __init__(self, memory: Memory, cooldown: Cooldown) -> None:
+    def __init__(self, memory: Memory, cooldown: Cooldown, *, routine: frozenset[str] = NONE) -> None:
         self.memory = memory
         self._before = memory
         self._cooldown = cooldown
+        self._routine = routine
         self._judged: set[str] = set()
 
     def look(self, snapshot: Snapshot, *, now: float) -> Memory:
         """See what became of earlier evictions; the memory to plan with."""
-        self.memory = assess(self.memory, snapshot, self._cooldown, now=now)
+        self.memory = assess(self.memory, snapshot, self._cooldown, now=now, routine=self._routine)
         return self.memory
 
     def planned(self, plan: Plan, snapshot: Snapshot, *, now: float) -> None:
@@ -73,7 +77,8 @@ class CycleMemory:
         self.look(snapshot, now=now)
         if self._astray(pod, action.strategy):
             self.planned(judge(self.memory), snapshot, now=now)
-        return Recollection(self.memory, self._cooldown, now=now).refusal(pod, action.strategy)
+        known = Recollection(self.memory, self._cooldown, now=now, in_place=IN_PLACE)
+        return known.refusal(pod, action.strategy)
 
     def _astray(self, pod: Pod, strategy: str) -> bool:
         """Whether a pod of the same owner came elsewhere than planned, and no plan has judged that yet."""

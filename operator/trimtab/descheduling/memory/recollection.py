@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from trimtab.api.descheduler_policy import Cooldown
@@ -10,7 +12,7 @@ from trimtab.api.plan import rfc3339
 from trimtab.api.reasons import COOLING_DOWN, GAVE_UP
 from trimtab.cluster.owners import OwnerKey
 from trimtab.cluster.workloads import workload
-from trimtab.descheduling.memory.owners import template, words
+from trimtab.descheduling.memory.owners import key, template, words
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod
 
@@ -26,17 +28,24 @@ class Recollection:
     Once a strategy wants a pod away from where it has brought it, it leaves all of the owner's pods alone for the rest
     of the plan: else another one would go in its stead.
 
+    After evictions that did not help a strategy that lets pods start where they were has no other sign of success than
+    time. So it gets no more tries at once than are left to it: the replacements are waited for to prove themselves.
+
     Args:
         memory: of the policy, assessed.
         cooldown: of the policy.
         now: seconds since the epoch.
+        in_place: the names of those strategies.
     """
 
-    def __init__(self, memory: Memory, cooldown: Cooldown, *, now: float) -> None:
+    def __init__(
+        self, memory: Memory, cooldown: Cooldown, *, now: float, in_place: Collection[str] = frozenset()
+    ) -> None:
         self._cooldown = cooldown
         self._now = now
         self._doubted: dict[tuple[str, OwnerKey, str], Refusal] = {}
         self._landed = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
+        self._unproven = Counter(key(each) for each in memory.watched if each.landed and each.strategy in in_place)
         self._setbacks: dict[tuple[str, OwnerKey], dict[str, Setback]] = {}
         for each in memory.setbacks:
             place = each.strategy, (each.namespace, each.kind, each.name)
@@ -55,6 +64,10 @@ class Recollection:
             return Refusal(GAVE_UP, f"{told(setback)}; {UNTIL_CHANGED}")
         if self._now < setback.until.timestamp():
             return Refusal(COOLING_DOWN, f"{told(setback)}; not again before {rfc3339(setback.until.timestamp())}")
+        unproven = self._unproven[key(setback)]
+        if unproven >= self._cooldown.attempts - setback.failures:
+            which = "the last one since then has" if unproven == 1 else f"the last {unproven} since then have"
+            return Refusal(COOLING_DOWN, f"{told(setback)}; it is yet to be seen whether {which} helped")
         return None
 
     def _setback(self, pod: Pod, strategy: str) -> Setback | None:
@@ -76,8 +89,7 @@ class Recollection:
         """The pod came here by this very strategy, which would evict it again: so that was no help."""
         failures = 1 if setback is None else setback.failures + 1
         count = f"{failures} evictions in a row" if failures > 1 else "an eviction"
-        came = f"from {landed.node} to {landed.landed}, where {landed.strategy} would evict it again"
-        text = f"{count} of {words(landed)}'s pods did not help: the last one went {came}"
+        text = f"{count} of {words(landed)}'s pods did not help: {_wanted_away(landed)}"
         if failures >= self._cooldown.attempts or (setback is not None and setback.gave_up):
             return Refusal(GAVE_UP, f"{text}; {UNTIL_CHANGED}")
         until = rfc3339(self._now + self._cooldown.seconds(failures))
@@ -91,7 +103,13 @@ def told(setback: Setback) -> str:
         "CameBack": f"the last one's replacement came back to {setback.node}",
         "Pending": "the last one's replacement found no node",
         "Stayed": f"the last one was taken over by somebody who left the pod on {setback.node}",
-        "WantedAway": f"the last one went from {setback.node} to {setback.landed}, "
-        f"where {setback.strategy} would evict it again",
+        "WantedAway": _wanted_away(setback),
     }
     return f"{count} of {words(setback)}'s pods did not help: {ends[setback.trouble]}"
+
+
+def _wanted_away(found: WatchedEviction | Setback) -> str:
+    """Where the replacement is from which it is wanted away: one that only was to start anew may be where it was."""
+    if found.landed == found.node:
+        return f"{found.strategy} would evict the last one's replacement on {found.landed} again"
+    return f"the last one went from {found.node} to {found.landed}, where {found.strategy} would evict it again"

@@ -70,9 +70,7 @@ WATCHING, LANDED, FORGOTTEN = "watching", "landed", "forgotten"
             WATCHING,
             id="nor one of another template",
         ),
-        pytest.param(
-            {"strategy": LIFE_TIME}, [a_pod("new", "n1", age=30)], FORGOTTEN, id="a new start on the same node"
-        ),
+        pytest.param({"strategy": LIFE_TIME}, [a_pod("new", "n1", age=30)], LANDED, id="a new start on the same node"),
         pytest.param(
             {"strategy": LIFE_TIME, "age": 400.0}, [a_pod("new", age=390)], "Pending", id="a new start that never comes"
         ),

@@ -45,6 +45,7 @@ from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling import planner
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
+from trimtab.descheduling.memory.routine import routine
 from trimtab.disruption.outcome import EVICTED, REFUSED, Outcome
 from trimtab.kube.objects import Pod
 
@@ -56,12 +57,20 @@ class World:
     """A cluster in which evicted pods come again where ``put`` says; an empty name leaves them Pending."""
 
     def __init__(
-        self, things: Any, strategies: dict[str, Any], put: Put, *, crashes: bool = False, **spec: Any
+        self,
+        things: Any,
+        strategies: dict[str, Any],
+        put: Put,
+        *,
+        crashes: bool = False,
+        cured: bool = False,
+        **spec: Any,
     ) -> None:
         self.snapshot = Snapshot(built(things))
         self.policy = policy(strategies, **spec)
         self.put = put
         self.crashes = crashes
+        self.cured = cured
         self.memory = Memory()
         self.now = NOW
         self.evicted: list[tuple[str, str, str]] = []
@@ -74,7 +83,7 @@ class World:
         return self
 
     def cycle(self) -> None:
-        keeper = CycleMemory(self.memory, self.policy.spec.cooldown)
+        keeper = CycleMemory(self.memory, self.policy.spec.cooldown, routine=routine(self.policy.spec))
         remembered = keeper.look(self.snapshot, now=self.now)
         made = planner.plan(self.snapshot, [self.policy], now=self.now, memories={"default": remembered})
         keeper.planned(made, self.snapshot, now=self.now)
@@ -110,7 +119,7 @@ class World:
             node=place,
             created=float(int(self.now)),
             phase="Running" if place else "Pending",
-            restarts=victim.restarts,
+            restarts=0 if self.cured else victim.restarts,
         )
 
 
@@ -246,6 +255,44 @@ def test_pods_that_come_elsewhere_and_are_well_there_hold_nobody_back() -> None:
 def test_pods_that_start_anew_on_their_node_go_on_to_do_so() -> None:
     world = World([*nodes("n1", "n2"), *crowd(1)], life_time(3600), back).run(cycles=70)
     assert len(world.evicted) == 6, "one an hour"
+    assert world.memory == Memory()
+
+
+def ill() -> list[Any]:
+    """Two old pods that have crashed often and wait for their next start."""
+    return [pod.restarted(9).container_state("CrashLoopBackOff") for pod in crowd(2)]
+
+
+STUCK = {"maxPodLifeTimeSeconds": 200, "states": ["CrashLoopBackOff"]}
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "killed while acting"])
+@pytest.mark.parametrize("put", [back, lambda *_: "n2"], ids=["where they were", "elsewhere"])
+@pytest.mark.parametrize(
+    "strategies",
+    [
+        pytest.param(restarts(5), id=RESTARTS),
+        pytest.param(life_time(**STUCK), id=f"{LIFE_TIME} of a state"),
+    ],
+)
+def test_pods_that_are_as_ill_after_a_new_start_as_before_are_three_at_most(
+    strategies: dict[str, Any], put: Put, crashes: bool
+) -> None:
+    world = World([*nodes("n1", "n2"), *ill()], strategies, put, crashes=crashes).run(cycles=60)
+    assert len(world.evicted) == 3
+    assert [(each.trouble, each.gave_up) for each in world.memory.setbacks] == [("WantedAway", True)]
+
+
+def test_each_of_many_pods_that_are_ill_gets_one_new_start_before_they_are_given_up() -> None:
+    things = [pod.container_state("CrashLoopBackOff") for pod in crowd(7)]
+    world = World([*nodes("n1", "n2"), *things], life_time(**STUCK), back).run(cycles=60)
+    assert len(world.evicted) == 7
+    assert [(each.failures, each.gave_up) for each in world.memory.setbacks] == [(7, True)]
+
+
+def test_pods_that_are_well_after_a_new_start_are_all_renewed() -> None:
+    world = World([*nodes("n1", "n2"), *ill()], restarts(5), back, cured=True).run(cycles=20)
+    assert len(world.evicted) == 2
     assert world.memory == Memory()
 
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
+from tools.generate import ROOT
 
 from tests.builders import node, pod
 from tests.fixtures.prometheus import RealPrometheus, binary, scraped, with_history
@@ -18,6 +19,7 @@ from trimtab.api.strategies import PrometheusQuery
 from trimtab.cli.main import cli
 from trimtab.cluster.prometheus import Prometheus, PrometheusSettings, read_shares
 from trimtab.cluster.usage import Usage
+from trimtab.descheduling.imports.actual_utilization import QUERIES
 from trimtab.local.certificates import make_keys
 
 POLICY: dict[str, Any] = {
@@ -80,6 +82,25 @@ def test_queries_compute(url: str) -> None:
     assert shares(asked(url, "1 - node_load_share"))["a"] == pytest.approx(0.1)
     assert shares(asked(url, "avg_over_time(node_load_share[1m])")) == {"a": 0.9, "b": 0.1}
     assert shares(asked(url, "by_address", label="node")) == {"a": 0.5}
+
+
+def documented() -> list[str]:
+    """Every query that the documentation shows, and those that OpenShift's profiles stand for."""
+    page = (ROOT / "docs" / "how-to" / "judge-by-real-use.md").read_text(encoding="utf-8")
+    found = list(QUERIES.values())
+    for block in page.split("```yaml\n")[1:]:
+        document = yaml.safe_load(block.partition("```")[0])
+        strategies = document.get("spec", {}).get("strategies", {})
+        asked = strategies.get("LowNodeUtilization", {}).get("params", {}).get("metricsUtilization", {})
+        found += [text for key, text in asked.get("prometheus", {}).items() if key.lower().endswith("query")]
+    return found
+
+
+def test_the_queries_of_the_documentation_are_understood(url: str) -> None:
+    queries = documented()
+    assert len(queries) == len(QUERIES) + 2
+    for query in queries:
+        assert "the answer has no series" in asked(url, query).problem
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ COMBINED: Final = "PrometheusCPUMemoryCombinedProfile"
 
 _PRESSURE: Final = "rate(node_pressure_{}_waiting_seconds_total[1m])"
 _CPU: Final = f"avg by (instance) ({_PRESSURE.format('cpu')})"
-_QUERIES: Final[Mapping[str, str]] = {
+QUERIES: Final[Mapping[str, str]] = {
     "PrometheusCPUUsage": "instance:node_cpu:rate:sum",
     "PrometheusCPUPSIPressure": _PRESSURE.format("cpu"),
     "PrometheusCPUPSIPressureByUtilization": (
@@ -29,6 +29,7 @@ _QUERIES: Final[Mapping[str, str]] = {
     "PrometheusCPUCombined": "descheduler:combined_utilization_and_pressure:avg1m",
     COMBINED: "descheduler:node:linear_amplified_ideal_point_positive_distance:k3:avg1m",
 }
+"""What each profile asks, by its name."""
 
 
 def queried(profile: Any, place: str, findings: Findings) -> dict[str, Any]:
@@ -41,9 +42,9 @@ def queried(profile: Any, place: str, findings: Findings) -> dict[str, Any]:
     """
     query = profile.removeprefix(FREE) if isinstance(profile, str) and profile.startswith(FREE) else None
     if query is None and isinstance(profile, str):
-        query = _QUERIES.get(profile)
+        query = QUERIES.get(profile)
     if not query:
-        findings.error(place, f"must be {', '.join(_QUERIES)} or {FREE} and PromQL, not {profile!r}")
+        findings.error(place, f"must be {', '.join(QUERIES)} or {FREE} and PromQL, not {profile!r}")
         return {}
     told = "the address and a token are the operator's settings: --prometheus-url, --prometheus-token-file"
     if query.startswith("descheduler:"):

@@ -37,7 +37,7 @@ class Build(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """One set of components that go together, by the name of the binary."""
+    """One set of components that go together, by the name of the binary, in order of need."""
 
     kubernetes: str
     builds: dict[str, Build]

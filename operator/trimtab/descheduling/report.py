@@ -79,11 +79,13 @@ def conditions_after(cycle: CycleResult) -> tuple[tuple[str, bool, str, str], ..
     """
     failed = [outcome for outcome in cycle.outcomes if outcome.result == FAILED]
     done = sum(outcome.result == EVICTED for outcome in cycle.outcomes)
+    leaving = sum(outcome.result == STARTED for outcome in cycle.outcomes)
+    also = f" ({leaving} more on their way out)" if leaving else ""
     planned, kept = len(cycle.plan.actions), len(cycle.plan.kept)
     if cycle.approved:
-        summary = f"evicted {done} of {planned} approved in run {cycle.run}"
+        summary = f"evicted {done}{also} of {planned} approved in run {cycle.run}"
     elif cycle.mode == "Act":
-        summary = f"evicted {done} of {planned} planned, kept {kept}"
+        summary = f"evicted {done}{also} of {planned} planned, kept {kept}"
     elif cycle.mode == "Approve" and planned:
         summary = f"would evict {planned}, kept {kept}; run {cycle.run} waits for spec.approved"
     else:

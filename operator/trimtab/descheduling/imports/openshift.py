@@ -275,7 +275,8 @@ def _low(custom: Mapping[str, Any], virtual: bool, findings: Findings) -> dict[s
     deviation = custom.get("devDeviationThresholds") not in (None, "")
     key = "devDeviationThresholds" if deviation else "devLowNodeUtilizationThresholds"
     low, high = _word(custom, key, _DEVIATION if deviation else _LOW, "Medium", findings)
-    metrics, resources = {}, _RESOURCES
+    metrics: dict[str, Any] = {}
+    resources: tuple[str, ...] = _RESOURCES
     if custom.get("devActualUtilizationProfile"):
         place = "spec.profileCustomizations.devActualUtilizationProfile"
         metrics, resources = queried(custom["devActualUtilizationProfile"], place, findings), MEASURED

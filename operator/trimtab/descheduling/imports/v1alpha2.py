@@ -14,8 +14,7 @@ from typing import Any, Final
 from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.descheduler_policy import KIND
-from trimtab.api.strategies import KUBERNETES_METRICS, PROMETHEUS, STRATEGIES
-from trimtab.api.strategies.low_node_utilization import SOURCES
+from trimtab.api.strategies import STRATEGIES
 from trimtab.descheduling.imports.catalogue import (
     ARGS,
     BALANCE,
@@ -29,6 +28,7 @@ from trimtab.descheduling.imports.catalogue import (
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format, without_nulls
 from trimtab.descheduling.imports.evictor import take_evictor
 from trimtab.descheduling.imports.fields import LIMITS, is_true, take_limit, take_node_selector
+from trimtab.descheduling.imports.metrics import metrics_of, told_of_provider
 from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha2"
@@ -159,24 +159,8 @@ def _top(data: Mapping[str, Any], findings: Findings) -> Draft:
         findings.warn(key, "has no effect: evictions that fail are always told as events")
     for index, provider in enumerate(given.get("metricsProviders") or ()):
         if provider:
-            _provider(provider, f"metricsProviders[{index}]", findings)
+            told_of_provider(provider, f"metricsProviders[{index}]", findings)
     return draft
-
-
-def _provider(provider: Mapping[str, Any], place: str, findings: Findings) -> None:
-    """Who is asked for real use; where that is stands in the operator's settings, and in no policy."""
-    source = provider.get("source")
-    if source not in (None, *SOURCES):
-        findings.warn(place, f"is left out: real use is read from {', '.join(SOURCES)} only")
-    elif source == PROMETHEUS:
-        where = provider.get("prometheus") or {}
-        url = f"={where['url']}" if where.get("url") else ""
-        whose = "of that Secret" if where.get("authToken") else "of the service account, where it wants one"
-        findings.warn(
-            place,
-            f"is for the operator's settings: --prometheus-url{url} and a --prometheus-token-file with the token "
-            f"{whose} (the chart's prometheus.url and prometheus.tokenFile); without them nodes are not measured",
-        )
 
 
 def _profile(
@@ -289,20 +273,8 @@ def _asked(name: str, args: Mapping[str, Any], place: str, findings: Findings) -
             continue
         if key in allowed:
             if key == "metricsUtilization":
-                value = _metrics(value, f"{place}.{key}", findings)
+                value = metrics_of(value, f"{place}.{key}", findings)
             asked.take(key, value, f"{place}.{key}", findings)
         else:
             findings.error(f"{place}.{key}", _PLACES.hint(key, allowed))
     return asked
-
-
-def _metrics(value: Any, place: str, findings: Findings) -> Any:
-    """``metricsUtilization`` without ``metricsServer``, which the source KubernetesMetrics has superseded."""
-    if not isinstance(value, Mapping) or "metricsServer" not in value:
-        return value
-    rest = {key: item for key, item in value.items() if key != "metricsServer"}
-    if value["metricsServer"] is None or not is_true(value["metricsServer"], f"{place}.metricsServer", findings):
-        return rest
-    if rest.get("source"):
-        findings.error(f"{place}.metricsServer", "and source cannot be given together")
-    return {"source": KUBERNETES_METRICS} | rest

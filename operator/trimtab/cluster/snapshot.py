@@ -7,7 +7,7 @@ The order in which objects arrive leaves no trace in anything planners read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import ItemsView, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,6 +24,8 @@ from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
 Change = tuple[type[KubeObject], str, KubeObject | None]
+
+_NOBODY: Final[dict[str, Pod]] = {}
 
 _MANY: Final = 64
 """From so many changes on it pays to take them back in one sweep."""
@@ -58,12 +60,12 @@ class Snapshot:
 
     def pods_on(self, node: str) -> list[Pod]:
         """The pods bound to a node, terminal ones included, by ``namespace/name``."""
-        return [pod for _, pod in self.items_on(node)]
-
-    def items_on(self, node: str) -> list[tuple[str, Pod]]:
-        """The same, each with its ``namespace/name``."""
         there = self._on_node.get(node, {})
-        return [(key, there[key]) for key in sorted(there)]
+        return [there[key] for key in sorted(there)]
+
+    def items_on(self, node: str) -> ItemsView[str, Pod]:
+        """The same with their keys, in no particular order."""
+        return self._on_node.get(node, _NOBODY).items()
 
     def owners(self) -> list[OwnerKey]:
         """The controllers that own at least one pod, in the order of their keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
 NOT_SELECTED: Final = "node(s) were not selected by the policy"
+_KEY: Final = attrgetter("key")
 NOT_UP: Final = "node(s) were not ready"
 
 
@@ -78,6 +80,10 @@ class Context:
 
     def candidates(self, slot: int, concerned: Callable[[Pod], bool] | None = None) -> list[Pod]:
         """The candidates on a node, by name; only those ``concerned``, which is asked first."""
+        return sorted(self.each_candidate(slot, concerned), key=_KEY)
+
+    def each_candidate(self, slot: int, concerned: Callable[[Pod], bool] | None = None) -> list[Pod]:
+        """The same in no particular order, for whoever has an order of its own."""
         there, moved = self.snapshot.items_on(self.snapshot.nodes.node(slot).name), self.board.moved
         found = [pod for key, pod in there if key not in moved and pod.phase not in ENDED and pod.deleted is None]
         if concerned is not None:

@@ -235,12 +235,14 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
 
     def _evictable(self, context: Context, slot: int) -> list[Pod]:
         """The candidates on a node whose namespaces are not excluded; the others are told so."""
+        if not self._excluded:
+            return context.each_candidate(slot)
         there = context.candidates(slot)
-        for pod in there if self._excluded else ():
+        for pod in there:
             if pod.namespace in self._excluded:
                 text = f"evictableNamespaces.exclude names {pod.namespace}"
                 context.keep(pod, NAMESPACE_NOT_EVICTABLE, text)
-        return [pod for pod in there if pod.namespace not in self._excluded] if self._excluded else there
+        return [pod for pod in there if pod.namespace not in self._excluded]
 
     def _limit(self, pod: Pod, gone: int) -> Refusal | None:
         """The strategy's own limit for a node, once it is reached."""

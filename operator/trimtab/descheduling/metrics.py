@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -57,8 +58,8 @@ class DeschedulerMetrics:
         )
         self.evictions = Counter(
             "trimtab_descheduler_evictions",
-            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Started, Refused, Gone, "
-            "Skipped or Failed.",
+            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Started, Refused, "
+            "Gone, Skipped or Failed.",
             ["policy", "strategy", "reason", "workload", "mode", "result"],
             registry=registry,
         )
@@ -89,10 +90,11 @@ class DeschedulerMetrics:
         """Show the policy's last plan; what the one before had and this one has not goes to nothing."""
         for gauge in (self.planned, self.kept):
             gauge.remove_by_labels({"policy": policy})
-        for action in plan.actions:
-            self.planned.labels(policy, action.strategy, action.reason, workload(action), mode).inc()
-        for kept in plan.kept:
-            self.kept.labels(policy, kept.strategy, kept.reason, mode).inc()
+        actions = Tally((action.strategy, action.reason, workload(action)) for action in plan.actions)
+        for labels, number in actions.items():
+            self.planned.labels(policy, *labels, mode).set(number)
+        for (strategy, reason), number in Tally((kept.strategy, kept.reason) for kept in plan.kept).items():
+            self.kept.labels(policy, strategy, reason, mode).set(number)
 
     def remembered(self, policy: str, memory: Memory, *, now: float) -> None:
         """Show whom the policy leaves alone at this time (seconds since the epoch)."""

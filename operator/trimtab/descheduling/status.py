@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition, set_condition
 from trimtab.api.decode import read_status
-from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
+from trimtab.api.descheduler_status import DeschedulerStatus
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.scalars import to_time
 from trimtab.descheduling.memory.watching import recall
 from trimtab.descheduling.policy_conflicts import REMEDY, PolicyConflict
 from trimtab.descheduling.report import CycleResult, conditions_after, status_after
 from trimtab.descheduling.services import Services
-from trimtab.kube.api import Api, ApiError, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.descheduling.status_patch import TROUBLE, patch_status
+from trimtab.kube.api import Api, ApiError, NotFound
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES
-from trimtab.kube.verbs import merge_patch
 
 log = logging.getLogger(__name__)
-
-ATTEMPTS: Final = 4
-FIRST_PAUSE: Final = 0.5
 
 
 class StatusWriter:
@@ -45,30 +41,16 @@ class StatusWriter:
         """Write the status if it differs from what was last written."""
         if status == self._written:
             return
-        pause = FIRST_PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                await merge_patch(
-                    self._api,
-                    DESCHEDULER_POLICIES,
-                    self._name,
-                    {"status": status_patch(status)},
-                    subresource="status",
-                )
-            except NotFound:
-                return  # the policy is gone: nobody is left to tell
-            except (Unreachable, ServerError, TooManyRequests) as error:
-                if attempt == ATTEMPTS:
-                    log.warning("status of policy %s not written: %s", self._name, error)
-                    return
-                await asyncio.sleep(pause)
-                pause *= 2
-            except ApiError as error:
-                log.error("status of policy %s refused: %s", self._name, error)  # noqa: TRY400 - told in full
-                return
-            else:
-                self._written = status
-                return
+        try:
+            await patch_status(self._api, DESCHEDULER_POLICIES, self._name, status)
+        except NotFound:
+            return  # the policy is gone: nobody is left to tell
+        except TROUBLE as error:
+            log.warning("status of policy %s not written: %s", self._name, error)
+        except ApiError as error:
+            log.error("status of policy %s refused: %s", self._name, error)  # noqa: TRY400 - told in full
+        else:
+            self._written = status
 
 
 class PolicyStatus:

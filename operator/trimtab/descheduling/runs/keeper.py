@@ -6,7 +6,6 @@ deletes old ones; it has no right to write a spec again, and so cannot approve w
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,19 +14,17 @@ import msgspec
 
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.descheduler_status import status_patch
 from trimtab.api.descheduling_run import DeschedulingRunStatus, RunPlan
 from trimtab.descheduling.runs import lifecycle, progress, record
 from trimtab.descheduling.runs.lifecycle import Ending, Run, read_run
-from trimtab.kube.api import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.descheduling.status_patch import TROUBLE, patch_status
+from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import DESCHEDULING_RUNS
-from trimtab.kube.verbs import create, delete, list_objects, merge_patch
+from trimtab.kube.verbs import create, delete, list_objects
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS: Final = 4
-FIRST_PAUSE: Final = 0.5
 MOST_NAMES: Final = 10
 """Runs of one policy, or of two with the same beginning of their names, that may be written within a second."""
 
@@ -218,31 +215,18 @@ class RunKeeper:
             strictly: raise instead.
         """
         changed = msgspec.structs.replace(self.get(run), status=status)
-        pause = FIRST_PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                patch = {"status": status_patch(status)}
-                body = await merge_patch(self._api, DESCHEDULING_RUNS, run.name, patch, subresource="status")
-            except NotFound:  # somebody deleted it, and the watch may never say so
-                self.forget(run.name)
-                if strictly:
-                    raise
-                return changed
-            except (Unreachable, ServerError, TooManyRequests) as error:
-                if attempt < ATTEMPTS:
-                    await asyncio.sleep(pause)
-                    pause *= 2
-                    continue
-                if strictly:
-                    raise
-                log.warning("status of run %s not written: %s", run.name, error)
-            except ApiError as error:
-                if strictly:
-                    raise
-                log.error("status of run %s refused: %s", run.name, error)  # noqa: TRY400 - told in full
-            else:
-                changed = read_run(body) or changed
-            break
+        try:
+            changed = read_run(await patch_status(self._api, DESCHEDULING_RUNS, run.name, status)) or changed
+        except NotFound:  # somebody deleted it, and the watch may never say so
+            self.forget(run.name)
+            if strictly:
+                raise
+            return changed
+        except (ApiError, Unreachable) as error:
+            if strictly:
+                raise
+            level, how = (logging.WARNING, "not written") if isinstance(error, TROUBLE) else (logging.ERROR, "refused")
+            log.log(level, "status of run %s %s: %s", run.name, how, error)
         self._runs[run.name] = changed
         return changed
 

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import pod
 from tests.unit.descheduling.test_controller import PATH, Desk
 from tests.unit.descheduling.test_controller import plan_on_the_loop as plan_on_the_loop
-from trimtab.descheduling.runs import keeper
+from trimtab.descheduling.status_patch import ATTEMPTS
 from trimtab.kube.api import Forbidden, ServerError
 
 RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
@@ -295,7 +295,7 @@ async def test_a_beginning_that_cannot_be_noted_evicts_nothing_and_is_tried_agai
     desk.write(mode="Approve", interval="1h")
     async with desk.running():
         await asyncio.sleep(1)
-        desk.api.fail(ServerError("down", status=500), times=2 * keeper.ATTEMPTS, method="PATCH", path=f"{RUNS}/")
+        desk.api.fail(ServerError("down", status=500), times=2 * ATTEMPTS, method="PATCH", path=f"{RUNS}/")
         approve(desk)
         await asyncio.sleep(20)
         assert desk.executor.calls == []

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from trimtab.cli.run import run
+from trimtab.cluster.prometheus import PrometheusSettings
 from trimtab.runtime import app, logs
 from trimtab.runtime.settings import Settings
 
@@ -53,3 +54,20 @@ def test_what_is_said_of_the_scheduler_reaches_the_operator(
     monkeypatch.setattr(logs, "set_up", lambda **_: None)
     assert CliRunner().invoke(run, arguments).exit_code == 0
     assert [settings.scoring for settings in told] == [scoring]
+
+
+def test_where_prometheus_is_reaches_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Settings] = []
+    monkeypatch.setattr(app, "run", told.append)
+    monkeypatch.setattr(logs, "set_up", lambda **_: None)
+    arguments = ["--prometheus-url", "https://p", "--prometheus-token-file", "/t", "--prometheus-ca-file", "/c"]
+    assert CliRunner().invoke(run, arguments).exit_code == 0
+    assert CliRunner().invoke(run, []).exit_code == 0
+    assert [settings.prometheus for settings in told] == [PrometheusSettings("https://p", "/t", "/c"), None]
+
+
+@pytest.mark.parametrize("option", ["--prometheus-token-file", "--prometheus-ca-file"])
+def test_a_token_for_nobody_is_refused(option: str) -> None:
+    result = CliRunner().invoke(run, [option, "/t"])
+    assert result.exit_code == 2
+    assert "need --prometheus-url" in result.output

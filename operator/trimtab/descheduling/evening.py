@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -63,44 +63,48 @@ class Evening:
 
     def _mend(self, constraint: Constraint) -> bool:
         """Move pods from the largest domain until the constraint holds; whether any could be moved."""
-        moved, done = False, set[int]()
+        moved = False
+        done: BoolArray = np.zeros_like(self._state(constraint).domains.eligible)
         queues: dict[int, _Queue] = {}
+        there: dict[int, list[str]] | None = None
         while (domain := self._fullest(constraint, done)) is not None:
             if domain not in queues:
-                queues[domain] = self._queue(constraint, domain)
+                there = self._by_domain(constraint) if there is None else there
+                queues[domain] = self._queue(there.get(domain, ()))
             pod = self._next(queues[domain])
             if pod is None:
-                done.add(domain)
+                done[domain] = True
             else:
                 moved |= self._try(constraint, pod)
         return moved
 
-    def _fullest(self, constraint: Constraint, done: set[int]) -> int | None:
+    def _fullest(self, constraint: Constraint, done: BoolArray) -> int | None:
         """The largest domain that is too large, but for those that are done with; ties by the label's value."""
         state = self._state(constraint)
-        values = self._values(constraint)
-        over = [domain for domain in np.flatnonzero(state.above).tolist() if domain not in done]
-        return min(over, key=lambda domain: (-int(state.counts[domain]), values[domain]), default=None)
+        over = np.flatnonzero((state.above > 0) & ~done)
+        if not len(over):
+            return None
+        return self._first(constraint, over, -state.counts[over])
 
-    def _queue(self, constraint: Constraint, domain: int) -> _Queue:
-        """The pods of a domain that may be asked to go, as a heap in victim order."""
-        pods = self._candidates(constraint, domain)
-        queue: _Queue = [(victim_order(pod, self._gain(pod)), pod) for pod in pods]
+    def _queue(self, keys: Iterable[str]) -> _Queue:
+        """Those of the pods that may be asked to go, as a heap in victim order."""
+        pods = (self._snapshot.pods[key] for key in keys if key not in self._cut)
+        queue: _Queue = [
+            (victim_order(pod, self._gain(pod)), pod) for pod in pods if self._context.is_candidate(pod)
+        ]
         heapq.heapify(queue)
         return queue
 
-    def _candidates(self, constraint: Constraint, domain: int) -> Iterator[Pod]:
-        """The pods of a domain that state the constraint and are counted by it."""
-        counter, counting = constraint.rule.counter, self._state(constraint).domains.counting
-        selected = self._context.scope.selected
-        for slot in counter.counts if counter is not None else ():
-            if counting[slot] != domain or not selected[slot]:
-                continue
-            for pod in self._context.candidates(slot, lambda pod: bool(pod.spec.topology_spread)):
-                if pod.key in self._cut or constraint not in self._spreads.stated(pod):
-                    continue
-                if constraint in self._spreads.counting(pod):
-                    yield pod
+    def _by_domain(self, constraint: Constraint) -> dict[int, list[str]]:
+        """The pods that state the constraint and are counted by it; whoever moves from now on is none to be asked."""
+        counting, selected = self._state(constraint).domains.counting.tolist(), self._context.scope.selected.tolist()
+        pods, slot_of = self._snapshot.pods, self._snapshot.nodes.slot_of
+        found: defaultdict[int, list[str]] = defaultdict(list)
+        for key in self._spreads.stating(constraint):
+            slot = slot_of[pods[key].node]
+            if selected[slot]:
+                found[counting[slot]].append(key)
+        return found
 
     def _next(self, queue: _Queue) -> Pod | None:
         """The next pod by the gain that it has now: others' moves may have mended what its own would."""
@@ -135,7 +139,8 @@ class Evening:
         if refusal.reason == LIMIT_REACHED:
             self._count_as_gone(constraint, pod)
         elif refusal.reason in (NO_PLACE, NO_IMPROVEMENT):
-            refusal = Refusal(refusal.reason, f"{self._numbers(constraint, pod)}; {refusal.message}")
+            numbers = self._numbers(constraint, pod, self._spreads.state(constraint))
+            refusal = Refusal(refusal.reason, f"{numbers}; {refusal.message}")
         self._refused[pod.key] = pod, refusal
         return False
 
@@ -182,9 +187,10 @@ class Evening:
     def _count_as_gone(self, constraint: Constraint, pod: Pod) -> None:
         """Count a pod that a limit keeps as if it had gone to the smallest domain."""
         slot = self._snapshot.nodes.slot_of[pod.node]
-        state, values = self._state(constraint), self._values(constraint)
+        state = self._state(constraint)
         homes = {each: int(self._state(each).domains.counting[slot]) for each in self._spreads.counting(pod)}
-        target = min(np.flatnonzero(state.domains.eligible).tolist(), key=lambda d: (int(state.counts[d]), values[d]))
+        eligible = np.flatnonzero(state.domains.eligible)
+        target = self._first(constraint, eligible, state.counts[eligible])
         for each, home in homes.items():
             self._beside[each][home] = self._beside[each].get(home, 0) - 1
         self._beside[constraint][target] = self._beside[constraint].get(target, 0) + 1
@@ -199,26 +205,33 @@ class Evening:
             known = self._states[constraint] = (now, state)
         return known[1]
 
+    def _first(self, constraint: Constraint, domains: IntArray, counts: IntArray) -> int:
+        """The domain with the least count, ties by the label's value; among thousands if they are hosts."""
+        values = self._values(constraint)
+        least: list[int] = domains[counts == counts.min()].tolist()
+        return min(least, key=lambda domain: values[domain])
+
     def _values(self, constraint: Constraint) -> list[str]:
         return self._snapshot.nodes.column(constraint.topology_key).values
 
     def _message(self, constraint: Constraint, pod: Pod, target: int) -> str:
         """The numbers of a move."""
-        outlook = self._spreads.outlook(constraint, pod)
-        there = self._values(constraint)[self._state(constraint).domains.counting[target]]
-        return f"{self._numbers(constraint, pod)}; {there} has {int(outlook.counts[target])}"
+        state = self._spreads.state(constraint)
+        home, there = (int(state.domains.counting[slot]) for slot in (self._snapshot.nodes.slot_of[pod.node], target))
+        number = int(state.counts[there]) - (home == there)
+        return f"{self._numbers(constraint, pod, state)}; {self._values(constraint)[there]} has {number}"
 
-    def _numbers(self, constraint: Constraint, pod: Pod) -> str:
+    def _numbers(self, constraint: Constraint, pod: Pod, state: State) -> str:
         """How far the pod's domain is above the smallest, and how far it may be."""
-        state, values = self._spreads.state(constraint), self._values(constraint)
+        values = self._values(constraint)
         home = int(state.domains.counting[self._snapshot.nodes.slot_of[pod.node]])
         count = int(state.counts[home])
-        eligible = np.flatnonzero(state.domains.eligible).tolist()
+        eligible = np.flatnonzero(state.domains.eligible)
         wanted = constraint.rule.constraint.min_domains
         if len(eligible) < wanted:
             base = f"0, for there are {len(eligible)} of minDomains {wanted} domains"
         else:
-            least = min(eligible, key=lambda domain: (int(state.counts[domain]), values[domain]))
+            least = self._first(constraint, eligible, state.counts[eligible])
             base = f"{values[least]} with {state.smallest}"
         return (
             f"{constraint.topology_key}={values[home]} has {count} pods, {count - state.smallest} more than {base}, "

@@ -115,6 +115,9 @@ class Spreads:
         self._rules = rules
         self._soft = soft
         self._stated: dict[_Template, tuple[Constraint, ...]] = {}
+        self._keys: defaultdict[_Template, list[str]] = defaultdict(list)
+        """The pods that were looked at, by template."""
+        self._stating: defaultdict[Constraint, list[_Template]] = defaultdict(list)
         self._counting: dict[tuple[str, Labels], tuple[Constraint, ...]] = {}
         self.constraints: tuple[Constraint, ...] = self._collect(pods)
         self._by_pair: defaultdict[tuple[str, tuple[str, str] | None], list[Constraint]] = defaultdict(list)
@@ -128,17 +131,23 @@ class Spreads:
 
     def counting(self, pod: Pod) -> tuple[Constraint, ...]:
         """The constraints that count a pod, whoever states them."""
-        if not self.constraints:
-            return _NONE
-        key = (pod.namespace, pod.labels)
+        return self._counting_of(pod.namespace, pod.labels) if self.constraints else _NONE
+
+    def _counting_of(self, namespace: str, labels: Labels) -> tuple[Constraint, ...]:
+        key = (namespace, labels)
         found = self._counting.get(key)
         if found is None:
-            near = (
-                each for pair in (None, *pod.labels.items()) for each in self._by_pair.get((pod.namespace, pair), ())
-            )
-            picking = (each for each in near if matches_labels(each.rule.constraint.selector, pod.labels))
+            near = (each for pair in (None, *labels.items()) for each in self._by_pair.get((namespace, pair), ()))
+            picking = (each for each in near if matches_labels(each.rule.constraint.selector, labels))
             found = self._counting[key] = tuple(sorted(picking, key=_place))
         return found
+
+    def stating(self, constraint: Constraint) -> Iterator[str]:
+        """The pods that state a constraint and are counted by it, by ``namespace/name``, wherever they are now."""
+        for template in self._stating[constraint]:
+            namespace, _, labels = template
+            if constraint in self._counting_of(namespace, labels):
+                yield from self._keys[template]
 
     def state(self, constraint: Constraint, beside: dict[int, int] | None = None) -> State:
         """The constraint's counts as the snapshot has them.
@@ -184,6 +193,7 @@ class Spreads:
             if not pod.spec.topology_spread or pod.terminal or self._snapshot.slot(pod) is None:
                 continue
             template = _template(pod)
+            self._keys[template].append(pod.key)
             known = first.get(template)
             if known is None or pod.name < known.name:
                 first[template] = pod
@@ -196,6 +206,8 @@ class Spreads:
                 alike = (pod.namespace, hard, rule.constraint, rule.ground)
                 mine.append(found.setdefault(alike, Constraint(pod.namespace, rule, hard, (pod.key, place))))
             self._stated[template] = tuple(dict.fromkeys(mine))
+            for each in self._stated[template]:
+                self._stating[each].append(template)
         return tuple(sorted(found.values(), key=_place))
 
     def _rules_of(self, pod: Pod) -> Iterator[tuple[Rule, bool]]:

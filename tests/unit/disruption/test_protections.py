@@ -7,7 +7,8 @@ import pytest
 
 from tests.builders import NOW, PodBuilder, budget, pod
 from trimtab.api import reasons
-from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold, Protections
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.api.protections import PriorityThreshold, Protections
 from trimtab.api.selector import Requirement, Selector
 from trimtab.api.strategies import Strategies
 from trimtab.cluster.snapshot import Snapshot

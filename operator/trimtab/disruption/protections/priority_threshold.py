@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from trimtab.api.descheduler_policy import DeschedulerPolicySpec, PriorityThreshold
+from trimtab.api.descheduler_policy import DeschedulerPolicySpec
+from trimtab.api.protections import PriorityThreshold
 from trimtab.api.reasons import PRIORITY_TOO_HIGH, UNKNOWN_PRIORITY_CLASS
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.protections.protection import Context, Protection

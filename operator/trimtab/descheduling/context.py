@@ -7,16 +7,16 @@ from operator import attrgetter
 from typing import Final
 
 import numpy as np
-from msgspec import Struct
 
 from trimtab.api.plan import SURGE, Evict, Kept
 from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE
-from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.resources import BoolArray
 from trimtab.descheduling.board import Board, Guard
 from trimtab.descheduling.memory.recollection import Recollection
 from trimtab.descheduling.overlap import HELD
 from trimtab.descheduling.overlap import pending as pending
 from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.wish import Wish as Wish
 from trimtab.disruption.gate import Rules
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import ENDED, Pod
@@ -26,23 +26,6 @@ AT_HOME: Final = "node(s) already ran the pod"
 NOT_SELECTED: Final = "node(s) were not selected by the policy"
 _KEY: Final = attrgetter("key")
 NOT_UP: Final = "node(s) were not ready"
-
-
-class Wish(Struct, frozen=True):
-    """Where a strategy would have a pod.
-
-    Attributes:
-        among: bool, shape (nodes.capacity,): the nodes on which its measure falls.
-        otherwise: what is told of a node that would take the pod but is not among them; counted, so it begins with
-            ``node(s)``.
-        rank: int64, same shape: nodes of lesser rank first; ``None`` where all are alike.
-        stay: whether the pod's own node will do as well, for the violation goes with the pod, wherever the next one is.
-    """
-
-    among: BoolArray
-    otherwise: str
-    rank: IntArray | None = None
-    stay: bool = False
 
 
 class Context:
@@ -171,9 +154,7 @@ class Context:
         """Reserve a place that was found for the pod and plan its eviction, or say what speaks against it."""
         stays = self.snapshot.nodes.slot_of[pod.node] == slot
         overlap, overlaps = self.board.overlap, self._rules.stays_until_replaced(pod)
-        crowded = overlap.refusal(slot) if overlaps or not stays else None
-        if crowded is None and overlaps:
-            crowded = overlap.beside(pod, slot)
+        crowded = overlap.refusal(pod, slot, stays_until_replaced=overlaps)
         if crowded is not None:
             return crowded
         moved = pod if stays else self._reserved(pod, slot)

@@ -47,20 +47,24 @@ class Overlap:
         mask[list(self._held.values())] = False
         return mask
 
-    def refusal(self, slot: int) -> Refusal | None:
-        """Why a pod cannot come to a node within this plan."""
-        for key, held in self._held.items():
-            if held == slot:
-                node = self._placer.snapshot.nodes.node(slot).name
-                return Refusal(NO_PLACE, f"{key} leaves {node}, but only once its successor runs")
-        return None
+    def refusal(self, pod: Pod, slot: int, *, stays_until_replaced: bool) -> Refusal | None:
+        """Why the pod cannot be moved to a node within this plan, as far as pods overlap; ``None`` where it can.
 
-    def beside(self, pod: Pod, slot: int) -> Refusal | None:
-        """Why a successor cannot come to a node while the pod is in its place, or ``None``."""
-        if self._placer.feasible(pending(pod))[slot]:
-            return None
-        node = self._placer.snapshot.nodes.node(slot).name
-        return Refusal(NO_PLACE, f"{node} does not take the pod's successor as long as the pod itself holds its place")
+        Args:
+            pod: as it is before its move.
+            slot: of the node.
+            stays_until_replaced: whether it holds its own place until its successor runs.
+        """
+        nodes = self._placer.snapshot.nodes
+        stays = nodes.slot_of[pod.node] == slot
+        name = nodes.node(slot).name
+        if not stays or stays_until_replaced:
+            for key, held in self._held.items():
+                if held == slot:
+                    return Refusal(NO_PLACE, f"{key} leaves {name}, but only once its successor runs")
+        if stays_until_replaced and not self._placer.feasible(pending(pod))[slot]:
+            return Refusal(NO_PLACE, f"{name} does not take the pod's successor as long as the pod holds its own place")
+        return None
 
 
 def pending(pod: Pod) -> Pod:

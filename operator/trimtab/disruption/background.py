@@ -39,7 +39,8 @@ def leaving(snapshot: Snapshot, memories: Iterable[Memory] = (), *, now: float) 
         now: seconds since the epoch.
     """
     pods: Mapping[str, Pod] = snapshot.pods
-    found = {key: pod for key, pod in pods.items() if pod.annotations and underway(pod)}
+    marked = [pod for pod in pods.values() if IN_PROGRESS in pod.annotations]  # of 150,000: no call for each
+    found = {pod.key: pod for pod in marked if underway(pod)}
     for memory in memories:
         for watched in memory.watched:
             key = f"{watched.namespace}/{watched.pod}"

@@ -93,7 +93,7 @@ class OwnerBook:
             now: seconds on a monotonic clock.
             wall: seconds since the epoch, to compare with creation times.
         """
-        return self._missing(owner, victim, pods, now) or _not_running(owner, victim, pods, wall)
+        return self._missing(owner, victim, pods, now) or _not_running(owner, victim, pods, wall) or _new(pods, wall)
 
     def _missing(self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], now: float) -> str | None:
         entry = self._open.get(owner)
@@ -128,6 +128,17 @@ def _not_running(owner: OwnerKey, victim: Pod, pods: Iterable[Pod], wall: float)
         elif not pod.ready and pod.created is not None and wall - pod.created < START_GRACE:
             age = max(0, int(wall - pod.created))
             return f"{pod.name} of the same {_words(owner)} was created {age}s ago and is not ready yet"
+    return None
+
+
+def _new(pods: Iterable[Pod], wall: float) -> str | None:
+    """A pod that is as new as the victim's replacement would be: the two could not be told apart afterwards.
+
+    Creation times are whole seconds. Pods that run at once, as a simulated kubelet has them, meet this.
+    """
+    for pod in pods:
+        if pod.created is not None and 0 <= wall - pod.created < 1:
+            return f"{pod.name} was created within this second, as the next one's replacement would be"
     return None
 
 

@@ -49,6 +49,22 @@ def test_an_owner_has_recovered_when_it_has_as_many_pods_and_ready_ones_as_befor
     assert words is None or (why is not None and words in why)
 
 
+@pytest.mark.parametrize(
+    ("created", "waits"),
+    [
+        pytest.param(WALL, True, id="in this very second"),
+        pytest.param(WALL - 0.9, True, id="less than a second ago"),
+        pytest.param(WALL - 1, False, id="a second ago"),
+        pytest.param(WALL + 5, False, id="by a clock that is ahead of ours"),
+        pytest.param(None, False, id="nobody knows when"),
+    ],
+)
+def test_the_next_pod_waits_until_its_replacement_can_be_told_from_the_newest_pod(created, waits):
+    newest = web("web-3", created=created)
+    why = OwnerBook().unsettled(OWNER, NEXT, [NEXT, newest], now=1.0, wall=WALL)
+    assert why == ("web-3 was created within this second, as the next one's replacement would be" if waits else None)
+
+
 def test_an_owner_waits_while_a_request_about_it_is_not_answered():
     book = OwnerBook()
     book.open(OWNER, VICTIM, [VICTIM, NEXT], now=0.0)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
-from trimtab.local import guard, kubeconfig
+from trimtab.local import files, guard, kubeconfig
 from trimtab.local.binaries import Binaries, find, given_directory
-from trimtab.local.certificates import USERS, make_keys
+from trimtab.local.certificates import make_keys
 from trimtab.local.client import Client
-from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, PORTS_OF, STAGES, Launch, Layout, Settings, launch
+from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, PORTS_OF, Launch, Layout, Settings, launch
 from trimtab.local.errors import LocalError
 from trimtab.local.furniture import await_account, await_nodes, create_nodes, release_nodes
 from trimtab.local.health import PortTaken
@@ -29,7 +28,6 @@ from trimtab.local.status import Status, observe
 from trimtab.local.supervisor import Supervisor
 from trimtab.local.versions import CONTROLLER_MANAGER, KWOK
 
-_OWN: Final = ("keys", "logs", "stages", "etcd", "cluster.json", "cluster.tmp")
 _ATTEMPTS: Final = 3
 
 
@@ -239,17 +237,7 @@ class LocalCluster:
     def _launches(self, record: Record, binaries: Binaries) -> dict[str, Launch]:
         """How to start each component; writes the files that the command lines name."""
         layout = Layout(directory=self.directory, ports=record.ports)
-        for user in USERS:
-            content = kubeconfig.render(
-                name=self.name, server=layout.server, ca=layout.keys.ca, token=layout.keys.token(user), user=user
-            )
-            copies = record.copies if user == "admin" else ()
-            for target in (layout.kubeconfig(user), *map(Path, copies)):
-                kubeconfig.write(target, content)
-        if binaries.stages is not None:
-            layout.stages.mkdir(exist_ok=True)
-            for stage in STAGES:
-                shutil.copyfile(binaries.stages / stage, layout.stages / stage)
+        files.write(layout, record, stages=binaries.stages)
         return {
             component: launch(
                 component,
@@ -295,21 +283,8 @@ class LocalCluster:
                     stop([record.guard], patience=5)
                 self._store.write(replace(record, guard=None))
                 if not keep_data:
-                    self._remove(record)
+                    files.remove(self.directory, record)
             if self._leash is not None:
                 os.close(self._leash)
                 self._leash = None
         return record is not None
-
-    def _remove(self, record: Record) -> None:
-        """Remove our files by name, and the directory only if it is empty then: the caller may have chosen it."""
-        for copy in map(Path, record.copies):
-            if kubeconfig.belongs_to(copy, self.name):
-                copy.unlink()
-        for path in (*(self.directory / name for name in _OWN), *self.directory.glob("*kubeconfig")):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        if not any(self.directory.iterdir()):
-            self.directory.rmdir()

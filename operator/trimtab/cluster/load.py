@@ -25,6 +25,7 @@ from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
+from trimtab.kube.server_version import streams_lists
 from trimtab.kube.watching.informer import NO_FORMAT, PAGE_SIZE
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import Codec, ListSplitter, Page
@@ -36,9 +37,6 @@ IDLE: Final = 60.0
 
 RETRY: Final = Backoff(initial=0.2, attempts=3)
 """A cut connection or a busy server may pass; after a few tries somebody at a terminal waits for nothing."""
-
-STREAMS_LISTS: Final = (1, 33)
-"""The version from which on servers write lists object by object (StreamingCollectionEncodingToProtobuf, KEP-5116)."""
 
 OnInvalid = Callable[[InputError], None]
 """What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
@@ -85,7 +83,11 @@ async def load(
         LoadFailed: of the first kind in order that cannot be read.
         InputError: an object cannot be read.
     """
-    snapshot, interner, whole = Snapshot(), Interner(), await _streams_lists(api)
+    try:
+        whole = await streams_lists(api)
+    except Unreachable as error:
+        raise LoadFailed(kinds[0], error) from error
+    snapshot, interner = Snapshot(), Interner()
     readers = [
         _Reader(api, kind, snapshot, interner, whole=whole, on_invalid=on_invalid, on_absent=on_absent, clock=clock)
         for kind in kinds
@@ -99,16 +101,6 @@ async def load(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return snapshot
-
-
-async def _streams_lists(api: Api) -> bool:
-    """Whether the server writes lists as it goes. One that does not tell its version is taken for an old one."""
-    try:
-        told = await api.request("GET", "/version")
-        found = [int(str(told[part]).rstrip("+")) for part in ("major", "minor")]  # "33+" where a cloud has patched it
-    except (ApiError, Unreachable, TypeError, KeyError, ValueError):
-        return False
-    return tuple(found) >= STREAMS_LISTS
 
 
 class _Garbled(Exception):

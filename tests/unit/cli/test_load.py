@@ -63,7 +63,6 @@ async def test_a_server_that_writes_lists_as_it_goes_is_asked_for_the_whole() ->
     [
         pytest.param(OLD, id="1.32+"),
         pytest.param(Forbidden("no", status=403), id="forbidden"),
-        pytest.param(CUT, id="unreachable"),
         pytest.param("ok", id="no version"),
         pytest.param({"major": "", "minor": None}, id="an empty version"),
         pytest.param({"major": "1"}, id="half a version"),
@@ -74,6 +73,15 @@ async def test_another_server_is_read_in_pages(version) -> None:
 
     assert names == ["a", "b"]
     assert [each.params for each in opened] == [{"limit": "5000"}, {"limit": "5000", "continue": "next"}]
+
+
+async def test_a_server_that_is_not_there_is_not_asked_again() -> None:
+    api = Server(version=CUT)
+
+    with pytest.raises(LoadFailed, match="list pods: the connection was reset"):
+        await load(api, kinds=[PODS], clock=SetClock())
+
+    assert not api.opened
 
 
 async def test_a_server_that_sends_pages_unasked_is_read_to_the_end() -> None:

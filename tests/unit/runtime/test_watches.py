@@ -46,8 +46,38 @@ async def test_one_that_is_cut_or_filled_again_cannot(phase: str, error: str, to
     assert watches.check() is None, "it was complete once: no reason to take the process for not ready"
 
 
+class Versioned(ScriptedApi):
+    """A server that tells its version; ``None`` for one that gives no answer."""
+
+    version: Any = None
+
+    async def request(self, method: str, path: str, **_options: Any) -> Any:
+        assert (method, path) == ("GET", "/version")
+        if self.version is None:
+            raise Unreachable("no answer")
+        return self.version
+
+
+@pytest.mark.parametrize(
+    ("version", "begins_with"),
+    [
+        pytest.param({"major": "1", "minor": "36"}, "a list", id="1.36"),
+        pytest.param({"major": "1", "minor": "32"}, "a watch", id="1.32"),
+        pytest.param(None, "a watch", id="no answer"),
+    ],
+)
+async def test_watches_begin_with_lists_where_the_server_writes_them_as_it_goes(version, begins_with) -> None:
+    api = Versioned()
+    api.version = version
+    watches = Watches(api, LiveCluster())
+    watches.start()
+    await asyncio.sleep(1)
+    assert {"a watch" if "watch" in opened.params else "a list" for opened in api.opened} == {begins_with}
+    await watches.stop()
+
+
 async def test_a_watch_that_is_refused_from_the_start_says_why() -> None:
-    class NoBudgets(ScriptedApi):
+    class NoBudgets(Versioned):
         @asynccontextmanager
         async def stream(self, path: str, **options: Any) -> AsyncIterator[Any]:
             if "poddisruptionbudgets" in path:

@@ -2,7 +2,9 @@
 
 The cheapest way that the server offers is taken. First a watch that begins with the present objects (WatchList), in
 protobuf; where the server refuses that, a list in pages and then a watch; where it speaks no protobuf, JSON. What was
-refused is remembered in a :class:`ServerAbilities` that all informers of a server share.
+refused is remembered in a :class:`ServerAbilities` that all informers of a server share. Where it is known that the
+server writes lists as it goes (:func:`trimtab.kube.server_version.streams_lists`), a list is cheaper than a WatchList:
+who starts the informers then takes that ability away.
 
 What can go wrong, and what happens then:
 
@@ -72,7 +74,7 @@ WATCH_LIST: Final = WATCH | {"sendInitialEvents": "true", "resourceVersionMatch"
 
 
 class ServerAbilities:
-    """What a server turned out not to know; shared by all informers of that server."""
+    """What to ask a server for: not what it turned out not to know; shared by all informers of that server."""
 
     def __init__(self) -> None:
         self.protobuf = True

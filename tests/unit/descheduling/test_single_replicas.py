@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import PodBuilder, budget, node, pod, pvc
 from tests.unit.cluster.test_rollouts import deployment, rolling, settled
 from tests.unit.descheduling.planning import NOW, built, kept, life_time, messages, moves, node_taints, policy
+from tests.unit.descheduling.test_invariants import every_move_watched, policies, worlds
 from trimtab.api import reasons
+from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.plan import SURGE, Plan
 from trimtab.cluster.rollouts import Rollouts, rollouts_of
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling import planner
+from trimtab.descheduling.overlap import pending
 from trimtab.descheduling.recheck import still_holds
+from trimtab.disruption.background import REQUEST_EVICT_ONLY
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
 
 TAINTED = node("n1").taint("x")
 EVICT = "descheduler.alpha.kubernetes.io/evict"
@@ -254,3 +264,77 @@ def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
     refusal = still_holds(rolled, wanted, action, NOW)
     assert refusal is not None
     assert refusal.reason == reasons.ROLLOUT_IN_PROGRESS
+
+
+def of_deployments(world: Sequence[Any]) -> list[Any]:
+    """The cluster with every ReplicaSet's pods as a Deployment makes them, and now and then a machine among them."""
+    made = []
+    for each in world:
+        if isinstance(each, Pod) and each.controller is not None and each.controller.kind == "ReplicaSet":
+            owner = msgspec.structs.replace(each.controller, name=f"{each.controller.name}-1a2b")
+            labels = FrozenMap({**each.labels, "pod-template-hash": "1a2b"})
+            marks = FrozenMap({**each.annotations, **({REQUEST_EVICT_ONLY: ""} if each.name.endswith("3") else {})})
+            made.append(msgspec.structs.replace(each, owners=(owner,), labels=labels, annotations=marks))
+        else:
+            made.append(each)
+    return made
+
+
+@st.composite
+def surging(draw: st.DrawFn, name: str = "default") -> DeschedulerPolicy:
+    wanted = draw(policies(name))
+    return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, single_replica="Surge"))
+
+
+@given(worlds().map(of_deployments), surging())
+def test_every_rollout_betters_its_measure_and_worsens_none_before_it(world, wanted):
+    with every_move_watched():
+        planner.plan(Snapshot(world), [wanted], now=NOW)
+
+
+@given(worlds().map(of_deployments), surging("a"), policies("b"), st.randoms(use_true_random=False))
+def test_plans_with_rollouts_do_not_depend_on_the_order_of_their_input(world, first, second, chance):
+    shuffled = list(world)
+    chance.shuffle(shuffled)
+    one = planner.plan(Snapshot(world), [first, second], now=NOW)
+    other = planner.plan(Snapshot(shuffled), [second, first], now=NOW)
+    assert msgspec.json.encode(one.document()) == msgspec.json.encode(other.document())
+
+
+@given(worlds().map(of_deployments), surging())
+def test_only_who_is_alone_surges_into_a_place_beside_itself_that_nobody_has_later(world, wanted):
+    """Who goes by a rollout is the only one; its successor fits beside it and all that went before; nobody follows."""
+    snapshot = Snapshot(world)
+    done = planner.plan(snapshot, [wanted], now=NOW)
+    held: set[str] = set()
+    with snapshot.fork():
+        placer = Placer(snapshot)
+        for action in done.actions:
+            pod = snapshot.pods[action.key]
+            if not action.target:
+                snapshot.remove(pod)
+                continue
+            others = [each for each in world if isinstance(each, Pod) and each.owners == pod.owners]
+            alive = [each for each in others if each.namespace == pod.namespace and not each.terminal]
+            overlaps = action.how == SURGE or REQUEST_EVICT_ONLY in pod.annotations
+            if action.how == SURGE:
+                assert [each.name for each in alive if each.deleted is None] == [pod.name]
+            if overlaps:
+                assert placer.feasible(pending(pod))[snapshot.nodes.slot_of[action.target]]
+            if overlaps or action.target != action.node:
+                assert action.target not in held
+            if overlaps:
+                held.add(action.node)
+            if action.target != action.node:
+                placer.reserve(pod, snapshot.nodes.slot_of[action.target])
+
+
+@given(worlds().map(of_deployments), surging())
+def test_no_budget_is_overdrawn_by_who_is_evicted(world, wanted):
+    snapshot = Snapshot(world)
+    done = planner.plan(snapshot, [wanted], now=NOW)
+    moved = [snapshot.pods[action.key] for action in done.actions if action.target and action.how != SURGE]
+    evicted = [pod for pod in moved if REQUEST_EVICT_ONLY not in pod.annotations]
+    for guard in snapshot.budgets.values():
+        hit = [pod for pod in evicted if pod.namespace == guard.namespace and pod.labels["app"] == guard.name]
+        assert len(hit) <= guard.disruptions_allowed

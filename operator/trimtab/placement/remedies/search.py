@@ -70,20 +70,15 @@ class Cure(Struct, frozen=True):
         }
 
 
-def cheapest(placer: Placer, pod: Pod) -> Cure | None:
-    """The cheapest change that makes a pod fit that fits nowhere; ``None`` where nothing that is known helps.
+def cures(placer: Placer, pod: Pod) -> Iterator[Cure]:
+    """The cheapest change that makes a pod fit that fits nowhere, and alternatives; none where nothing known helps.
+
+    Each alternative is the cheapest that does without the dearest step's kind of remedy of those before. Lazily, for
+    each is a search of its own.
 
     Args:
         placer: on a snapshot that is within a fork; it is left as it was.
         pod: as if pending.
-    """
-    return next(cures(placer, pod), None)
-
-
-def cures(placer: Placer, pod: Pod) -> Iterator[Cure]:
-    """:func:`cheapest`, then the cheapest that does without its dearest step's kind of remedy, and so on.
-
-    Lazily, for each is a search of its own.
     """
     case = Case(placer, pod)
     while (found := _cure(case, NEVER, _STEPS)) is not None:

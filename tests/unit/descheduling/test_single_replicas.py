@@ -267,11 +267,12 @@ def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
 
 
 def of_deployments(world: Sequence[Any]) -> list[Any]:
-    """The cluster with every ReplicaSet's pods as a Deployment makes them, and now and then a machine among them."""
+    """The cluster with every ReplicaSet's pods as a Deployment makes them, most of them alone, and some machines."""
     made = []
     for each in world:
         if isinstance(each, Pod) and each.controller is not None and each.controller.kind == "ReplicaSet":
-            owner = msgspec.structs.replace(each.controller, name=f"{each.controller.name}-1a2b")
+            alone = f"-{each.name}" if each.name[-1] in "02468" else ""
+            owner = msgspec.structs.replace(each.controller, name=f"{each.controller.name}{alone}-1a2b")
             labels = FrozenMap({**each.labels, "pod-template-hash": "1a2b"})
             marks = FrozenMap({**each.annotations, **({REQUEST_EVICT_ONLY: ""} if each.name.endswith("3") else {})})
             made.append(msgspec.structs.replace(each, owners=(owner,), labels=labels, annotations=marks))

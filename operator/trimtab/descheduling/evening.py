@@ -97,13 +97,13 @@ class Evening:
 
     def _by_domain(self, constraint: Constraint) -> dict[int, list[str]]:
         """The pods that state the constraint and are counted by it; whoever moves from now on is none to be asked."""
-        counting, selected = self._state(constraint).domains.counting.tolist(), self._context.scope.selected.tolist()
+        counting, selected = self._state(constraint).domains.counting, self._context.scope.selected
         pods, slot_of = self._snapshot.pods, self._snapshot.nodes.slot_of
         found: defaultdict[int, list[str]] = defaultdict(list)
         for key in self._spreads.stating(constraint):
             slot = slot_of[pods[key].node]
             if selected[slot]:
-                found[counting[slot]].append(key)
+                found[int(counting[slot])].append(key)
         return found
 
     def _next(self, queue: _Queue) -> Pod | None:

@@ -99,57 +99,59 @@ def explain_5k() -> Result:
 
 
 def plan_5k() -> Result:
-    """Plan all four strategies on 5,000 nodes and 150,000 pods, two fifths of the nodes overfull."""
-    return _plan(picky=0)
+    """Plan all five strategies on 5,000 nodes and 150,000 pods, two fifths of the nodes overfull."""
+    from benchmarks import planning
+
+    return planning.first()
 
 
 def plan_5k_anti_affinity() -> Result:
     """The same, with every fifth owner's pods stating anti-affinity to their siblings."""
-    return _plan(picky=5)
+    from benchmarks import planning
+
+    return planning.first(picky=5)
 
 
 def plan_5k_full() -> Result:
     """The same with targets that leave room for few of the pods: most that are considered stay, and are told why."""
-    return _plan(picky=0, target=22)
+    from benchmarks import planning
+
+    return planning.first(target=22)
 
 
-def _plan(*, threshold: int = 20, target: int = 50, **shape: Any) -> Result:
-    from benchmarks.clusters import Shape, cluster
-    from trimtab.cluster.snapshot import Snapshot
-    from trimtab.descheduling.planner import plan
+def plan_steady_5k() -> Result:
+    """Plan again after 1 % of the pods changed, in a cluster at rest: applying the changes and planning."""
+    from benchmarks import planning
 
-    form = Shape(**shape)
-    snapshot = Snapshot(cluster(form))
-    started = time.perf_counter()
-    made = plan(snapshot, [_policy(threshold, target)], now=1_795_176_000.0)
-    seconds = time.perf_counter() - started
-    by_strategy: dict[str, int] = {}
-    for action in made.actions:
-        by_strategy[action.strategy] = by_strategy.get(action.strategy, 0) + 1
-    params = {"nodes": form.nodes, "pods": form.pods, "evictions": by_strategy, "kept": len(made.kept)}
-    return {"seconds": seconds, "params": params}
+    return planning.steady()
 
 
-def _policy(threshold: int, target: int) -> Any:
-    import msgspec
+def plan_spread_5k() -> Result:
+    """Even all owners' pods over the zones: some 18,000 moves."""
+    from benchmarks import planning
 
-    from trimtab.api.descheduler_policy import DeschedulerPolicy
+    return planning.spread()
 
-    resources = ("cpu", "memory", "pods")
-    thresholds = {
-        "thresholds": dict.fromkeys(resources, threshold),
-        "targetThresholds": dict.fromkeys(resources, target),
-    }
-    strategies = {
-        "RemoveDuplicates": {"enabled": True},
-        "LowNodeUtilization": {"enabled": True, "params": {"nodeResourceUtilizationThresholds": thresholds}},
-        "RemovePodsViolatingInterPodAntiAffinity": {"enabled": True},
-        "RemovePodsViolatingNodeAffinity": {
-            "enabled": True,
-            "params": {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]},
-        },
-    }
-    return msgspec.convert({"metadata": {"name": "default"}, "spec": {"strategies": strategies}}, DeschedulerPolicy)
+
+def plan_taints_5k() -> Result:
+    """Move all pods off the 500 nodes that were tainted: some 15,000 moves."""
+    from benchmarks import planning
+
+    return planning.taints()
+
+
+def plan_leaning_5k() -> Result:
+    """The same where every pod states pod affinity, and no move may leave a pod behind that was moved before."""
+    from benchmarks import planning
+
+    return planning.leaning()
+
+
+def plan_empty_5k() -> Result:
+    """Empty 2,500 nodes of few pods: some 15,000 moves."""
+    from benchmarks import planning
+
+    return planning.empty()
 
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
@@ -163,6 +165,11 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "plan-5k": plan_5k,
     "plan-5k-anti-affinity": plan_5k_anti_affinity,
     "plan-5k-full": plan_5k_full,
+    "plan-steady-5k": plan_steady_5k,
+    "plan-spread-5k": plan_spread_5k,
+    "plan-taints-5k": plan_taints_5k,
+    "plan-leaning-5k": plan_leaning_5k,
+    "plan-empty-5k": plan_empty_5k,
 }
 
 

@@ -45,7 +45,9 @@ def snapshot(*, target: str, kubeconfig: str | None, context: str | None) -> Non
     annotation, volumes of secrets and config maps, references to secrets, and parameters of drivers and storage classes
     are left out too. Labels and other annotations are kept as they are.
 
-    A plan on the snapshot is the plan on the cluster as it was then.
+    A plan on the snapshot is the plan on the cluster as it was then. Policies that judge by real use, or that renew
+    single replicas by a rollout, need more: put what kubectl get -A -o yaml prints of nodes.metrics.k8s.io and
+    pods.metrics.k8s.io, or of deployments, beside it and give --cluster the folder.
     """
     from trimtab.cli.cluster_list import Progress, write_cluster
     from trimtab.cli.live import warn_absent, with_api

@@ -20,7 +20,7 @@ endif
 
 .PHONY: help
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 28
 
 .PHONY: venv
 venv: $(STAMP) ## make .venv with trimtab, editable, and all that development needs
@@ -58,6 +58,12 @@ SEED ?= 1
 .PHONY: differential
 differential: $(STAMP) ## N=1000 random pods, SEED=1: our placement compared with the real kube-scheduler's
 	$(BIN)/python -m tests.differential --pods $(N) --seed $(SEED) $(OPTIONS)
+
+# N for this one is clusters, 200 unless it is given.
+.PHONY: differential-descheduler
+differential-descheduler: $(STAMP) ## N=200 random clusters, SEED=1: our plans compared with the real descheduler's
+	$(BIN)/python -m tests.descheduler_differential --clusters $(if $(filter command,$(origin N)),$(N),200) \
+		--seed $(SEED) $(OPTIONS)
 
 .PHONY: demo
 demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself

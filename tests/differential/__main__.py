@@ -63,7 +63,7 @@ def _run(world: World, options: argparse.Namespace) -> int:
         seed=options.seed,
         without=options.without,
         per_cluster=options.per_cluster,
-        tell=progress.at,
+        tell=lambda tally: progress.at(tally.judged, f"{len(tally.disagreements)} disagreements"),
     )
     print(tally.told())
     print(f"{time.monotonic() - before:.0f} s", flush=True)

@@ -127,20 +127,28 @@ class Tally:
 
 
 class Progress:
-    """A bar on a terminal, a line now and then elsewhere."""
+    """A bar on a terminal, a line now and then elsewhere.
 
-    def __init__(self, total: int, stream: TextIO = sys.stderr) -> None:
+    Args:
+        total: when it is done.
+        unit: of what.
+        every: how many of them make another line.
+    """
+
+    def __init__(self, total: int, unit: str = "pods", *, every: int = 500, stream: TextIO = sys.stderr) -> None:
         self._total = total
+        self._unit = unit
+        self._every = every
         self._stream = stream
         self._told = 0
 
-    def at(self, tally: Tally) -> None:
-        """Show how far it is."""
-        done = min(tally.judged, self._total)
-        text = f"{done}/{self._total} pods, {len(tally.disagreements)} disagreements"
+    def at(self, number: int, found: str) -> None:
+        """Show how far it is, and what was found."""
+        done = min(number, self._total)
+        text = f"{done}/{self._total} {self._unit}, {found}"
         if self._stream.isatty():
             bar = "█" * (30 * done // self._total)
             print(f"\r{bar:░<30} {text}", end="\n" if done >= self._total else "", file=self._stream, flush=True)
-        elif done - self._told >= 500 or (done >= self._total > self._told):
+        elif done - self._told >= self._every or (done >= self._total > self._told):
             self._told = done
             print(text, file=self._stream, flush=True)

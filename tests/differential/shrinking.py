@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tests.differential.comparison import Difference, differences
+from tests.differential.dropping import dropped
 from tests.differential.report import Disagreement
 from tests.differential.server import Manifest
 from tests.differential.world import World
@@ -50,17 +51,7 @@ class _Shrinker:
                 return manifest["kind"] not in {*_FIRST, *_LAST, *_FIXED}
             return manifest["kind"] in kinds
 
-        size = max(1, sum(map(droppable, self.found.objects)) // 2)
-        while size:
-            start = 0
-            while True:
-                candidates = [obj for obj in self.found.objects if droppable(obj)][start : start + size]
-                if not candidates:
-                    break
-                rest = [obj for obj in self.found.objects if not any(obj is gone for gone in candidates)]
-                if not self._holds(rest, self.found.pod):
-                    start += size
-            size //= 2
+        dropped(self.found.objects, droppable, lambda rest: self._holds(rest, self.found.pod))
 
     def _drop_fields(self, manifest: Manifest) -> None:
         """The widest parts of an object first."""

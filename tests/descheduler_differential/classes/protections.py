@@ -1,0 +1,118 @@
+"""Pods that we protect and they do not: our plan says by which protection, and the pod shows that it is the case."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.descheduler_differential.classes.naming import Named
+from tests.descheduler_differential.facts import EVICTOR, Case, Difference
+from trimtab.api import reasons
+from trimtab.kube.objects import Pod
+
+CRITICAL_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/critical-pod"
+
+_CRITICAL: Final = 2_000_000_000
+_UNLIFTED: Final = frozenset(
+    {
+        reasons.CRITICAL_POD,
+        reasons.BARE_POD,
+        reasons.STATIC_POD,
+        reasons.MIRROR_POD,
+        reasons.DAEMON_SET_POD,
+        reasons.TERMINATING,
+    }
+)
+"""What the annotation of a pod does not lift here."""
+
+
+def _evict_annotation(case: Case, difference: Difference) -> bool:
+    """The annotation is there, and either says something else than "true" or stands against what is never lifted."""
+    value = case.annotation(difference.pod, "evict")
+    if value is None:
+        return False
+    reason = case.reason(difference)
+    if reason == reasons.EVICT_ANNOTATION:
+        return value != "true"
+    pod = case.pod(difference.pod)
+    out = pod.deleted is not None or pod.terminal or not case.scope(difference.strategy).covers(pod)
+    return reason in _UNLIFTED or (not reason and (out or _of_daemon_set(pod)))
+
+
+def _of_daemon_set(pod: Pod) -> bool:
+    return any(owner.kind == "DaemonSet" for owner in pod.owners)
+
+
+def _no_eviction_annotation(case: Case, difference: Difference) -> bool:
+    """They keep it for an annotation whose value is "false"."""
+    mandatory = case.args(EVICTOR).get("noEvictionPolicy") == "Mandatory"
+    return mandatory and case.annotation(difference.pod, "prefer-no-eviction") == "false"
+
+
+def _system_namespace(case: Case, difference: Difference) -> bool:
+    name = difference.pod.split("/")[0]
+    return case.reason(difference) == reasons.SYSTEM_NAMESPACE and name.startswith(("kube-", "openshift-"))
+
+
+def _never_lifted(case: Case, difference: Difference) -> bool:
+    pod, reason = case.pod(difference.pod), case.reason(difference)
+    if reason in ("", reasons.DAEMON_SET_POD) and _of_daemon_set(pod):
+        return "DaemonSetPods" in case.disabled
+    if "SystemCriticalPods" not in case.disabled:
+        return False
+    if reason == reasons.CRITICAL_POD:
+        return (pod.spec.priority or 0) >= _CRITICAL
+    threshold = case.args(EVICTOR).get("priorityThreshold", {}).get("value", _CRITICAL)
+    return reason == reasons.PRIORITY_TOO_HIGH and (pod.spec.priority or 0) >= threshold
+
+
+def _controller_not_owner(case: Case, difference: Difference) -> bool:
+    pod = case.pod(difference.pod)
+    return case.reason(difference) == reasons.BARE_POD and bool(pod.owners) and pod.controller is None
+
+
+def _critical_annotation(case: Case, difference: Difference) -> bool:
+    annotations = case.manifest(difference.pod)["metadata"].get("annotations", {})
+    return case.reason(difference) == reasons.CRITICAL_POD and CRITICAL_ANNOTATION in annotations
+
+
+def _resource_claims(case: Case, difference: Difference) -> bool:
+    claims = bool(case.manifest(difference.pod)["spec"].get("resourceClaims"))
+    return claims and case.reason(difference) in (reasons.RESOURCE_CLAIM, reasons.NO_PLACE)
+
+
+def _ephemeral_claims(case: Case, difference: Difference) -> bool:
+    volumes = case.manifest(difference.pod)["spec"].get("volumes", ())
+    plain = any("persistentVolumeClaim" in volume for volume in volumes)
+    ephemeral = any("ephemeral" in volume for volume in volumes)
+    return case.reason(difference) == reasons.PERSISTENT_VOLUME_CLAIM and ephemeral and not plain
+
+
+def _replicas_that_run(case: Case, difference: Difference) -> bool:
+    """Some of the owner's pods have ended or are going: without them it has fewer than minReplicas, with them not."""
+    least = int(case.args(EVICTOR).get("minReplicas", 0))
+    owner = case.pod(difference.pod).controller
+    if case.reason(difference) != reasons.TOO_FEW_REPLICAS or owner is None:
+        return False
+    pods = [pod for pod in case.ours.snapshot.pods.values() if pod.controller == owner]
+    running = [pod for pod in pods if not pod.terminal and pod.deleted is None]
+    return len(running) < least <= len(pods)
+
+
+def _starting(case: Case, difference: Difference) -> bool:
+    pod = case.pod(difference.pod)
+    young = pod.started is not None and case.ours.now - pod.started < 300
+    return case.reason(difference) == reasons.POD_STARTING and pod.phase == "Pending" and young
+
+
+PROTECTIONS: Final = (
+    Named("EvictAnnotationValue", "theirs", _evict_annotation),
+    Named("NoEvictionAnnotationValue", "ours", _no_eviction_annotation),
+    Named("SystemNamespacesProtected", "theirs", _system_namespace),
+    Named("NeverLifted", "theirs", _never_lifted),
+    Named("ControllerNotOwner", "theirs", _controller_not_owner),
+    Named("CriticalAnnotation", "theirs", _critical_annotation),
+    Named("ResourceClaimsStay", "theirs", _resource_claims),
+    Named("EphemeralClaims", "theirs", _ephemeral_claims),
+    Named("ReplicasThatRun", "theirs", _replicas_that_run),
+    Named("StartingPods", "theirs", _starting),
+)

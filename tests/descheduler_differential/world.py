@@ -1,0 +1,57 @@
+"""The cluster that both look at: etcd and an API server, and nobody who would change anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from tests.descheduler_differential.clock import shifted
+from tests.descheduler_differential.store import Store
+from tests.differential.server import Manifest
+from trimtab.cluster.load import load
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import Settings
+from trimtab.local.versions import APISERVER, ETCD
+
+SETTINGS: Final = Settings(
+    components=(ETCD, APISERVER),
+    apiserver_args=("--disable-admission-plugins=ServiceAccount",),
+)
+"""What is needed to be asked about pods and nodes."""
+
+
+class World:
+    """Loads clusters one after the other.
+
+    Args:
+        cluster: a local control plane with :data:`SETTINGS`.
+    """
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._store = Store(cluster.layout.etcd)
+        self.kubeconfig: Path = cluster.kubeconfig
+
+    def close(self) -> None:
+        self._store.close()
+
+    def load(self, objects: Collection[Manifest]) -> tuple[Snapshot, float]:
+        """Replace all that is there, and read it as our command line does.
+
+        Returns:
+            The picture, and the moment that the objects' times were moved to. Reading waits until the API server's
+            own caches have followed, so that whoever asks afterwards finds the same.
+        """
+        now = float(int(time.time()))
+        self._store.replace([shifted(manifest, now) for manifest in objects])
+
+        async def read() -> Snapshot:
+            async with Transport(load_config(self.kubeconfig)) as api:
+                return await load(api)
+
+        return asyncio.run(read()), now

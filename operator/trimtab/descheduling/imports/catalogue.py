@@ -121,6 +121,10 @@ def own_params(strategy: str) -> dict[str, str]:
     return found
 
 
+class WrongKind(FieldError, frozen=True):
+    """A value of another kind than its place has: what is in it cannot be looked into."""
+
+
 class Places:
     """Where each key of a format belongs.
 
@@ -173,12 +177,12 @@ class Places:
             return []
         if isinstance(shape, list):
             if not isinstance(value, list):
-                return [FieldError(field, "must be a list")]
+                return [WrongKind(field, "must be a list")]
             return [
                 each for index, item in enumerate(value) for each in self.check(item, shape[0], f"{field}[{index}]")
             ]
         if not isinstance(value, Mapping):
-            return [FieldError(field, f"must be a mapping with {', '.join(shape)}")]
+            return [WrongKind(field, f"must be a mapping with {', '.join(shape)}")]
         errors = []
         for key, item in value.items():
             place = join_path(field, str(key))

@@ -16,7 +16,7 @@ from trimtab.api.scalars import format_duration, parse_duration
 from trimtab.api.strategies import REQUIRED
 from trimtab.descheduling.imports.actual_utilization import COMBINED, queried
 from trimtab.descheduling.imports.actual_utilization import RESOURCES as MEASURED
-from trimtab.descheduling.imports.catalogue import Names, Places, Shape
+from trimtab.descheduling.imports.catalogue import Names, Places, Shape, WrongKind
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
 from trimtab.descheduling.imports.fields import duration_of_go, is_true
 from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
@@ -119,7 +119,7 @@ def import_policy(data: object, *, source: str = "") -> Imported:
     described = describe(data)
     findings = Findings()
     findings.errors += _PLACES.check(data.get("spec"), _SHAPE, "spec")
-    if any(error.message.startswith("must be a ") for error in findings.errors):
+    if any(isinstance(error, WrongKind) for error in findings.errors):
         raise InvalidObject(tuple(findings.errors), source=source, object=described)
     spec = mapping(data.get("spec"), "spec", findings)
     custom = mapping(spec.get("profileCustomizations"), "spec.profileCustomizations", findings)

@@ -23,6 +23,7 @@ from trimtab.descheduling.imports.catalogue import (
     EVICTOR_SHAPE,
     PLUGINS,
     Places,
+    WrongKind,
     own_params,
 )
 from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format, without_nulls
@@ -107,7 +108,7 @@ def import_policy(data: object, *, source: str = "") -> Imported:
     described = describe(data)
     findings = Findings()
     findings.errors += _PLACES.check(data, _TOP, "")
-    if any(error.message.startswith("must be a ") for error in findings.errors):  # of the wrong kind: not to be walked
+    if any(isinstance(error, WrongKind) for error in findings.errors):
         raise InvalidObject(tuple(findings.errors), source=source, object=described)
     common = _top(data, findings)
     names = _Names()

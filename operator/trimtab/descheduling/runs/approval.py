@@ -9,16 +9,13 @@ that a cycle in mode Act would not do now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.plan import Evict, Kept, Plan
+from trimtab.descheduling.strategies.registry import WHOLE_NODES
 from trimtab.disruption.outcome import GONE, SKIPPED, Outcome
-
-WHOLE_NODES: Final = frozenset({"HighNodeUtilization"})
-"""Strategies that empty a node wholly or not at all: some of its pods alone would be moved for nothing."""
 
 
 class Judgement(Struct, frozen=True):

@@ -61,6 +61,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
     """
 
     NAME = "HighNodeUtilization"
+    WHOLE_NODES = True
 
     def __init__(self, params: HighNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)

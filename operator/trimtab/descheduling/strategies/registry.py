@@ -51,3 +51,6 @@ IN_ORDER: Final[tuple[type[AnyStrategy], ...]] = (
 
 IN_PLACE: Final[frozenset[str]] = frozenset(kind.NAME for kind in IN_ORDER if kind.IN_PLACE)
 """The names of the strategies that let a pod come back to its node."""
+
+WHOLE_NODES: Final[frozenset[str]] = frozenset(kind.NAME for kind in IN_ORDER if kind.WHOLE_NODES)
+"""The names of the strategies that empty a node wholly or not at all."""

@@ -37,6 +37,9 @@ class Strategy(ABC, Generic[P]):
     IN_PLACE: ClassVar[bool] = False
     """Whether a pod may come back to the node that it is evicted from: it is to start anew, not to be elsewhere."""
 
+    WHOLE_NODES: ClassVar[bool] = False
+    """Whether it empties a node wholly or not at all: some of its moves alone would be made for nothing."""
+
     unwelcome_text: str = ""
     """What is told of a node that :meth:`unwelcome` names; begins with ``node(s)``."""
 

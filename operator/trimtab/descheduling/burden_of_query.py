@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from trimtab.api.strategies import METRIC_RESOURCE
+from trimtab.api.strategies import METRIC_RESOURCE, PROMETHEUS, MetricsUtilization
 from trimtab.cluster.resources import CPU, MEMORY, PODS, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import WHOLE, Usage
+from trimtab.descheduling.burden import Burden, ByRequests, ByUse
 from trimtab.descheduling.utilization import Table
 from trimtab.kube.objects import Pod
 
@@ -119,3 +120,17 @@ class ByQuery:
         if not asked.any():
             return 0
         return int(self._first[slot, 0] * float((row[asked] / there[asked]).mean()))
+
+
+def burden_by(metrics: MetricsUtilization | None, snapshot: Snapshot, usage: Usage | None) -> Burden:
+    """The burden as a policy wants it judged.
+
+    Args:
+        metrics: how real use is measured; ``None`` to judge by requests.
+        snapshot: the picture.
+        usage: what was measured; ``None`` where nobody was asked.
+    """
+    if metrics is None:
+        return ByRequests(snapshot)
+    kind = ByQuery if metrics.source == PROMETHEUS else ByUse
+    return kind(snapshot, usage or Usage(problem="nobody has measured"))

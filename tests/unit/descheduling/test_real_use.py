@@ -127,3 +127,11 @@ def test_other_resources_still_count_by_requests() -> None:
     strategies = with_params(utilization({"pods": 20}, {"pods": 50}), **BY_USE)
     made = plan([*TWO, *filled("n1", 6)], used({"n1": 0, "n2": 0}), strategies)
     assert len(moves(made)) == 1
+
+
+def test_what_no_node_takes_says_nothing_of_what_uses_less() -> None:
+    things = [*TWO, *filled("n1", 4)]
+    made = plan(things, used({"n1": 9, "n2": 2}, {"p0": 4.5, "p1": 4.6, "p2": 1, "p3": 5}))
+    assert moves(made) == [("p2", "n1", "n2")]
+    assert kept(made) == {"p0": "NoPlace", "p1": "NoPlace", "p3": "NoPlace"}
+    assert len(set(messages(made).values())) == 1

@@ -17,11 +17,11 @@ from trimtab.api.reasons import (
     NOT_MEASURED,
     PLAN_OUTDATED,
 )
-from trimtab.api.strategies import PROMETHEUS, LowNodeUtilizationParams
+from trimtab.api.strategies import LowNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.cluster.usage import Usage, matched
-from trimtab.descheduling.burden import Burden, ByRequests, ByUse
-from trimtab.descheduling.burden_of_query import ByQuery
+from trimtab.cluster.usage import matched
+from trimtab.descheduling.burden import Burden
+from trimtab.descheduling.burden_of_query import burden_by
 from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
@@ -44,6 +44,9 @@ from trimtab.placement.placer import Placer
 
 _ROUNDING: Final = 1e-6
 """Percent points that sums may differ by without a difference."""
+
+_STUCK: Final = 16
+"""Of pods that request the same so many that no node takes are remembered, each using less of something than others."""
 
 _NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
 
@@ -78,12 +81,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def __init__(self, params: LowNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         thresholds = params.node_resource_utilization_thresholds
-        self._burden: Burden
-        if params.metrics_utilization is None:
-            self._burden = ByRequests(self.snapshot)
-        else:
-            kind = ByQuery if params.metrics_utilization.source == PROMETHEUS else ByUse
-            self._burden = kind(self.snapshot, scope.usage or Usage(problem="nobody has measured"))
+        self._burden: Burden = burden_by(params.metrics_utilization, self.snapshot, scope.usage)
         self._table = self._burden.table
         known, present = scope.destinations & self._burden.known, self._burden.present()
         self._levels: tuple[Level, ...] = (
@@ -92,7 +90,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._kinds: dict[int, Kind] = {}
         self._lineup = Lineup(self._amounts_of, of_spec=not self._burden.measures)
-        self._stuck: dict[tuple[bytes, int], Refusal] = {}
+        self._measured = tuple(level for level in self._levels if level.resource in self._burden.measures)
+        self._stuck: dict[tuple[bytes, int], list[tuple[Amounts, Refusal]]] = {}
         self._excluded = frozenset(params.evictable_namespaces.exclude)
         self._most = params.eviction_limits.node or (1 if self._burden.guesses else None)
 
@@ -282,9 +281,11 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         """The destination with most room left, or why there is none."""
         row, eligible, likes = self._kind(pod)
         plain = self.placer.plain(pod)
+        uses = self._uses(pod)
+        for least, known in self._stuck.get(likes, ()) if plain else ():
+            if all(one >= other for one, other in zip(uses, least, strict=True)):
+                return known
         cool = self._cool(pod)
-        if cool is None and plain and likes in self._stuck:
-            return self._stuck[likes]
         objections = [slots for slots, _ in context.objections(pod)]
         unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
         also = _both(cool, None if plain else self._suitable_neighbours(pod))
@@ -293,9 +294,18 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             return slot
         accepting = room.accepting(row)
         refusal = context.find(pod, Wish(accepting if cool is None else accepting & cool, _NOT_A_DESTINATION))
-        if cool is None and plain and isinstance(refusal, Refusal) and room.best(row, eligible) is None:
-            self._stuck[likes] = refusal  # told in these words of all pods alike, whichever node is their own
+        if plain and isinstance(refusal, Refusal) and room.best(row, eligible, (), cool) is None:
+            # told in these words of all pods alike that use as much or more, whichever node is their own
+            stuck = self._stuck.setdefault(likes, [])
+            stuck[:] = [(uses, refusal), *stuck[: _STUCK - 1]]
         return refusal
+
+    def _uses(self, pod: Pod) -> Amounts:
+        """What the pod uses of what is measured and has a target; nothing by requests."""
+        if not self._burden.measures:
+            return ()
+        amounts = self._burden.of(pod)
+        return tuple(int(amounts[level.column]) for level in self._measured)
 
     def _kind(self, pod: Pod) -> Kind:
         found = self._kinds.get(id(pod.spec))  # the snapshot holds the specs of its pods, so ids stay theirs
@@ -310,10 +320,9 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             return None  # Room sees to it
         present, row = self._burden.present(), self._burden.of(pod)
         mask: BoolArray = self._burden.known.copy()
-        for level in self._levels:
-            if level.resource in self._burden.measures:
-                most = room_below_target(self._table.allocatable[:, level.column], level.target)
-                mask &= present[:, level.column] + row[level.column] <= most
+        for level in self._measured:
+            most = room_below_target(self._table.allocatable[:, level.column], level.target)
+            mask &= present[:, level.column] + row[level.column] <= most
         return mask
 
     def _suitable_neighbours(self, pod: Pod) -> BoolArray:

@@ -133,5 +133,5 @@ def test_what_no_node_takes_says_nothing_of_what_uses_less() -> None:
     things = [*TWO, *filled("n1", 4)]
     made = plan(things, used({"n1": 9, "n2": 2}, {"p0": 4.5, "p1": 4.6, "p2": 1, "p3": 5}))
     assert moves(made) == [("p2", "n1", "n2")]
-    assert kept(made) == {"p0": "NoPlace", "p1": "NoPlace", "p3": "NoPlace"}
+    assert kept(made) == {"p0": "NoImprovement", "p1": "NoImprovement", "p3": "NoImprovement"}
     assert len(set(messages(made).values())) == 1

@@ -52,6 +52,22 @@ FULL: dict[str, Any] = {
 }
 
 
+SHARES: dict[str, Any] = {"MetricResource": 20}
+MEASURED: dict[str, Any] = {
+    "strategies": {
+        "LowNodeUtilization": {
+            "params": {
+                "metricsUtilization": {
+                    "source": "Prometheus",
+                    "prometheus": {"query": "up", "nodeLabel": "node", "podQuery": "up"},
+                },
+                "nodeResourceUtilizationThresholds": {"thresholds": SHARES, "targetThresholds": {"MetricResource": 50}},
+            }
+        }
+    }
+}
+
+
 def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(inner for key, item in children for inner in paths(item, (*path, key)))]
@@ -61,20 +77,24 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 VALUES: list[Any] = [
     *(True, False, 0, 1, -1, 2.5, 101, 2**31, 10**20, "", "a", "5m", "1s", "Act", "20", "PodsWithPVC", "Job"),
     *([], {}, ["a"], ["PodsWithPVC", "PodsWithPVC"], {"a": "b"}, {"cpu": 3}, {"enabled": True}, "x" * 400),
+    *("Prometheus", "KubernetesMetrics", SHARES, {"source": "KubernetesMetrics"}),
 ]
+BASES = [(base, path) for base in (FULL, MEASURED) for path in paths(base)[1:]]
 KEYS = ["interval", "exclude", "name", "perPod", "values", "cpu", "PodLifeTime", "LowNodeUtilization", "params"]
 
 
 @pytest.mark.usefixtures("client")
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    path=st.sampled_from(paths(FULL)[1:]),
+    base=st.sampled_from(BASES),
     value=st.sampled_from(VALUES),
     change=st.sampled_from(["set", "add", "drop"]),
     key=st.sampled_from(KEYS),
 )
-def test_both_judge_alike(client: Client, path: tuple[Any, ...], value: Any, change: str, key: str) -> None:
-    spec = copy.deepcopy(FULL)
+def test_both_judge_alike(
+    client: Client, base: tuple[dict[str, Any], tuple[Any, ...]], value: Any, change: str, key: str
+) -> None:
+    spec, path = copy.deepcopy(base[0]), base[1]
     place: Any = spec
     for step in path[:-1]:
         place = place[step]

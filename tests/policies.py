@@ -153,6 +153,7 @@ ACCEPTED = {
     "the shortest interval": with_duplicates("interval: 5s"),
     "cooldown": with_duplicates("cooldown: {initial: 1s, maximum: 168h, attempts: 20, pendingDeadline: 90s}"),
     "approval": with_duplicates("mode: Approve, approvalDeadline: 3h30m, runsHistoryLimit: 50"),
+    "single replicas by a rollout": with_duplicates("singleReplica: Surge"),
     "no runs": with_duplicates("mode: Act, runsHistoryLimit: 0"),
     "a schedule": with_duplicates("schedule: {cron: '*/10 2-4 * * MON-FRI', timeZone: Europe/Berlin}"),
     "windows": with_duplicates(
@@ -370,6 +371,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("RemovePodsViolatingNodeAffinity.params.nodeAffinityType[1]",),
     ),
     "enabled that is no boolean": ("{strategies: {RemoveDuplicates: {enabled: 'yes'}}}", ("RemoveDuplicates.enabled",)),
+    "single replicas otherwise": (with_duplicates("singleReplica: Restart"), ("spec.singleReplica", "Evict", "Surge")),
     "an unknown mode": (with_duplicates("mode: act"), ("spec.mode", "Act", "Simulate")),
     "a window of seconds": (
         with_duplicates("windows: [{schedule: '0 22 * * *', duration: 59s}]"),

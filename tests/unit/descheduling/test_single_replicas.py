@@ -15,14 +15,18 @@ from tests.unit.cluster.test_rollouts import deployment, rolling, settled
 from tests.unit.descheduling.planning import NOW, built, kept, life_time, messages, moves, node_taints, policy
 from tests.unit.descheduling.test_invariants import every_move_watched, policies, worlds
 from trimtab.api import reasons
-from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.descheduler_policy import Cooldown, DeschedulerPolicy
+from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import SURGE, Plan
 from trimtab.cluster.rollouts import Rollouts, rollouts_of
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling import planner
+from trimtab.descheduling.memory.assess import assess
+from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.overlap import pending
 from trimtab.descheduling.recheck import still_holds
 from trimtab.disruption.background import REQUEST_EVICT_ONLY
+from trimtab.disruption.outcome import STARTED, Outcome
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
@@ -264,6 +268,20 @@ def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
     refusal = still_holds(rolled, wanted, action, NOW)
     assert refusal is not None
     assert refusal.reason == reasons.ROLLOUT_IN_PROGRESS
+
+
+def test_a_rollout_whose_new_pod_finds_no_node_did_not_help():
+    """It goes on, and nothing is restarted again; but should somebody undo it, the next one waits."""
+    world = [TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]
+    [action] = plan(world).actions
+    memory = CycleMemory(Memory(), Cooldown())
+    memory.begin([action], Snapshot(built(world)), now=NOW)
+    memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", NOW))
+    waiting = replica("web-2", "", template="9z").phase("Pending").created("2026-11-20T12:00:01Z")
+    rolled = Snapshot(built([*world, waiting.condition("Ready", "False")]))
+    assert len(assess(memory.memory, rolled, Cooldown(), now=NOW + 300).watched) == 1
+    [setback] = assess(memory.memory, rolled, Cooldown(), now=NOW + 302).setbacks
+    assert (setback.trouble, setback.kind, setback.name) == ("Pending", "Deployment", "web")
 
 
 def of_deployments(world: Sequence[Any]) -> list[Any]:

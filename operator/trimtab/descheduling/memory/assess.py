@@ -104,7 +104,11 @@ class _Look:
         return self._judge_place(watched, found)
 
     def _judge_leaving(self, watched: WatchedEviction, victim: Pod, age: float) -> WatchedEviction | None:
-        """The pod is still there: it was not evicted, or whoever has taken the eviction over is not done with it."""
+        """The pod is still there: it was not evicted, or who has taken the eviction over, or a rollout, is not done."""
+        found = self._replacement(watched)
+        if found is not None and found.controller != victim.controller and not found.node:
+            # A rollout makes its new pod first, under another ReplicaSet; and for want of a place gets no further.
+            return self._judge_place(watched, found)
         if age < NOT_EVICTED or (watched.background and underway(victim)):
             return watched
         if watched.background:

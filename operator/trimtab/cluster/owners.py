@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import ENDED, Pod
 
 OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of a controller; its UID is left out, as cluster files may not have one."""
@@ -91,7 +91,7 @@ class Owners:
         for key in self._pods.get(owner, ()):
             pod = self._all[key]
             node = pod.node
-            if node and not pod.terminal and pod.deleted is None:
+            if node and pod.deleted is None and pod.phase not in ENDED:
                 if node in seen:
                     return True
                 seen.add(node)

@@ -298,8 +298,10 @@ class Snapshot:
         """List a pod on another node, uncounted yet; the slots of the old and the new one, -1 for none."""
         if old.node:
             self._leave(key, old)
-        if new.node:
-            self._on_node.setdefault(new.node, {})[key] = new
+        if new.node in self._on_node:
+            self._on_node[new.node][key] = new
+        elif new.node:
+            self._on_node[new.node] = {key: new}
         slot_of = self.nodes.slot_of
         return slot_of.get(old.node, -1), slot_of.get(new.node, -1)
 

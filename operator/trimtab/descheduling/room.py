@@ -166,13 +166,16 @@ class Room:
             score = float(round(shares * _GRAINS))
             if score != -worst_first:  # pods of other kinds came in the meantime; scores only fall
                 heapreplace(heap, (-score, position))
-            elif any(left[position] < amount for left, amount in limits):
-                heappop(heap)  # for good: room only shrinks
-            elif self._slots[position] in unwelcome:
-                passed.append(heappop(heap))
+                continue
+            for left, amount in limits:
+                if left[position] < amount:
+                    heappop(heap)  # for good: room only shrinks
+                    break
             else:
-                found = self._slots[position]
-                break
+                if self._slots[position] not in unwelcome:
+                    found = self._slots[position]
+                    break
+                passed.append(heappop(heap))
         for entry in passed:
             heappush(heap, entry)
         return found

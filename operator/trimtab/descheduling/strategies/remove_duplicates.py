@@ -18,7 +18,7 @@ from trimtab.descheduling.context import Context, Wish, pending
 from trimtab.descheduling.order import victim_order
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import ENDED, Pod, PodSpec
 from trimtab.placement.placer import Placer
 
 ONE_PER_NODE: Final = frozenset({"DaemonSet", "Node"})
@@ -51,7 +51,7 @@ class Spread(Struct):
 
     def add(self, slot: int, amount: int) -> None:
         """Count a pod that comes (1) or goes (-1)."""
-        count = self.counts[slot] = self.counts[slot] + amount
+        count = self.counts[slot] = self.counts.get(slot, 0) + amount  # a Counter is slow where it has nothing
         if count >= self.fair:
             self.full.add(slot)
         else:
@@ -120,7 +120,7 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         spread = self._known[owner]
         if spread is None:
             return ()
-        here = spread.counts[self.snapshot.nodes.slot_of[pod.node]]
+        here = spread.counts.get(self.snapshot.nodes.slot_of[pod.node], 0)
         if here <= spread.fair + 1:
             return spread.full
         return [slot for slot in spread.full if spread.counts[slot] + 1 >= here]
@@ -143,23 +143,24 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
         total = 0
         slot_of, selected = self.snapshot.nodes.slot_of, self._selected
         for pod in self.snapshot.each_owned_by(owner):
-            if pod.terminal or pod.deleted is not None:
+            if pod.phase in ENDED or pod.deleted is not None:
                 continue
             slot = slot_of.get(pod.node)
             if slot is None:
                 total += 1
             elif selected[slot]:
-                counts[slot] += 1
+                counts[slot] = counts.get(slot, 0) + 1
                 total += 1
         return Spread(owner, counts, total)
 
     def _judged(self, spread: Spread) -> Spread:
         """The same with the number of the policy's nodes that can run some of the owner's pods."""
-        specs = {
-            id(pod.spec): pod
-            for pod in self.snapshot.each_owned_by(spread.owner)
-            if not pod.terminal and pod.deleted is None
-        }
+        specs: dict[int, Pod] = {}
+        last: PodSpec | None = None
+        for pod in self.snapshot.each_owned_by(spread.owner):
+            if pod.spec is not last and pod.phase not in ENDED and pod.deleted is None:
+                last = pod.spec
+                specs[id(last)] = pod
         masks = {id(mask): mask for mask in (self.placer.eligible(pending(pod)) for pod in specs.values())}
         alike = frozenset(masks)
         known = self._feasible.get(alike)

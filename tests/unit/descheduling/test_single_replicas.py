@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.overlap import pending
 from trimtab.descheduling.recheck import still_holds
 from trimtab.disruption.background import REQUEST_EVICT_ONLY
-from trimtab.disruption.outcome import STARTED, Outcome
+from trimtab.disruption.outcome import EVICTED, STARTED, Outcome
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
@@ -268,6 +269,35 @@ def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
     refusal = still_holds(rolled, wanted, action, NOW)
     assert refusal is not None
     assert refusal.reason == reasons.ROLLOUT_IN_PROGRESS
+
+
+@pytest.mark.parametrize("home", ["n1", "n2"], ids=["to where it was", "to where it is not wanted either"])
+def test_a_deployment_whose_new_pod_always_comes_back_is_restarted_three_times_at_most(home):
+    """By a scheduler that knows better, say: the taint is one that it does not see."""
+    remembered, restarts, now = Memory(), 0, NOW
+    single = replica()
+    made = None
+    for cycle in range(100):
+        second = node("n2").taint("x") if home == "n2" else node("n2")
+        snapshot = Snapshot(built([TAINTED, second, node("n3"), single]))
+        memory = CycleMemory(remembered, Cooldown())
+        wanted = [policy(node_taints(), singleReplica="Surge")]
+        known = memory.look(snapshot, now=now)
+        made = planner.plan(snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE]))
+        memory.planned(made, snapshot, now=now)
+        if made.actions:
+            [action] = made.actions
+            assert action.how == SURGE
+            memory.begin([action], snapshot, now=now)
+            memory.ended(Outcome(action, EVICTED, reasons.EVICTED, "", now))
+            restarts += 1
+            created = datetime.fromtimestamp(now + 1, tz=UTC).isoformat()
+            single = replica(f"web-{cycle + 2}", home, template=f"t{cycle}").created(created)
+        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=Memory)
+        now += 3000.0
+    assert restarts == 3
+    assert made is not None
+    assert set(kept(made).values()) == {reasons.GAVE_UP}
 
 
 def test_a_rollout_whose_new_pod_finds_no_node_did_not_help():

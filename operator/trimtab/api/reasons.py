@@ -16,7 +16,8 @@ DUPLICATE_ON_NODE: Final = "DuplicateOnNode"
 """The node runs more pods of this owner than its fair share, and another feasible node runs fewer."""
 
 NODE_OVERUTILIZED: Final = "NodeOverutilized"
-"""The node's requests exceed the target of a resource that this pod requests, and an underutilized node takes it."""
+"""The node's requests, or its real use, exceed the target of a resource that this pod has some of, and an underutilized
+node takes it."""
 
 INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
 """The pod and another one share a topology domain though a required anti-affinity term of either forbids it."""
@@ -72,7 +73,7 @@ NOT_IN_SCOPE: Final = "NotInScope"
 """The policy does not look at the pod (namespaces, podSelector), so its node cannot be emptied."""
 
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
-"""The pod requests nothing of the resources that the node has too much of: moving it would not relieve the node."""
+"""The pod requests, or really uses, nothing of what the node has too much of: moving it would not relieve the node."""
 
 # ── Why a pod stays: disruption is held back ────────────────────────────────────────────────────────────────────────
 
@@ -199,7 +200,8 @@ ALREADY_GONE: Final = "AlreadyGone"
 """The pod was gone, or another one had its name, when its turn came: nothing was evicted."""
 
 PLAN_OUTDATED: Final = "PlanOutdated"
-"""Between planning and acting the pod, its node or its destination changed so that the move no longer holds."""
+"""Between planning and acting the pod, its node or its destination changed so that the move no longer holds; their real
+use, too, where the policy judges by it."""
 
 NO_LONGER_PLANNED: Final = "NoLongerPlanned"
 """The move was approved, and judged again before it was made: a plan made by then does not make it, or makes it for

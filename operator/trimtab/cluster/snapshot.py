@@ -15,17 +15,15 @@ import msgspec
 
 from trimtab.cluster.affinity import AffinityIndex
 from trimtab.cluster.amounts import Amounts
+from trimtab.cluster.bindings import Bindings, counts_alike, only_moved
 from trimtab.cluster.nodes import NodeTable
 from trimtab.cluster.owners import OwnerKey, Owners
 from trimtab.cluster.resources import IntArray
 from trimtab.cluster.shelves import Shelves
-from trimtab.cluster.tally import Tally
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
 Change = tuple[type[KubeObject], str, KubeObject | None]
-
-_NOBODY: Final[dict[str, Pod]] = {}
 
 _MANY: Final = 64
 """From so many changes on it pays to take them back in one sweep."""
@@ -46,9 +44,9 @@ class Snapshot:
         self.nodes = NodeTable()
         self.pods: dict[str, Pod] = {}
         self.shelves = Shelves()
-        self._on_node: dict[str, dict[str, Pod]] = {}
         self._owners = Owners(self.pods)
-        self._tally = Tally(self.nodes, self._placed, self.namespace_labels)
+        self._bindings = Bindings(self.nodes, self.namespace_labels)
+        self._tally = self._bindings.tally
         self.ports = self._tally.ports
         self.volume_users = self._tally.volume_users
         self._journal: list[Change] = []
@@ -60,12 +58,11 @@ class Snapshot:
 
     def pods_on(self, node: str) -> list[Pod]:
         """The pods bound to a node, terminal ones included, by ``namespace/name``."""
-        there = self._on_node.get(node, {})
-        return [there[key] for key in sorted(there)]
+        return self._bindings.pods(node)
 
     def items_on(self, node: str) -> ItemsView[str, Pod]:
         """The same with their keys, in no particular order."""
-        return self._on_node.get(node, _NOBODY).items()
+        return self._bindings.items(node)
 
     def owners(self) -> list[OwnerKey]:
         """The controllers that own at least one pod, in the order of their keys."""
@@ -210,13 +207,13 @@ class Snapshot:
         moves: list[tuple[Pod, int, int]] = []
         for _, key, old in reversed(changes):
             pod = self.pods.get(key)
-            if pod is None or not isinstance(old, Pod) or not _moved(old, pod):
+            if pod is None or not isinstance(old, Pod) or not only_moved(old, pod):
                 if old is None:
                     self._take(Pod, key)
                 else:
                     self.put(old)
                 continue
-            moves.append((old, *self._carry(key, pod, old)))
+            moves.append((old, *self._bindings.carry(key, pod, old)))
             self.pods[key] = old
             self._owners.note(old)
         self._tally.count_moves(moves)
@@ -235,7 +232,7 @@ class Snapshot:
     def _take(self, kind: type[KubeObject], key: str) -> None:
         if kind is Pod:
             pod = self.pods.pop(key)
-            self._detach(key, pod)
+            self._bindings.drop(key, pod)
             self._owners.discard(key, pod)
             self._owners.note(pod)
         elif kind is Node:
@@ -258,67 +255,25 @@ class Snapshot:
         old = self.pods.get(key)
         self._record(Pod, key, old)
         if old is None:
-            self._attach(key, pod)
+            self._bindings.add(key, pod)
             self._owners.add(key, pod)
             self._owners.note(pod)
         else:
-            if not _counts_alike(old, pod):
-                if _moved(old, pod):
-                    self._tally.count_move(pod, *self._carry(key, old, pod))
+            if not counts_alike(old, pod):
+                if only_moved(old, pod):
+                    self._tally.count_move(pod, *self._bindings.carry(key, old, pod))
                 else:
-                    self._detach(key, old)
-                    self._attach(key, pod)
+                    self._bindings.drop(key, old)
+                    self._bindings.add(key, pod)
                 self._owners.note(pod)
-            elif pod.node:
-                self._on_node[pod.node][key] = pod
+            else:
+                self._bindings.replace(key, pod)
             if old.owners is not pod.owners and old.owners != pod.owners:
                 self._owners.discard(key, old)
                 self._owners.add(key, pod)
                 self._owners.note(old)
                 self._owners.note(pod)
         self.pods[key] = pod
-
-    def _attach(self, key: str, pod: Pod) -> None:
-        if not pod.node:
-            return
-        self._on_node.setdefault(pod.node, {})[key] = pod
-        slot = self.nodes.slot_of.get(pod.node)
-        if slot is not None:
-            self._tally.count(pod, slot, 1)
-
-    def _detach(self, key: str, pod: Pod) -> None:
-        if not pod.node:
-            return
-        self._leave(key, pod)
-        slot = self.nodes.slot_of.get(pod.node)
-        if slot is not None:
-            self._tally.count(pod, slot, -1)
-
-    def _carry(self, key: str, old: Pod, new: Pod) -> tuple[int, int]:
-        """List a pod on another node, uncounted yet; the slots of the old and the new one, -1 for none."""
-        if old.node:
-            self._leave(key, old)
-        if new.node in self._on_node:
-            self._on_node[new.node][key] = new
-        elif new.node:
-            self._on_node[new.node] = {key: new}
-        slot_of = self.nodes.slot_of
-        return slot_of.get(old.node, -1), slot_of.get(new.node, -1)
-
-    def _leave(self, key: str, pod: Pod) -> None:
-        there = self._on_node[pod.node]
-        del there[key]
-        if not there:
-            del self._on_node[pod.node]
-
-    def _placed(self) -> Iterator[tuple[Pod, int]]:
-        """The pods that count on a node that is there, with its slot."""
-        for name, pods in self._on_node.items():
-            slot = self.nodes.slot_of.get(name)
-            if slot is not None:
-                for pod in pods.values():
-                    if not pod.terminal:
-                        yield pod, slot
 
     def _put_node(self, node: Node) -> None:
         old = self.nodes.get(node.name)
@@ -328,35 +283,9 @@ class Snapshot:
         if old is not None:
             self._take_node(node.name)  # its pods leave the counters of the old labels and join those of the new
         slot, _ = self.nodes.put(node)
-        for pod in self._on_node.get(node.name, {}).values():
-            self._tally.count(pod, slot, 1)
+        self._bindings.count_node(node.name, slot, 1)
 
     def _take_node(self, name: str) -> None:
         slot = self.nodes.slot_of[name]
-        for pod in self._on_node.get(name, {}).values():
-            self._tally.count(pod, slot, -1)
+        self._bindings.count_node(name, slot, -1)
         self.nodes.drop(name)
-
-
-def _counts_alike(old: Pod, new: Pod) -> bool:
-    """Whether both count the same on the same node, so that no number changes."""
-    return (
-        old.node == new.node
-        and old.spec is new.spec
-        and old.labels is new.labels
-        and old.uid == new.uid
-        and old.terminal == new.terminal
-        and (old.deleted is None) == (new.deleted is None)
-    )
-
-
-def _moved(old: Pod, new: Pod) -> bool:
-    """Whether both are the same pod and count the same, wherever they are."""
-    return (
-        old.spec is new.spec
-        and old.labels is new.labels
-        and old.owners is new.owners
-        and old.phase == new.phase
-        and old.uid == new.uid
-        and old.deleted is new.deleted
-    )

@@ -89,9 +89,7 @@ class Evening:
     def _queue(self, keys: Iterable[str]) -> _Queue:
         """Those of the pods that may be asked to go, as a heap in victim order."""
         pods = (self._snapshot.pods[key] for key in keys if key not in self._cut)
-        queue: _Queue = [
-            (victim_order(pod, self._gain(pod)), pod) for pod in pods if self._context.is_candidate(pod)
-        ]
+        queue: _Queue = [(victim_order(pod, self._gain(pod)), pod) for pod in pods if self._context.is_candidate(pod)]
         heapq.heapify(queue)
         return queue
 

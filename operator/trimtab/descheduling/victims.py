@@ -18,7 +18,7 @@ _Sized = tuple[int, int, float, str, str, Pod]
 """A pod behind its :data:`~trimtab.descheduling.order.Size`; no two have one name, so pods are never compared."""
 
 _Template = tuple[PodSpec, Rank, Rank, int, int, int]
-"""What follows from a spec: ranks without and with a wish to stay, cpu and memory as sizes have them, and the amounts."""
+"""What follows from a spec: ranks without and with a wish to stay, cpu and memory as in sizes, number of amounts."""
 
 
 class Victim(Struct, frozen=True, gc=False):

@@ -14,7 +14,9 @@ from tests.builders import HOSTNAME, ZONE, PodBuilder, budget, expression, node,
 from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     DUPLICATES,
+    NOW,
     PREFERRED,
+    built,
     kept,
     messages,
     moves,
@@ -23,11 +25,17 @@ from tests.unit.descheduling.planning import (
     nodes,
     packing,
     plan,
+    policy,
     topology_spread,
     utilization,
     web,
 )
 from tests.unit.descheduling.test_low_node_utilization import CPU, app, big, filled
+from tests.unit.descheduling.test_real_use import CPU as BY_USE
+from tests.unit.descheduling.test_real_use import used
+from tests.unit.descheduling.test_use_by_query import LOAD, loads
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.descheduling import planner
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 SSD = expression("disk", "In", "ssd")
@@ -241,3 +249,17 @@ def test_1882_pods_without_a_budget_are_protected_and_no_others_in_every_mode(mo
     found = plan(things, node_taints(), mode=mode, protections={"extra": ["PodsWithoutPDB"]})
     assert moves(found) == [("a", "n1", "n2")]
     assert kept(found) == {"b": "NoDisruptionBudget"}
+
+
+BY_SOURCE = {
+    "KubernetesMetrics": (BY_USE, used({"n1": 9, "n3": 1}, {"p0": 4})),
+    "Prometheus": (LOAD, loads({"n1": 0.9, "n3": 0.1}, {"p0": 0.4})),
+}
+
+
+@pytest.mark.parametrize(("strategies", "usage"), BY_SOURCE.values(), ids=BY_SOURCE)
+def test_1852_a_node_without_measurements_does_not_keep_the_others_from_being_levelled(strategies, usage):
+    things = built([big("n1"), big("n2"), big("n3"), *filled("n1", 7)])
+    found = planner.plan(Snapshot(things), [policy(strategies)], now=NOW, usages={"default": usage})
+    assert moves(found) == [("p0", "n1", "n3")]
+    assert kept(found) == {"n2": "NotMeasured"}

@@ -16,6 +16,7 @@ from trimtab.kube.rules.pod_requests import (
     with_default_pod_level,
     with_default_requests,
 )
+from trimtab.kube.rules.quantity import MAX_AMOUNT
 
 
 def container(*, limits=None, sidecar=False, **requests):
@@ -67,6 +68,13 @@ REQUESTS = {
     "the pod's own request counts instead": ([container(cpu=9, memory=3)], [], {}, {"cpu": 5}, {"cpu": 5, "memory": 3}),
     "overhead is added to the pod's own request": ([container(cpu=100)], [], {"cpu": 5}, {"cpu": 50}, {"cpu": 55}),
     "huge pages may be the pod's own": ([], [], {}, {"hugepages-2Mi": 4}, {"hugepages-2Mi": 4}),
+    "what adds up to more than an amount can be ends there": (
+        [container(memory=MAX_AMOUNT), container(memory=1)],
+        [],
+        {"memory": 1},
+        {},
+        {"memory": MAX_AMOUNT},
+    ),
     "other resources may not": ([container(gpu=1)], [], {}, {"gpu": 5, "ephemeral-storage": 1}, {"gpu": 1}),
 }
 

@@ -131,3 +131,12 @@ def test_nothing_is_placed_where_there_are_no_nodes():
     [placed] = Placer(Snapshot()).place([pod("p").build()])
     assert not placed.pod.node
     assert not np.any(Placer(Snapshot()).feasible(pod("p").build()))
+
+
+def test_a_pod_that_asks_for_more_than_there_can_be_fits_nowhere_and_stops_nobody() -> None:
+    greedy = pod("greedy").requests({"memory": "8Ei", "cpu": "1Ei"}).merge(spec={"overhead": {"cpu": "1Ei"}}).build()
+    snapshot = Snapshot([node("n1").build(), greedy])
+
+    (placed,) = Placer(snapshot).place([greedy])
+
+    assert placed.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."

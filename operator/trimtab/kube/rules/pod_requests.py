@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
 from trimtab.kube.objects import Container
+from trimtab.kube.rules.quantity import MAX_AMOUNT
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
 _SIDECAR: Final = "Always"
@@ -85,7 +86,8 @@ def effective_requests(
         if _pod_level(name):
             total[name] = amount
     _add(total, overhead)
-    return FrozenMap(total) if total else NO_RESOURCES
+    # The API server takes each of the summands, whatever they come to together; amounts end where int64 does.
+    return FrozenMap({name: min(amount, MAX_AMOUNT) for name, amount in total.items()}) if total else NO_RESOURCES
 
 
 def nonzero_requests(

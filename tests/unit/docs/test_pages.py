@@ -206,9 +206,9 @@ def test_the_runbook_has_a_section_for_everything_that_degrades_a_policy() -> No
 def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     from trimtab.api.descheduler_status import MAX_COUNTS, MAX_EVICTIONS, MAX_KEPT
     from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS
-    from trimtab.descheduling.timetable import AFTER_FAILURE, LATEST_START
     from trimtab.descheduling.cycle import LONGEST_ACTING, SHORTEST_ACTING
     from trimtab.descheduling.runs.lifecycle import READING_TIME
+    from trimtab.descheduling.timetable import AFTER_FAILURE, LATEST_START
     from trimtab.disruption.protections.starting_pod import START_GRACE
     from trimtab.disruption.settings import ExecutorSettings
     from trimtab.kube.events.event_series import RecorderLimits

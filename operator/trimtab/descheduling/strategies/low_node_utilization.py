@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from trimtab.api.reasons import (
     PLAN_OUTDATED,
 )
 from trimtab.api.strategies import LowNodeUtilizationParams
-from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.usage import matched
 from trimtab.descheduling.burden import Burden
 from trimtab.descheduling.burden_of_query import burden_by
-from trimtab.descheduling.context import Context, Wish, pending
+from trimtab.descheduling.context import Context
+from trimtab.descheduling.destinations import Destinations, cool
 from trimtab.descheduling.room import Room
 from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -34,7 +35,6 @@ from trimtab.descheduling.utilization import (
     excesses,
     levels_of,
     percent,
-    room_below_target,
     underutilized,
 )
 from trimtab.descheduling.victims import Amounts, Lineup, Victim
@@ -44,19 +44,6 @@ from trimtab.placement.placer import Placer
 
 _ROUNDING: Final = 1e-6
 """Percent points that sums may differ by without a difference."""
-
-_STUCK: Final = 16
-"""Of pods that request the same so many that no node takes are remembered, each using less of something than others."""
-
-_NOT_A_DESTINATION: Final = "node(s) were not underutilized, or would have been above targetThresholds"
-
-
-class Kind(NamedTuple):
-    """What follows from a pod's spec: its requests, the nodes that suit it, and both as what pods have in common."""
-
-    row: IntArray
-    eligible: BoolArray
-    likes: tuple[bytes, int]
 
 
 class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
@@ -88,10 +75,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             () if thresholds is None else levels_of(thresholds, self._table, known, present)
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
-        self._kinds: dict[int, Kind] = {}
         self._lineup = Lineup(self._amounts_of, of_spec=not self._burden.measures)
         self._measured = tuple(level for level in self._levels if level.resource in self._burden.measures)
-        self._stuck: dict[tuple[bytes, int], list[tuple[Amounts, Refusal]]] = {}
         self._excluded = frozenset(params.evictable_namespaces.exclude)
         self._most = params.eviction_limits.node or (1 if self._burden.guesses else None)
 
@@ -108,8 +93,9 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             self._stay(context, sources, len(under))
             return
         room = Room(nodes, np.array(under, dtype=np.int64), self._by_requests())
+        destinations = Destinations(context, self._burden, self._measured, room)
         for slot in sources:
-            self._relieve(context, slot, room)
+            self._relieve(context, slot, destinations)
 
     def measure(self) -> Measure:
         """Percent points above targets, over all nodes of the policy and all resources."""
@@ -156,8 +142,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             told = (f"{level.resource} {shares[level.column]:.0f}%" for level in self._levels)
             text = f"{pod.node} is no longer above any target by real use: {', '.join(told)}"
             return Refusal(PLAN_OUTDATED, text)
-        cool = self._cool(pod)
-        if cool is None or (places & cool).any():
+        if (places & cool(self._burden, self._measured, pod)).any():
             return None
         text = "every node that takes the pod would be above a target with it by real use, or was not measured"
         return Refusal(PLAN_OUTDATED, text)
@@ -206,7 +191,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def _over(self, slot: int) -> list[Excess]:
         return excesses(self._table.allocatable[slot].tolist(), self._burden.staying_on(slot).tolist(), self._levels)
 
-    def _relieve(self, context: Context, slot: int, room: Room) -> None:
+    def _relieve(self, context: Context, slot: int, destinations: Destinations) -> None:
         """Move pods off a node until nothing of it is above a target."""
         cut: list[tuple[Victim, Refusal]] = []
         gone = 0
@@ -218,7 +203,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 victim = group.take(over)
                 if victim is None:
                     break
-                refusal = self._try(context, victim, room, over[0], gone)
+                refusal = self._try(context, victim, destinations, over[0], gone)
                 gone += refusal is None
                 if refusal is not None and refusal.reason == LIMIT_REACHED:
                     cut.append((victim, refusal))
@@ -257,10 +242,12 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
     def _amounts_of(self, pod: Pod) -> Amounts:
         return tuple(self._burden.of(pod).tolist())
 
-    def _try(self, context: Context, victim: Victim, room: Room, worst: Excess, gone: int) -> Refusal | None:
+    def _try(
+        self, context: Context, victim: Victim, destinations: Destinations, worst: Excess, gone: int
+    ) -> Refusal | None:
         """Move a pod off a node that ``gone`` pods have left already, or say why not."""
         pod = victim.pod
-        found: int | Refusal = context.obstacle(pod) or self._limit(pod, gone) or self._find(context, pod, room)
+        found: int | Refusal = context.obstacle(pod) or self._limit(pod, gone) or destinations.find(pod)
         if isinstance(found, Refusal):
             return found
         nodes = self.snapshot.nodes
@@ -274,64 +261,8 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         text += ", by real use" if self._burden.measures else ""
         refusal = context.move(pod, found, reason=NODE_OVERUTILIZED, message=text)
         if refusal is None:
-            room.take(found, self._kind(pod).row)
+            destinations.take(pod, found)
         return refusal
-
-    def _find(self, context: Context, pod: Pod, room: Room) -> int | Refusal:
-        """The destination with most room left, or why there is none."""
-        row, eligible, likes = self._kind(pod)
-        plain = self.placer.plain(pod)
-        uses = self._uses(pod)
-        for least, known in self._stuck.get(likes, ()) if plain else ():
-            if all(one >= other for one, other in zip(uses, least, strict=True)):
-                return known
-        cool = self._cool(pod)
-        objections = [slots for slots, _ in context.objections(pod)]
-        unwelcome = objections[0] if len(objections) == 1 else {slot for slots in objections for slot in slots}
-        also = _both(cool, None if plain else self._suitable_neighbours(pod))
-        slot = room.best(row, eligible, unwelcome, also)
-        if slot is not None:
-            return slot
-        accepting = room.accepting(row)
-        refusal = context.find(pod, Wish(accepting if cool is None else accepting & cool, _NOT_A_DESTINATION))
-        if plain and isinstance(refusal, Refusal) and room.best(row, eligible, (), cool) is None:
-            # told in these words of all pods alike that use as much or more, whichever node is their own
-            stuck = self._stuck.setdefault(likes, [])
-            stuck[:] = [(uses, refusal), *stuck[: _STUCK - 1]]
-        return refusal
-
-    def _uses(self, pod: Pod) -> Amounts:
-        """What the pod uses of what is measured and has a target; nothing by requests."""
-        if not self._burden.measures:
-            return ()
-        amounts = self._burden.of(pod)
-        return tuple(int(amounts[level.column]) for level in self._measured)
-
-    def _kind(self, pod: Pod) -> Kind:
-        found = self._kinds.get(id(pod.spec))  # the snapshot holds the specs of its pods, so ids stay theirs
-        if found is None:
-            row, eligible = self.snapshot.row(pod.spec), self.placer.eligible(pending(pod))
-            found = self._kinds[id(pod.spec)] = Kind(row, eligible, (row.tobytes(), id(eligible)))
-        return found
-
-    def _cool(self, pod: Pod) -> BoolArray | None:
-        """The slots that stay at or below every target with what the pod really uses; ``None`` by requests."""
-        if not self._burden.measures:
-            return None  # Room sees to it
-        present, row = self._burden.present(), self._burden.of(pod)
-        mask: BoolArray = self._burden.known.copy()
-        for level in self._measured:
-            most = room_below_target(self._table.allocatable[:, level.column], level.target)
-            mask &= present[:, level.column] + row[level.column] <= most
-        return mask
-
-    def _suitable_neighbours(self, pod: Pod) -> BoolArray:
-        """The slots whose pods, and those of the nodes around them, let the pod in; its own presence aside."""
-        mark = self.snapshot.mark()
-        try:
-            return self.placer.neighbourly(self.placer.lift(pod))
-        finally:
-            self.snapshot.undo(mark)
 
     def _tell_cut(self, context: Context, cut: list[tuple[Victim, Refusal]], slot: int) -> None:
         """Name the pods that a limit kept here, as many as it would have taken to relieve the node."""
@@ -341,9 +272,3 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 return
             context.keep(victim.pod, refusal.reason, refusal.message)
             want[: len(victim.amounts)] -= victim.amounts
-
-
-def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other

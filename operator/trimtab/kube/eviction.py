@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from trimtab.kube.api import Api, Conflict, NotFound, ServerError, TooManyRequests
+from trimtab.kube.api import Api, ApiError, Conflict, NotFound, ServerError, TooManyRequests
 from trimtab.kube.resources import PODS
 
 GRANTED: Final = "Granted"
@@ -93,24 +93,30 @@ async def evict(
             body=body,
             timeout=timeout,
         )
-    except TooManyRequests as error:
+    except ApiError as error:
+        answer = _answer(error)
+        if answer is None:
+            raise
+        return answer
+    return EvictionResult(outcome=GRANTED)
+
+
+def _answer(error: ApiError) -> EvictionResult | None:
+    """What an error says of the pod; ``None`` for one that has nothing to do with it."""
+    if isinstance(error, TooManyRequests):
         if TAKEN_OVER in error.message:
             return EvictionResult(outcome=BEGUN, message=error.message)
-        if not error.disruption_budget:
-            raise
-        return EvictionResult(outcome=REFUSED, message=_words(error), retry_after=error.retry_after)
-    except NotFound as error:
+        if error.disruption_budget:
+            return EvictionResult(outcome=REFUSED, message=_words(error), retry_after=error.retry_after)
+    elif isinstance(error, NotFound):
         return EvictionResult(outcome=GONE, message=error.message)
-    except Conflict as error:
-        if "UID" not in error.message:  # names are of lower case, so that a pod called druid-0 is not mistaken for one
-            raise
-        return EvictionResult(outcome=GONE, message=error.message)
-    except ServerError as error:
-        # registry/core/pod/storage/eviction.go has no code of its own for this, only a 500 with these words.
-        if "more than one PodDisruptionBudget" not in error.message:
-            raise
+    elif isinstance(error, Conflict):
+        if "UID" in error.message:  # names are of lower case, so that a pod called druid-0 is not mistaken for one
+            return EvictionResult(outcome=GONE, message=error.message)
+    # registry/core/pod/storage/eviction.go has no code of its own for this, only a 500 with these words.
+    elif isinstance(error, ServerError) and "more than one PodDisruptionBudget" in error.message:
         return EvictionResult(outcome=SEVERAL_BUDGETS, message=error.message)
-    return EvictionResult(outcome=GRANTED)
+    return None
 
 
 def _words(error: TooManyRequests) -> str:

@@ -51,6 +51,10 @@ test: $(STAMP) ## everything: lint, types, unit, api, e2e (the first time builds
 bench: $(STAMP) ## measure
 	$(BIN)/python benchmarks/run.py
 
+.PHONY: bench-live
+bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, beside the real descheduler
+	$(BIN)/python benchmarks/live.py $(OPTIONS)
+
 # How many random pods, and the seed of the first random cluster.
 N ?= 1000
 SEED ?= 1

@@ -92,20 +92,21 @@ class Contestant(Struct, frozen=True):
 def trimtab(policy: Path, kubeconfig: Path) -> Contestant:
     """Ours, of this repository, by the interpreter that runs this."""
     command = [sys.executable, "-m", "trimtab", "plan", "--policy", str(policy), "--kubeconfig", str(kubeconfig)]
-    return Contestant("trimtab", [*command, "-o", "json"], _planned_by_trimtab)
+    return Contestant("trimtab", [*command, "-o", "json"], planned_by_trimtab)
 
 
 def peer(name: str, binary: Path, policy: Path, kubeconfig: Path) -> Contestant:
     """sigs.k8s.io/descheduler: one cycle, dry."""
     options = ["--dry-run", "--descheduling-interval=0", "-v=1", "--kubeconfig", str(kubeconfig)]
-    return Contestant(name, [str(binary), *options, "--policy-config-file", str(policy)], _planned_by_peer)
+    return Contestant(name, [str(binary), *options, "--policy-config-file", str(policy)], planned_by_peer)
 
 
-def _planned_by_trimtab(output: Path) -> int:
+def planned_by_trimtab(output: Path) -> int:
+    """It sums up at the end of its plan."""
     return int(msgspec.json.decode(output.read_bytes())["summary"].get("Evict", 0))
 
 
-def _planned_by_peer(output: Path) -> int:
+def planned_by_peer(output: Path) -> int:
     """It logs the sum at its end."""
     sums = re.findall(r"totalEvicted=(\d+)", output.read_text(errors="replace"))
     return int(sums[-1]) if sums else 0

@@ -14,7 +14,6 @@ from examples.demo.install import NAMESPACE, RELEASE, OperatorProcess, install, 
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
 from tests.fixtures.metrics_api import serve_metrics_api
-from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import NotFound
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import Settings
@@ -141,9 +140,7 @@ def test_in_all_its_life_the_operator_asks_for_what_it_may_and_no_right_lies_idl
 
     assert audit.refused() == []
     assert audit.asked() <= granted()
-    # For a server that does not stream lists, and for an eviction whose answer was lost.
-    fallbacks = {(resource.group, resource.plural, "list") for resource in KINDS} | {("", "pods", "get")}
-    assert granted() - audit.asked() <= fallbacks
+    assert granted() - audit.asked() <= {("", "pods", "get")}  # for an eviction whose answer was lost
 
 
 def cordon(cluster: LocalCluster, name: str, value: bool | None) -> None:

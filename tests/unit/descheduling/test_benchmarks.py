@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import explaining, run
+from benchmarks import explaining, live, run
 from benchmarks.clusters import Shape, cluster
+from trimtab.cli.policies import load_policies
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
@@ -55,3 +56,35 @@ def test_an_unknown_benchmark_is_refused_with_those_there_are():
     assert "no benchmark is called nothing; there are snapshot-5k, place-plain" in done.stderr
     listed = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
     assert "plan-5k" in listed.stdout
+
+
+@pytest.mark.parametrize("node_fit", ["true", "false"])
+def test_both_contestants_of_the_live_benchmark_get_a_policy_that_we_can_read(tmp_path, node_fit):
+    file = tmp_path / "policy.yaml"
+    file.write_text(live.POLICY.replace("NODE_FIT", node_fit))
+    (policy,) = load_policies([str(file)], skip_invalid=False)
+    assert len(policy.spec.strategies.enabled) == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "planned", "evictions"),
+    [
+        ("""print('{"summary": {"Evict": 7, "kept": 1}}')""", live.planned_by_trimtab, 7),
+        ("""print('{"summary": {"kept": 1}}')""", live.planned_by_trimtab, 0),
+        ("import sys; print('totalEvicted=3 totalEvicted=20', file=sys.stderr)", live.planned_by_peer, 20),
+        ("import sys; print('nothing', file=sys.stderr)", live.planned_by_peer, 0),
+    ],
+    ids=["trimtab", "trimtab, none", "the peer", "the peer, none"],
+)
+def test_a_run_of_the_live_benchmark_is_measured(tmp_path, said, planned, evictions):
+    measured = live.run(live.Contestant("x", [sys.executable, "-c", said], planned), tmp_path / "output")
+    assert measured.evictions == evictions
+    assert measured.wall > 0
+    assert measured.peak > 0
+    assert "x: median" in live.table([measured, measured])
+
+
+def test_a_contestant_that_fails_ends_the_live_benchmark(tmp_path):
+    broken = live.Contestant("x", [sys.executable, "-c", "raise SystemExit('no cluster')"], live.planned_by_peer)
+    with pytest.raises(SystemExit, match="x failed:\nno cluster"):
+        live.run(broken, tmp_path / "output")

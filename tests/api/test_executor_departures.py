@@ -64,7 +64,7 @@ async def test_a_single_replica_whose_budget_allows_nothing_is_renewed_and_never
     await settle(stage, api, "web")
     async with least_ready(stage) as least:
         [(result, reason, _)] = await stage.execute(surges(stage, pod))
-    assert (result, reason) == (EVICTED, reasons.EVICTED)
+    assert (result, reason) == (EVICTED, reasons.ROLLED_OUT)
     assert min(least) == 1
     assert max(least) == 2
     await stage.until(lambda: [each.uid != pod.uid for each in stage.pods()] == [True], what="the new pod is alone")
@@ -145,7 +145,7 @@ async def test_an_eviction_that_a_webhook_takes_over_is_asked_for_once_and_watch
     assert not acting.done()
     await verbs.delete(api, PODS, pod.name, namespace=stage.namespace)  # as virt-controller does once it has moved
     [(result, reason, _)] = await acting
-    assert (result, reason) == (EVICTED, reasons.EVICTED)
+    assert (result, reason) == (EVICTED, reasons.EVACUATED)
     assert webhook.asked == [pod.name]
 
 

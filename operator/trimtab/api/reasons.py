@@ -184,6 +184,12 @@ TERMINAL: Final = "Terminal"
 EVICTED: Final = "Evicted"
 """The API server took the eviction."""
 
+ROLLED_OUT: Final = "RolledOut"
+"""The Deployment was restarted and has its new pod; the old one goes."""
+
+EVACUATED: Final = "Evacuated"
+"""Who had taken the eviction over has moved the pod."""
+
 EVICTION_IN_BACKGROUND: Final = "EvictionInBackground"
 """Who moves the pod himself (KubeVirt) has taken the eviction over and not ended yet: the pod is on its way out."""
 

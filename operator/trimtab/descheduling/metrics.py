@@ -46,8 +46,9 @@ class DeschedulerMetrics:
         )
         self.planned = Gauge(
             "trimtab_descheduler_planned_evictions",
-            "Evictions in the policy's last plan, by the kind of the pods' controllers (Other, None for none).",
-            ["policy", "strategy", "reason", "workload", "mode"],
+            "Evictions in the policy's last plan, by the kind of the pods' controllers (Other, None for none), and by "
+            "how: Evict, or Surge for a rollout.",
+            ["policy", "strategy", "reason", "workload", "how", "mode"],
             registry=registry,
         )
         self.kept = Gauge(
@@ -58,9 +59,9 @@ class DeschedulerMetrics:
         )
         self.evictions = Counter(
             "trimtab_descheduler_evictions",
-            "Evictions attempted, by the kind of the pods' controllers, and by result: Evicted, Started, Refused, "
-            "Gone, Skipped or Failed.",
-            ["policy", "strategy", "reason", "workload", "mode", "result"],
+            "Evictions attempted, by the kind of the pods' controllers, by how (Evict, Surge), and by result: Evicted, "
+            "Started, Refused, Gone, Skipped or Failed.",
+            ["policy", "strategy", "reason", "workload", "how", "mode", "result"],
             registry=registry,
         )
         self.waiting_runs = Gauge(
@@ -90,7 +91,7 @@ class DeschedulerMetrics:
         """Show the policy's last plan; what the one before had and this one has not goes to nothing."""
         for gauge in (self.planned, self.kept):
             gauge.remove_by_labels({"policy": policy})
-        actions = Tally((action.strategy, action.reason, workload(action)) for action in plan.actions)
+        actions = Tally((action.strategy, action.reason, workload(action), action.how) for action in plan.actions)
         for labels, number in actions.items():
             self.planned.labels(policy, *labels, mode).set(number)
         for (strategy, reason), number in Tally((kept.strategy, kept.reason) for kept in plan.kept).items():
@@ -110,7 +111,7 @@ class DeschedulerMetrics:
         action = outcome.action
         mode = self._modes.get(action.policy, "")
         self.evictions.labels(
-            action.policy, action.strategy, action.reason, workload(action), mode, outcome.result
+            action.policy, action.strategy, action.reason, workload(action), action.how, mode, outcome.result
         ).inc()
 
     def forget(self, policy: str) -> None:

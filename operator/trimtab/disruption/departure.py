@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trimtab.api.plan import SURGE, Evict
-from trimtab.api.reasons import EVACUATION_FAILED
-from trimtab.api.reasons import EVICTED as EVICTED_REASON
+from trimtab.api.reasons import EVACUATED, EVACUATION_FAILED, ROLLED_OUT
 from trimtab.disruption.answer import Answer
 from trimtab.disruption.background import IN_PROGRESS, LONGEST
 from trimtab.disruption.outcome import EVICTED, REFUSED
@@ -40,8 +39,9 @@ class Departure:
             now: seconds on a monotonic clock.
         """
         if pod is None or pod.uid != action.uid or pod.deleted is not None or pod.terminal:
-            told = f"Deployment {action.deployment} has its new pod" if self.surge else "it was moved in the background"
-            return Answer(EVICTED, EVICTED_REASON, told)
+            if self.surge:
+                return Answer(EVICTED, ROLLED_OUT, f"Deployment {action.deployment} has its new pod")
+            return Answer(EVICTED, EVACUATED, "it was moved in the background")
         if not self.surge:
             if IN_PROGRESS in pod.annotations:
                 self.marked = True

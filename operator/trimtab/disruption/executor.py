@@ -24,7 +24,8 @@ class Executor:
     """Evicts what plans say. One for the whole process: it remembers each policy's pace and what owners miss.
 
     Only the Eviction API is used, with the planned pod's UID as precondition: so budgets are kept, and a successor of
-    the same name is never hit. What has become untrue since the plan was made is not carried out.
+    the same name is never hit. Single replicas that surge are not evicted; their Deployment is restarted. What has
+    become untrue since the plan was made is not carried out.
     """
 
     def __init__(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from trimtab.api.plan import Evict, Kept, Plan
 from trimtab.descheduling.metrics import BARE, OTHER, WORKLOADS, DeschedulerMetrics
-from trimtab.disruption.outcome import EVICTED, REFUSED, Outcome
+from trimtab.disruption.outcome import EVICTED, REFUSED, STARTED, Outcome
 
 PLANNED = "trimtab_descheduler_planned_evictions"
 EVICTIONS = "trimtab_descheduler_evictions_total"
@@ -66,6 +67,16 @@ def test_evictions_are_counted_by_the_mode_that_their_cycle_ran_in(counted: Coun
     counted.metrics.ended(Outcome(evict(), REFUSED, "DisruptionBudget", "", 0.0))
 
     assert counted(EVICTIONS, "mode", "result") == {("Approve", EVICTED): 1, ("Act", REFUSED): 1}
+
+
+def test_rollouts_are_told_from_evictions(counted: Counted) -> None:
+    surge = msgspec.structs.replace(evict(), how="Surge")
+    counted.metrics.planned_by("default", "Act", Plan(0.0, (evict(), surge)))
+    for action in (evict(), surge):
+        counted.metrics.ended(Outcome(action, STARTED if action is surge else EVICTED, "", "", 0.0))
+
+    assert counted(PLANNED, "how") == {("Evict",): 1, ("Surge",): 1}
+    assert counted(EVICTIONS, "how", "result") == {("Evict", EVICTED): 1, ("Surge", STARTED): 1}
 
 
 def test_names_of_a_cluster_make_no_series(counted: Counted) -> None:

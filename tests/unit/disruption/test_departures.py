@@ -65,7 +65,7 @@ async def test_a_rollout_is_started_and_watched_until_the_old_pod_has_gone(caplo
     caplog.set_level(logging.INFO)
     world = Rolling(restart=20.0)
     [outcome] = await world.execute(world.surge())
-    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.ROLLED_OUT)
     assert 20 <= world.clock.monotonic() < 22
     assert not world.api.sent("POST", "/eviction")
     [call] = world.api.sent("PATCH", WEB)
@@ -122,7 +122,7 @@ async def test_a_deployment_that_has_gone_is_no_failure():
 async def test_a_change_in_between_is_looked_at_before_it_is_tried_again():
     world = Rolling()
     world.api.fail(Conflict("the object has been modified", status=409), method="PATCH")
-    assert results(await world.execute(world.surge())) == [("web-1", EVICTED, reasons.EVICTED)]
+    assert results(await world.execute(world.surge())) == [("web-1", EVICTED, reasons.ROLLED_OUT)]
     assert [call.method for call in world.api.sent(path=WEB)] == ["GET", "PATCH", "GET", "PATCH"]
 
 
@@ -192,7 +192,7 @@ async def test_an_eviction_that_is_taken_over_is_no_refusal_and_is_watched_until
     later(5, world.put, msgspec.structs.replace(pod, annotations=pod.annotations | {IN_PROGRESS: ""}))
     later(90, world.drop, pod)
     [outcome] = await world.execute(world.plan(pod))
-    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVICTED)
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.EVACUATED)
     assert len(world.asked) == 1
     assert 90 <= world.clock.monotonic() < 92
     assert [event.type for event in world.recorder.events] == ["Normal", "Normal"]
@@ -203,7 +203,7 @@ async def test_a_machine_whose_old_pod_has_ended_has_been_moved():
     pod = machine(world)
     taken_over(world)
     later(40, world.put, msgspec.structs.replace(pod, phase="Succeeded", ready=False))
-    assert results(await world.execute(world.plan(pod))) == [(pod.name, EVICTED, reasons.EVICTED)]
+    assert results(await world.execute(world.plan(pod))) == [(pod.name, EVICTED, reasons.EVACUATED)]
 
 
 async def test_an_evacuation_whose_annotation_is_taken_off_has_failed():

@@ -24,8 +24,9 @@ from trimtab.placement.scorer import Scorer
 
 AT_HOME: Final = "node(s) already ran the pod"
 NOT_SELECTED: Final = "node(s) were not selected by the policy"
-_KEY: Final = attrgetter("key")
 NOT_UP: Final = "node(s) were not ready"
+
+_KEY: Final = attrgetter("key")
 
 
 class Context:
@@ -157,7 +158,7 @@ class Context:
         crowded = overlap.refusal(pod, slot, stays_until_replaced=overlaps)
         if crowded is not None:
             return crowded
-        moved = pod if stays else self._reserved(pod, slot)
+        moved = pod if stays else self.board.leaning.reserve(pod, slot)
         if isinstance(moved, Refusal):
             return moved
         self._rules.take(pod)
@@ -169,21 +170,6 @@ class Context:
             overlap.hold(pod)
         self._plan(pod, moved.node, reason, message)
         return None
-
-    def _reserved(self, pod: Pod, slot: int) -> Pod | Refusal:
-        """The pod in its new place, unless somebody who was moved before leans on it where it is."""
-        leaning = self.board.leaning
-        if not len(leaning):
-            return self.placer.reserve(pod, slot)
-        mark = self.snapshot.mark()
-        moved = self.placer.reserve(pod, slot)
-        abandoned = leaning.abandoned(moved)
-        if abandoned is None:
-            self.snapshot.commit(mark)
-            return moved
-        self.snapshot.undo(mark)
-        text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
-        return Refusal(reason=NO_IMPROVEMENT, message=text)
 
     def is_removable(self, pod: Pod) -> bool:
         """What :meth:`is_candidate` says of others, of a pod that has run to its end."""

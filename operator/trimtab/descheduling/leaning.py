@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from trimtab.api.reasons import NO_IMPROVEMENT
 from trimtab.cluster.carried import by_labels
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, affinity_terms
+from trimtab.disruption.refusal import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
@@ -60,10 +62,22 @@ class Leaning:
             pod = self._pods.pop()
             del self._kind(pod).pods[len(self._pods)]
 
+    def reserve(self, pod: Pod, slot: int) -> Pod | Refusal:
+        """The pod in its new place, unless somebody who was moved before leans on it where it is."""
+        if not self._pods:
+            return self._placer.reserve(pod, slot)
+        mark = self._snapshot.mark()
+        moved = self._placer.reserve(pod, slot)
+        abandoned = self.abandoned(moved)
+        if abandoned is None:
+            self._snapshot.commit(mark)
+            return moved
+        self._snapshot.undo(mark)
+        text = f"{abandoned} was moved to where its pod affinity finds this pod, and must not be left alone"
+        return Refusal(reason=NO_IMPROVEMENT, message=text)
+
     def abandoned(self, moved: Pod) -> str | None:
         """The first of those that lean on a pod and would not fit any more where they are; the pod is where it goes."""
-        if not self._pods:
-            return None
         there = {place: key for kind in self._leaning_on_it(moved) for place, key in kind.pods.items()}
         known: dict[tuple[str, int, Labels, str], bool] = {}
         for place in sorted(there):

@@ -68,6 +68,17 @@ def test_every_link_leads_somewhere(path: Path) -> None:
     assert list(broken(path)) == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=relative)
+def test_every_file_of_the_code_that_is_named_is_there(path: Path) -> None:
+    named = re.findall(
+        r"`((?:operator|tests|api|cli|cluster|descheduling|disruption|kube|local|placement|runtime)/[\w./-]+)`",
+        prose(path),
+    )
+    roots = (ROOT, ROOT / "operator/trimtab")
+    there = {name for name in named if any((root / name).exists() for root in roots)}
+    assert set(named) - there - {"operator/__init__.py"} == set()  # which must never be there
+
+
 def test_every_page_can_be_reached_from_the_first_one() -> None:
     docs = ROOT / "docs"
     seen, waiting = set(), [docs / "index.md"]

@@ -86,8 +86,9 @@ NEW: Final[dict[str, Any]] = {
                 {
                     "name": "LowNodeUtilization",
                     "args": {
-                        "thresholds": {"cpu": 20},
-                        "targetThresholds": {"cpu": 50},
+                        "thresholds": {"MetricResource": 20},
+                        "targetThresholds": {"MetricResource": 50},
+                        "metricsUtilization": {"source": "Prometheus", "prometheus": {"query": "up"}},
                         "evictableNamespaces": {"exclude": ["a"]},
                         "evictionLimits": {"node": 2},
                     },
@@ -117,6 +118,7 @@ OPENSHIFT: Final[dict[str, Any]] = {
             "thresholdPriority": 5,
             "namespaces": {"included": ["a"], "excluded": []},
             "devLowNodeUtilizationThresholds": "Low",
+            "devActualUtilizationProfile": "PrometheusCPUCombined",
             "devEnableEvictionsInBackground": True,
         },
     },

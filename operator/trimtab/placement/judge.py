@@ -188,7 +188,7 @@ class Judge:
 
         Such a pod can be judged where it is, for its presence changes nothing on other nodes.
         """
-        for rule in self._rules(pod.spec).on_pods:  # a generator would take as long as the rules themselves
+        for rule in self._rules(pod.spec).on_pods:  # noqa: SIM110 - a generator takes as long as the rules themselves
             if rule.concerns(pod):
                 return False
         return True

@@ -43,9 +43,12 @@ class Examination:
         self._descheduler = descheduler
         self._objects = list(objects)
         self._snapshot, self._now = world.load(self._objects)
+        self._pods = dict(self._snapshot.pods)
 
     def ask(self, policy: Manifest, *, interval: float = INTERVAL) -> Case:
         """Both answers."""
+        there = {pod.key: pod for pod in self._snapshot.pods.values()}
+        assert there == self._pods, f"planning has left something behind: {sorted(there.keys() ^ self._pods.keys())}"
         mine = ours(self._snapshot, self._now, policy)
         theirs = {each.pod: each for each in self._descheduler.evictions(policy, interval=interval)}
         return Case(self._objects, policy, mine, theirs)

@@ -117,7 +117,6 @@ FIRST: Final = (
     Named("PlaceReserved", "theirs", _place_reserved),
 )
 LAST: Final = (
-    Named("PreferredWithRoom", "theirs", _strictly_better, frozenset({"RemovePodsViolatingNodeAffinity"})),
     Named("StrictlyBetter", "theirs", _strictly_better),
     Named("NextCycle", "theirs", _next_cycle),
 )

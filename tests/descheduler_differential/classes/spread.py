@@ -160,6 +160,9 @@ def _repaired(case: Case, difference: Difference) -> bool:
 
 
 def _together_ours(case: Case, difference: Difference) -> bool:
+    """A constraint that counts it is violated, of several, or one with minDomains."""
+    if not case.matters(difference, after=False):
+        return False
     found = groups(case, difference.pod, stated=False)
     return len(found) > 1 or any(group.constraint.rule.constraint.min_domains > 1 for group in found)
 

@@ -9,6 +9,7 @@ from tests.descheduler_differential.classes.nodefit import fits
 from tests.descheduler_differential.classes.places import IN_PLACE, RESTARTS
 from tests.descheduler_differential.facts import Case, Difference
 from trimtab.api import reasons
+from trimtab.api.strategies import PREFERRED
 from trimtab.descheduling.conflicts import Conflicts
 from trimtab.kube.rules.selectors import matches_labels
 from trimtab.kube.rules.taints import NO_SCHEDULE, NOT_READY, PREFER_NO_SCHEDULE, UNREACHABLE, tolerates
@@ -37,12 +38,14 @@ def _fewest_conflicts_ours(case: Case, difference: Difference) -> bool:
 
 def _states_a_rule(case: Case, difference: Difference) -> bool:
     """Whether one of the pod's own terms, as they read it, picks another pod in the same domain that they see."""
-    snapshot, pod = case.ours.snapshot, case.pod(difference.pod)
+    snapshot, pod, scope = case.ours.snapshot, case.pod(difference.pod), case.scope(difference.strategy)
     labels = {node: snapshot.nodes.node(snapshot.nodes.slot_of[node]).labels for node in case.visible}
     for term in pod.spec.affinity.anti_required:
         here = labels[pod.node].get(term.topology_key)
         for other in snapshot.pods.values():
             if other.key == pod.key or other.node not in labels or other.terminal or here is None:
+                continue
+            if not scope.covers(other):
                 continue
             same = labels[other.node].get(term.topology_key) == here
             ours = other.namespace in (term.namespaces or (pod.namespace,))
@@ -52,7 +55,8 @@ def _states_a_rule(case: Case, difference: Difference) -> bool:
 
 
 def _whole_anti_affinity(case: Case, difference: Difference) -> bool:
-    return not _states_a_rule(case, difference)
+    """It is in conflict, by a rule that is another's, or that they do not read to the end."""
+    return case.matters(difference, after=False) and not _states_a_rule(case, difference)
 
 
 def _no_conflict(case: Case, difference: Difference) -> bool:
@@ -84,8 +88,11 @@ def _room_is_made(case: Case, difference: Difference) -> bool:
 
 
 def _plain_selector(case: Case, difference: Difference) -> bool:
-    spec = case.pod(difference.pod).spec
-    return spec.affinity.node.required is None and bool(spec.node_selector)
+    """It requires nothing by affinity, and its node lacks a label that its selector asks for."""
+    pod, nodes = case.pod(difference.pod), case.ours.snapshot.nodes
+    labels = nodes.node(nodes.slot_of[pod.node]).labels
+    missing = any(labels.get(name) != value for name, value in pod.spec.node_selector.items())
+    return pod.spec.affinity.node.required is None and missing
 
 
 def _of_the_node_lifecycle(case: Case, difference: Difference) -> bool:
@@ -111,6 +118,14 @@ def _condition_of_ready(case: Case, difference: Difference) -> bool:
     return timed and case.pod(difference.pod).ready and not case.reason(difference)
 
 
+def _preferred_with_room(case: Case, difference: Difference) -> bool:
+    """The heaviest node does not take it: after our plan none that takes it is one that it would rather be on."""
+    kinds = case.args(difference.strategy).get("nodeAffinityType", ())
+    stated = bool(case.pod(difference.pod).spec.affinity.node.preferred)
+    quiet = case.reason(difference) in ("", reasons.NO_IMPROVEMENT)
+    return PREFERRED in kinds and stated and quiet and not case.betters(difference)
+
+
 def _irrelevant(case: Case, difference: Difference) -> bool:
     return case.reason(difference) == reasons.IRRELEVANT_RESOURCE
 
@@ -125,6 +140,7 @@ STRATEGIES: Final = (
     Named("EndedPodsNeedNoPlace", "ours", _ended_need_no_place),
     Named("PlaceReserved", "ours", _room_is_made),
     Named("PlainNodeSelector", "ours", _plain_selector, AFFINITY),
+    Named("PreferredWithRoom", "theirs", _preferred_with_room, AFFINITY),
     Named("TaintsOfTheNodeLifecycle", "theirs", _of_the_node_lifecycle, TAINTS),
     Named("ConditionsOfReadyPods", "theirs", _condition_of_ready, frozenset({"PodLifeTime"})),
     Named("RelevantResource", "theirs", _irrelevant, LOW),

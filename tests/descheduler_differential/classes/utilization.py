@@ -142,6 +142,21 @@ def _settled_before(case: Case, difference: Difference) -> bool:
     return bool(others) and not case.reason(difference) and not case.matters(difference, after=True)
 
 
+def _low_by_then(case: Case, difference: Difference) -> bool:
+    """The node is underutilized only once those are gone that other strategies of theirs evict, and we do not."""
+    node, marks = case.pod(difference.pod).node, _marks(case, difference.strategy, "thresholds")
+    others = [each for each in case.theirs.values() if each.strategy != difference.strategy and each.node == node]
+    gone = [case.pod(each.pod) for each in others if each.pod not in case.ours.moves]
+    if not gone or node in low_nodes(case, difference.strategy):
+        return False
+    for name, mark in marks.items():
+        requested, allocatable = _amount(case, node, name)
+        requested -= sum(1.0 if name == "pods" else _request(case, pod, name) for pod in gone)
+        if 100 * requested > mark * allocatable:
+            return False
+    return True
+
+
 def _pooled(case: Case, difference: Difference) -> bool:
     """Added up, the destinations have no room left for one resource; one by one, one has."""
     evicted = [each.pod for each in case.evicted_by_them(difference.strategy)]
@@ -193,6 +208,7 @@ UTILIZATION: Final = (
     Named("PlaceReserved", "theirs", _low_nodes_taken, LOW),
     Named("OrderOfStrategies", "theirs", _settled_before, LOW),
     Named("WholeNodes", "theirs", _node_kept, HIGH),
+    Named("OneFollowsAnother", "theirs", _low_by_then, HIGH),
     Named("WholeNodes", "ours", _all_low, HIGH),
     Named("PooledRoom", "ours", _pooled, BOTH),
     Named("TolerationsOfAllTaints", "ours", _taints_of_all, BOTH),

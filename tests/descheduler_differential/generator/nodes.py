@@ -20,8 +20,8 @@ def random_node(chance: Chance, name: str) -> NodeBuilder:
     if not chance.one_in(8):
         made.zone(chance.pick(*ZONES))
     made.allocatable(
-        cpu=chance.pick("2", "4", "4", "8", "3900m"),
-        memory=chance.pick("4Gi", "8Gi", "8Gi", "16Gi", "7812Mi"),
+        cpu=chance.pick("2", "4", "8", "8", "16", "3900m"),
+        memory=chance.pick("4Gi", "8Gi", "16Gi", "16Gi", "32Gi", "7812Mi"),
         pods=chance.pick("8", "30", "30", "110"),
     )
     if chance.one_in(4):

@@ -9,7 +9,7 @@ from tests.builders import HOSTNAME, ZONE, PodBuilder, expression, pod
 from tests.descheduler_differential.generator.nodes import DISKS, TAINTS, ZONES
 from tests.differential.generator.chance import Chance
 
-NAMESPACES: Final = ("red", "red", "blue", "grey", "kube-tools")
+NAMESPACES: Final = (*("red",) * 5, *("blue",) * 3, *("grey",) * 3, "kube-tools")
 LABELS: Final = {"red": {"team": "x"}, "blue": {"team": "y"}, "grey": {}, "kube-tools": {"team": "x"}}
 APPS: Final = ("a", "b", "c", "d")
 TIERS: Final = ("front", "back")

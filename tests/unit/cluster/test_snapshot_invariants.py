@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.cluster.worlds import CLAIMS, NODE_NAMES, SHELVED, Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import KubeObject
+from trimtab.kube.objects import KubeObject, Pod
 
 POD_NAMES = tuple(f"p{number:02}" for number in range(6))
 
@@ -57,6 +57,33 @@ def test_a_fork_leaves_nothing_behind(world, steps):
         apply(snapshot, steps)
         fingerprint(snapshot)  # reads build indexes, which are part of what must be undone
     assert fingerprint(snapshot) == before
+
+
+@given(worlds(pods_least=4), changes(), st.randoms(use_true_random=False))
+def test_many_moves_are_taken_back_as_one_by_one(world, steps, chance):
+    snapshot = Snapshot(world)
+    before = fingerprint(snapshot)
+    with pytest.MonkeyPatch.context() as patch, snapshot.fork():
+        patch.setattr("trimtab.cluster.snapshot._MANY", 4)
+        apply(snapshot, [(comes, obj) for comes, obj in steps if isinstance(obj, Pod)])
+        with snapshot.fork():
+            for pod in list(snapshot.pods.values()) * 2:
+                snapshot.move(pod, chance.choice((*NODE_NAMES, "gone", "")))
+    assert fingerprint(snapshot) == before
+
+
+@given(worlds())
+def test_crowded_owners_are_those_with_two_living_pods_on_a_node(world):
+    snapshot = Snapshot(world)
+    for _ in range(2):
+        expected = set()
+        for owner in snapshot.owners():
+            living = [pod for pod in snapshot.owned_by(owner) if pod.node and not pod.terminal and pod.deleted is None]
+            if len({pod.node for pod in living}) < len(living):
+                expected.add(owner)
+        assert snapshot.crowded_owners() == sorted(expected)
+        for pod in list(snapshot.pods.values()):
+            snapshot.move(pod, "n1")
 
 
 @given(worlds(), changes(), changes(), changes())

@@ -289,6 +289,7 @@ def fingerprint(snapshot: Snapshot) -> dict[str, object]:
         "pods": dict(sorted(snapshot.pods.items())),
         "on": {name: snapshot.pods_on(name) for name in sorted(table.slot_of)},
         "owners": {owner: snapshot.owned_by(owner) for owner in snapshot.owners()},
+        "crowded": snapshot.crowded_owners(),
         "shelves": {kind.__name__: dict(sorted(snapshot.shelves.of(kind).items())) for kind in SHELVED},
         "claims": dict(sorted(snapshot.volume_users.of_claim.items())),
         "volumes": {

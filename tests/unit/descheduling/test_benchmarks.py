@@ -26,9 +26,21 @@ def test_a_generated_cluster_is_the_same_every_time():
     assert snapshot.any_anti_affinity
 
 
-@pytest.mark.parametrize("name", ["plan-5k", "plan-5k-anti-affinity", "plan-5k-full"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plan-5k",
+        "plan-5k-anti-affinity",
+        "plan-5k-full",
+        "plan-steady-5k",
+        "plan-spread-5k",
+        "plan-taints-5k",
+        "plan-leaning-5k",
+        "plan-empty-5k",
+    ],
+)
 def test_plans_of_benchmarks_act(monkeypatch, name):
-    monkeypatch.setattr("benchmarks.clusters.Shape", lambda **shape: Shape(nodes=20, pods=600, **shape))
+    monkeypatch.setattr("benchmarks.clusters.Shape", lambda **shape: Shape(nodes=60, pods=1800, **shape))
     result = run.measure(name)
     assert result["name"] == name
     assert set(result) == {"name", "seconds", "peak_rss_mb", "params"}

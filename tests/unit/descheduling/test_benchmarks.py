@@ -75,7 +75,7 @@ def test_both_contestants_of_the_live_benchmark_get_a_policy_that_we_can_read(tm
     file = tmp_path / "policy.yaml"
     file.write_text(live.POLICY.replace("NODE_FIT", node_fit))
     (policy,) = load_policies([str(file)], skip_invalid=False)
-    assert len(policy.spec.strategies.enabled) == 5
+    assert len(list(policy.spec.strategies.enabled())) == 5
 
 
 @pytest.mark.parametrize(

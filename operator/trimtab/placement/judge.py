@@ -71,6 +71,7 @@ class Judge:
         self._on_nodes = tuple(rule for rule in self._filters if rule.reads == "node")
         self._erring = tuple(rule for rule in self._filters if isinstance(rule, Erring))
         self._asked: dict[int, tuple[PodSpec, Rules]] = {}
+        self._rule_sets: dict[tuple[Filter, ...], Rules] = {}
         self._eligible: dict[frozenset[int] | None, tuple[list[BoolArray], BoolArray]] = {}
         self._eligible_of: dict[tuple[int, str], tuple[PodSpec, BoolArray]] = {}
         self._version = -1
@@ -139,8 +140,10 @@ class Judge:
         if found is None:
             if len(self._asked) >= _MOST_SPECS:
                 self._asked.clear()
-            asked = tuple(rule for rule in self._filters if rule.may_concern(spec))
-            rules = Rules.of(asked, self._erring)
+            asked = tuple([rule for rule in self._filters if rule.may_concern(spec)])
+            rules = self._rule_sets.get(asked)
+            if rules is None:
+                rules = self._rule_sets[asked] = Rules.of(asked, self._erring)
             found = self._asked[id(spec)] = (spec, rules)  # the spec is held: its id stays its own
         return found[1]
 

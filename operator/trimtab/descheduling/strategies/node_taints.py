@@ -67,6 +67,7 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
         self._sources = tuple(slot for slot in scope.sources if self._looked_at[self._set_of[slot]])
         self._anywhere: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
         self._burdens: dict[int, Burden] = {}
+        self._by_slot: dict[tuple[int, ...], IntArray] = {}
         self._stuck: dict[tuple[int, int, int], tuple[int, Refusal]] = {}
 
     def plan(self, context: Context) -> None:
@@ -175,7 +176,9 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
             effects = [taint.effect for taint in _untolerated(pod.spec, taints)]
             hard.append(effects.count(NO_SCHEDULE))
             soft.append(effects.count(PREFER_NO_SCHEDULE))
-        by_slot: IntArray = np.array(soft, dtype=np.int64)[self.snapshot.nodes.taints]
+        by_slot = self._by_slot.get(tuple(soft))
+        if by_slot is None:  # shared: an array of all nodes for each of thousands of specs would take half a gigabyte
+            by_slot = self._by_slot[tuple(soft)] = np.array(soft, dtype=np.int64)[self.snapshot.nodes.taints]
         lightest = None
         if self.params.include_prefer_no_schedule:
             suits = self.placer.eligible(pending(pod)) & self.scope.destinations

@@ -87,6 +87,14 @@ def _room_is_made(case: Case, difference: Difference) -> bool:
     )
 
 
+def _node_fit_knows_less(case: Case, difference: Difference) -> bool:
+    """By their nodeFit no node takes it, and by the scheduler's rules one does: theirs reads no namespaceSelector."""
+    terms = case.pod(difference.pod).spec.affinity.anti_required
+    misread = any(term.namespace_selector is not None for term in terms)
+    asked = case.node_fit or difference.strategy in AFFINITY
+    return asked and misread and not fits(case, difference.pod) and bool(case.takers(difference, after=False))
+
+
 def _plain_selector(case: Case, difference: Difference) -> bool:
     """It requires nothing by affinity, and its node lacks a label that its selector asks for."""
     pod, nodes = case.pod(difference.pod), case.ours.snapshot.nodes
@@ -139,6 +147,7 @@ STRATEGIES: Final = (
     Named("OwnPlaceWillDo", "ours", _own_place, IN_PLACE),
     Named("EndedPodsNeedNoPlace", "ours", _ended_need_no_place),
     Named("PlaceReserved", "ours", _room_is_made),
+    Named("PlaceFirst", "ours", _node_fit_knows_less),
     Named("PlainNodeSelector", "ours", _plain_selector, AFFINITY),
     Named("PreferredWithRoom", "theirs", _preferred_with_room, AFFINITY),
     Named("TaintsOfTheNodeLifecycle", "theirs", _of_the_node_lifecycle, TAINTS),

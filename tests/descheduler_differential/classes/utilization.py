@@ -121,10 +121,22 @@ def _low_without_leaving(case: Case, difference: Difference) -> bool:
     return low and node not in low_nodes(case, difference.strategy)
 
 
+def _would_be_above(case: Case, pod: Pod, node: str, targets: dict[str, float]) -> bool:
+    for name, target in targets.items():
+        requested, allocatable = _amount(case, node, name)
+        if 100 * (requested + _request(case, pod, name)) > target * allocatable:
+            return True
+    return False
+
+
 def _nowhere_low(case: Case, difference: Difference) -> bool:
-    """Nodes take it, but none of those that are underutilized would have less excess to show for it."""
-    low = set(low_nodes(case, difference.strategy))
-    return case.reason(difference) == reasons.NO_IMPROVEMENT and not case.betters(difference) & low
+    """Nodes take it, but none that was underutilized and would stay at or below all targets with it."""
+    if case.reason(difference) != reasons.NO_IMPROVEMENT:
+        return False
+    pod, targets = case.pod(difference.pod), _marks(case, difference.strategy, "targetThresholds")
+    left = case.betters(difference) & set(low_nodes(case, difference.strategy))
+    with case.state(after=True):
+        return all(_would_be_above(case, pod, node, targets) for node in left)
 
 
 def _low_nodes_taken(case: Case, difference: Difference) -> bool:
@@ -140,6 +152,16 @@ def _settled_before(case: Case, difference: Difference) -> bool:
     """Its node is above a target, and no more once our other strategies are done; they brought pods elsewhere."""
     others = [move for move in case.ours.moves.values() if move.strategy != difference.strategy]
     return bool(others) and not case.reason(difference) and not case.matters(difference, after=True)
+
+
+def _filled_before(case: Case, difference: Difference) -> bool:
+    """The node is underutilized, and no more once our other strategies have brought pods to it."""
+    node = case.pod(difference.pod).node
+    filled = any(move.target == node and move.strategy != difference.strategy for move in case.ours.moves.values())
+    if not filled or node not in low_nodes(case, difference.strategy):
+        return False
+    with case.state(after=True):
+        return node not in low_nodes(case, difference.strategy)
 
 
 def _low_by_then(case: Case, difference: Difference) -> bool:
@@ -208,6 +230,7 @@ UTILIZATION: Final = (
     Named("PlaceReserved", "theirs", _low_nodes_taken, LOW),
     Named("OrderOfStrategies", "theirs", _settled_before, LOW),
     Named("WholeNodes", "theirs", _node_kept, HIGH),
+    Named("OrderOfStrategies", "theirs", _filled_before, HIGH),
     Named("OneFollowsAnother", "theirs", _low_by_then, HIGH),
     Named("WholeNodes", "ours", _all_low, HIGH),
     Named("PooledRoom", "ours", _pooled, BOTH),

@@ -17,8 +17,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
@@ -27,31 +28,32 @@ from trimtab.local.errors import LocalError
 from trimtab.local.golang import find_go
 from trimtab.local.paths import cache_root
 from trimtab.local.progress import Progress
-from trimtab.local.versions import KWOK, SERVERS, Build, release
+from trimtab.local.versions import DEFAULT_VERSION, KWOK, Build, release
 
-_ORDER: Final = (*SERVERS, "helm")
 _STAGE_FOLDERS: Final = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 _KWOK_MODULE: Final = "sigs.k8s.io/kwok"
 
 
-def _module_files(module: str) -> dict[str, bytes]:
-    root = importlib.resources.files("trimtab.local").joinpath("modules", module)
-    return {name: root.joinpath(name).read_bytes() for name in ("go.mod", "go.sum")}
-
-
-def _fingerprint(build: Build) -> str:
-    """Twelve hex digits that change with everything that the binary is made from, except the version of Go."""
-    digest = hashlib.sha256(f"{build.package}\n{build.ldflags}\n".encode())
-    for content in _module_files(build.module).values():
-        digest.update(content)
-    return digest.hexdigest()[:12]
-
-
 class Builder:
-    """Makes the binaries of one release."""
+    """Makes binaries.
 
-    def __init__(self, *, version: str, progress: Progress) -> None:
-        self._builds = release(version).builds
+    Args:
+        version: of the release whose components are made.
+        progress: where builds are told.
+        builds: what is made instead, by name and in order of need.
+        modules: where the modules of these are, a directory each.
+    """
+
+    def __init__(
+        self,
+        *,
+        version: str = DEFAULT_VERSION,
+        progress: Progress,
+        builds: Mapping[str, Build] | None = None,
+        modules: Traversable | None = None,
+    ) -> None:
+        self._builds = release(version).builds if builds is None else builds
+        self._modules = modules or importlib.resources.files("trimtab.local").joinpath("modules")
         self._progress = progress
         self._root = cache_root()
 
@@ -62,7 +64,7 @@ class Builder:
     def directory(self, component: str) -> Path:
         """Where the component's binary is, or will be."""
         build = self._builds[component]
-        return self._root / "bin" / f"{component}-{build.version}-{_fingerprint(build)}"
+        return self._root / "bin" / f"{component}-{build.version}-{self._fingerprint(build)}"
 
     def version(self, component: str) -> str:
         """The component's version."""
@@ -88,15 +90,26 @@ class Builder:
             LocalError: Go is missing, or the module cannot be fetched.
         """
         build = self._builds[KWOK]
-        directory = self._root / "stages" / f"{KWOK}-{build.version}-{_fingerprint(build)}"
+        directory = self._root / "stages" / f"{KWOK}-{build.version}-{self._fingerprint(build)}"
         if not directory.is_dir():
             with self._lock(), self._new_directory(directory) as temporary:
                 self._copy_stages(temporary)
         return directory
 
     def _missing(self, components: Sequence[str]) -> list[str]:
-        wanted = [component for component in _ORDER if component in components]
+        wanted = [component for component in self._builds if component in components]
         return [component for component in wanted if not (self.directory(component) / component).is_file()]
+
+    def _module_files(self, module: str) -> dict[str, bytes]:
+        root = self._modules.joinpath(module)
+        return {name: root.joinpath(name).read_bytes() for name in ("go.mod", "go.sum")}
+
+    def _fingerprint(self, build: Build) -> str:
+        """Twelve hex digits that change with everything that the binary is made from, except the version of Go."""
+        digest = hashlib.sha256(f"{build.package}\n{build.ldflags}\n".encode())
+        for content in self._module_files(build.module).values():
+            digest.update(content)
+        return digest.hexdigest()[:12]
 
     def _build(self, component: str, *, position: str) -> None:
         build = self._builds[component]
@@ -144,7 +157,7 @@ class Builder:
             "GOFLAGS": "-mod=readonly",
         }
         with tempfile.TemporaryDirectory(prefix="trimtab-") as copy, tempfile.TemporaryFile("w+") as errors:
-            for name, content in _module_files(module).items():
+            for name, content in self._module_files(module).items():
                 (Path(copy) / name).write_bytes(content)
             with (
                 self._progress.task(title) as task,

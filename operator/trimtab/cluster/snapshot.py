@@ -21,9 +21,10 @@ from trimtab.cluster.owners import OwnerKey, Owners
 from trimtab.cluster.resources import IntArray
 from trimtab.cluster.shelves import Shelves
 from trimtab.kube.frozen import NO_LABELS, Labels
-from trimtab.kube.objects import KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
+from trimtab.kube.objects import TYPES, KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
-Change = tuple[type[KubeObject], str, KubeObject | None]
+Change = tuple[str, str, KubeObject | None]
+"""Kind by its name, key, and the object before. By its type, the garbage collector would look at each of these tuples."""
 
 _MANY: Final = 64
 """From so many changes on it pays to take them back in one sweep."""
@@ -183,13 +184,13 @@ class Snapshot:
         self._depth -= 1
         depth, self._depth = self._depth, 0  # undoing is not recorded
         journal = self._journal
-        if len(journal) - mark > _MANY and all(kind is Pod for kind, _, _ in journal[mark:]):
+        if len(journal) - mark > _MANY and all(kind == "Pod" for kind, _, _ in journal[mark:]):
             self._rewind(journal[mark:])
             del journal[mark:]
         while len(journal) > mark:
             kind, key, old = journal.pop()
             if old is None:
-                self._take(kind, key)
+                self._take(TYPES[kind], key)
             else:
                 self.put(old)
         self._depth = depth
@@ -220,7 +221,7 @@ class Snapshot:
 
     def _record(self, kind: type[KubeObject], key: str, old: KubeObject | None) -> None:
         if self._depth:
-            self._journal.append((kind, key, old))
+            self._journal.append((kind.__name__, key, old))
 
     def _find(self, kind: type[KubeObject], key: str) -> KubeObject | None:
         if kind is Pod:

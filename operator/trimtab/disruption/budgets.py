@@ -57,7 +57,7 @@ class BudgetLedger:
 
     def refusal(self, pod: Pod) -> Refusal | None:
         """Why the API server would not evict the pod now, or ``None``."""
-        if not _guarded(pod):
+        if not self._left or not _guarded(pod):
             return None
         budgets = self.matching(pod)
         if not budgets:
@@ -78,7 +78,7 @@ class BudgetLedger:
         self._count(pod, -1)
 
     def _count(self, pod: Pod, number: int) -> None:
-        if not _guarded(pod):
+        if not self._left or not _guarded(pod):
             return
         for budget in self.matching(pod):
             if pod.name not in budget.disrupted_pods and not _free(budget, pod):

@@ -24,7 +24,7 @@ from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import TYPES, KubeObject, Namespace, Node, Pod, PodDisruptionBudget, PodSpec, PriorityClass
 
 Change = tuple[str, str, KubeObject | None]
-"""Kind by its name, key, and the object before. By its type, the garbage collector would look at each of these tuples."""
+"""Kind by its name, key, and the object before. By its type, the garbage collector would look at each such tuple."""
 
 _MANY: Final = 64
 """From so many changes on it pays to take them back in one sweep."""

@@ -10,6 +10,7 @@ from tests.descheduler_differential.classes.evictable import evictable
 from tests.descheduler_differential.classes.naming import Named
 from tests.descheduler_differential.classes.nodefit import fits
 from tests.descheduler_differential.facts import Case, Difference
+from trimtab.api import reasons
 from trimtab.kube.objects import Pod
 
 NAME: Final = "RemoveDuplicates"
@@ -66,7 +67,8 @@ def _others(case: Case, difference: Difference) -> bool:
 def _more_than_better(case: Case, difference: Difference) -> bool:
     """They evict more from the node than we; no further move of the pod would even anything out."""
     theirs, ours = _numbers(case, difference)
-    return theirs > ours and not case.reason(difference) and not case.betters(difference)
+    open_ = case.reason(difference) in ("", reasons.NOT_ENOUGH_NODES)
+    return theirs > ours and open_ and not case.betters(difference)
 
 
 def _fewer_by_arithmetic(case: Case, difference: Difference) -> bool:

@@ -77,8 +77,8 @@ def _critical_annotation(case: Case, difference: Difference) -> bool:
 
 def _resource_claims(case: Case, difference: Difference) -> bool:
     claims = bool(case.manifest(difference.pod)["spec"].get("resourceClaims"))
-    quiet = case.reason(difference) in (reasons.RESOURCE_CLAIM, reasons.NO_PLACE, "")
-    return claims and quiet and not case.takers(difference, after=False, home=True)
+    known = case.reason(difference) in (reasons.RESOURCE_CLAIM, reasons.NO_PLACE, reasons.NOT_ENOUGH_NODES, "")
+    return claims and known and not case.takers(difference, after=False, home=True)
 
 
 def _ephemeral_claims(case: Case, difference: Difference) -> bool:

@@ -102,10 +102,17 @@ def _others(case: Case, difference: Difference) -> bool:
     return ours >= theirs > 0 if difference.side == "theirs" else theirs >= ours
 
 
+def _relieved(case: Case, node: str) -> bool:
+    """Whether the node is above no target once our plan is done; deviations count from the mean before it."""
+    targets = _marks(case, "LowNodeUtilization", "targetThresholds")
+    with case.state(after=True):
+        return all(_percent(case, node, name, leaving=False) <= target for name, target in targets.items())
+
+
 def _fewer_suffice(case: Case, difference: Difference) -> bool:
     """They evict more from the node than we, and after our plan nothing of it is above a target any more."""
     theirs, ours = _numbers(case, difference)
-    return theirs > ours > 0 and not case.matters(difference, after=True)
+    return theirs > ours > 0 and _relieved(case, case.pod(difference.pod).node)
 
 
 def _leaving_pods(case: Case, difference: Difference) -> bool:
@@ -151,7 +158,7 @@ def _low_nodes_taken(case: Case, difference: Difference) -> bool:
 def _settled_before(case: Case, difference: Difference) -> bool:
     """Its node is above a target, and no more once our other strategies are done; they brought pods elsewhere."""
     others = [move for move in case.ours.moves.values() if move.strategy != difference.strategy]
-    return bool(others) and not case.reason(difference) and not case.matters(difference, after=True)
+    return bool(others) and not case.reason(difference) and _relieved(case, case.pod(difference.pod).node)
 
 
 def _filled_before(case: Case, difference: Difference) -> bool:
@@ -177,6 +184,14 @@ def _low_by_then(case: Case, difference: Difference) -> bool:
         if 100 * requested > mark * allocatable:
             return False
     return True
+
+
+def _brought_before(case: Case, difference: Difference) -> bool:
+    """Other strategies of ours have brought pods to the node, and no more go than they do without these."""
+    theirs, ours = _numbers(case, difference)
+    node = case.pod(difference.pod).node
+    others = [move for move in case.ours.moves.values() if move.strategy != difference.strategy]
+    return theirs < ours <= theirs + sum(move.target == node for move in others)
 
 
 def _pooled(case: Case, difference: Difference) -> bool:
@@ -231,6 +246,7 @@ UTILIZATION: Final = (
     Named("OrderOfStrategies", "theirs", _settled_before, LOW),
     Named("WholeNodes", "theirs", _node_kept, HIGH),
     Named("OrderOfStrategies", "theirs", _filled_before, HIGH),
+    Named("OneFollowsAnother", "ours", _brought_before, LOW),
     Named("OneFollowsAnother", "theirs", _low_by_then, HIGH),
     Named("WholeNodes", "ours", _all_low, HIGH),
     Named("PooledRoom", "ours", _pooled, BOTH),

@@ -20,6 +20,9 @@ WHOLE: Final = 1_000_000
 MEASURED: Final = ("cpu", "memory")
 """What metrics.k8s.io measures; of everything else only the requests are known."""
 
+LARGEST: Final = 2**50
+"""Millicores or bytes above which a measurement is none: no machine has a petabyte, and sums must stay within int64."""
+
 HALF_LIFE: Final = 120.0
 """Seconds after which an earlier measurement counts half of what it did (:func:`smooth`)."""
 
@@ -46,7 +49,7 @@ def usage_of(manifests: Iterable[Mapping[str, Any]], *, taken: float, problem: s
     """What NodeMetrics and PodMetrics of metrics.k8s.io say.
 
     An object that cannot be read counts as missing, as does one that lacks cpu or memory: half of the truth would make
-    a busy node look idle. So does a pod of which not every container says both.
+    a busy node look idle. So does a pod of which not every container says both, and whatever is above :data:`LARGEST`.
 
     Args:
         manifests: the objects, each with its ``kind``.
@@ -110,11 +113,17 @@ def _amounts(usage: Mapping[str, Any]) -> Use:
     found = {name: resource_amount(name, usage[name]) for name in MEASURED}
     if min(found.values()) < 0:
         raise KeyError(usage)  # nobody uses less than nothing: not measured
-    return found
+    return _believed(found)
 
 
 def _sum(containers: Iterable[Mapping[str, Any]]) -> Use:
     each = [_amounts(container["usage"]) for container in containers]
     if not each:
         raise KeyError("containers")
-    return {name: sum(amounts[name] for amounts in each) for name in MEASURED}
+    return _believed({name: sum(amounts[name] for amounts in each) for name in MEASURED})
+
+
+def _believed(found: Use) -> Use:
+    if max(found.values()) > LARGEST:
+        raise KeyError(LARGEST)
+    return found

@@ -20,6 +20,10 @@ _ASKED: Final = [CPU, MEMORY, PODS]
 """What a pod's part in its node is guessed from. All ask for a place as a pod, so that none has no part at all."""
 
 
+_LARGEST: Final = 2**33
+"""Millicores above which a node's size is none: no machine has a million cores, and loads must stay within int64."""
+
+
 class OneColumn(Struct, frozen=True):
     """The axis of a table that knows nothing but :data:`~trimtab.api.strategies.METRIC_RESOURCE`."""
 
@@ -62,7 +66,7 @@ class ByQuery:
         self._load: IntArray = np.zeros((nodes.capacity, 1), dtype=np.int64)
         for name, amounts in usage.nodes.items():
             slot = nodes.slot_of.get(name)
-            if slot is not None and self._size[slot] > 0:
+            if slot is not None and 0 < self._size[slot] <= _LARGEST:
                 self.known[slot] = True
                 self._load[slot, 0] = amounts[METRIC_RESOURCE] * self._size[slot]
         self._first: IntArray = self._load.copy()

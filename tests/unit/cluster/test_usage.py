@@ -49,6 +49,8 @@ def test_use_is_read_in_the_units_of_the_picture_and_summed_over_containers() ->
         pytest.param({"kind": "NodeMetrics", "usage": {"cpu": "1", "memory": "1"}}, id="no name"),
         pytest.param(pod_metrics("web"), id="a pod without containers"),
         pytest.param(pod_metrics("web", {"cpu": "1", "memory": "1"}, {"cpu": "1"}), id="half of a pod"),
+        pytest.param(node_metrics("n1", memory="9Ei"), id="more than any machine has"),
+        pytest.param(pod_metrics("web", *[{"cpu": "1", "memory": "700Ti"}] * 2), id="a pod that has it in sum"),
         pytest.param({"kind": "Node", "metadata": {"name": "n1"}}, id="another kind"),
     ],
 )

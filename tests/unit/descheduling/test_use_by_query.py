@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders import node
 from tests.unit.descheduling.planning import NOW, built, deviation, kept, messages, moves, policy, utilization, web
 from tests.unit.descheduling.test_low_node_utilization import app, big, filled, with_params
 from trimtab.api.plan import Plan
@@ -175,3 +176,13 @@ def test_every_move_lowers_the_measure_by_the_query() -> None:
     _, (measured,) = planner.plan_and_measure(Snapshot(things), [policy(LOAD)], now=NOW, usages=usages)
     assert measured.before == pytest.approx((20.0,))
     assert measured.after == (0.0,)
+
+
+def test_a_node_whose_size_cannot_be_true_was_not_measured() -> None:
+    """Its load would be beyond what is counted with, and no plan be made at all."""
+    made = plan(
+        [*TWO, node("n3").allocatable(cpu="9e15", memory="64Gi", pods="110"), *filled("n1", 3)],
+        loads({"n1": 0.7, "n2": 0.1, "n3": 0.1}),
+    )
+    assert moves(made) == [("p0", "n1", "n2")]
+    assert kept(made)["n3"] == "NotMeasured"

@@ -137,7 +137,7 @@ class Prometheus:
             raise QueryFailed(error.message) from error
         except TimeoutError as error:
             raise QueryFailed(f"no answer within {TIMEOUT:g} s") from error
-        except Unreachable as error:
+        except (Unreachable, ValueError) as error:  # the latter of a host's name that no resolver takes
             raise QueryFailed(str(error)) from error
         return await asyncio.to_thread(_samples, body)
 
@@ -199,7 +199,7 @@ def _samples(body: bytes) -> list[Sample]:
         for warning in answer.warnings or ():
             log.warning("prometheus warns: %s", warning)
         return msgspec.json.decode(answer.data.result, type=list[Sample])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise QueryFailed("the answer is none of Prometheus: is the URL right?") from error
 
 

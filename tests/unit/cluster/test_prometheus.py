@@ -111,6 +111,7 @@ REFUSED = {"status": "error", "errorType": "bad_data", "error": 'invalid paramet
         pytest.param(cut, "/api/v1/query", id="no answer"),
         pytest.param(text("<html>"), "is the URL right?", id="no Prometheus"),
         pytest.param(json({"kind": "List"}), "is the URL right?", id="another API"),
+        pytest.param(text('{"data":' + "[" * 10**5), "is the URL right?", id="lists in lists without end"),
         pytest.param(vector(), "no series", id="nothing"),
         pytest.param(vector(({"node": "n1"}, 1)), "no series with the label instance", id="another label"),
         pytest.param(
@@ -132,6 +133,15 @@ def test_what_cannot_be_read_is_a_problem_and_never_the_end_of_a_cycle(answer: H
     assert usage.problem.startswith("prometheus: query: ")
     assert words in usage.problem
     assert len(usage.problem) < 500
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 300], ids=["an empty label", "a long one"])
+def test_a_host_that_nobody_can_look_up_is_a_problem_too(host: str) -> None:
+    async def main() -> Usage:
+        async with Prometheus(PrometheusSettings(f"http://{host}").server()) as prometheus:
+            return await read_shares(prometheus, QUERY, now=5.0)
+
+    assert asyncio.run(main()).problem.startswith("prometheus: query: ")
 
 
 def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

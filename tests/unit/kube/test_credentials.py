@@ -64,12 +64,16 @@ async def test_a_refused_token_is_read_again_at_once(clock, token):
     assert await credentials.login() == bearer("b")
 
 
-@pytest.mark.parametrize("content", [None, "", "\n"], ids=["missing", "empty", "blank"])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"\n", b"b\nb", b"b\0", b"\xff\xfe"],
+    ids=["missing", "empty", "blank", "of two lines", "of zeros", "of no text"],
+)
 async def test_a_token_file_in_the_middle_of_a_rotation_keeps_the_last_token(clock, token, content):
     credentials = TokenFileCredentials(bearer("a"), str(token), clock=clock)
     token.unlink()
     if content is not None:
-        token.write_text(content)
+        token.write_bytes(content)
     clock.time += 60
     assert await credentials.login() == bearer("a")
 

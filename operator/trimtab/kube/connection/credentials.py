@@ -81,11 +81,11 @@ class TokenFileCredentials:
     def _read(self) -> None:
         self._checked = self._clock.monotonic()
         try:
-            token = self._file.read_text().strip()
+            token = self._file.read_bytes().decode("utf-8", "replace").strip()
         except OSError as error:  # the old token may well live on: its rotation is retried in a minute
             logger.warning("Cannot read the token %s, keeping the last one: %s", self._file, error)
             return
-        if token:
+        if token and token.isprintable() and "\ufffd" not in token:  # else no request could carry it
             self._login = msgspec.structs.replace(self._login, authorization=f"Bearer {token}")
 
 

@@ -18,7 +18,7 @@ from trimtab.disruption.inspection import inspect
 from trimtab.disruption.lanes import Job, Lane, LaneQueue, lanes_of
 from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, STARTED, Outcome
 from trimtab.disruption.register import Register
-from trimtab.disruption.restart import restart
+from trimtab.disruption.restart import look_for, restart
 from trimtab.disruption.terms import LATE as LATE
 from trimtab.disruption.terms import Blind as Blind
 from trimtab.disruption.terms import Means as Means
@@ -116,8 +116,12 @@ class Execution:
     def _go_on(self, lane: Lane) -> None:
         """Take a lane's next step: end its next action, wait for its owner, or ask for the eviction."""
         job = lane.head
-        if job.doubt and job.action.how != SURGE:  # a restart finds itself
-            self._send(lane, look_again(self._means.api, job.action, timeout=self._settings.timeout))
+        if job.doubt:
+            api, timeout = self._means.api, self._settings.timeout
+            if job.action.how == SURGE:
+                self._send(lane, look_for(api, job.action, mark=job.mark, timeout=timeout))
+            else:
+                self._send(lane, look_again(api, job.action, timeout=timeout))
             return
         try:
             ended = self._next_of(lane, job)

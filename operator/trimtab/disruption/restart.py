@@ -23,7 +23,7 @@ async def restart(api: Api, action: Evict, pod: Pod, *, mark: str, timeout: floa
 
     The Deployment is read first and judged once more. The restart holds only for what was read (``resourceVersion``):
     nobody can have made it recreate, scaled or paused it in between. A second try of the same ``mark`` finds the first
-    one, should its answer have been lost.
+    one, should its answer have been lost (:func:`look_for`).
 
     Args:
         api: the API server.
@@ -58,6 +58,31 @@ async def restart(api: Api, action: Evict, pod: Pod, *, mark: str, timeout: floa
     except ApiError as error:
         return Answer(FAILED, EVICTION_FAILED, error.message)
     return _started(action)
+
+
+async def look_for(api: Api, action: Evict, *, mark: str, timeout: float) -> Answer:
+    """After a lost answer, see whether the Deployment was restarted. Judged again it would seem to be by somebody else.
+
+    Args:
+        api: the API server.
+        action: a surge that was asked for.
+        mark: the time of the restart.
+        timeout: seconds.
+
+    Returns:
+        Started, if it was; otherwise an answer with ``again``, which is in ``doubt`` as long as nobody answers.
+    """
+    try:
+        found = await verbs.get(api, DEPLOYMENTS, action.deployment, namespace=action.namespace, timeout=timeout)
+    except NotFound:
+        return Answer(SKIPPED, PLAN_OUTDATED, f"Deployment {action.deployment} has gone")
+    except (ApiError, Unreachable) as error:
+        message = f"no answer came to the restart, nor when looking for what became of it: {error}"
+        return Answer(FAILED, EVICTION_FAILED, message, again=True, doubt=True)
+    if rollout_of(found).restarted_at == mark:
+        return _started(action)
+    told = f"no answer came to the restart, and Deployment {action.deployment} was not restarted"
+    return Answer(FAILED, EVICTION_FAILED, told, again=True)
 
 
 def _started(action: Evict) -> Answer:

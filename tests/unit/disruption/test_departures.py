@@ -18,6 +18,7 @@ from trimtab.api.plan import SURGE, Evict
 from trimtab.cluster.rollouts import RESTARTED_AT
 from trimtab.disruption.background import IN_PROGRESS, REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import EVICTED, FAILED, GONE, REFUSED, SKIPPED, STARTED
+from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Conflict, Forbidden, TooManyRequests, Unreachable
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Pod
@@ -151,6 +152,49 @@ async def test_a_restart_whose_answer_was_lost_is_found_again_and_not_made_twice
     assert outcome.result == EVICTED
     assert len(world.api.sent("PATCH", WEB)) == 1
     assert len(world.api.sent("GET", WEB)) == 2
+
+
+async def test_a_restart_whose_answer_was_lost_is_not_judged_as_somebody_elses():
+    """The picture shows a rollout by then, which is no reason to keep the pod: it is ours, and counts as such."""
+    world = Rolling(restart=30.0)
+    lost = iter([True])
+    after = world._after
+
+    async def lose(call: Call) -> None:
+        await after(call)
+        if call.method == "PATCH" and next(lost, False):
+            raise Unreachable("reset")
+
+    def recheck(_action: Evict) -> Refusal | None:
+        return Refusal(reasons.ROLLOUT_IN_PROGRESS, "a pod of another template") if world.mark else None
+
+    world.api.after = lose
+    [outcome] = await world.execute(world.surge(), recheck=recheck)
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.ROLLED_OUT)
+    assert len(world.api.sent("PATCH", WEB)) == 1
+
+
+async def test_a_restart_that_never_arrived_is_asked_for_again():
+    world = Rolling()
+    world.api.fail(Unreachable("reset"), method="PATCH")
+    [outcome] = await world.execute(world.surge())
+    assert (outcome.result, outcome.reason) == (EVICTED, reasons.ROLLED_OUT)
+    assert [call.method for call in world.api.sent(path=WEB)] == ["GET", "PATCH", "GET", "GET", "PATCH"]
+
+
+async def test_a_restart_of_which_nobody_tells_is_no_success():
+    world = Rolling()
+    answers = iter([False])  # the Deployment can be read once, before it is restarted
+
+    async def cut(call: Call) -> None:
+        if call.path == WEB and next(answers, True):
+            raise Unreachable("reset")
+
+    world.api.before = cut
+    [outcome] = await world.execute(world.surge(), seconds=20.0)
+    assert (outcome.result, outcome.reason) == (FAILED, reasons.EVICTION_FAILED)
+    assert "whether the pod is evicted is not known" in outcome.message
+    assert not world.mark
 
 
 async def test_without_the_right_it_fails_and_says_which_right_it_is():

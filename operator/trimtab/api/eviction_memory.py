@@ -24,7 +24,8 @@ TRY_AGAIN: Final = "trimtab.dev/try-again"
 
 Trouble = Literal["CameBack", "Pending", "WantedAway", "Stayed"]
 """CameBack: to the node it was evicted from. Pending: no node took the replacement. WantedAway: it came to another
-node, from which the same strategy would evict it again. Stayed: who took the eviction over did not move the pod."""
+node, from which the same strategy would evict it again. Stayed: who took the eviction over did not move the pod, or the
+rollout that was to renew it was undone or came to nothing."""
 
 
 class Owned(Status, frozen=True):
@@ -53,6 +54,7 @@ class WatchedEviction(Owned, frozen=True):
     background: Annotated[
         bool, doc("Whether somebody took the eviction over and carries it out in the background.")
     ] = False
+    restarted: Annotated[bool, doc("Whether its Deployment was restarted, and the rollout goes on by itself.")] = False
     replacement: Annotated[Uid, doc("The UID of the pod that came for it; empty until it is on a node.")] = ""
     landed: Annotated[Name, doc("The other node to which that came.")] = ""
     landed_time: Annotated[datetime | None, doc("When that was seen.")] = None

@@ -124,7 +124,7 @@ def test_what_is_not_moved_within_ten_minutes_did_not_help():
     assert (setback.trouble, setback.kind, setback.failures) == ("Stayed", "VirtualMachineInstance", 1)
     made = planner.plan(snapshot, [policy(node_taints())], now=NOW + 601, memories={"default": memory})
     assert kept(made) == {"vm-1": reasons.COOLING_DOWN}
-    assert "was taken over by somebody who left the pod on n1" in made.kept[0].message
+    assert "was to go on by itself, and left the pod on n1" in made.kept[0].message
 
 
 def test_what_says_that_it_is_moved_is_waited_for():

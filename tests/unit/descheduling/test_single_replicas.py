@@ -314,6 +314,51 @@ def test_a_rollout_whose_new_pod_finds_no_node_did_not_help():
     assert (setback.trouble, setback.kind, setback.name) == ("Pending", "Deployment", "web")
 
 
+@pytest.mark.parametrize("pause", [300.0, 700.0, 3000.0], ids=["soon", "later", "much later"])
+def test_a_deployment_whose_rollout_is_always_undone_is_restarted_three_times_at_most(pause):
+    """By who keeps it as a repository says, or rolls back what is not done in time: then the old pod stays for good."""
+    remembered, restarts, now = Memory(), 0, NOW
+    snapshot = Snapshot(built([TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]))
+    wanted = [policy(node_taints(), singleReplica="Surge")]
+    made = None
+    for _ in range(100):
+        memory = CycleMemory(remembered, Cooldown())
+        known = memory.look(snapshot, now=now)
+        made = planner.plan(snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE]))
+        memory.planned(made, snapshot, now=now)
+        if made.actions:
+            [action] = made.actions
+            memory.begin([action], snapshot, now=now)
+            memory.sent(action, snapshot)
+            memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", now + 60))
+            restarts += 1
+        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=Memory)
+        now += pause
+    assert restarts == 3
+    assert made is not None
+    assert kept(made) == {"web-1": reasons.GAVE_UP}
+    assert [setback.trouble for setback in remembered.setbacks] == ["Stayed"]
+
+
+def test_a_rollout_that_goes_on_is_waited_for_however_long_it_takes():
+    world = [TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]
+    [action] = plan(world).actions
+    memory = CycleMemory(Memory(), Cooldown())
+    memory.begin([action], Snapshot(built(world)), now=NOW)
+    memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", NOW))
+    starting = replica("web-2", "n2", template="9z").created("2026-11-20T12:00:01Z").condition("Ready", "False")
+    rolled = Snapshot(built([*world, starting]))
+    left = assess(memory.memory, rolled, Cooldown(), now=NOW + 7200)
+    assert (len(left.watched), left.setbacks) == (1, ())
+    undone = Snapshot(built(world))
+    known = rollouts_of([ONE])
+    wanted = [policy(node_taints(), singleReplica="Surge")]
+    made = planner.plan(undone, wanted, now=NOW + 7200, memories={"default": left}, rollouts=known)
+    assert kept(made) == {"web-1": reasons.ROLLOUT_IN_PROGRESS}
+    assert "yet to be seen what comes of that" in messages(made)["web-1"]
+    assert [each.trouble for each in assess(left, undone, Cooldown(), now=NOW + 7200).setbacks] == ["Stayed"]
+
+
 def of_deployments(world: Sequence[Any]) -> list[Any]:
     """The cluster with every ReplicaSet's pods as a Deployment makes them, most of them alone, and some machines."""
     made = []

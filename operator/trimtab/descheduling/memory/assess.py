@@ -106,12 +106,14 @@ class _Look:
     def _judge_leaving(self, watched: WatchedEviction, victim: Pod, age: float) -> WatchedEviction | None:
         """The pod is still there: it was not evicted, or who has taken the eviction over, or a rollout, is not done."""
         found = self._replacement(watched)
-        if found is not None and found.controller != victim.controller and not found.node:
+        rolling = found is not None and found.controller != victim.controller
+        if found is not None and rolling and not found.node:
             # A rollout makes its new pod first, under another ReplicaSet; and for want of a place gets no further.
             return self._judge_place(watched, found)
-        if age < NOT_EVICTED or (watched.background and underway(victim)):
+        goes_on = (watched.background and underway(victim)) or (watched.restarted and rolling)
+        if goes_on or age < NOT_EVICTED:
             return watched
-        if watched.background:
+        if watched.background or watched.restarted:
             self.ledger.failed(watched, "Stayed", landed="", replacement="")
         return None
 

@@ -9,7 +9,7 @@ from typing import Final
 from trimtab.api.descheduler_policy import Cooldown
 from trimtab.api.eviction_memory import TRY_AGAIN, Memory, Setback, WatchedEviction
 from trimtab.api.plan import rfc3339
-from trimtab.api.reasons import COOLING_DOWN, GAVE_UP
+from trimtab.api.reasons import COOLING_DOWN, GAVE_UP, ROLLOUT_IN_PROGRESS
 from trimtab.cluster.owners import OwnerKey
 from trimtab.cluster.workloads import workload
 from trimtab.descheduling.memory.owners import key, template, words
@@ -45,6 +45,7 @@ class Recollection:
         self._now = now
         self._doubted: dict[tuple[str, OwnerKey, str], Refusal] = {}
         self._landed = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
+        self._restarted = {each.uid: each for each in memory.watched if each.restarted}
         self._unproven = Counter(key(each) for each in memory.watched if each.landed and each.strategy in in_place)
         self._setbacks: dict[tuple[str, OwnerKey], dict[str, Setback]] = {}
         for each in memory.setbacks:
@@ -53,6 +54,13 @@ class Recollection:
 
     def refusal(self, pod: Pod, strategy: str) -> Refusal | None:
         """Why the strategy leaves the pod alone, or ``None``."""
+        restarted = self._restarted.get(pod.uid) if self._restarted else None
+        if restarted is not None:  # were it undone, each cycle would begin it anew
+            since = rfc3339(restarted.time.timestamp())
+            text = (
+                f"Deployment {restarted.name} was restarted for it by {since}; it is yet to be seen what comes of that"
+            )
+            return Refusal(ROLLOUT_IN_PROGRESS, text)
         setback = self._setback(pod, strategy) if self._setbacks else None
         if self._landed:
             doubt = self._doubt(pod, strategy, setback)
@@ -102,7 +110,7 @@ def told(setback: Setback) -> str:
     ends = {
         "CameBack": f"the last one's replacement came back to {setback.node}",
         "Pending": "the last one's replacement found no node",
-        "Stayed": f"the last one was taken over by somebody who left the pod on {setback.node}",
+        "Stayed": f"the last one was to go on by itself, and left the pod on {setback.node}",
         "WantedAway": _wanted_away(setback),
     }
     return f"{count} of {words(setback)}'s pods did not help: {ends[setback.trouble]}"

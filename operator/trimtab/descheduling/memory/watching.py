@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from trimtab.api.eviction_memory import MAX_WATCHED, Memory, WatchedEviction
-from trimtab.api.plan import Evict
+from trimtab.api.plan import SURGE, Evict
 from trimtab.api.reasons import EVICTION_IN_BACKGROUND
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
@@ -91,8 +91,13 @@ def settle(memory: Memory, outcome: Outcome) -> Memory:
     if watched is None or outcome.result == FAILED:
         return memory
     if outcome.result in {EVICTED, STARTED}:
-        background = outcome.reason == EVICTION_IN_BACKGROUND
-        return _with(memory, msgspec.structs.replace(watched, time=to_time(outcome.at), background=background))
+        changed = msgspec.structs.replace(
+            watched,
+            time=to_time(outcome.at),
+            background=outcome.reason == EVICTION_IN_BACKGROUND,
+            restarted=outcome.result == STARTED and outcome.action.how == SURGE,
+        )
+        return _with(memory, changed)
     rest = tuple(each for each in memory.watched if each.uid != watched.uid)
     return msgspec.structs.replace(memory, watched=rest)
 

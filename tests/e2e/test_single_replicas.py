@@ -181,6 +181,7 @@ def test_the_right_to_patch_is_the_right_to_restart_and_no_more(stage: Stage) ->
         {"template": {"spec": {"serviceAccountName": "admin"}}},
         {"template": {"metadata": {"annotations": {"example.com/other": "1"}}}},
         {"template": {"metadata": {"labels": {"more": "1"}}}},
+        {"template": {"metadata": {"finalizers": ["example.com/for-ever"]}}},
         {"strategy": {"type": "Recreate", "rollingUpdate": None}},
     ):
         with pytest.raises(ApiError, match="trimtab may only"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Final
 
 from tests.descheduler_differential.clock import shifted
 from tests.descheduler_differential.store import Store
-from tests.differential.server import Manifest
+from tests.differential.server import Manifest, key
 from trimtab.cluster.load import load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.connection.config import load_config
@@ -24,6 +25,9 @@ SETTINGS: Final = Settings(
     apiserver_args=("--disable-admission-plugins=ServiceAccount",),
 )
 """What is needed to be asked about pods and nodes."""
+
+_READS: Final = 5
+_LATER: Final = 0.5
 
 
 class World:
@@ -54,4 +58,14 @@ class World:
             async with Transport(load_config(self.kubeconfig)) as api:
                 return await load(api)
 
-        return asyncio.run(read()), now
+        pods = {key(manifest).removeprefix("Pod/") for manifest in objects if manifest["kind"] == "Pod"}
+        for _ in range(_READS):
+            snapshot = asyncio.run(read())
+            if snapshot.pods.keys() == pods:
+                return snapshot, now
+            missing = sorted(pods - snapshot.pods.keys())
+            print(
+                f"the API server does not show {len(missing)} of {len(pods)} pods yet: {missing[:3]}", file=sys.stderr
+            )
+            time.sleep(_LATER)
+        raise RuntimeError("the API server does not show what is in etcd")

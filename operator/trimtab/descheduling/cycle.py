@@ -167,7 +167,9 @@ class Cycle:
 
     def _plan_with(self, memory: Memory, snapshot: Snapshot, now: float, *, only: str = "") -> Plan:
         name = self._policy.name
-        usages = {} if self._use is None else {name: self._use}
+        usages = self._services.peers.usages()
+        if self._use is not None:
+            usages[name] = self._use
         return make_plan(
             snapshot,
             [self._policy],
@@ -242,8 +244,11 @@ class Cycle:
             )
 
     def _measured(self, usage: Usage) -> None:
-        """Go by a new measurement from now on."""
+        """Go by a new measurement from now on, and let others' cycles know it."""
         self._use = usage
+        wanted = measured_by(self._policy)
+        if wanted is not None:
+            self._services.peers.measured(self._policy.name, wanted, usage)
 
     def _recheck(self, action: Evict) -> Refusal | None:
         """Whether the move still holds on the picture as it is now."""

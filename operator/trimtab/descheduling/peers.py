@@ -7,6 +7,9 @@ from typing import Any
 
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.strategies import MetricsUtilization
+from trimtab.cluster.usage import Usage
+from trimtab.descheduling.burden import measured_by
 from trimtab.descheduling.policy_conflicts import PolicyConflict, Scoring, conflicts
 from trimtab.kube.api import Api
 from trimtab.kube.errors import InputError
@@ -27,6 +30,7 @@ class Peers:
     def __init__(self, scoring: Scoring | None = None) -> None:
         self._scoring = scoring
         self._policies: dict[str, tuple[str, DeschedulerPolicy | None]] = {}  # by name: its UID, and what can be used
+        self._measured: dict[str, tuple[MetricsUtilization, Usage]] = {}  # by name: what was asked, and what was said
         self._listeners: dict[str, Callable[[], None]] = {}
         self._conflicts: tuple[PolicyConflict, ...] = ()
         self._listed = False
@@ -58,6 +62,7 @@ class Peers:
         if self._policies.get(name, ("", None))[0] == uid:
             del self._policies[name]
             self._listeners.pop(name, None)
+            self._measured.pop(name, None)
             self._judge()
 
     def listen(self, name: str, tell: Callable[[], None]) -> None:
@@ -75,6 +80,19 @@ class Peers:
         """
         others = (policy for other, (_, policy) in sorted(self._policies.items()) if other != name)
         return tuple(policy for policy in others if policy is not None and self._may_act(policy))
+
+    def measured(self, name: str, wanted: MetricsUtilization, usage: Usage) -> None:
+        """Take note of what a policy that judges by real use has measured: it objects by that between its cycles."""
+        if name in self._policies:
+            self._measured[name] = wanted, usage
+
+    def usages(self) -> dict[str, Usage]:
+        """What policies measured last, by their names; nothing of one that asks something else by now."""
+        return {
+            name: usage
+            for name, (wanted, usage) in self._measured.items()
+            if (policy := self._policies.get(name, ("", None))[1]) is not None and measured_by(policy) == wanted
+        }
 
     def _may_act(self, policy: DeschedulerPolicy) -> bool:
         return policy.spec.mode != "Simulate" and not policy.spec.suspend and not self.against(policy.name)

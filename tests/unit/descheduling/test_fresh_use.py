@@ -67,6 +67,8 @@ async def test_what_was_planned_by_use_is_judged_by_the_latest_use() -> None:
         assert refusal.reason == "PlanOutdated"
         assert "n1 is no longer above any target by real use" in refusal.message
         assert len(made.api.sent("GET", NODES)) == 2
+        [known] = made.services.peers.usages().values()  # so that others' cycles heed it
+        assert known.nodes["n1"]["cpu"] < 3000
 
 
 async def test_where_nobody_measures_any_more_nothing_goes_and_the_status_says_so() -> None:

@@ -9,6 +9,9 @@ import pytest
 from tests.fakes.api import FakeApi
 from tests.policies import DUPLICATES, high_node, low_node, manifest
 from tests.unit.descheduling.planning import packing, policy, utilization
+from tests.unit.descheduling.test_low_node_utilization import with_params
+from trimtab.cluster.usage import Usage
+from trimtab.descheduling.burden import measured_by
 from trimtab.descheduling.peers import Peers
 from trimtab.kube.api import Unreachable
 
@@ -160,3 +163,22 @@ def test_what_is_said_of_the_scheduler_holds_for_every_policy():
     peers.put("fill", "2", policy(packing({"cpu": 20}), "fill", nodeSelector={"matchLabels": {"pool": "x"}}))
     assert {each.reason for each in peers.against("fill")} == {"PolicyConflict", "SchedulerConflict"}
     assert {each.reason for each in peers.against("even")} == {"PolicyConflict"}
+
+
+def test_what_a_policy_has_measured_is_known_as_long_as_it_asks_the_same():
+    by_use = with_params(utilization({"cpu": 20}, {"cpu": 50}), metricsUtilization={"source": "KubernetesMetrics"})
+    asks = {"metricsUtilization": {"source": "Prometheus", "prometheus": {"query": "load"}}}
+    queried = policy(with_params(utilization({"MetricResource": 20}, {"MetricResource": 50}), **asks), "even")
+    usage, wanted = Usage(nodes={"n1": {"cpu": 1, "memory": 1}}), measured_by(policy(by_use, "even"))
+    assert wanted is not None
+    peers = Peers()
+    peers.put("even", "1", policy(by_use, "even"))
+    peers.measured("even", wanted, usage)
+    assert peers.usages() == {"even": usage}
+    peers.put("even", "1", queried)  # nothing of it can be read by what is asked now
+    assert peers.usages() == {}
+    peers.put("even", "1", policy(by_use, "even", suspend=True))
+    assert peers.usages() == {"even": usage}
+    peers.forget("even", "1")
+    peers.measured("even", wanted, usage)  # by a cycle that ends late
+    assert peers.usages() == {}

@@ -13,6 +13,7 @@ from tests.unit.descheduling.planning import (
     DUPLICATES,
     NOW,
     PREFERRED,
+    UTILIZATION,
     anti_affinity,
     built,
     kept,
@@ -29,6 +30,7 @@ from tests.unit.descheduling.test_invariants import after, policies, worlds
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.usage import Usage
 from trimtab.descheduling.planner import plan
 from trimtab.descheduling.policy_conflicts import conflicts
 
@@ -151,3 +153,21 @@ def test_policies_planned_together_come_to_the_same():
     everyone = [policy({DUPLICATES: {}}, "a"), policy(packing({"cpu": 40}), "b")]
     made = plan(Snapshot(built(SPREAD)), everyone, now=NOW)
     assert moves(made) == [("web-0", "n1", "n3"), ("web-1", "n1", "n2")]
+
+
+def test_what_one_policy_levels_by_real_use_another_does_not_undo_by_requests():
+    """By requests n2 is full and n1 empty; by use n1 is full."""
+    things = [
+        *(node(name).allocatable(cpu="4", memory="8Gi", pods=100) for name in ("n1", "n2")),
+        web("web-0", "n2", owner="w").cpu("1"),
+        web("large", "n2", owner="l").cpu("2"),
+    ]
+    by_use = utilization({"cpu": 20}, {"cpu": 50})
+    by_use[UTILIZATION]["params"]["metricsUtilization"] = {"source": "KubernetesMetrics"}
+    real, asked = policy(by_use, "a"), policy(utilization({"cpu": 20}, {"cpu": 50}), "b")
+    used = Usage(nodes={"n1": {"cpu": 3000, "memory": 0}, "n2": {"cpu": 1000, "memory": 0}})
+    world = Snapshot(built(things))
+    assert moves(plan(world, [asked], now=NOW, peers=[real])) != []
+    made = plan(world, [asked], now=NOW, peers=[real], usages={"a": used})
+    assert moves(made) == []
+    assert any("(LowNodeUtilization of policy a)" in each for each in messages(made).values())

@@ -7,7 +7,6 @@ not have. So they are listed once a cycle, and the one that is to be restarted i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import ceil, floor
 from typing import Any, Final
 
 from msgspec import Struct
@@ -24,6 +23,9 @@ PAGE: Final = 250
 """Deployments a page: whole objects come, of which little is kept."""
 
 _DEFAULT: Final = "25%"
+
+_WHOLE: Final = 1_000_000
+"""Percent above which more makes no difference."""
 
 
 class Rollout(Struct, frozen=True):
@@ -147,8 +149,8 @@ def _fence_posts(rolling: Mapping[str, Any], replicas: int) -> tuple[int, int]:
 
 def _pods(value: Any, replicas: int, *, up: bool) -> int:
     if isinstance(value, str) and value.endswith("%"):
-        share = int(value[:-1]) * replicas / 100
-        return ceil(share) if up else floor(share)
+        share = min(int(value[:-1]), _WHOLE) * replicas  # in integers: a percentage may have hundreds of digits
+        return -(-share // 100) if up else share // 100
     return int(value)
 
 

@@ -42,6 +42,7 @@ def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
         pytest.param(rolling("0%", "0%"), 1, (0, 1), id="neither means one unavailable"),
         pytest.param(rolling(0, "25%"), 1, (0, 1), id="neither after rounding"),
         pytest.param(rolling(1, "100%"), 1, (1, 1), id="both"),
+        pytest.param(rolling("9" * 400 + "%", 0), 1, (10_000, 0), id="more percent than a float holds"),
         pytest.param({"type": "Recreate"}, 1, (0, 1), id="Recreate"),
     ],
 )

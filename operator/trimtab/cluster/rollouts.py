@@ -161,4 +161,7 @@ def _selector(wire: Mapping[str, Any] | None) -> LabelSelector | None:
         LabelRequirement(str(each["key"]), str(each["operator"]), tuple(map(str, each.get("values") or ())))
         for each in wire.get("matchExpressions") or ()
     )
-    return LabelSelector(FrozenMap(wire.get("matchLabels") or {}), expressions)
+    labels = wire.get("matchLabels") or {}
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise TypeError(labels)
+    return LabelSelector(FrozenMap(labels), expressions)

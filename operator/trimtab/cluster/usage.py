@@ -61,7 +61,7 @@ def usage_of(manifests: Iterable[Mapping[str, Any]], *, taken: float, problem: s
     for manifest in manifests:
         try:
             if manifest.get("kind") == "NodeMetrics":
-                nodes[manifest["metadata"]["name"]] = _amounts(manifest["usage"])
+                nodes[str(manifest["metadata"]["name"])] = _amounts(manifest["usage"])
             elif manifest.get("kind") == "PodMetrics":
                 metadata = manifest["metadata"]
                 pods[f"{metadata['namespace']}/{metadata['name']}"] = _sum(manifest["containers"])

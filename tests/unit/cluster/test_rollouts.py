@@ -66,9 +66,9 @@ def test_what_matters_of_a_deployment_is_read():
 
 
 def test_what_is_no_deployment_is_not_there():
-    assert set(rollouts_of([deployment("a"), {"metadata": {}}, {"metadata": {"name": "x"}, "spec": "?"}]).found) == {
-        "shop/a"
-    }
+    selector = {"matchLabels": {"version": 1}}  # as somebody may write it by hand
+    others = [{"metadata": {}}, {"metadata": {"name": "x"}, "spec": "?"}, deployment("b", selector=selector)]
+    assert set(rollouts_of([deployment("a"), *others]).found) == {"shop/a"}
 
 
 class Pages(FakeApi):

@@ -84,8 +84,8 @@ class QuickPods:
         try:
             message = _parse(raw)
             metadata, status = message.metadata, message.status
-            name, deleted, nominated = metadata.name, metadata.deletion_timestamp, status.nominated_node_name
-            if not name or deleted or nominated:
+            name, nominated = metadata.name, status.nominated_node_name
+            if not name or nominated or metadata.HasField("deletion_timestamp"):
                 return self._general(raw)
             string = self._interner.string
             node = string(message.spec.node_name)  # read before the spec is stripped of it
@@ -96,7 +96,7 @@ class QuickPods:
             restarts, init_restarts, states = self._containers(status, raw)
             if conditions or status.qos_class != spec.qos:
                 spec = with_status(spec, _parse_slim(raw).status, conditions, self._interner)
-        except (DecodeError, fields.FieldError):
+        except (DecodeError, TypeError, ValueError):  # the last two of text that is no UTF-8, too: it comes as bytes
             return self._general(raw)
         return Pod(  # by position, in the order of the fields: by name it takes half a microsecond longer
             string(metadata.namespace or "default"),
@@ -170,7 +170,7 @@ class QuickPods:
         return pod_conditions(_parse_slim(raw).status.conditions, self._interner)
 
     def _containers(self, status: Any, raw: bytes) -> Statuses:
-        if not (status.init_container_statuses or status.ephemeral_container_statuses):
+        if not (status.HasField("init_container_statuses") or status.HasField("ephemeral_container_statuses")):
             restarts = 0
             for container in status.container_statuses:
                 state = container.state

@@ -118,6 +118,28 @@ def test_a_pod_is_what_it_is_whatever_pods_came_before(many) -> None:
     assert [codec.decode(raw) for raw in many] == [decode_protobuf("Pod", raw, interner=interner) for raw in many]
 
 
+# What a server does not write, but protobuf allows: parts that come in pieces, text that is no UTF-8.
+PIECES = [
+    pytest.param(
+        pod("a").merge(metadata={"deletionTimestamp": NOW}), b"\x0a\x02\x4a\x00", id="a deletion, then nothing"
+    ),
+    pytest.param(
+        pod("a").merge(status={"initContainerStatuses": [{"name": "i", "restartCount": 3}]}),
+        b"\x1a\x02\x52\x00",
+        id="an init container, then an empty one",
+    ),
+    pytest.param(pod("a"), b"\x12\x05\x0a\x03\x0a\x01\xff", id="a volume's name that is no UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("built", "more"), PIECES)
+def test_what_no_server_writes_is_read_alike(built, more) -> None:
+    raw = encode_object(built.manifest()) + more
+    expected = decode_protobuf("Pod", raw, interner=Interner())
+
+    assert ProtobufCodec("Pod", Interner()).decode(raw) == expected
+
+
 @given(st.lists(raws(), min_size=1, max_size=6))
 def test_tables_that_are_full_change_nothing(many) -> None:
     codec, interner = ProtobufCodec("Pod", Interner()), Interner()

@@ -98,6 +98,9 @@ class Tally:
             f"pods that only we evict   {by_side['ours']}",
             f"differences unexplained   {len(self.unexplained)}",
         ]
+        if self.unexplained:
+            seeds = sorted({each.seed for each in self.unexplained})
+            lines.append(f"in the clusters of seeds  {', '.join(map(str, seeds))}")
         names = sorted({name for name, _ in self.named}, key=lambda name: (-self._count(name), name))
         if names:
             lines.append(f"{'class':<27} only they  only we")

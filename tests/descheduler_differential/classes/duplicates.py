@@ -77,10 +77,20 @@ def _fewer_by_arithmetic(case: Case, difference: Difference) -> bool:
     return theirs < ours and theirs == by_their_arithmetic(case, case.pod(difference.pod))
 
 
+def _brought_before(case: Case, difference: Difference) -> bool:
+    """Other strategies of ours have brought pods of the owner to the node, and as many more go as have come."""
+    theirs, ours = _numbers(case, difference)
+    pod = case.pod(difference.pod)
+    owned = {other.key for other in _of_owner(case, pod)}
+    others = [move for move in case.ours.moves.values() if move.strategy != NAME and move.key in owned]
+    return theirs < ours <= theirs + sum(move.target == pod.node for move in others)
+
+
 _ONLY: Final = frozenset({NAME})
 DUPLICATES: Final = (
     Named("OrderOfVictims", "theirs", _others, _ONLY),
     Named("OrderOfVictims", "ours", _others, _ONLY),
     Named("DuplicatesByOwner", "theirs", _more_than_better, _ONLY),
     Named("DuplicatesByOwner", "ours", _fewer_by_arithmetic, _ONLY),
+    Named("OneFollowsAnother", "ours", _brought_before, _ONLY),
 )

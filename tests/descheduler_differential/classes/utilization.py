@@ -187,11 +187,12 @@ def _low_by_then(case: Case, difference: Difference) -> bool:
 
 
 def _brought_before(case: Case, difference: Difference) -> bool:
-    """Other strategies of ours have brought pods to the node, and no more go than they do without these."""
+    """Others of our strategies have brought pods to the node, or others of theirs taken some away: that is all."""
     theirs, ours = _numbers(case, difference)
-    node = case.pod(difference.pod).node
-    others = [move for move in case.ours.moves.values() if move.strategy != difference.strategy]
-    return theirs < ours <= theirs + sum(move.target == node for move in others)
+    node, name = case.pod(difference.pod).node, difference.strategy
+    brought = sum(move.target == node and move.strategy != name for move in case.ours.moves.values())
+    taken = [each.pod for each in case.theirs.values() if each.node == node and each.strategy != name]
+    return theirs < ours <= theirs + brought + sum(pod not in case.ours.moves for pod in taken)
 
 
 def _pooled(case: Case, difference: Difference) -> bool:

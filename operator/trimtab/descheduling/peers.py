@@ -90,7 +90,7 @@ class Peers:
         """What policies measured last, by their names; nothing of one that asks something else by now."""
         return {
             name: usage
-            for name, (wanted, usage) in self._measured.items()
+            for name, (wanted, usage) in list(self._measured.items())  # cycles plan in a thread beside the loop
             if (policy := self._policies.get(name, ("", None))[1]) is not None and measured_by(policy) == wanted
         }
 

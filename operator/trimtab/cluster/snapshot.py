@@ -206,15 +206,21 @@ class Snapshot:
     def _rewind(self, changes: list[Change]) -> None:
         """Take back changes of pods, the latest first; those that were only moved are counted in one sweep."""
         moves: list[tuple[Pod, int, int]] = []
+        uncounted: set[str] = set()
         for _, key, old in reversed(changes):
             pod = self.pods.get(key)
             if pod is None or not isinstance(old, Pod) or not only_moved(old, pod):
+                if key in uncounted:  # it is about to be counted out from where it is
+                    self._tally.count_moves(moves)
+                    moves.clear()
+                    uncounted.clear()
                 if old is None:
                     self._take(Pod, key)
                 else:
                     self.put(old)
                 continue
             moves.append((old, *self._bindings.carry(key, pod, old)))
+            uncounted.add(key)
             self.pods[key] = old
             self._owners.note(old)
         self._tally.count_moves(moves)

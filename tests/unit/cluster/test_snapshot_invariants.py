@@ -72,6 +72,20 @@ def test_many_moves_are_taken_back_as_one_by_one(world, steps, chance):
     assert fingerprint(snapshot) == before
 
 
+@given(worlds(pods_least=4), changes(), st.randoms(use_true_random=False))
+def test_moves_between_other_changes_of_pods_are_taken_back_as_well(world, steps, chance):
+    snapshot = Snapshot(world)
+    before = fingerprint(snapshot)
+    with pytest.MonkeyPatch.context() as patch, snapshot.fork():
+        patch.setattr("trimtab.cluster.snapshot._MANY", 4)
+        for comes, obj in steps:
+            if isinstance(obj, Pod):
+                apply(snapshot, [(comes, obj)])
+            for pod in list(snapshot.pods.values()):
+                snapshot.move(pod, chance.choice((*NODE_NAMES, "gone", "")))
+    assert fingerprint(snapshot) == before
+
+
 @given(worlds())
 def test_crowded_owners_are_those_with_two_living_pods_on_a_node(world):
     snapshot = Snapshot(world)

@@ -141,6 +141,7 @@ class _Reader:
                 return
             except (ApiError, Unreachable, _Garbled) as error:
                 if self._does_without(error):
+                    self._forget()
                     continue
                 if isinstance(error, NotFound) and self.resource in MAY_LACK:
                     if self._on_absent is not None:
@@ -151,6 +152,8 @@ class _Reader:
                 passing = isinstance(error, Unreachable | Gone | ServerError | TooManyRequests)
                 if not passing or RETRY.exhausted(retry):
                     raise LoadFailed(self.resource, error) from error
+                if isinstance(error, Unreachable):
+                    self._whole = False  # a server ends whatever takes it a minute, as all of a list may on a slow line
             await self._clock.sleep(RETRY.delay(retry))
             retry += 1
             self._forget()

@@ -97,6 +97,27 @@ async def test_a_cut_list_is_read_anew_from_the_beginning() -> None:
     assert len(opened) == 2
 
 
+async def test_a_list_that_was_cut_is_asked_for_in_pages() -> None:
+    """A server ends every answer after a minute, whoever reads it: over a slow line the whole would never come."""
+    (body,) = pods("a", "b")
+
+    names, opened = await load_pods([body[:-20], CUT], pods("a", more="next"), pods("b"))
+
+    assert names == ["a", "b"]
+    assert [each.params for each in opened] == [{}, {"limit": "5000"}, {"limit": "5000", "continue": "next"}]
+
+
+async def test_what_came_before_another_format_is_forgotten() -> None:
+    (body,) = pods("gone by the second try", "a")
+    garbled = bytearray(body)
+    garbled[garbled.rindex(b"\x12", 0, garbled.rindex(b"pod-shop-a"))] = 0x1A
+
+    names, opened = await load_pods([bytes(garbled)], pods("a", wire=JSON))
+
+    assert names == ["a"]
+    assert opened[-1].accept == "application/json"
+
+
 async def test_a_list_that_ends_early_is_not_taken_for_complete() -> None:
     (body,) = pods("a")
 

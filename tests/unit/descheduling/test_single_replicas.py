@@ -350,6 +350,15 @@ def test_a_rollout_that_goes_on_is_waited_for_however_long_it_takes():
     rolled = Snapshot(built([*world, starting]))
     left = assess(memory.memory, rolled, Cooldown(), now=NOW + 7200)
     assert (len(left.watched), left.setbacks) == (1, ())
+    badly = Snapshot(built([TAINTED, node("n2").taint("x"), node("n3"), *world[2:], starting]))
+    made = planner.plan(
+        badly,
+        [policy(node_taints(), singleReplica="Surge")],
+        now=NOW + 7200,
+        memories={"default": left},
+        rollouts=rollouts_of([ONE]),
+    )
+    assert kept(made) == dict.fromkeys(("web-1", "web-2"), reasons.ROLLOUT_IN_PROGRESS)
     undone = Snapshot(built(world))
     known = rollouts_of([ONE])
     wanted = [policy(node_taints(), singleReplica="Surge")]

@@ -45,7 +45,9 @@ class Recollection:
         self._now = now
         self._doubted: dict[tuple[str, OwnerKey, str], Refusal] = {}
         self._landed = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
-        self._restarted = {each.uid: each for each in memory.watched if each.restarted}
+        going = [each for each in memory.watched if each.restarted and not each.landed]
+        self._restarted = {each.uid: each for each in going}
+        self._rolling = {(each.strategy, (each.namespace, each.kind, each.name)): each for each in going}
         self._unproven = Counter(key(each) for each in memory.watched if each.landed and each.strategy in in_place)
         self._setbacks: dict[tuple[str, OwnerKey], dict[str, Setback]] = {}
         for each in memory.setbacks:
@@ -54,13 +56,10 @@ class Recollection:
 
     def refusal(self, pod: Pod, strategy: str) -> Refusal | None:
         """Why the strategy leaves the pod alone, or ``None``."""
-        restarted = self._restarted.get(pod.uid) if self._restarted else None
-        if restarted is not None:  # were it undone, each cycle would begin it anew
-            since = rfc3339(restarted.time.timestamp())
-            text = (
-                f"Deployment {restarted.name} was restarted for it by {since}; it is yet to be seen what comes of that"
-            )
-            return Refusal(ROLLOUT_IN_PROGRESS, text)
+        if self._restarted:
+            rolling = self._unfinished(pod, strategy)
+            if rolling is not None:
+                return rolling
         setback = self._setback(pod, strategy) if self._setbacks else None
         if self._landed:
             doubt = self._doubt(pod, strategy, setback)
@@ -77,6 +76,19 @@ class Recollection:
             which = "the last one since then has" if unproven == 1 else f"the last {unproven} since then have"
             return Refusal(COOLING_DOWN, f"{told(setback)}; it is yet to be seen whether {which} helped")
         return None
+
+    def _unfinished(self, pod: Pod, strategy: str) -> Refusal | None:
+        """Its Deployment was restarted for it, or for the pod that it is to replace; were it undone, that would go on.
+
+        The pod that is renewed is left alone by every strategy, its successor by the one that asked for it.
+        """
+        owner = workload(pod)
+        found = self._restarted.get(pod.uid) or (self._rolling.get((strategy, owner)) if owner is not None else None)
+        if found is None:
+            return None
+        since = rfc3339(found.time.timestamp())
+        text = f"Deployment {found.name} was restarted by {since}; it is yet to be seen what comes of that"
+        return Refusal(ROLLOUT_IN_PROGRESS, text)
 
     def _setback(self, pod: Pod, strategy: str) -> Setback | None:
         owner = workload(pod)

@@ -39,13 +39,29 @@ def _in_pod(name: str) -> bool:
     return name in {"cpu", "memory"} or name.startswith(_HUGE_PAGES)
 
 
+def _read(name: str, quantity: Any) -> int:
+    try:
+        return resource_amount(name, quantity)
+    except QuantityError as error:
+        raise FieldError("", str(error)) from None
+
+
+def quantities_alone(quantities: Mapping[str, Any]) -> None:
+    """Check that amounts can be read, however little they are.
+
+    No more is asked of what a claim requests besides storage: nobody counts it (``ValidatePersistentVolumeClaimSpec``).
+    """
+    for name, quantity in quantities.items():
+        try:
+            _read(name, quantity)
+        except FieldError as error:
+            raise at_key(name, error) from None
+
+
 @lru_cache(_CACHED, typed=True)
 def _amount(name: str, quantity: Any) -> int:
     """The amount of a resource; of 150,000 pods the same few amounts are read again and again."""
-    try:
-        amount = resource_amount(name, quantity)
-    except QuantityError as error:
-        raise FieldError("", str(error)) from None
+    amount = _read(name, quantity)
     if amount < 0:
         raise FieldError("", f"must not be negative: {quantity}")
     if name == "pods" or _extended(name):

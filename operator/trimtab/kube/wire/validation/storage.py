@@ -24,7 +24,7 @@ from trimtab.kube.wire.validation.checks import (
     some,
 )
 from trimtab.kube.wire.validation.names import DRIVER, LABEL_KEY, SUBDOMAIN
-from trimtab.kube.wire.validation.resources import AMOUNTS
+from trimtab.kube.wire.validation.resources import AMOUNTS, quantities_alone
 from trimtab.kube.wire.validation.selectors import LABEL_SELECTOR, NODE_SELECTOR
 
 _MODES: Final = each(one_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"))
@@ -59,9 +59,18 @@ _SIZE: Final = _bytes(1)
 FREE: Final = _bytes(0)
 
 
-def _storage(quantities: dict[str, Any]) -> None:
-    """Capacities or requests of which that of storage counts."""
+def _capacity(quantities: dict[str, Any]) -> None:
     AMOUNTS(quantities)
+    _size(quantities)
+
+
+def _requests(quantities: dict[str, Any]) -> None:
+    quantities_alone(quantities)
+    _size(quantities)
+
+
+def _size(quantities: dict[str, Any]) -> None:
+    """Capacities or requests of which that of storage counts."""
     if "storage" not in quantities:
         return
     try:
@@ -77,7 +86,7 @@ def _local_needs_affinity(message: Any) -> None:
 
 PERSISTENT_VOLUME_SPEC: Final = Shape(
     json.PersistentVolumeSpec,
-    capacity=_storage,
+    capacity=_capacity,
     access_modes=ACCESS_MODES,
     storage_class_name=SUBDOMAIN,
     volume_mode=_VOLUME_MODE,
@@ -106,7 +115,7 @@ def _class_name(name: str) -> None:
 PERSISTENT_VOLUME_CLAIM_SPEC: Final = Shape(
     json.PersistentVolumeClaimSpec,
     access_modes=ACCESS_MODES,
-    resources=Shape(json.ResourceRequirements, requests=_storage),
+    resources=Shape(json.ResourceRequirements, requests=_requests),
     selector=LABEL_SELECTOR,
     storage_class_name=_class_name,
     volume_mode=_VOLUME_MODE,

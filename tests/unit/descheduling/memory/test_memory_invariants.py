@@ -86,6 +86,7 @@ def test_time_never_takes_back_a_failure_but_for_a_success_or_a_lost_owner(
     before: Memory, pods: list[Any], later: int
 ) -> None:
     seen = {key(each) for each in before.watched}
+    may_help = {key(each) for each in before.watched if each.landed_time is not None}
     there = {(pod.controller.name, template(pod)) for pod in pods}
     after = {key(each): each for each in assess(before, Snapshot(pods), COOLDOWN, now=NOW + later).setbacks}
     longest = to_time(NOW + later + 24 * HOUR)
@@ -94,7 +95,9 @@ def test_time_never_takes_back_a_failure_but_for_a_success_or_a_lost_owner(
         if found is None:
             assert (key(each) in seen and not each.gave_up) or (each.name, each.template) not in there
             continue
-        assert found.failures >= each.failures
+        if found.failures < each.failures:  # one eviction has helped, and another one after it has not
+            assert key(each) in may_help and not each.gave_up
+            continue
         assert found.gave_up >= each.gave_up
         assert found.until >= min(each.until, longest)
 

@@ -26,8 +26,13 @@ def _ended(case: Case, difference: Difference) -> bool:
 
 
 def _fewest_conflicts_theirs(case: Case, difference: Difference) -> bool:
-    """It is in conflict, and no more once our plan is done: others go for it."""
-    return case.matters(difference, after=False) and not case.matters(difference, after=True)
+    """It is in conflict, and no more once our plan is done, but with pods that are to go when the limit lets them."""
+    if not case.matters(difference, after=False) or case.reason(difference):
+        return False
+    with case.state(after=True) as snapshot:
+        left = Conflicts(snapshot).neighbours(difference.pod)
+    waiting = [case.ours.kept.get((name, difference.strategy)) for name in left]
+    return all(kept is not None and kept.reason == reasons.LIMIT_REACHED for kept in waiting)
 
 
 def _fewest_conflicts_ours(case: Case, difference: Difference) -> bool:
@@ -60,11 +65,17 @@ def _whole_anti_affinity(case: Case, difference: Difference) -> bool:
 
 
 def _no_conflict(case: Case, difference: Difference) -> bool:
-    """It is in no conflict, as the scheduler reads its terms; they read no namespaceSelector, or count who is going."""
+    """It is in no conflict, as the scheduler reads its terms.
+
+    They read no namespaceSelector, count who is going, and take a node without the topology's label for a domain.
+    """
     if case.matters(difference, after=False):
         return False
     pod, going = case.pod(difference.pod), [pod for pod in case.ours.snapshot.pods.values() if pod.deleted is not None]
+    labels = case.ours.snapshot.nodes.node(case.ours.snapshot.nodes.slot_of[pod.node]).labels
     for term in pod.spec.affinity.anti_required:
+        if term.topology_key not in labels:
+            return True
         if term.namespace_selector is not None or any(matches_labels(term.selector, other.labels) for other in going):
             return True
     return False

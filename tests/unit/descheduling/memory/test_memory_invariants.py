@@ -96,7 +96,8 @@ def test_time_never_takes_back_a_failure_but_for_a_success_or_a_lost_owner(
             assert (key(each) in seen and not each.gave_up) or (each.name, each.template) not in there
             continue
         if found.failures < each.failures:  # one eviction has helped, and another one after it has not
-            assert key(each) in may_help and not each.gave_up
+            assert key(each) in may_help
+            assert not each.gave_up
             continue
         assert found.gave_up >= each.gave_up
         assert found.until >= min(each.until, longest)

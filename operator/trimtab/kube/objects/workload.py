@@ -1,10 +1,11 @@
-"""What says which pods belong together: read for the spreading that kube-scheduler does without being asked."""
+"""What makes pods: read for the spreading that kube-scheduler does without being asked, and for pods to come."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from trimtab.kube.frozen import Labels
+from trimtab.kube.frozen import NO_LABELS, Labels
+from trimtab.kube.objects.pod import NO_SPEC, PodSpec
 from trimtab.kube.objects.selector import LabelSelector
 
 
@@ -61,6 +62,26 @@ class ReplicationController(Struct, frozen=True, gc=False):
     uid: str = ""
     resource_version: str = ""
     selector: Labels | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class DaemonSet(Struct, frozen=True, gc=False):
+    """apps/v1 DaemonSet, of which the pods are read that it puts on each node that suits them.
+
+    ``pod_labels`` and ``pod_spec`` are its template's.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    deleted: float | None = None
+    pod_labels: Labels = NO_LABELS
+    pod_spec: PodSpec = NO_SPEC
 
     @property
     def key(self) -> str:

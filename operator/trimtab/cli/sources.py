@@ -71,7 +71,7 @@ def read_cluster(
     from trimtab.cluster.usage import usage_of
     from trimtab.kube.resources import NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
-    from trimtab.kube.wire.decode import GROUPS
+    from trimtab.kube.wire.head import GROUPS
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
     kinds = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)

@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from trimtab.cluster.kinds import KINDS, MAY_LACK
+from trimtab.cluster.kinds import EVERYTHING, MAY_LACK, OPTIONAL, versions
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import Api, ApiError, Gone, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
@@ -28,6 +28,7 @@ from trimtab.kube.status import error_from_status
 from trimtab.kube.watching.informer import NO_FORMAT, NO_OPTION, PAGE_SIZE, WATCH_LIST
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Page, Splitter, WatchFrame
+from trimtab.kube.wire.head import JSON_ONLY
 from trimtab.kube.wire.json_codec import JsonCodec
 from trimtab.kube.wire.protobuf import ProtobufCodec
 
@@ -40,8 +41,11 @@ RETRY: Final = Backoff(initial=0.2, attempts=3)
 OnInvalid = Callable[[InputError], None]
 """What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
 
-OnAbsent = Callable[[Resource], None]
-"""Told of a kind that the server does not know, so that there are no objects of it."""
+OnAbsent = Callable[[Resource, ApiError], None]
+"""Told of a kind that is taken as none: the server does not know it, or does not show one that is optional.
+
+It is not told of custom resources that make nodes and are not there: no cluster has all of them.
+"""
 
 
 class LoadFailed(Exception):
@@ -61,7 +65,7 @@ class LoadFailed(Exception):
 async def load(
     api: Api,
     *,
-    kinds: Sequence[Resource] = KINDS,
+    kinds: Sequence[Resource] = EVERYTHING,
     on_invalid: OnInvalid | None = None,
     on_absent: OnAbsent | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -74,8 +78,8 @@ async def load(
         api: the API server.
         kinds: what to read.
         on_invalid: called with what is wrong with an object, which is then left out; without it that is raised.
-        on_absent: called with each kind that the server is too old to know; only some may be absent, see
-            :data:`~trimtab.cluster.kinds.MAY_LACK`.
+        on_absent: called with each kind that is missed, and why; only some may be, see
+            :data:`~trimtab.cluster.kinds.MAY_LACK` and :data:`~trimtab.cluster.kinds.OPTIONAL`.
         clock: waits before another try.
 
     Raises:
@@ -98,6 +102,18 @@ async def load(
     return snapshot
 
 
+def may_miss(resource: Resource, error: ApiError) -> bool:
+    """Whether the picture is whole without a kind that the server answered so for."""
+    if resource in OPTIONAL:
+        return isinstance(error, NotFound | Forbidden)
+    return resource in MAY_LACK and isinstance(error, NotFound)
+
+
+def is_told(resource: Resource, error: ApiError) -> bool:
+    """Whether somebody should hear of it: that a custom resource is not there is nothing special."""
+    return resource not in OPTIONAL or isinstance(error, Forbidden)
+
+
 class _Garbled(Exception):
     """The answer is not in the format that was asked for; something between us and the server knows another one."""
 
@@ -117,13 +133,14 @@ class _Reader:
         clock: Clock,
     ) -> None:
         self.resource = resource
+        self._asked, *self._older = versions(resource)
         self._api = api
         self._snapshot = snapshot
         self._interner = interner
         self._on_invalid = on_invalid
         self._on_absent = on_absent
         self._clock = clock
-        self._protobuf = True
+        self._protobuf = resource.type_name not in JSON_ONLY
         self._watch_list = True
         self._taken: list[KubeObject] = []
 
@@ -136,9 +153,12 @@ class _Reader:
             except (ApiError, Unreachable, _Garbled) as error:
                 if self._does_without(error):
                     continue
-                if isinstance(error, NotFound) and self.resource in MAY_LACK:
-                    if self._on_absent is not None:
-                        self._on_absent(self.resource)
+                if isinstance(error, NotFound) and self._older:
+                    self.resource = self._older.pop(0)
+                    continue
+                if isinstance(error, ApiError) and may_miss(self._asked, error):
+                    if self._on_absent is not None and is_told(self._asked, error):
+                        self._on_absent(self._asked, error)
                     return
                 if isinstance(error, _Garbled):
                     raise InputError(f"the API server's answer {error}", object=self.resource.plural) from error
@@ -152,9 +172,9 @@ class _Reader:
     async def _read(self) -> None:
         codec: Codec
         if self._protobuf:
-            codec = ProtobufCodec(self.resource.kind, self._interner)
+            codec = ProtobufCodec(self.resource.type_name, self._interner)
         else:
-            codec = JsonCodec(self.resource.kind, self._interner)
+            codec = JsonCodec(self.resource.type_name, self._interner)
         if self._watch_list:
             await self._stream(codec)
         else:

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.builders import node, pod
+from tests.builders import machine_deployment, machine_set, node, pod
 from tests.fakes.clock import SetClock
 from tests.fakes.watch import END, Json, Opened, Protobuf, ScriptedApi
-from trimtab.cluster.kinds import MAY_LACK, OWNERS, VOLUMES
-from trimtab.cluster.load import KINDS, LoadFailed, load
+from trimtab.cluster.kinds import EVERYTHING, KINDS, MAY_LACK, OWNERS, VOLUMES
+from trimtab.cluster.load import LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import PODS, Resource
+from trimtab.kube.objects import Machine, MachineDeployment
+from trimtab.kube.resources import MACHINE_DEPLOYMENTS, PODS, Resource
 
 PROTOBUF, JSON = Protobuf(), Json()
 CUT = Unreachable("the connection was reset")
@@ -123,13 +124,13 @@ async def test_an_answer_in_no_format_is_told() -> None:
 
 
 async def test_missing_rights_are_told_at_once_with_verb_and_resource() -> None:
-    api = ScriptedApi(answers=[Forbidden("no", status=403)] * len(KINDS))
+    api = ScriptedApi(answers=[Forbidden("no", status=403)] * len(EVERYTHING))
 
     with pytest.raises(LoadFailed) as caught:
         await load(api, clock=SetClock())
 
     assert caught.value.action == "list nodes"
-    assert len(api.opened) == len(KINDS)  # no second try: nothing would change
+    assert len(api.opened) == len(EVERYTHING)  # no second try: nothing would change
 
 
 async def test_resources_of_other_groups_are_named_with_their_group() -> None:
@@ -146,12 +147,34 @@ async def test_kinds_that_an_older_server_does_not_know_have_no_objects(kind) ->
     snapshot = await load(
         ScriptedApi(answers=[NotFound("no such resource", status=404)]),
         kinds=[kind],
-        on_absent=told.append,
+        on_absent=lambda *missed: told.append(missed[0]),
         clock=SetClock(),
     )
 
     assert told == [kind]
     assert not snapshot.pods
+
+
+async def test_cluster_api_is_read_in_the_version_that_is_served() -> None:
+    listed = [JSON.event("ADDED", machine_deployment(version="v1beta1").manifest(), 5), end(JSON)]
+    api = ScriptedApi(answers=[NotFound("no such version", status=404), listed])
+
+    snapshot = await load(api, kinds=[MACHINE_DEPLOYMENTS], clock=SetClock())
+
+    assert [opened.path.split("/")[3] for opened in api.opened] == ["v1beta2", "v1beta1"]
+    assert [each.api_version for each in snapshot.shelves.of(MachineDeployment).values()] == [
+        "cluster.x-k8s.io/v1beta1"
+    ]
+
+
+async def test_a_kind_of_machines_that_one_may_not_read_is_told_and_has_no_objects() -> None:
+    told: list[Any] = []
+    api = ScriptedApi(answers=[Forbidden("no", status=403)])
+
+    await load(api, kinds=[MACHINE_DEPLOYMENTS], on_absent=lambda *missed: told.append(missed), clock=SetClock())
+
+    ((resource, error),) = told
+    assert (resource, type(error)) == (MACHINE_DEPLOYMENTS, Forbidden)
 
 
 async def test_a_server_that_knows_no_pods_is_none() -> None:
@@ -199,13 +222,24 @@ async def test_all_kinds_fill_one_snapshot() -> None:
 
         def stream(self, path: str, **options: Any) -> Any:
             plural = path.rsplit("/", 1)[-1]
-            objects = {"nodes": [PROTOBUF.event("ADDED", node("n1").manifest(), 1)], "pods": pods("a")}
-            self.answers = [[*objects.get(plural, []), PROTOBUF.bookmark("Pod", 2, END)]]
+            wire = PROTOBUF if options["accept"].startswith("application/vnd") else JSON
+            objects = {
+                "nodes": [PROTOBUF.event("ADDED", node("n1").manifest(), 1)],
+                "pods": pods("a"),
+                "machines": [JSON.event("ADDED", machine_set().machine("m").on("n1").manifest(), 1)],
+            }
+            if "cluster.x-k8s.io" in path:
+                self.answers = [NotFound("no such resource", status=404)]
+            else:
+                self.answers = [[*objects.get(plural, []), wire.bookmark("Pod", 2, END)]]
             return super().stream(path, **options)
 
-    snapshot = await load(ByPath())
+    told: list[Any] = []
+    snapshot = await load(ByPath(), on_absent=lambda *missed: told.append(missed))
 
     assert isinstance(snapshot, Snapshot)
+    assert [each.node for each in snapshot.shelves.of(Machine).values()] == ["n1"]
+    assert not told  # that there is no Cluster API is nothing special
     assert [each.name for each in snapshot.pods_on("n1")] == ["a"]
 
 

@@ -36,7 +36,7 @@ from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.intake import Intake
 from trimtab.kube.watching.store import Store, Stored
 from trimtab.kube.wire.codec import Codec, Splitter
-from trimtab.kube.wire.decode import GROUPS
+from trimtab.kube.wire.head import GROUPS, JSON_ONLY
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_codec import JsonCodec
 
@@ -228,8 +228,9 @@ class Informer(Generic[T]):
             await self._watch(codec, initial=False)
 
     def _codec(self) -> Codec:
-        kind = self.resource.kind
-        if self._decode is None and kind in GROUPS and self._abilities.protobuf:
+        kind = self.resource.type_name
+        protobuf = self._decode is None and kind in GROUPS and kind not in JSON_ONLY
+        if protobuf and self._abilities.protobuf:
             from trimtab.kube.wire.protobuf import ProtobufCodec
 
             return ProtobufCodec(kind, self._interner)

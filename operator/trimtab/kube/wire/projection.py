@@ -26,7 +26,7 @@ from trimtab.kube.objects import (
     PriorityClass,
     Taint,
 )
-from trimtab.kube.wire import fields, storage, workload
+from trimtab.kube.wire import fields, machine, storage, workload
 from trimtab.kube.wire.container_status import container_statuses
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import project_spec
@@ -284,4 +284,6 @@ _PROJECTORS: Final[dict[str, Callable[[Any, Interner], KubeObject]]] = {
     "ReplicationController": workload.project_replication_controller,
     "ReplicaSet": workload.project_replica_set,
     "StatefulSet": workload.project_stateful_set,
+    "DaemonSet": workload.project_daemon_set,
+    **machine.PROJECTORS,
 }

@@ -258,3 +258,29 @@ RUN_COMPLETED: Final = "RunCompleted"
 
 RUN_INTERRUPTED: Final = "RunInterrupted"
 """Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""
+
+# ── What is wrong with a node group ─────────────────────────────────────────────────────────────────────────────────
+
+INVALID_LIMITS: Final = "InvalidLimits"
+"""The annotations for a group's smallest and largest size are not both there, or are no such sizes: it is no group."""
+
+INVALID_ANNOTATION: Final = "InvalidAnnotation"
+"""An annotation of a group cannot be read; it counts as if it were not there."""
+
+TARGET_NOT_FOUND: Final = "TargetNotFound"
+"""A MachineAutoscaler's ``scaleTargetRef`` names an object that is not there."""
+
+TARGET_UNSUPPORTED: Final = "TargetUnsupported"
+"""A MachineAutoscaler's target is there, but something else sets its size, or its kind cannot be scaled."""
+
+TARGET_ALREADY_OWNED: Final = "TargetAlreadyOwned"
+"""Another MachineAutoscaler has the target, and its limits hold."""
+
+NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
+"""Two machines say that a node is theirs; it counts for the first."""
+
+NO_TEMPLATE: Final = "NoTemplate"
+"""The group has no node to learn from, and its annotations do not say what a node of it would be like."""
+
+GROUP_PAUSED: Final = "GroupPaused"
+"""The group is not to be scaled at present: it is paused, is being deleted, or is handed over between two APIs."""

@@ -1,5 +1,6 @@
 """Node groups: nodes that one number governs, made from the snapshot's objects; one file a kind of provider."""
 
+from trimtab.autoscaling.groups.build import groups
 from trimtab.autoscaling.groups.node_group import (
     GroupMachine,
     GroupOptions,
@@ -10,4 +11,4 @@ from trimtab.autoscaling.groups.node_group import (
     TemplateSource,
 )
 
-__all__ = ["GroupMachine", "GroupOptions", "Groups", "MachineState", "NodeGroup", "Problem", "TemplateSource"]
+__all__ = ["GroupMachine", "GroupOptions", "Groups", "MachineState", "NodeGroup", "Problem", "TemplateSource", "groups"]

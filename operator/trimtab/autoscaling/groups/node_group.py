@@ -66,10 +66,10 @@ class GroupOptions(Struct, frozen=True, gc=False):
 
     utilization_threshold: float | None = None
     gpu_utilization_threshold: float | None = None
-    unneeded_seconds: int | None = None
-    unready_seconds: int | None = None
-    provision_seconds: int | None = None
-    startup_seconds: int | None = None
+    unneeded_seconds: float | None = None
+    unready_seconds: float | None = None
+    provision_seconds: float | None = None
+    startup_seconds: float | None = None
 
 
 class TemplateSource(Struct, frozen=True, gc=False):

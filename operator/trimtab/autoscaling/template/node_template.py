@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +13,12 @@ from trimtab.autoscaling.groups.node_group import Problem
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import CSINode, KubeObject, Node, Pod
 
-HOSTNAME = "kubernetes.io/hostname"
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def template_name(group: str) -> str:
+    """The name of a group's template node; no real node has it, for names of nodes have no slash."""
+    return f"template-for-{group}"
 
 
 class TemplateOrigin(StrEnum):

@@ -117,13 +117,13 @@ def _labels(sample: Sample) -> tuple[dict[str, str], Sequence[str]]:
     own = {sample.node.name, sample.machine, sample.node.labels.get(HOSTNAME, "")} - {""}
     kept, unsure = {}, []
     for key, value in sorted(sample.node.labels.items()):
-        if key == HOSTNAME or value in own:
-            continue
         if key.startswith(_PLACES):
             places = sorted({node.labels.get(key, "none") for node in sample.peers})
             if len(places) > 1:
                 unsure.append(f"{key} is left out: the group's nodes are in {', '.join(places)}")
                 continue
+        elif key == HOSTNAME or value in own:
+            continue
         kept[key] = value
     return kept, unsure
 

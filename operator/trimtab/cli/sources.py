@@ -71,13 +71,14 @@ def read_cluster(
     from trimtab.cluster.usage import usage_of
     from trimtab.kube.resources import NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
-    from trimtab.kube.wire.head import GROUPS
+    from trimtab.kube.wire.head import GROUPS, kind_of
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
-    kinds = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
-    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=kinds)
+    metrics = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
+    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=metrics)
     if not found.objects:
-        raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
+        kinds = ", ".join(dict.fromkeys(map(kind_of, GROUPS)))
+        raise InputError(f"holds no object that planners read, which are {kinds}", source=cluster)
     _warn_of_claims(cluster, found.objects)
     if on_usage is not None:
         usage = usage_of(found.others, taken=0.0)

@@ -67,7 +67,7 @@ AUTOSCALING: Final[tuple[Resource, ...]] = (DAEMON_SETS, *NODE_GROUPS)
 """What the autoscaler reads besides: which nodes there could be, and what would come with each."""
 
 EVERYTHING: Final[tuple[Resource, ...]] = (*KINDS[:-1], *AUTOSCALING, PODS)
-"""What ``trimtab plan`` loads and ``trimtab snapshot`` writes."""
+"""What ``trimtab snapshot`` writes, and what files may hold."""
 
 OPTIONAL: Final[frozenset[Resource]] = frozenset(AUTOSCALING)
 """Kinds that may be absent, or hidden from who reads: then there is nothing to autoscale, and all else holds."""

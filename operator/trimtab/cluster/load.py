@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from trimtab.cluster.kinds import EVERYTHING, MAY_LACK, OPTIONAL, versions
+from trimtab.cluster.kinds import KINDS, MAY_LACK, OPTIONAL, versions
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
@@ -65,7 +65,7 @@ class LoadFailed(Exception):
 async def load(
     api: Api,
     *,
-    kinds: Sequence[Resource] = EVERYTHING,
+    kinds: Sequence[Resource] = KINDS,
     on_invalid: OnInvalid | None = None,
     on_absent: OnAbsent | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -76,7 +76,7 @@ async def load(
 
     Args:
         api: the API server.
-        kinds: what to read.
+        kinds: what to read; who autoscales reads :data:`~trimtab.cluster.kinds.EVERYTHING`.
         on_invalid: called with what is wrong with an object, which is then left out; without it that is raised.
         on_absent: called with each kind that is missed, and why; only some may be, see
             :data:`~trimtab.cluster.kinds.MAY_LACK` and :data:`~trimtab.cluster.kinds.OPTIONAL`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trimtab.api.crds import DEFINITIONS, Definition, object_schema
+from trimtab.api.crds import DEFINITIONS, MISSPELT, Definition, object_schema
 from trimtab.api.schema import Schema, structural_schema
 from trimtab.api.strategies import Strategies
 
@@ -58,7 +58,8 @@ def _sections(schema: Schema, path: str) -> Iterator[str]:
     """A section for an object, then those of the objects in it, depth first."""
     yield f"## {path}\n"
     yield f"{schema['description']}\n"
-    properties: Mapping[str, Schema] = schema.get("properties", {})
+    every: Mapping[str, Schema] = schema.get("properties", {})
+    properties = {name: field for name, field in every.items() if name not in MISSPELT}
     if properties:
         yield "| Field | Type | Description |\n|---|---|---|"
         required = schema.get("required", ())

@@ -141,6 +141,7 @@ class TestLearning:
             ([settled("n1"), settled("n2").taint("ToBeDeletedByClusterAutoscaler", "1")], "n1", ""),
             ([settled("n1"), settled("n2").taint("startup-taint.cluster-autoscaler.kubernetes.io/x")], "n1", ""),
             ([settled("n1"), settled("n2").deleted()], "n1", ""),
+            ([settled("n1").allocatable({"a/gpu": "1"}), settled("n2", created="2026-11-20T11:00:00Z")], "n1", ""),
             ([settled("n1").not_ready()], "n1", "which is not ready and schedulable"),
         ],
         ids=[
@@ -153,6 +154,7 @@ class TestLearning:
             "not one that is to be deleted",
             "not one that starts",
             "not one that is being deleted",
+            "not one whose devices have not been counted yet",
             "one that is not ready where nothing else is known",
         ],
     )

@@ -44,10 +44,10 @@ class Sample(Struct, frozen=True):
 
 
 def sample_of(group: NodeGroup, snapshot: Snapshot, *, now: float, startup: Collection[str]) -> Sample | None:
-    """The node to learn from: of those that stand best the newest, the first by name of several.
+    """The node to learn from: of those that stand best and have all resources the newest, of several the first by name.
 
     The newest, because it shows what the group makes today: the set's template may have changed since the others were
-    made.
+    made. But a ready node may lack its GPUs for minutes, until their driver is installed and has counted them.
     """
     machine_of = {machine.node: machine for machine in group.machines if machine.node}
     ranked = []
@@ -60,8 +60,12 @@ def sample_of(group: NodeGroup, snapshot: Snapshot, *, now: float, startup: Coll
         return None
     best = min(rank for rank, _ in ranked)
     peers = [node for rank, node in ranked if rank is best]
-    newest = max(peers, key=lambda node: node.created or 0.0)  # of equals the first
+    newest = max(peers, key=lambda node: (_resources(node), node.created or 0.0))  # of equals the first
     return Sample(newest, machine_of[newest.name].name, best, tuple(peers))
+
+
+def _resources(node: Node) -> int:
+    return sum(amount > 0 for amount in node.allocatable.values())
 
 
 def standing(node: Node, *, now: float, startup: Collection[str]) -> Standing:

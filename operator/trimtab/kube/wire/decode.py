@@ -32,7 +32,7 @@ class _Codec(Struct, frozen=True):
 def _encode_spec(spec: json.PodSpec) -> bytes:
     spec.node_name = ""
     for volume in spec.volumes:
-        if volume.ephemeral is None:
+        if volume.ephemeral is None and volume.empty_dir is None and volume.host_path is None:
             volume.name = ""
     return _ENCODER.encode(spec)
 

@@ -35,7 +35,7 @@ from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
 Key = Callable[[Any], bytes]
 """Gives bytes that are equal for equal specs, and clears of a spec on the wire what is not the template's.
 
-That is ``node_name``, and the names of volumes that are not ephemeral.
+That is ``node_name``, and the names of volumes that are not ephemeral, emptyDir or hostPath.
 """
 
 STANDARD_CONDITIONS: Final = frozenset(

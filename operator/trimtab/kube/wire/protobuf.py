@@ -38,7 +38,8 @@ class Envelope(Struct, frozen=True):
 def _encode_spec(spec: slim_pb2.PodSpec) -> bytes:
     spec.ClearField("node_name")
     for volume in spec.volumes:
-        if not volume.volume_source.HasField("ephemeral"):
+        source = volume.volume_source
+        if not (source.HasField("ephemeral") or source.HasField("empty_dir") or source.HasField("host_path")):
             volume.ClearField("name")
     spec.DiscardUnknownFields()
     return spec.SerializeToString(deterministic=True)

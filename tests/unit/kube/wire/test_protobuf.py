@@ -270,7 +270,7 @@ def test_fields_that_are_not_read_do_not_part_equal_specs():
 
 def _token(pod_name, volume_name):
     """A pod with a volume of a service account's token, whose name is random."""
-    volumes = [{"name": volume_name, "projected": {}}, {"name": f"{volume_name}-scratch", "emptyDir": {}}]
+    volumes = [{"name": volume_name, "projected": {}}, {"name": "scratch", "emptyDir": {"medium": "Memory"}}]
     return pod(pod_name).merge(spec={"volumes": volumes})
 
 
@@ -281,14 +281,14 @@ def test_names_of_volumes_do_not_part_equal_specs():
     values = [protobuf.decode_protobuf("Pod", raw, interner=interner) for raw in raws]
     values.append(decode_object(_token("c", "kube-api-access-c").manifest(), interner=interner))
     assert len({id(value.spec) for value in values}) == 1
-    assert values[0].spec.volumes == (Volume("emptyDir"),)
+    assert values[0].spec.volumes == (Volume("emptyDir", name="scratch", medium="Memory"),)
 
 
 @pytest.mark.parametrize("decode", [decoded, lambda builder: builder.build()], ids=["protobuf", "JSON"])
 def test_names_of_ephemeral_volumes_do(decode):
     first, second = decode(pod().volume("emptyDir").ephemeral("a")), decode(pod().volume("emptyDir").ephemeral("b"))
-    assert first.spec.volumes == (Volume("emptyDir"), Volume("ephemeral", name="a"))
-    assert second.spec.volumes == (Volume("emptyDir"), Volume("ephemeral", name="b"))
+    assert first.spec.volumes == (Volume("emptyDir", name="volume-0"), Volume("ephemeral", name="a"))
+    assert second.spec.volumes == (Volume("emptyDir", name="volume-0"), Volume("ephemeral", name="b"))
 
 
 def test_a_time_of_zero_is_no_time():

@@ -39,7 +39,23 @@ class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", t
         return f"{self.namespace}/{self.pod}"
 
 
-Action = Evict
+class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="ScaleUp", omit_defaults=True):
+    """Raise a group of machines from ``from`` to ``to`` for pods that find no place.
+
+    ``machine_set`` is ``namespace/name`` of the object that holds the number, whatever its kind; ``group`` is the id
+    that tells kinds and APIs apart. ``pods`` are those that the new nodes are for, ``namespace/name``, sorted.
+    """
+
+    machine_set: str
+    from_: int = msgspec.field(name="from")
+    to: int
+    reason: str
+    pods: tuple[str, ...]
+    message: str
+    group: str = ""
+
+
+Action = Evict | ScaleUp
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -61,18 +77,28 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         now: seconds since the epoch that the plan was made for.
-        actions: what to do, in order.
+        actions: which pods to evict, in order.
         kept: what was considered and left, in the order of judgement.
+        scaling: which groups of nodes to scale, by their ids; ``None`` where nothing autoscales. They come first:
+            what they reserve is not promised again.
     """
 
     now: float
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Evict, ...] = ()
     kept: tuple[Kept, ...] = ()
+    scaling: tuple[ScaleUp, ...] | None = None
+
+    @property
+    def every_action(self) -> tuple[Action, ...]:
+        """All actions, in order."""
+        return (*(self.scaling or ()), *self.actions)
 
     def document(self) -> dict[str, object]:
         """The plan as CLI.md prints it, ready for JSON or YAML."""
-        tagged = [msgspec.to_builtins(action) for action in self.actions]
+        tagged = [msgspec.to_builtins(action) for action in self.every_action]
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
+        if self.scaling is not None:
+            counts["ScaleUp"] = 0
         counts.update(action["action"] for action in tagged)
         summary: dict[str, int] = dict(sorted(counts.items()))
         summary["kept"] = len(self.kept)

@@ -13,6 +13,8 @@ from trimtab.cli.options import STDIN, check_connection, cluster_options, moment
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
+    from trimtab.api.plan import Plan
+    from trimtab.autoscaling.scale_up import Inputs
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import Usage
     from trimtab.descheduling.policy_conflicts import Scoring
@@ -29,8 +31,8 @@ SHOWN: Final = 5
     metavar="FILE|-",
     multiple=True,
     required=True,
-    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; several documents a file; "
-    "repeatable.",
+    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; ClusterAutoscaler and "
+    "MachineAutoscalers; several documents a file; repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
 @click.option(
@@ -62,20 +64,28 @@ def plan(
     A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
     help, as the operator does.
 
+    With a ClusterAutoscaler the plan says which sets of machines grow for pods that find no place, and why others stay
+    pending. Sets of machines grow first: what waits and fits on a node has its place there before pods are moved.
+
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
+    from trimtab.cli.autoscalers import Autoscalers
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
     from trimtab.cli.sources import load_cluster
     from trimtab.descheduling.burden import judges_by_use
-    from trimtab.descheduling.planner import plan as make_plan
     from trimtab.kube.clock import SystemClock
 
     check_connection(cluster, kubeconfig, context)
     if (*policies, cluster).count(STDIN) > 1:
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
-        wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
+        autoscalers = Autoscalers()  # policies first: reading them is quick, and the cluster may not be
+        wanted = load_policies(policies, skip_invalid=skip_invalid, autoscalers=autoscalers)
+        if autoscalers and form == "html":
+            raise click.UsageError(
+                "html shows how pods are moved, and no nodes that are added: use table, json or yaml"
+            )
         refuse_conflicts(wanted, scoring)
         names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
         measured: list[Usage] = []
@@ -93,11 +103,39 @@ def plan(
         if form == "html":
             show_page(snapshot, wanted, memories, usages, now=float(when), cluster=names[0], everything=everything)
             return
-        document = make_plan(snapshot, wanted, now=float(when), memories=memories, usages=usages).document()
+        inputs = autoscalers.inputs(now=float(when)) if autoscalers else None
+        made = make_whole(snapshot, wanted, inputs, now=float(when), memories=memories, usages=usages)
+        document = made.document()
         if form == "table":
             show(document, everything=everything)
         else:
             emit(document, form)
+
+
+def make_whole(
+    snapshot: Snapshot,
+    policies: Sequence[DeschedulerPolicy],
+    autoscaling: Inputs | None,
+    *,
+    now: float,
+    memories: Mapping[str, Memory],
+    usages: Mapping[str, Usage],
+) -> Plan:
+    """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
+    from trimtab.api.plan import Plan
+    from trimtab.autoscaling.planner import plan as scale
+    from trimtab.autoscaling.planner import reserve
+    from trimtab.descheduling.planner import plan as move
+
+    if autoscaling is None:
+        return move(snapshot, policies, now=now, memories=memories, usages=usages)
+    scaled, reserved = scale(snapshot, autoscaling)
+    if not policies:
+        return scaled
+    with snapshot.fork():
+        reserve(snapshot, reserved)
+        moved = move(snapshot, policies, now=now, memories=memories, usages=usages)
+    return Plan(now=now, actions=moved.actions, kept=(*scaled.kept, *moved.kept), scaling=scaled.scaling)
 
 
 def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
@@ -144,9 +182,14 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
     counts = document["summary"]
     done = ", ".join(f"{number} {action}" for action, number in counts.items() if number and action != "kept")
     echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done or 'nothing to do'}; {counts['kept']} kept")
-    if document["actions"]:
+    evictions = [action for action in document["actions"] if action["action"] == "Evict"]
+    scaling = [action for action in document["actions"] if action["action"] == "ScaleUp"]
+    if scaling:
         echo()
-        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(document["actions"])))
+        echo(table(["MACHINES", "FROM", "TO", "PODS", "REASON", "MESSAGE"], _scaling_rows(scaling)))
+    if evictions:
+        echo()
+        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(evictions)))
     for reason, kept in _by_reason(document["kept"]):
         rows = kept if everything else kept[:SHOWN]
         echo()
@@ -154,6 +197,20 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
         echo(table([], [_kept_row(each) for each in rows], indent="  "))
         if len(rows) < len(kept):
             echo(f"  … and {len(kept) - len(rows)} more (--all shows them)")
+
+
+def _scaling_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            action["group"],
+            str(action["from"]),
+            str(action["to"]),
+            str(len(action["pods"])),
+            action["reason"],
+            action["message"],
+        ]
+        for action in actions
+    ]
 
 
 def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:

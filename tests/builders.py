@@ -9,6 +9,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tests.building import HOSTNAME, NOW, ZONE, Builder, expression, selector
+from tests.machines import (
+    cluster_machine,
+    cluster_machine_set,
+    machine,
+    machine_deployment,
+    machine_pool,
+    machine_set,
+)
 from tests.volumes import (
     attachment,
     capacity,
@@ -18,7 +26,7 @@ from tests.volumes import (
     pvc,
     storage_class,
 )
-from tests.workloads import replica_set, replication_controller, service, stateful_set
+from tests.workloads import daemon_set, replica_set, replication_controller, service, stateful_set
 from trimtab.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 
 __all__ = [
@@ -29,9 +37,16 @@ __all__ = [
     "budget",
     "capacity",
     "cluster",
+    "cluster_machine",
+    "cluster_machine_set",
     "csi_driver",
     "csi_node",
+    "daemon_set",
     "expression",
+    "machine",
+    "machine_deployment",
+    "machine_pool",
+    "machine_set",
     "namespace",
     "node",
     "pod",

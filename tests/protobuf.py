@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from trimtab.kube.wire import json, slim_pb2
-from trimtab.kube.wire.decode import GROUPS
+from trimtab.kube.wire.head import GROUPS
 
 API_VERSIONS = {kind: f"{group}/v1" for kind, group in GROUPS.items() if group}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tests.building import Builder, selector
-from trimtab.kube.objects import ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects import DaemonSet, ReplicaSet, ReplicationController, Service, StatefulSet
 
 
 class ServiceBuilder(Builder):
@@ -66,6 +66,25 @@ class StatefulSetBuilder(_OwnerBuilder):
         return self._decode(StatefulSet)
 
 
+class DaemonSetBuilder(Builder):
+    """A DaemonSet whose pods request nothing and run on every node that they tolerate."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("apps/v1", "DaemonSet", name, namespace)
+        labels = {"app": name}
+        self._manifest["spec"] = {"selector": selector(labels), "template": _template(labels)}
+
+    def of_pods(self, pod: Builder) -> Self:
+        """With the spec of this pod."""
+        spec = pod.manifest()["spec"]
+        spec.pop("nodeName", None)
+        self._at("spec", "template")["spec"] = spec
+        return self
+
+    def build(self) -> DaemonSet:
+        return self._decode(DaemonSet)
+
+
 def _template(labels: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "registry.example/app"}]}}
 
@@ -84,3 +103,7 @@ def replica_set(name: str = "web", namespace: str = "shop") -> ReplicaSetBuilder
 
 def stateful_set(name: str = "web", namespace: str = "shop") -> StatefulSetBuilder:
     return StatefulSetBuilder("StatefulSet", name, namespace)
+
+
+def daemon_set(name: str = "agent", namespace: str = "kube-system") -> DaemonSetBuilder:
+    return DaemonSetBuilder(name, namespace)

@@ -17,11 +17,11 @@ from tests.validity.tables import Row, rows, steps
 from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import ApiError, Invalid
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import PRIORITY_CLASSES
+from trimtab.kube.resources import DAEMON_SETS, PRIORITY_CLASSES
 from trimtab.kube.wire import read_objects
 from trimtab.local.client import Client
 
-RESOURCES = {resource.kind: resource for resource in KINDS}
+RESOURCES = {resource.kind: resource for resource in (*KINDS, DAEMON_SETS)}
 FAULTS = [row for row in rows("faults") if not row.unasked]
 SOUND = [row for row in rows("sound") if not row.unasked]
 

@@ -119,7 +119,7 @@ class Json:
         return _line({"type": "ERROR", "object": status})
 
     def listed(self, kind: str, manifests: list[dict[str, Any]], version: int | str, token: str = "") -> bytes:
-        items = [{key: part for key, part in each.items() if key not in ("kind", "apiVersion")} for each in manifests]
+        items = [each if _is_custom(each) else _unnamed(each) for each in manifests]
         metadata = {"resourceVersion": str(version), "continue": token}
         return msgspec.json.encode({"kind": f"{kind}List", "metadata": metadata, "items": items})
 
@@ -127,6 +127,15 @@ class Json:
 def versioned(manifest: Mapping[str, Any], version: int | str) -> dict[str, Any]:
     """The manifest with another resource version."""
     return {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": str(version)}}
+
+
+def _is_custom(manifest: Mapping[str, Any]) -> bool:
+    """Whether it is a custom resource: items of its lists say their kind and version, of others only the list does."""
+    return str(manifest["apiVersion"]).startswith(("cluster.x-k8s.io/", "machine.openshift.io/"))
+
+
+def _unnamed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in manifest.items() if key not in ("kind", "apiVersion")}
 
 
 def _line(event: dict[str, Any]) -> bytes:

@@ -190,6 +190,7 @@ OBJECTS: Final[dict[str, dict[str, Any]]] = {
     },
     "ReplicaSet": {"kind": "ReplicaSet", **_APPS},
     "StatefulSet": {"kind": "StatefulSet", **_APPS},
+    "DaemonSet": {"kind": "DaemonSet", **_APPS},
     "ReplicationController": {
         **_APPS,
         "apiVersion": "v1",

@@ -17,11 +17,8 @@ from trimtab.api.reference import reference_files
 
 def plain_files() -> dict[Path, str]:
     """All files that are made without helm."""
-    definitions = {
-        directory / name: text
-        for directory in (ROOT / "crds", CHART / "crds-generated")
-        for name, text in crd_files().items()
-    }
+    definitions = {ROOT / "crds" / name: text for name, text in crd_files().items()}
+    definitions |= {CHART / "crds-generated" / name: text for name, text in crd_files(installed=True).items()}
     parts = {
         CHART / "README.md": ("values", values_table()),
         REFERENCE / "chart-values.md": ("values", values_table()),

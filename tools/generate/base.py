@@ -49,7 +49,7 @@ def render(*arguments: str, release: str = RELEASE, namespace: str = NAMESPACE) 
 def base_files() -> dict[str, str]:
     """File name to content, the definitions and kustomization.yaml among them."""
     manifests = [_without_helm(document) for document in render("--set", "crds.install=false")]
-    files = {"namespace.yaml": _dump([_namespace()]), **crd_files()}
+    files = {"namespace.yaml": _dump([_namespace()]), **crd_files(installed=True)}
     for name, kinds in FILES.items():
         files[name] = _dump([document for document in manifests if document["kind"] in kinds])
     left = {document["kind"] for document in manifests} - {kind for kinds in FILES.values() for kind in kinds}

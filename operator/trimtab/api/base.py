@@ -102,7 +102,9 @@ class ObjectMeta(Struct, frozen=True, rename="camel"):
     """The parts of metav1.ObjectMeta that trimtab reads; the API server owns its schema, so others are let through."""
 
     name: str = ""
+    namespace: str = ""
     uid: str = ""
     generation: int = 0
     resource_version: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None

@@ -8,21 +8,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from trimtab.api.base import GROUP, VERSION
+from trimtab.api.base import GROUP, VERSION, Rule
+from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduling_run import DeschedulingRun
+from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.schema import Schema, docstring, structural_schema
 from trimtab.api.strategy_schema import strategies_schema
 
 _HEADER: Final = "# Made by `trimtab crds` from the types in operator/trimtab/api: change those, not this file.\n"
-_ROOT: Final = {
-    "apiVersion": {
-        "type": "string",
-        "description": f"The version of this representation of the object: {GROUP}/{VERSION}.",
-    },
-    "kind": {"type": "string", "description": "The kind of this object."},
-    "metadata": {"type": "object"},
-}
 
 
 class Column(Struct, frozen=True):
@@ -46,18 +40,28 @@ class Definition(Struct, frozen=True):
     short_names: tuple[str, ...]
     type: type[Struct]
     columns: tuple[Column, ...]
-    refine: Callable[[Schema], Schema]
+    refine: Callable[[Schema], Schema] = dict
     """Turns the schema of the types into the one that the API server gets."""
+    group: str = GROUP
+    version: str = VERSION
+    namespaced: bool = False
+    installed: bool = True
+    """Whether chart and kustomize base install it: what no controller of this version serves they leave out."""
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``."""
+        return f"{self.group}/{self.version}"
 
     @property
     def name(self) -> str:
         """The definition's own name."""
-        return f"{self.plural}.{GROUP}"
+        return f"{self.plural}.{self.group}"
 
     @property
     def file_name(self) -> str:
         """The file in ``crds/``, named as controller-gen names them."""
-        return f"{GROUP}_{self.plural}.yaml"
+        return f"{self.group}_{self.plural}.yaml"
 
 
 def _with_strategy_map(schema: Schema) -> Schema:
@@ -65,6 +69,34 @@ def _with_strategy_map(schema: Schema) -> Schema:
     properties = {**spec["properties"], "strategies": strategies_schema()}
     return {**schema, "properties": {**schema["properties"], "spec": {**spec, "properties": properties}}}
 
+
+MISSPELT: Final = {"uneededTime": "unneededTime"}
+"""Slips that are printed in documents that people copy from, each with what is meant."""
+
+
+def _with_misspelt_times(schema: Schema) -> Schema:
+    """Refuse the known slips of ``scaleDown`` by rule.
+
+    The API server drops fields that it does not know without a word unless the client asks for strictness, and the
+    default would apply instead of what was meant. A field that it knows, and that can have no value, is refused always.
+    """
+    spec = schema["properties"]["spec"]
+    down = spec["properties"]["scaleDown"]
+    slips = {
+        wrong: {
+            "type": "string",
+            "description": f"Not a field: it is written {right}.",
+            "maxLength": 64,
+            "x-kubernetes-validations": [Rule(rule="false", message=f"is no field: it is written {right}").wire()],
+        }
+        for wrong, right in MISSPELT.items()
+    }
+    down = {**down, "properties": {**down["properties"], **slips}}
+    spec = {**spec, "properties": {**spec["properties"], "scaleDown": down}}
+    return {**schema, "properties": {**schema["properties"], "spec": spec}}
+
+
+_OPENSHIFT: Final = "autoscaling.openshift.io"
 
 DEFINITIONS: Final[tuple[Definition, ...]] = (
     Definition(
@@ -103,7 +135,49 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             Column("Kept", ".spec.plan.kept", type="integer", description="Candidates that were left where they are."),
             Column("Age", ".metadata.creationTimestamp", type="date", description="Since when the run exists."),
         ),
-        refine=dict,
+    ),
+    Definition(
+        kind="ClusterAutoscaler",
+        plural="clusterautoscalers",
+        short_names=("ca",),
+        type=ClusterAutoscaler,
+        columns=(
+            Column("Max Nodes", ".spec.resourceLimits.maxNodesTotal", type="integer", description="Most nodes in all."),
+            Column("Nodes", ".status.lastPass.nodes", type="integer", description="Nodes in the cluster."),
+            Column("Pending", ".status.lastPass.pendingPods", type="integer", description="Pods that wait for nodes."),
+            Column(
+                "Ready",
+                '.status.conditions[?(@.type=="Ready")].status',
+                description="Whether it is carried out.",
+            ),
+            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+        ),
+        refine=_with_misspelt_times,
+        group=_OPENSHIFT,
+        version="v1",
+        installed=False,
+    ),
+    Definition(
+        kind="MachineAutoscaler",
+        plural="machineautoscalers",
+        short_names=("ma",),
+        type=MachineAutoscaler,
+        columns=(
+            Column("Ref Kind", ".spec.scaleTargetRef.kind", description="The target's kind."),
+            Column("Ref Name", ".spec.scaleTargetRef.name", description="The target's name."),
+            Column("Min", ".spec.minReplicas", type="integer", description="The fewest machines."),
+            Column("Max", ".spec.maxReplicas", type="integer", description="The most machines."),
+            Column(
+                "Ready",
+                '.status.conditions[?(@.type=="Ready")].status',
+                description="Whether the target has the limits.",
+            ),
+            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+        ),
+        group=_OPENSHIFT,
+        version="v1beta1",
+        namespaced=True,
+        installed=False,
     ),
 )
 
@@ -112,12 +186,20 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
 def object_schema(definition: Definition) -> Schema:
     """The schema of a kind's objects as the API server gets it."""
     schema = definition.refine(structural_schema(definition.type))
-    properties = {**_ROOT, **{name: schema["properties"][name] for name in ("spec", "status")}}
+    root = {
+        "apiVersion": {
+            "type": "string",
+            "description": f"The version of this representation of the object: {definition.api_version}.",
+        },
+        "kind": {"type": "string", "description": "The kind of this object."},
+        "metadata": {"type": "object"},
+    }
+    properties = {**root, **{name: schema["properties"][name] for name in ("spec", "status")}}
     rules = {key: schema[key] for key in ("x-kubernetes-validations",) if key in schema}
     return {
         "type": "object",
         "description": docstring(definition.type),
-        "required": ["spec"],
+        **({"required": ["spec"]} if "spec" in schema.get("required", ()) else {}),
         "properties": properties,
         **rules,
     }
@@ -130,8 +212,8 @@ def crd_document(definition: Definition) -> dict[str, Any]:
         "kind": "CustomResourceDefinition",
         "metadata": {"name": definition.name, "labels": {"app.kubernetes.io/name": "trimtab"}},
         "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
+            "group": definition.group,
+            "scope": "Namespaced" if definition.namespaced else "Cluster",
             "names": {
                 "kind": definition.kind,
                 "listKind": f"{definition.kind}List",
@@ -142,7 +224,7 @@ def crd_document(definition: Definition) -> dict[str, Any]:
             },
             "versions": [
                 {
-                    "name": VERSION,
+                    "name": definition.version,
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
@@ -154,19 +236,20 @@ def crd_document(definition: Definition) -> dict[str, Any]:
     }
 
 
-def crd_documents() -> tuple[dict[str, Any], ...]:
-    """Every definition, in a fixed order."""
-    return tuple(crd_document(definition) for definition in DEFINITIONS)
+def crd_documents(*, installed: bool = False) -> tuple[dict[str, Any], ...]:
+    """Every definition, in a fixed order; with ``installed`` only those that chart and kustomize base install."""
+    return tuple(crd_document(each) for each in DEFINITIONS if each.installed or not installed)
 
 
-def crd_files() -> dict[str, str]:
-    """The content of ``crds/``: file name to YAML, the same text on every run."""
+def crd_files(*, installed: bool = False) -> dict[str, str]:
+    """The content of ``crds/``: file name to YAML, the same text on every run; with ``installed`` the chart's part."""
     import yaml
 
     return {
         definition.file_name: _HEADER
         + yaml.dump(crd_document(definition), Dumper=_plain_dumper(), sort_keys=False, width=120, allow_unicode=True)
         for definition in DEFINITIONS
+        if definition.installed or not installed
     }
 
 

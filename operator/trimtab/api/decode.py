@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
+from trimtab.api import cluster_autoscaler, machine_autoscaler
+from trimtab.api.autoscaling_checks import check_cluster_autoscaler, check_machine_autoscaler
 from trimtab.api.base import API_VERSION, ObjectMeta
 from trimtab.api.check import FieldError, check, join_path, unknown_key
 from trimtab.api.checks import validate
+from trimtab.api.cluster_autoscaler import ClusterAutoscaler, ClusterAutoscalerSpec
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.descheduler_policy import KIND, DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.descheduler_status import DeschedulerStatus
+from trimtab.api.machine_autoscaler import MachineAutoscaler, MachineAutoscalerSpec, MachineAutoscalerStatus
 from trimtab.api.schema import structural_schema
 from trimtab.kube.errors import InputError
+
+S = TypeVar("S", bound=Struct)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # RFC 1123 subdomain
 _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
@@ -37,6 +46,51 @@ class InvalidObject(InputError):
         return "\n".join(f"{where}: {error}" if where else str(error) for error in self.errors)
 
 
+class Kind(Struct, frozen=True):
+    """One of our kinds, as far as reading it goes.
+
+    Attributes:
+        api_version: what an object must say.
+        name: the kind that an object must say.
+        whole: the type of the whole object.
+        spec: the type of its spec.
+        status: the type of its status.
+        check: tells what does not make sense though the schema allows it.
+        optional_spec: whether an object may have no spec, which then has its defaults.
+        namespaced: whether objects live in namespaces; a file may leave the namespace out: it is ``default`` then.
+    """
+
+    api_version: str
+    name: str
+    whole: type[Struct]
+    spec: type[Struct]
+    status: type[Struct]
+    check: Callable[[Any], tuple[FieldError, ...]]
+    optional_spec: bool = False
+    namespaced: bool = False
+
+
+POLICY: Final = Kind(API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, DeschedulerStatus, validate)
+CLUSTER_AUTOSCALER: Final = Kind(
+    cluster_autoscaler.API_VERSION,
+    cluster_autoscaler.KIND,
+    ClusterAutoscaler,
+    ClusterAutoscalerSpec,
+    ClusterAutoscalerStatus,
+    check_cluster_autoscaler,
+    optional_spec=True,
+)
+MACHINE_AUTOSCALER: Final = Kind(
+    machine_autoscaler.API_VERSION,
+    machine_autoscaler.KIND,
+    MachineAutoscaler,
+    MachineAutoscalerSpec,
+    MachineAutoscalerStatus,
+    check_machine_autoscaler,
+    namespaced=True,
+)
+
+
 def decode_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
     """A DeschedulerPolicy from plain data, checked against its schema and for sense.
 
@@ -50,11 +104,36 @@ def decode_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
     Raises:
         InvalidObject: with everything that is wrong.
     """
-    policy, errors = read_policy(data)
-    errors = errors or (validate(policy) if policy else ())
-    if errors or policy is None:
-        raise InvalidObject(errors, source=source, object=describe(data))
+    policy: DeschedulerPolicy = _decode(data, POLICY, source)
     return policy
+
+
+def decode_cluster_autoscaler(data: object, *, source: str = "") -> ClusterAutoscaler:
+    """A ClusterAutoscaler from plain data; as :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: with everything that is wrong.
+    """
+    autoscaler: ClusterAutoscaler = _decode(data, CLUSTER_AUTOSCALER, source)
+    return autoscaler
+
+
+def decode_machine_autoscaler(data: object, *, source: str = "") -> MachineAutoscaler:
+    """A MachineAutoscaler from plain data; as :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: with everything that is wrong.
+    """
+    autoscaler: MachineAutoscaler = _decode(data, MACHINE_AUTOSCALER, source)
+    return autoscaler
+
+
+def _decode(data: object, kind: Kind, source: str) -> Any:
+    value, errors = read_object(data, kind)
+    errors = errors or (kind.check(value) if value is not None else ())
+    if errors or value is None:
+        raise InvalidObject(errors, source=source, object=describe(data))
+    return value
 
 
 def read_policy(data: object) -> tuple[DeschedulerPolicy | None, tuple[FieldError, ...]]:
@@ -62,22 +141,29 @@ def read_policy(data: object) -> tuple[DeschedulerPolicy | None, tuple[FieldErro
 
     The rules of :func:`trimtab.api.checks.validate` are not applied yet.
     """
+    return read_object(data, POLICY)
+
+
+def read_object(data: object, kind: Kind) -> tuple[Any, tuple[FieldError, ...]]:
+    """An object as far as its schema allows, ``None`` if that is not at all, and what is wrong with it.
+
+    The kind's own :attr:`Kind.check` is not applied yet.
+    """
     if not isinstance(data, Mapping):
         return None, (FieldError("", f"must be a mapping with {', '.join(_TOP_LEVEL[:4])}"),)
-    errors = _envelope(data)
+    errors = _envelope(data, kind)
     if "spec" in data:
-        errors += check(data["spec"], structural_schema(DeschedulerPolicySpec), path="spec")
+        errors += check(data["spec"], structural_schema(kind.spec), path="spec")
     if errors:
         return None, tuple(errors)
     try:
-        policy = DeschedulerPolicy(
-            metadata=msgspec.convert(data.get("metadata", {}), ObjectMeta),
-            spec=msgspec.convert(_whole_numbers(data["spec"]), DeschedulerPolicySpec),
-            status=read_status(data.get("status"))[0],
-        )
+        metadata = msgspec.convert(data.get("metadata", {}), ObjectMeta)
+        if kind.namespaced and not metadata.namespace:
+            metadata = replace(metadata, namespace="default")
+        spec = msgspec.convert(_whole_numbers(data["spec"]), kind.spec) if "spec" in data else kind.spec()
+        return kind.whole(metadata=metadata, spec=spec, status=_status(data.get("status"), kind.status)[0]), ()
     except msgspec.ValidationError as error:  # what the schema cannot say, e.g. a name that is no text
         return None, (FieldError("", str(error)),)
-    return policy, ()
 
 
 def _whole_numbers(value: Any) -> Any:
@@ -89,17 +175,17 @@ def _whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _envelope(data: Mapping[Any, object]) -> list[FieldError]:
+def _envelope(data: Mapping[Any, object], kind: Kind) -> list[FieldError]:
     errors = [
         FieldError(key, f"must be {wanted}, not {data.get(key)}" if key in data else f"is required: {wanted}")
-        for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND))
+        for key, wanted in (("apiVersion", kind.api_version), ("kind", kind.name))
         if data.get(key) != wanted
     ]
     errors += [
         FieldError(join_path("", str(key)), unknown_key(str(key), _TOP_LEVEL)) for key in data if key not in _TOP_LEVEL
     ]
     errors += _naming(data.get("metadata"))
-    if "spec" not in data:
+    if "spec" not in data and not kind.optional_spec:
         errors.append(FieldError("spec", "is required"))
     return errors
 
@@ -117,10 +203,14 @@ def _naming(metadata: object) -> list[FieldError]:
 
 def read_status(data: object) -> tuple[DeschedulerStatus, str]:
     """A policy's status, and what keeps it from being understood: then it counts as empty, for it is only a report."""
+    return _status(data, DeschedulerStatus)
+
+
+def _status(data: object, type_: type[S]) -> tuple[S, str]:
     try:
-        return msgspec.convert(data or {}, DeschedulerStatus), ""
+        return msgspec.convert(data or {}, type_), ""
     except msgspec.ValidationError as error:
-        return DeschedulerStatus(), str(error)
+        return type_(), str(error)
 
 
 def describe(data: object) -> str:

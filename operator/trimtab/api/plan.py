@@ -51,7 +51,23 @@ class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", t
         return f"{self.namespace}/{self.pod}"
 
 
-Action = Evict
+class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="ScaleUp", omit_defaults=True):
+    """Raise a group of machines from ``from`` to ``to`` for pods that find no place.
+
+    ``machine_set`` is ``namespace/name`` of the object that holds the number, whatever its kind; ``group`` is the id
+    that tells kinds and APIs apart. ``pods`` are those that the new nodes are for, ``namespace/name``, sorted.
+    """
+
+    machine_set: str
+    from_: int = msgspec.field(name="from")
+    to: int
+    reason: str
+    pods: tuple[str, ...]
+    message: str
+    group: str = ""
+
+
+Action = Evict | ScaleUp
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -73,13 +89,21 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         now: seconds since the epoch that the plan was made for.
-        actions: what to do, in order.
+        actions: which pods to evict, in order.
         kept: what was considered and left, in the order of judgement.
+        scaling: which groups of nodes to scale, by their ids; ``None`` where nothing autoscales. They come first:
+            what they reserve is not promised again.
     """
 
     now: float
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Evict, ...] = ()
     kept: tuple[Kept, ...] = ()
+    scaling: tuple[ScaleUp, ...] | None = None
+
+    @property
+    def every_action(self) -> tuple[Action, ...]:
+        """All actions, in order."""
+        return (*(self.scaling or ()), *self.actions)
 
     def document(self) -> dict[str, object]:
         """The plan as ``trimtab plan -o json`` prints it, ready for JSON or YAML."""
@@ -87,7 +111,7 @@ class Plan(Struct, frozen=True):
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "Plan",
             "now": rfc3339(self.now),
-            "actions": [msgspec.to_builtins(action) for action in self.actions],
+            "actions": [msgspec.to_builtins(action) for action in self.every_action],
             "kept": [msgspec.to_builtins(kept) for kept in self.kept],
             "summary": self.summary(),
         }
@@ -95,7 +119,9 @@ class Plan(Struct, frozen=True):
     def summary(self) -> dict[str, int]:
         """How many actions there are of each kind, and how many candidates were kept."""
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
-        counts.update(str(action.__struct_config__.tag) for action in self.actions)
+        if self.scaling is not None:
+            counts["ScaleUp"] = 0
+        counts.update(str(action.__struct_config__.tag) for action in self.every_action)
         return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 
 

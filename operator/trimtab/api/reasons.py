@@ -279,3 +279,158 @@ RUN_COMPLETED: Final = "RunCompleted"
 
 RUN_INTERRUPTED: Final = "RunInterrupted"
 """Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""
+
+# ── Why a group of nodes grows, and why pods stay pending ───────────────────────────────────────────────────────────
+
+PENDING_PODS: Final = "PendingPods"
+"""Pods wait that no node takes which is there or on its way, and new nodes of this group would."""
+
+FITS_ON_NODE: Final = "FitsOnNode"
+"""A node that is there takes the pod, so the scheduler will put it on one: none is added for it."""
+
+FITS_ON_UPCOMING_NODE: Final = "FitsOnUpcomingNode"
+"""A node that is on its way takes the pod."""
+
+NOMINATED: Final = "Nominated"
+"""The scheduler has nominated a node for the pod, and other pods make room for it there."""
+
+NOT_UNSCHEDULABLE: Final = "NotUnschedulable"
+"""The scheduler has not said of the pod that it finds no node for it, and is not one of ``bypassedSchedulers``."""
+
+SCHEDULING_GATED: Final = "SchedulingGated"
+"""The pod has scheduling gates: nobody places it before they are gone."""
+
+SCALE_UP_DELAYED: Final = "ScaleUpDelayed"
+"""The pod is younger than ``newPodScaleUpDelay``, or than its own annotation asks for."""
+
+PRIORITY_BELOW_THRESHOLD: Final = "PriorityBelowThreshold"
+"""The pod's priority is below ``podPriorityThreshold``: it runs where there is room, and no node is added for it."""
+
+NO_NODE_GROUPS: Final = "NoNodeGroups"
+"""Nothing can grow: no MachineAutoscaler has a target, and no set of machines has both sizes."""
+
+NO_GROUP_FITS: Final = "NoGroupFits"
+"""No group's new node would take the pod; the message says of each why not (kube-scheduler's words)."""
+
+MAX_SIZE_REACHED: Final = "MaxSizeReached"
+"""A group would take the pod, but has its largest size, or will have it with the nodes that are planned."""
+
+MAX_NODES_TOTAL_REACHED: Final = "MaxNodesTotalReached"
+"""A group would take the pod, but the cluster would have more nodes than ``maxNodesTotal``."""
+
+MAX_CORES_REACHED: Final = "MaxCoresReached"
+"""A group would take the pod, but the cluster would have more cores than ``resourceLimits.cores.max``."""
+
+MAX_MEMORY_REACHED: Final = "MaxMemoryReached"
+"""A group would take the pod, but the cluster would have more memory than ``resourceLimits.memory.max``, in GiB."""
+
+MAX_GPUS_REACHED: Final = "MaxGpusReached"
+"""A group would take the pod, but the cluster would have more GPUs of a type than ``resourceLimits.gpus`` allows."""
+
+GROUP_BACKS_OFF: Final = "GroupBacksOff"
+"""A group would take the pod, but failed to bring nodes a short while ago; the message says until when it is left."""
+
+# ── Why a node is removed, and why one stays ────────────────────────────────────────────────────────────────────────
+
+UNDERUTILIZED: Final = "Underutilized"
+"""The node's pods request at most the threshold, have been so few for long enough, and have places on other nodes."""
+
+EMPTY: Final = "Empty"
+"""Nothing on the node needs a place elsewhere, and that has been so for long enough."""
+
+UNREADY: Final = "Unready"
+"""The node has been unready and unneeded for longer than ``unreadyTime``."""
+
+SCALE_DOWN_DISABLED: Final = "ScaleDownDisabled"
+"""``scaleDown.enabled`` is false: no node is removed."""
+
+SCALE_DOWN_DISABLED_ANNOTATION: Final = "ScaleDownDisabledAnnotation"
+"""The node's annotation ``cluster-autoscaler.kubernetes.io/scale-down-disabled`` says "true"."""
+
+NOT_AUTOSCALED: Final = "NotAutoscaled"
+"""No group that is scaled has the node."""
+
+CURRENTLY_BEING_DELETED: Final = "CurrentlyBeingDeleted"
+"""The node, or its machine, is on its way out already."""
+
+NOT_UNDERUTILIZED: Final = "NotUnderutilized"
+"""The node's pods request more than the threshold of what is allocatable."""
+
+NODE_GROUP_MIN_SIZE_REACHED: Final = "NodeGroupMinSizeReached"
+"""The node's group has its smallest size, or will have it with the nodes that are to go."""
+
+MINIMAL_RESOURCE_LIMIT_EXCEEDED: Final = "MinimalResourceLimitExceeded"
+"""Without the node the cluster would have less than ``resourceLimits`` allows: cores, memory or GPUs."""
+
+BLOCKED_BY_POD: Final = "BlockedByPod"
+"""A pod of the node may not be moved; the message names it and the rule."""
+
+BLOCKED_BY_ON_COMPLETION_POD: Final = "BlockedByOnCompletionPod"
+"""A pod of the node is to run to its end (``safe-to-evict: on-completion``); the node waits for it."""
+
+NO_PLACE_TO_MOVE_PODS: Final = "NoPlaceToMovePods"
+"""A pod of the node finds no place elsewhere; the message names it, with kube-scheduler's words."""
+
+NEEDED_FOR_OTHER_PODS: Final = "NeededForOtherPods"
+"""Pods that wait, or pods of nodes that go, have their places on the node."""
+
+NOT_UNNEEDED_LONG_ENOUGH: Final = "NotUnneededLongEnough"
+"""The node is not needed, but not recorded as such for ``unneededTime``."""
+
+NOT_UNREADY_LONG_ENOUGH: Final = "NotUnreadyLongEnough"
+"""The node is unready and not needed, but not recorded as such for ``unreadyTime``."""
+
+DELAY_AFTER_ADD: Final = "DelayAfterAdd"
+"""Nodes were added less than ``delayAfterAdd`` ago: none is removed."""
+
+DELAY_AFTER_DELETE: Final = "DelayAfterDelete"
+"""A node was removed less than ``delayAfterDelete`` ago: no other one is."""
+
+DELAY_AFTER_FAILURE: Final = "DelayAfterFailure"
+"""Removing a node failed less than ``delayAfterFailure`` ago: none is removed."""
+
+# ── Why a pod keeps its node ────────────────────────────────────────────────────────────────────────────────────────
+
+CONTROLLER_NOT_FOUND: Final = "ControllerNotFound"
+"""The pod's controller is gone: nothing would bring the pod back."""
+
+NOT_REPLICATED: Final = "NotReplicated"
+"""No ReplicaSet, StatefulSet, Job or ReplicationController owns the pod: nothing would bring it back."""
+
+UNMOVABLE_KUBE_SYSTEM_POD: Final = "UnmovableKubeSystemPod"
+"""A pod of kube-system that no PodDisruptionBudget selects, and that is no DaemonSet's."""
+
+NOT_SAFE_TO_EVICT_ANNOTATION: Final = "NotSafeToEvictAnnotation"
+"""The pod's annotation ``cluster-autoscaler.kubernetes.io/safe-to-evict`` says "false"."""
+
+LOCAL_STORAGE_REQUESTED: Final = "LocalStorageRequested"
+"""The pod has emptyDir or hostPath volumes, and ``skipNodesWithLocalStorage`` is true."""
+
+NOT_ENOUGH_PDB: Final = "NotEnoughPdb"
+"""A PodDisruptionBudget allows no (further) disruption."""
+
+# ── What is wrong with a node group ─────────────────────────────────────────────────────────────────────────────────
+
+INVALID_LIMITS: Final = "InvalidLimits"
+"""The annotations for a group's smallest and largest size are not both there, or are no such sizes: it is no group."""
+
+INVALID_ANNOTATION: Final = "InvalidAnnotation"
+"""An annotation of a group cannot be read; it counts as if it were not there."""
+
+TARGET_NOT_FOUND: Final = "TargetNotFound"
+"""A MachineAutoscaler's ``scaleTargetRef`` names an object that is not there."""
+
+TARGET_UNSUPPORTED: Final = "TargetUnsupported"
+"""A MachineAutoscaler's target is there, but something else sets its size, or its kind cannot be scaled."""
+
+TARGET_ALREADY_OWNED: Final = "TargetAlreadyOwned"
+"""Another MachineAutoscaler has the target, and its limits hold."""
+
+NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
+"""Two machines say that a node is theirs; it counts for the first."""
+
+NO_TEMPLATE: Final = "NoTemplate"
+"""The group has no node to learn from, and its annotations do not say what a node of it would be like."""
+
+GROUP_PAUSED: Final = "GroupPaused"
+"""The group is not to be scaled at present: it is paused, is being deleted, or is handed over between two APIs."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from trimtab.api.base import API_VERSION
-from trimtab.api.crds import DEFINITIONS, Definition, object_schema
+from trimtab.api.crds import DEFINITIONS, MISSPELT, Definition, object_schema
 from trimtab.api.schema import Schema, structural_schema
 from trimtab.api.strategies import Strategies
 
 _HEADER: Final = "<!-- Made by `trimtab crds --docs` from the types in operator/trimtab/api: change those. -->\n"
+_UNSERVED: Final = (
+    "**No controller of this version acts on it**, so the chart does not install its definition; `crds/` has it.\n"
+)
 _BOUNDS: Final = (
     ("minimum", "maximum", ""),
     ("minLength", "maxLength", " characters"),
@@ -29,12 +31,14 @@ def reference_page(definition: Definition) -> str:
     """One kind's page: how it is called, then every object in it with its fields."""
     schema = object_schema(definition)
     names = " or ".join(f"`kubectl get {name}`" for name in (definition.plural, *definition.short_names))
+    scope = "namespaced" if definition.namespaced else "cluster-scoped"
     columns = "\n".join(f"- **{column.name}**: {column.description}" for column in definition.columns)
     lines = [
         _HEADER,
         f"# {definition.kind}\n",
-        f"`{API_VERSION}`, cluster-scoped: {names}, or all of trimtab's kinds with `kubectl get trimtab`.\n",
+        f"`{definition.api_version}`, {scope}: {names}, or all of trimtab's kinds with `kubectl get trimtab`.\n",
         f"{schema['description']}\n",
+        *([] if definition.installed else [_UNSERVED]),
         f"Columns of `kubectl get`:\n\n{columns}\n",
     ]
     for part in ("spec", "status"):
@@ -54,7 +58,8 @@ def _sections(schema: Schema, path: str) -> Iterator[str]:
     """A section for an object, then those of the objects in it, depth first."""
     yield f"## {path}\n"
     yield f"{schema['description']}\n"
-    properties: Mapping[str, Schema] = schema.get("properties", {})
+    every: Mapping[str, Schema] = schema.get("properties", {})
+    properties = {name: field for name, field in every.items() if name not in MISSPELT}
     if properties:
         yield "| Field | Type | Description |\n|---|---|---|"
         required = schema.get("required", ())

@@ -12,8 +12,8 @@ from typing import IO, Any, Final, TextIO
 import msgspec
 
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import KINDS, MAY_LACK
-from trimtab.cluster.load import LoadFailed, OnAbsent
+from trimtab.cluster.kinds import EVERYTHING, versions
+from trimtab.cluster.load import LoadFailed, OnAbsent, is_told, may_miss
 from trimtab.kube.api import Api, ApiError, Gone, NotFound, Unreachable
 from trimtab.kube.resources import Resource
 
@@ -94,7 +94,7 @@ async def write_cluster(
     api: Api,
     writer: Writer,
     *,
-    kinds: Sequence[Resource] = KINDS,
+    kinds: Sequence[Resource] = EVERYTHING,
     progress: Progress,
     on_absent: OnAbsent | None = None,
 ) -> None:
@@ -107,8 +107,7 @@ async def write_cluster(
         writer: where to.
         kinds: what to write.
         progress: told how far it is.
-        on_absent: called with each kind that the server is too old to know, as of
-            :func:`trimtab.cluster.load.load`.
+        on_absent: called with each kind that is missed, and why, as of :func:`trimtab.cluster.load.load`.
 
     Raises:
         LoadFailed: a kind cannot be listed.
@@ -116,16 +115,27 @@ async def write_cluster(
     writer.begin()
     for resource in kinds:
         try:
-            await _write_kind(api, writer, resource, progress)
-        except NotFound as error:
-            if resource not in MAY_LACK:
+            await _write_newest(api, writer, resource, progress)
+        except ApiError as error:
+            if not may_miss(resource, error):
                 raise LoadFailed(resource, error) from error
-            if on_absent is not None:
-                on_absent(resource)
-        except (ApiError, Unreachable) as error:
+            if on_absent is not None and is_told(resource, error):
+                on_absent(resource, error)
+        except Unreachable as error:
             raise LoadFailed(resource, error) from error
     writer.end()
     progress.end()
+
+
+async def _write_newest(api: Api, writer: Writer, resource: Resource, progress: Progress) -> None:
+    *newer, oldest = versions(resource)
+    for version in newer:
+        try:
+            await _write_kind(api, writer, version, progress)
+            return
+        except NotFound:
+            continue
+    await _write_kind(api, writer, oldest, progress)
 
 
 async def _write_kind(api: Api, writer: Writer, resource: Resource, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from trimtab.cluster.metrics_api import read_usage
 from trimtab.cluster.rollouts import Rollouts, read_rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
-from trimtab.kube.api import Api, ApiError, Unreachable
+from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
@@ -63,9 +63,10 @@ def load_live(
     )
 
 
-def warn_absent(resource: Resource) -> None:
-    """Say on stderr that the API server does not know a kind, which then has no objects."""
-    click.echo(f"trimtab: warning: the API server is too old to know {resource.name}: taken as none", err=True)
+def warn_absent(resource: Resource, error: ApiError) -> None:
+    """Say on stderr that a kind is missed: the API server does not know it, or does not show it to this user."""
+    why = "is too old to know" if isinstance(error, NotFound) else "does not let you read"
+    click.echo(f"trimtab: warning: the API server {why} {resource.name}: taken as none", err=True)
 
 
 def with_api(

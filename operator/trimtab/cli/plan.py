@@ -23,6 +23,8 @@ from trimtab.cli.options import (
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
+    from trimtab.api.plan import Plan
+    from trimtab.autoscaling.scale_up import Inputs
     from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.cluster.rollouts import Rollouts
     from trimtab.cluster.snapshot import Snapshot
@@ -41,8 +43,8 @@ SHOWN: Final = 5
     metavar="FILE|-",
     multiple=True,
     required=True,
-    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; several documents a file; "
-    "repeatable.",
+    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; ClusterAutoscaler and "
+    "MachineAutoscalers; several documents a file; repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
 @click.option(
@@ -78,18 +80,26 @@ def plan(
     A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
     help, as the operator does.
 
+    With a ClusterAutoscaler the plan says which sets of machines grow for pods that find no place, and why others stay
+    pending. Sets of machines grow first: what waits and fits on a node has its place there before pods are moved.
+
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
+    from trimtab.cli.autoscalers import Autoscalers
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
-    from trimtab.descheduling.planner import plan as make_plan
 
     check_connection(cluster, kubeconfig, context)
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
     if (*policies, cluster).count(STDIN) > 1:
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
-        wanted = load_policies(policies, skip_invalid=skip_invalid)  # first: it is quick, and the cluster may not be
+        autoscalers = Autoscalers()  # policies first: reading them is quick, and the cluster may not be
+        wanted = load_policies(policies, skip_invalid=skip_invalid, autoscalers=autoscalers)
+        if autoscalers and form == "html":
+            raise click.UsageError(
+                "html shows how pods are moved, and no nodes that are added: use table, json or yaml"
+            )
         refuse_conflicts(wanted, scoring)
         seen = observe(
             cluster,
@@ -103,7 +113,8 @@ def plan(
         if form == "html":
             show_page(wanted, seen, everything=everything)
             return
-        document = make_plan(seen.snapshot, wanted, **seen.told()).document()
+        inputs = autoscalers.inputs(now=seen.now) if autoscalers else None
+        document = make_whole(wanted, seen, inputs).document()
         if form == "table":
             show(document, everything=everything)
         else:
@@ -200,6 +211,24 @@ def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[Desche
     return [policy for policy in policies if (wanted := measured_by(policy)) and wanted.source == source]
 
 
+def make_whole(policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None) -> Plan:
+    """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
+    from trimtab.api.plan import Plan
+    from trimtab.autoscaling.planner import plan as scale
+    from trimtab.autoscaling.planner import reserve
+    from trimtab.descheduling.planner import plan as move
+
+    if autoscaling is None:
+        return move(seen.snapshot, policies, **seen.told())
+    scaled, reserved = scale(seen.snapshot, autoscaling)
+    if not policies:
+        return scaled
+    with seen.snapshot.fork():
+        reserve(seen.snapshot, reserved)
+        moved = move(seen.snapshot, policies, **seen.told())
+    return Plan(now=seen.now, actions=moved.actions, kept=(*scaled.kept, *moved.kept), scaling=scaled.scaling)
+
+
 def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
     """What the policies' statuses tell of earlier evictions, by the policies' names."""
     from trimtab.descheduling.memory.assess import assess
@@ -236,9 +265,14 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
     counts = document["summary"]
     done = ", ".join(f"{number} {action}" for action, number in counts.items() if number and action != "kept")
     echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done or 'nothing to do'}; {counts['kept']} kept")
-    if document["actions"]:
+    evictions = [action for action in document["actions"] if action["action"] == "Evict"]
+    scaling = [action for action in document["actions"] if action["action"] == "ScaleUp"]
+    if scaling:
         echo()
-        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(document["actions"])))
+        echo(table(["MACHINES", "FROM", "TO", "PODS", "REASON", "MESSAGE"], _scaling_rows(scaling)))
+    if evictions:
+        echo()
+        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(evictions)))
     for reason, kept in _by_reason(document["kept"]):
         rows = kept if everything else kept[:SHOWN]
         echo()
@@ -246,6 +280,20 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
         echo(table([], [_kept_row(each) for each in rows], indent="  "))
         if len(rows) < len(kept):
             echo(f"  … and {len(kept) - len(rows)} more (--all shows them)")
+
+
+def _scaling_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            action["group"],
+            str(action["from"]),
+            str(action["to"]),
+            str(len(action["pods"])),
+            action["reason"],
+            action["message"],
+        ]
+        for action in actions
+    ]
 
 
 def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:

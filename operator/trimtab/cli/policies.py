@@ -16,6 +16,7 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
+    from trimtab.cli.autoscalers import Autoscalers
     from trimtab.descheduling.imports.draft import Imported
     from trimtab.descheduling.policy_conflicts import Scoring
     from trimtab.kube.wire.documents import Document
@@ -23,19 +24,22 @@ if TYPE_CHECKING:
 KIND: Final = "DeschedulerPolicy"
 
 
-def load_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> tuple[DeschedulerPolicy, ...]:
+def load_policies(
+    sources: Sequence[str], *, skip_invalid: bool = False, autoscalers: Autoscalers | None = None
+) -> tuple[DeschedulerPolicy, ...]:
     """The policies of files, in the order of their names, so that the order of files and documents has no say.
 
     Args:
         sources: files, or ``-`` for standard input.
         skip_invalid: report documents that cannot be used and go on, instead of raising.
+        autoscalers: takes the documents about autoscaling, which are no policies without it.
 
     Raises:
-        InputError: a file, a document or a field cannot be used, two policies have one name, or there is none.
+        InputError: a file, a document or a field cannot be used, two policies have one name, or there is nothing.
     """
     found = {
         policy.name: policy
-        for imported in read_policies(sources, skip_invalid=skip_invalid)
+        for imported in read_policies(sources, skip_invalid=skip_invalid, autoscalers=autoscalers)
         for policy in imported.policies
     }
     return tuple(found[name] for name in sorted(found))
@@ -57,7 +61,9 @@ def refuse_conflicts(policies: Sequence[DeschedulerPolicy], scoring: Scoring | N
         raise InputError(f"{found.message}{remedy}", object=f"{KIND}/{found.first}")
 
 
-def read_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> list[Imported]:
+def read_policies(
+    sources: Sequence[str], *, skip_invalid: bool = False, autoscalers: Autoscalers | None = None
+) -> list[Imported]:
     """What each document of the files comes to, in their order; what is left out of it is told on stderr.
 
     Raises:
@@ -69,7 +75,9 @@ def read_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> list
     for source in sources:
         for document in _documents(source):
             try:
-                imported = _decode(document, source)
+                if autoscalers is not None and _autoscales(document, source, autoscalers):
+                    continue
+                imported = _decode(document, source, also=autoscalers is not None)
                 names.add(imported, _where(source, document.place))
             except InputError as error:
                 located = _located(error, source, document.place)
@@ -79,8 +87,9 @@ def read_policies(sources: Sequence[str], *, skip_invalid: bool = False) -> list
             else:
                 _warn(imported, _where(source, document.place))
                 found.append(imported)
-    if not found:
-        raise InputError(f"no policy found; allowed are {_allowed()}", source=", ".join(sources))
+    if not found and not autoscalers:
+        allowed = _allowed(also=autoscalers is not None)
+        raise InputError(f"no policy found; allowed are {allowed}", source=", ".join(sources))
     return found
 
 
@@ -122,13 +131,18 @@ def _documents(source: str) -> list[Document]:
         raise _located(error, source) from None
 
 
-def _decode(document: Document, source: str) -> Imported:
+def _autoscales(document: Document, source: str, autoscalers: Autoscalers) -> bool:
+    """Whether a document is about autoscaling and has been taken."""
+    return autoscalers.take(_manifest(document), source=source, place=_where(source, document.place))
+
+
+def _decode(document: Document, source: str, *, also: bool = False) -> Imported:
     manifest = _manifest(document)
     kind, version = manifest.get("kind") or document.kind, manifest.get("apiVersion")
     decode = _readers().get((str(kind), str(version)))
     if decode is None:
         this = f"{kind or 'an object without kind'} of {version or 'no apiVersion'}"
-        raise InputError(f"{this} is no policy; allowed are {_allowed()}")
+        raise InputError(f"{this} is no policy; allowed are {_allowed(also=also)}")
     metadata = manifest.get("metadata")
     named = isinstance(metadata, dict) and metadata.get("name")
     return decode({**manifest, "kind": kind}, source=source if named else _where(source, document.place))
@@ -200,8 +214,11 @@ def _readers() -> dict[tuple[str, str], Callable[..., Imported]]:
     return {(KIND, "trimtab.dev/v1alpha1"): _own, **FORMATS, ("ConfigMap", "v1"): _in_config_map}
 
 
-def _allowed() -> str:
-    *first, last = (f"{kind} of {version}" for kind, version in _readers())
+def _allowed(*, also: bool = False) -> str:
+    """The kinds that are read; those of autoscalers also, where they are."""
+    from trimtab.cli.autoscalers import KINDS
+
+    *first, last = (f"{kind} of {version}" for kind, version in (*_readers(), *(KINDS if also else ())))
     return f"{', '.join(first)} and {last}"
 
 

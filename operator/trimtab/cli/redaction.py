@@ -73,6 +73,16 @@ STORAGE_CLASS: Final = frozenset(
 )
 """What is kept of a StorageClass: not its parameters, which are free text for a driver."""
 
+MACHINE_SPEC: Final = frozenset({"providerID"})
+"""What is kept of a Machine's spec beside what its node gets: labels and taints."""
+
+_FAILURE: Final = frozenset({"errorReason", "errorMessage", "failureReason", "failureMessage", "deprecated"})
+MACHINE_STATUS: Final = frozenset({"nodeRef", "phase"}) | _FAILURE
+MACHINE_SET_SPEC: Final = frozenset(
+    {"replicas", "selector", "deletePolicy", "deletion", "paused", "authoritativeAPI", "providerIDList"}
+)
+MACHINE_SET_STATUS: Final = frozenset({"replicas", "readyReplicas", "authoritativeAPI", "nodeRefs"}) | _FAILURE
+
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """The manifest as it was applied, with all that is left out here."""
 
@@ -174,10 +184,46 @@ def _only(value: Manifest, fields: frozenset[str]) -> Manifest:
     return {key: field for key, field in value.items() if key in fields}
 
 
+def _daemon_set(daemon_set: Manifest) -> None:
+    """What is kept of a DaemonSet: the pods that it makes, stripped as pods are."""
+    template = (daemon_set.get("spec") or {}).get("template") or {}
+    _pod(template)
+    labels = (template.get("metadata") or {}).get("labels")
+    metadata = {"labels": labels} if labels else {}
+    daemon_set["spec"] = {"template": {"metadata": metadata, "spec": template.get("spec") or {}}}
+    _status(daemon_set)
+
+
+def _machine_template(spec: Manifest) -> Manifest:
+    kept = _only(spec, frozenset({"taints"}))
+    metadata = _only(spec.get("metadata") or {}, frozenset({"labels"}))
+    return kept | ({"metadata": metadata} if metadata else {})
+
+
+def _machine(machine: Manifest) -> None:
+    """What is kept of a Machine: neither its provider's settings, nor its addresses."""
+    spec, status = machine.get("spec") or {}, machine.get("status") or {}
+    machine["spec"] = _only(spec, MACHINE_SPEC) | _machine_template(spec)
+    machine["status"] = _only(status, MACHINE_STATUS)
+
+
+def _machine_set(machine_set: Manifest) -> None:
+    """What is kept of what makes machines: neither the provider's settings of its template, nor user data."""
+    spec, status = machine_set.get("spec") or {}, machine_set.get("status") or {}
+    template = spec.get("template") or {}
+    labels = _only(template.get("metadata") or {}, frozenset({"labels"}))
+    kept = {"metadata": labels, "spec": _machine_template(template.get("spec") or {})}
+    machine_set["spec"] = _only(spec, MACHINE_SET_SPEC) | {"template": kept}
+    machine_set["status"] = _only(status, MACHINE_SET_STATUS)
+
+
 _KINDS: Final[dict[str, Callable[[Manifest], None]]] = {
     **{kind: _spec_alone(kept) for kind, kept in SPECS.items()},
     "Pod": _pod,
     "PersistentVolume": _persistent_volume,
     "StorageClass": _storage_class,
     "VolumeAttachment": _volume_attachment,
+    "DaemonSet": _daemon_set,
+    "Machine": _machine,
+    **dict.fromkeys(("MachineSet", "MachineDeployment", "MachinePool"), _machine_set),
 }

@@ -38,12 +38,14 @@ def snapshot(*, target: str, kubeconfig: str | None, context: str | None) -> Non
     """Save the live cluster as a v1 List of what planners read, for `--cluster`.
 
     It holds nodes, pods, disruption budgets, namespaces and priority classes, volumes, claims and what storage.k8s.io
-    says of them, services and the owners of pods, and no Secrets or ConfigMaps. Snapshots get shared, so of containers
-    only name, image, ports, resources and restart policy are kept: no environment, no commands, arguments, probes or
-    hooks. Of their statuses it is kept how often they were restarted, and why they wait or have ended, without
-    messages, which may quote a log. Of services and owners the selectors are kept. managedFields, the last-applied
-    annotation, volumes of secrets and config maps, references to secrets, and parameters of drivers and storage classes
-    are left out too. Labels and other annotations are kept as they are.
+    says of them, services and the owners of pods, machines and what makes them where the cluster has any (OpenShift's
+    Machine API, Cluster API), and no Secrets or ConfigMaps. Snapshots get shared, so of containers only name, image,
+    ports, resources and restart policy are kept: no environment, no commands, arguments, probes or hooks. Of their
+    statuses it is kept how often they were restarted, and why they wait or have ended, without messages, which may
+    quote a log. Of services and owners the selectors are kept, of DaemonSets the pods that they make, of machines
+    nothing that only their provider reads. managedFields, the last-applied annotation, volumes of secrets and config
+    maps, references to secrets, and parameters of drivers and storage classes are left out too. Labels and other
+    annotations are kept as they are.
 
     A plan on the snapshot is the plan on the cluster as it was then. Policies that judge by real use, or that renew
     single replicas by a rollout, need more: put what kubectl get -A -o yaml prints of nodes.metrics.k8s.io and

@@ -80,14 +80,15 @@ def read_cluster(
     from trimtab.cluster.usage import usage_of
     from trimtab.kube.resources import DEPLOYMENTS, NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
-    from trimtab.kube.wire.decode import GROUPS
+    from trimtab.kube.wire.head import GROUPS, kind_of
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
-    kinds = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
-    kinds = kinds if on_rollouts is None else (*kinds, DEPLOYMENTS.kind)
-    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=kinds)
+    others = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
+    others = others if on_rollouts is None else (*others, DEPLOYMENTS.kind)
+    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=others)
     if not found.objects:
-        raise InputError(f"holds no object that planners read, which are {', '.join(GROUPS)}", source=cluster)
+        kinds = ", ".join(dict.fromkeys(map(kind_of, GROUPS)))
+        raise InputError(f"holds no object that planners read, which are {kinds}", source=cluster)
     _warn_of_claims(cluster, found.objects)
     if on_usage is not None:
         usage = usage_of((each for each in found.others if each["kind"] != DEPLOYMENTS.kind), taken=0.0)

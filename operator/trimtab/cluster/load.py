@@ -3,8 +3,9 @@
 An informer would do more than is wanted: it goes on for ever and waits out every failure, while somebody at a terminal
 wants to read what is wrong. A list is the cheapest that a server has for one look: it writes 150,000 pods in 2 s of
 CPU, where a watch that begins with them (WatchList) takes 7 s. Servers that write a list as it goes are asked for the
-whole of it, older ones, which would hold all of it in memory, for pages; in protobuf, and in JSON where the server
-speaks nothing else. No resource version is named, so what comes is as fresh as etcd has it.
+whole of it, older ones, which would hold all of it in memory, for pages; in protobuf, and in pages of JSON where the
+server speaks nothing else, as of custom resources. No resource version is named, so what comes is as fresh as etcd has
+it.
 
 Objects go into the snapshot as they come, so that a page or a few kilobytes are all that is held besides it.
 """
@@ -17,9 +18,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from trimtab.cluster.kinds import KINDS, MAY_LACK
+from trimtab.cluster.kinds import KINDS, MAY_LACK, OPTIONAL, versions
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import Api, ApiError, Gone, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
@@ -29,6 +30,7 @@ from trimtab.kube.server_version import streams_lists
 from trimtab.kube.watching.informer import NO_FORMAT, PAGE_SIZE
 from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import Codec, ListSplitter, Page
+from trimtab.kube.wire.head import JSON_ONLY
 from trimtab.kube.wire.json_codec import JsonCodec
 from trimtab.kube.wire.protobuf import ProtobufCodec
 
@@ -41,8 +43,11 @@ RETRY: Final = Backoff(initial=0.2, attempts=3)
 OnInvalid = Callable[[InputError], None]
 """What to do about an object that cannot be read: raise the error, or note it and leave the object out."""
 
-OnAbsent = Callable[[Resource], None]
-"""Told of a kind that the server does not know, so that there are no objects of it."""
+OnAbsent = Callable[[Resource, ApiError], None]
+"""Told of a kind that is taken as none: the server does not know it, or does not show one that is optional.
+
+It is not told of custom resources that make nodes and are not there: no cluster has all of them.
+"""
 
 
 class LoadFailed(Exception):
@@ -73,10 +78,10 @@ async def load(
 
     Args:
         api: the API server.
-        kinds: what to read.
+        kinds: what to read; who autoscales reads :data:`~trimtab.cluster.kinds.EVERYTHING`.
         on_invalid: called with what is wrong with an object, which is then left out; without it that is raised.
-        on_absent: called with each kind that the server is too old to know; only some may be absent, see
-            :data:`~trimtab.cluster.kinds.MAY_LACK`.
+        on_absent: called with each kind that is missed, and why; only some may be, see
+            :data:`~trimtab.cluster.kinds.MAY_LACK` and :data:`~trimtab.cluster.kinds.OPTIONAL`.
         clock: waits before another try.
 
     Raises:
@@ -103,6 +108,18 @@ async def load(
     return snapshot
 
 
+def may_miss(resource: Resource, error: ApiError) -> bool:
+    """Whether the picture is whole without a kind that the server answered so for."""
+    if resource in OPTIONAL:
+        return isinstance(error, NotFound | Forbidden)
+    return resource in MAY_LACK and isinstance(error, NotFound)
+
+
+def is_told(resource: Resource, error: ApiError) -> bool:
+    """Whether somebody should hear of it: that a custom resource is not there is nothing special."""
+    return resource not in OPTIONAL or isinstance(error, Forbidden)
+
+
 class _Garbled(Exception):
     """The answer is not in the format that was asked for; something between us and the server knows another one."""
 
@@ -123,14 +140,15 @@ class _Reader:
         clock: Clock,
     ) -> None:
         self.resource = resource
+        self._asked, *self._older = versions(resource)
         self._api = api
         self._snapshot = snapshot
         self._interner = interner
         self._on_invalid = on_invalid
         self._on_absent = on_absent
         self._clock = clock
-        self._protobuf = True
-        self._whole = whole
+        self._protobuf = resource.type_name not in JSON_ONLY
+        self._whole = whole and self._protobuf  # of JSON all has to be there before its items are
         self._taken: list[KubeObject] = []
 
     async def run(self) -> None:
@@ -143,9 +161,14 @@ class _Reader:
                 if self._does_without(error):
                     self._forget()
                     continue
-                if isinstance(error, NotFound) and self.resource in MAY_LACK:
-                    if self._on_absent is not None:
-                        self._on_absent(self.resource)
+                if isinstance(error, NotFound) and self._older:
+                    self.resource = self._older.pop(0)
+                    self._forget()
+                    continue
+                if isinstance(error, ApiError) and may_miss(self._asked, error):
+                    self._forget()
+                    if self._on_absent is not None and is_told(self._asked, error):
+                        self._on_absent(self._asked, error)
                     return
                 if isinstance(error, _Garbled):
                     raise InputError(f"the API server's answer {error}", object=self.resource.plural) from error
@@ -163,15 +186,15 @@ class _Reader:
         refused = isinstance(error, _Garbled) or (isinstance(error, ApiError) and error.status in NO_FORMAT)
         if not (refused and self._protobuf):
             return False
-        self._protobuf = self._whole = False  # of JSON all has to be there before its items are
+        self._protobuf = self._whole = False
         return True
 
     async def _read(self) -> None:
         codec: Codec
         if self._protobuf:
-            codec = ProtobufCodec(self.resource.kind, self._interner)
+            codec = ProtobufCodec(self.resource.type_name, self._interner)
         else:
-            codec = JsonCodec(self.resource.kind, self._interner)
+            codec = JsonCodec(self.resource.type_name, self._interner)
         params = {} if self._whole else {"limit": str(PAGE_SIZE)}
         while True:
             page = await self._page(codec, params)

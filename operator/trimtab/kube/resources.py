@@ -6,13 +6,22 @@ from msgspec import Struct
 
 
 class Resource(Struct, frozen=True, gc=False):
-    """A kind with its place in the API: ``Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")``."""
+    """A kind with its place in the API: ``Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")``.
+
+    ``type`` is the name of the type in :data:`trimtab.kube.objects.TYPES` where another group has a kind of that name.
+    """
 
     group: str
     version: str
     plural: str
     kind: str
     namespaced: bool = True
+    type: str = ""
+
+    @property
+    def type_name(self) -> str:
+        """The name of the type that objects decode to: the kind, but for the few that several groups have."""
+        return self.type or self.kind
 
     @property
     def api_version(self) -> str:
@@ -52,9 +61,20 @@ REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "Replicat
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+MACHINE_SETS = Resource("machine.openshift.io", "v1beta1", "machinesets", "MachineSet")
+MACHINES = Resource("machine.openshift.io", "v1beta1", "machines", "Machine")
+MACHINE_DEPLOYMENTS = Resource("cluster.x-k8s.io", "v1beta2", "machinedeployments", "MachineDeployment")
+CLUSTER_MACHINE_SETS = Resource("cluster.x-k8s.io", "v1beta2", "machinesets", "MachineSet", type="ClusterMachineSet")
+MACHINE_POOLS = Resource("cluster.x-k8s.io", "v1beta2", "machinepools", "MachinePool")
+CLUSTER_MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", "Machine", type="ClusterMachine")
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+CLUSTER_AUTOSCALERS = Resource(
+    "autoscaling.openshift.io", "v1", "clusterautoscalers", "ClusterAutoscaler", namespaced=False
+)
+MACHINE_AUTOSCALERS = Resource("autoscaling.openshift.io", "v1beta1", "machineautoscalers", "MachineAutoscaler")
 DESCHEDULER_POLICIES = Resource("trimtab.dev", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False)
 DESCHEDULING_RUNS = Resource("trimtab.dev", "v1alpha1", "deschedulingruns", "DeschedulingRun", namespaced=False)

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.builders import node, pod
+from tests.builders import machine_deployment, machine_set, node, pod
 from tests.fakes.clock import SetClock
 from tests.fakes.watch import Json, Opened, Protobuf, ScriptedApi
-from trimtab.cluster.kinds import MAY_LACK, OWNERS, VOLUMES
-from trimtab.cluster.load import KINDS, LoadFailed, load
+from trimtab.cluster.kinds import AUTOSCALING, EVERYTHING, KINDS, MAY_LACK, OWNERS, VOLUMES
+from trimtab.cluster.load import LoadFailed, load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import ApiError, Forbidden, Gone, NotFound, ServerError, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import PODS, Resource
+from trimtab.kube.objects import Machine, MachineDeployment
+from trimtab.kube.resources import MACHINE_DEPLOYMENTS, PODS, Resource
 
 PROTOBUF, JSON = Protobuf(), Json()
 CUT = Unreachable("the connection was reset")
@@ -177,12 +178,54 @@ async def test_kinds_that_an_older_server_does_not_know_have_no_objects(kind) ->
     snapshot = await load(
         Server(NotFound("no such resource", status=404)),
         kinds=[kind],
-        on_absent=told.append,
+        on_absent=lambda *missed: told.append(missed[0]),
         clock=SetClock(),
     )
 
     assert told == [kind]
     assert not snapshot.pods
+
+
+async def test_cluster_api_is_read_in_the_version_that_is_served() -> None:
+    listed = JSON.listed("MachineDeployment", [machine_deployment(version="v1beta1").manifest()], 5)
+    api = Server(NotFound("no such version", status=404), [listed])
+
+    snapshot = await load(api, kinds=[MACHINE_DEPLOYMENTS], clock=SetClock())
+
+    assert [opened.path.split("/")[3] for opened in api.opened] == ["v1beta2", "v1beta1"]
+    assert [each.api_version for each in snapshot.shelves.of(MachineDeployment).values()] == [
+        "cluster.x-k8s.io/v1beta1"
+    ]
+
+
+@pytest.mark.parametrize("kind", AUTOSCALING, ids=lambda kind: kind.type_name)
+async def test_kinds_that_no_server_has_in_protobuf_are_asked_for_in_pages_of_json(kind) -> None:
+    more, last = (JSON.listed(kind.kind, [], 5, token) for token in ("next", ""))
+    api = Server([more], [last])
+
+    await load(api, kinds=[kind], clock=SetClock())
+
+    assert {opened.accept for opened in api.opened} == {"application/json"}
+    assert [opened.params for opened in api.opened] == [{"limit": "5000"}, {"limit": "5000", "continue": "next"}]
+
+
+async def test_a_kind_that_goes_while_it_is_read_has_no_objects() -> None:
+    page = JSON.listed("MachineDeployment", [machine_deployment().manifest()], 5, "next")
+    gone = NotFound("no such resource", status=404)
+
+    snapshot = await load(Server([page], gone, gone), kinds=[MACHINE_DEPLOYMENTS], clock=SetClock())
+
+    assert not list(snapshot.shelves.of(MachineDeployment))
+
+
+async def test_a_kind_of_machines_that_one_may_not_read_is_told_and_has_no_objects() -> None:
+    told: list[Any] = []
+    api = Server(Forbidden("no", status=403))
+
+    await load(api, kinds=[MACHINE_DEPLOYMENTS], on_absent=lambda *missed: told.append(missed), clock=SetClock())
+
+    ((resource, error),) = told
+    assert (resource, type(error)) == (MACHINE_DEPLOYMENTS, Forbidden)
 
 
 async def test_a_server_that_knows_no_pods_is_none() -> None:
@@ -233,11 +276,22 @@ async def test_all_kinds_fill_one_snapshot() -> None:
 
         def stream(self, path: str, **options: Any) -> Any:
             plural = path.rsplit("/", 1)[-1]
-            lists = {"nodes": [PROTOBUF.listed("Node", [node("n1").manifest()], 1)], "pods": pods("a")}
-            self.answers = [lists.get(plural, [PROTOBUF.listed("Any", [], 1)])]
+            lists = {
+                "nodes": [PROTOBUF.listed("Node", [node("n1").manifest()], 1)],
+                "pods": pods("a"),
+                "machines": [JSON.listed("Machine", [machine_set().machine("m").on("n1").manifest()], 1)],
+            }
+            wire = PROTOBUF if options["accept"].startswith("application/vnd") else JSON
+            if "cluster.x-k8s.io" in path:
+                self.answers = [NotFound("no such resource", status=404)]
+            else:
+                self.answers = [lists.get(plural, [wire.listed("Any", [], 1)])]
             return super().stream(path, **options)
 
-    snapshot = await load(ByPath())
+    told: list[Any] = []
+    snapshot = await load(ByPath(), kinds=EVERYTHING, on_absent=lambda *missed: told.append(missed))
 
     assert isinstance(snapshot, Snapshot)
+    assert [each.node for each in snapshot.shelves.of(Machine).values()] == ["n1"]
+    assert not told  # that there is no Cluster API is nothing special
     assert [each.name for each in snapshot.pods_on("n1")] == ["a"]

@@ -14,6 +14,10 @@ from tests.builders import (
     capacity,
     csi_driver,
     csi_node,
+    daemon_set,
+    machine_deployment,
+    machine_pool,
+    machine_set,
     node,
     pod,
     pv,
@@ -25,7 +29,7 @@ from tests.builders import (
     storage_class,
 )
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import OWNERS, VOLUMES
+from trimtab.cluster.kinds import AUTOSCALING, OWNERS, VOLUMES
 from trimtab.kube.wire import decode_object
 
 SECRET = "s3cr3t"
@@ -84,6 +88,13 @@ def private(kind: str) -> dict[str, Any]:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": loaded_pod()["spec"]}
     secret_ref = {"name": SECRET, "namespace": SECRET}
     csi = {"nodeStageSecretRef": secret_ref, "volumeAttributes": {"token": SECRET}, "fsType": SECRET}
+    provided = {
+        "providerSpec": {"value": {"userDataSecret": {"name": SECRET}}},
+        "lifecycleHooks": {"preDrain": [SECRET]},
+    }
+    provided |= {"bootstrap": {"dataSecretName": SECRET}, "infrastructureRef": {"name": SECRET}}
+    machine_parts = {"spec": provided, "status": {"addresses": [{"address": SECRET}], "providerStatus": {"id": SECRET}}}
+    set_parts = {"spec": {"template": {"spec": provided}, "strategy": SECRET}, "status": {"conditions": [SECRET]}}
     claims = {"volumeClaimTemplates": [{"spec": {"dataSource": {"name": SECRET}}}], "serviceName": SECRET}
     builders: dict[str, Any] = {
         "PersistentVolume": pv().claimed_by("data").on("n1").merge(spec={"csi": csi, "mountOptions": [SECRET]}),
@@ -99,17 +110,22 @@ def private(kind: str) -> dict[str, Any]:
         "ReplicationController": replication_controller().selecting(app="web").merge(spec={"template": template}),
         "ReplicaSet": replica_set().selecting(app="web").merge(spec={"template": template}),
         "StatefulSet": stateful_set().selecting(app="web").merge(spec={"template": template, **claims}),
+        "DaemonSet": daemon_set().merge(spec={"template": template}, status={"conditions": [SECRET]}),
+        "Machine": machine_set().machine("a-1").on("n1").failed().merge(**machine_parts),
+        "MachineSet": machine_set().limits(0, 3).node_labels(a="b").node_taint("c").merge(**set_parts),
+        "MachineDeployment": machine_deployment().node_labels({"node-role.kubernetes.io/a": ""}).merge(**set_parts),
+        "MachinePool": machine_pool().merge(spec={"providerIDList": ["x://1"]}, status={"nodeRefs": [{"name": "n"}]}),
     }
     manifest: dict[str, Any] = builders[kind].manifest()
     manifest["metadata"]["managedFields"] = [{"manager": SECRET}]
     return manifest
 
 
-NEWER = [resource.kind for resource in (*VOLUMES, *OWNERS)]
+NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *AUTOSCALING)))
 
 
 @pytest.mark.parametrize("kind", NEWER)
-def test_nothing_private_is_left_of_volumes_services_and_owners(kind) -> None:
+def test_nothing_private_is_left_of_volumes_owners_and_machines(kind) -> None:
     assert SECRET not in msgspec.json.encode(redact(kind, private(kind))).decode()
 
 

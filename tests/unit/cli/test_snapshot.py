@@ -14,8 +14,14 @@ from tests.builders import (
     attachment,
     budget,
     capacity,
+    cluster_machine_set,
     csi_driver,
     csi_node,
+    daemon_set,
+    machine,
+    machine_deployment,
+    machine_pool,
+    machine_set,
     namespace,
     node,
     pod,
@@ -29,8 +35,10 @@ from tests.builders import (
     storage_class,
 )
 from trimtab.cli.cluster_list import JsonList, Progress, YamlList, write_cluster
-from trimtab.cluster.load import KINDS, LoadFailed
+from trimtab.cluster.kinds import EVERYTHING, NODE_GROUPS
+from trimtab.cluster.load import LoadFailed
 from trimtab.kube.api import Forbidden, Gone, NotFound
+from trimtab.kube.resources import Resource
 from trimtab.kube.wire import read_objects
 
 OBJECTS = {
@@ -52,8 +60,19 @@ OBJECTS = {
     "replicationcontrollers": [replication_controller().selecting(app="web")],
     "replicasets": [replica_set().selecting(app="web")],
     "statefulsets": [stateful_set().selecting(app="web")],
+    "daemonsets": [daemon_set().of_pods(pod().cpu("100m").tolerates())],
+    "machinesets": [machine_set().replicas(2).limits(1, 5).node_labels(pool="a").node_taint("a", "b")],
+    "machines": [machine_set().machine("a-1").on("n1").provider_id("x://1"), machine("a-2").failed()],
+    "machinedeployments.cluster.x-k8s.io": [machine_deployment().replicas(1).limits(0, 9)],
+    "machinesets.cluster.x-k8s.io": [cluster_machine_set().replicas(1).owned_by("MachineDeployment", "md")],
+    "machinepools.cluster.x-k8s.io": [machine_pool().merge(spec={"providerIDList": ["x://2"]})],
+    "machines.cluster.x-k8s.io": [cluster_machine_set().machine("md-1-a").on("n2")],
     "pods": [pod(f"web-{number}").on("n1").cpu("100m").labels(app="web", version="1e3") for number in range(5)],
 }
+
+
+def named(resource: Resource) -> str:
+    return resource.name if resource.name in OBJECTS else resource.plural
 
 
 class PagedApi:
@@ -64,7 +83,9 @@ class PagedApi:
         self.asked: list[str] = []
 
     async def request(self, method: str, path: str, *, params: dict[str, str], timeout: float) -> Any:
-        plural = path.rsplit("/", 1)[-1]
+        *_, group, _, plural = path.split("/")
+        if group == "cluster.x-k8s.io":  # has kinds of the same names as the Machine API
+            plural = f"{plural}.{group}"
         self.asked.append(plural)
         fault = self.faults.get((plural, self.asked.count(plural)))
         if fault is not None:
@@ -90,7 +111,7 @@ async def written(form: Any, api: PagedApi) -> bytes:
 async def test_the_file_reads_back_as_the_same_cluster(form) -> None:
     found = read_objects(io.BytesIO(await written(form, PagedApi())))
 
-    assert list(found.objects) == [each.build() for kind in KINDS for each in OBJECTS[kind.plural]]
+    assert list(found.objects) == [each.build() for kind in EVERYTHING for each in OBJECTS[named(kind)]]
 
 
 async def test_it_is_a_list_that_kubectl_reads_too() -> None:
@@ -130,11 +151,46 @@ async def test_a_kind_that_the_server_is_too_old_to_know_is_left_out() -> None:
     api, told = PagedApi({("csistoragecapacities", 1): NotFound("no such resource", status=404)}), []
     stream = io.BytesIO()
 
-    await write_cluster(api, JsonList(stream), progress=Progress(io.StringIO()), on_absent=told.append)
+    await write_cluster(
+        api, JsonList(stream), progress=Progress(io.StringIO()), on_absent=lambda *missed: told.append(missed)
+    )
 
     kinds = {item["kind"] for item in msgspec.json.decode(stream.getvalue())["items"]}
-    assert [resource.name for resource in told] == ["csistoragecapacities.storage.k8s.io"]
-    assert {resource.kind for resource in KINDS} - kinds == {"CSIStorageCapacity"}
+    assert [resource.name for resource, _ in told] == ["csistoragecapacities.storage.k8s.io"]
+    assert {resource.kind for resource in EVERYTHING} - kinds == {"CSIStorageCapacity"}
+
+
+async def test_a_cluster_without_machines_is_written_without_a_word() -> None:
+    missing = NotFound("no such resource", status=404)
+    api, told = PagedApi({(named(kind), turn): missing for kind in NODE_GROUPS for turn in (1, 2)}), []
+    stream = io.BytesIO()
+
+    await write_cluster(
+        api, JsonList(stream), progress=Progress(io.StringIO()), on_absent=lambda *missed: told.append(missed)
+    )
+
+    kinds = {item["kind"] for item in msgspec.json.decode(stream.getvalue())["items"]}
+    assert not told
+    assert not kinds & {resource.kind for resource in NODE_GROUPS}
+
+
+async def test_machines_that_one_may_not_read_are_left_out_and_told() -> None:
+    api, told = PagedApi({("machinesets", 1): Forbidden("no", status=403)}), []
+
+    await write_cluster(
+        api, JsonList(io.BytesIO()), progress=Progress(io.StringIO()), on_absent=lambda *missed: told.append(missed)
+    )
+
+    assert [resource.name for resource, _ in told] == ["machinesets.machine.openshift.io"]
+
+
+async def test_cluster_api_is_read_in_the_version_that_is_served() -> None:
+    api = PagedApi({("machines.cluster.x-k8s.io", 1): NotFound("no such version", status=404)})
+
+    written_by = msgspec.json.decode(await written(JsonList, api))["items"]
+
+    versions = {item["apiVersion"] for item in written_by if item["kind"] == "Machine"}
+    assert versions == {"machine.openshift.io/v1beta1", "cluster.x-k8s.io/v1beta1"}
 
 
 async def test_a_server_that_knows_no_pods_is_none() -> None:

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from tests.builders import node, pod
+from tests.builders import machine_set, node, pod
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.watch import END, HOLD, Json, Protobuf, ScriptedApi
 from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
-from trimtab.kube.resources import DESCHEDULER_POLICIES, NODES, PODS
+from trimtab.kube.resources import DESCHEDULER_POLICIES, MACHINE_SETS, NODES, PODS
 from trimtab.kube.watching.informer import Informer, ServerAbilities
 from trimtab.kube.watching.store import Store
 
@@ -320,6 +320,23 @@ async def test_a_server_without_protobuf_is_asked_for_json(status):
         assert not abilities.protobuf
         assert "protobuf" in seen.api.opened[0].accept
         assert seen.api.opened[1].accept == "application/json"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ApiError("not acceptable", status=406), id="406"),
+        pytest.param([b"<html>\n"], id="garbled"),
+    ],
+)
+async def test_a_kind_that_is_read_in_json_only_takes_protobuf_from_no_other(failure):
+    abilities, wire = ServerAbilities(), Json()
+    answers = [failure, [*initial(wire, machine_set("a").manifest()), HOLD]]
+    async with watching(answers, resource=MACHINE_SETS, abilities=abilities) as seen:
+        await seen.informer.synced()
+        assert [value.name for value in seen.store] == ["a"]
+        assert {opened.accept for opened in seen.api.opened} == {"application/json"}
+        assert abilities.protobuf
 
 
 async def test_a_server_that_sends_json_unasked_is_understood():

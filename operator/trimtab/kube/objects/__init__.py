@@ -12,6 +12,16 @@ from typing import get_args
 
 from trimtab.kube.objects.affinity import Affinity, NodeAffinity, PodAffinityTerm, PreferredNodeTerm, WeightedPodTerm
 from trimtab.kube.objects.budget import PodDisruptionBudget
+from trimtab.kube.objects.machine import (
+    AnyMachine,
+    AnyMachineSet,
+    ClusterMachine,
+    ClusterMachineSet,
+    Machine,
+    MachineDeployment,
+    MachinePool,
+    MachineSet,
+)
 from trimtab.kube.objects.meta import OwnerReference
 from trimtab.kube.objects.namespace import Namespace, PriorityClass
 from trimtab.kube.objects.node import Node, NodeCondition, Taint
@@ -44,7 +54,7 @@ from trimtab.kube.objects.storage import (
     TopologyRequirement,
     VolumeAttachment,
 )
-from trimtab.kube.objects.workload import ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects.workload import DaemonSet, ReplicaSet, ReplicationController, Service, StatefulSet
 
 KubeObject = (
     Pod
@@ -63,24 +73,40 @@ KubeObject = (
     | ReplicaSet
     | StatefulSet
     | ReplicationController
+    | DaemonSet
+    | MachineSet
+    | Machine
+    | MachineDeployment
+    | ClusterMachineSet
+    | MachinePool
+    | ClusterMachine
 )
 
 TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(KubeObject)}
-"""The types by their kinds."""
+"""The types by their names, which are their kinds' but where two APIs have one kind (see :mod:`.machine`)."""
 
 __all__ = [
     "ENDED",
     "TYPES",
     "Affinity",
+    "AnyMachine",
+    "AnyMachineSet",
     "CSIDriver",
     "CSINode",
     "CSIStorageCapacity",
+    "ClusterMachine",
+    "ClusterMachineSet",
     "Container",
     "ContainerState",
+    "DaemonSet",
     "HostPort",
     "KubeObject",
     "LabelRequirement",
     "LabelSelector",
+    "Machine",
+    "MachineDeployment",
+    "MachinePool",
+    "MachineSet",
     "Namespace",
     "Node",
     "NodeAffinity",

@@ -60,11 +60,12 @@ class Volume(Struct, frozen=True, gc=False):
     ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes
     that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
 
-    ``name`` is kept of ``ephemeral`` volumes only: with the pod's name it makes the claim's. ``disk`` says which disk
-    an inline volume is, for kinds that two pods must not share or that CSI drivers stand in for: the PD's name
-    (gcePersistentDisk), the volume's ID (awsElasticBlockStore, cinder, portworxVolume), the IQN (iscsi), pool, image
-    and then the monitors (rbd), the URI and the kind, e.g. ``Shared`` (azureDisk); of an ``image`` volume the
-    reference.
+    ``name`` is kept of ``ephemeral`` volumes, with the pod's name it makes the claim's, and of ``emptyDir`` and
+    ``hostPath`` ones, which a pod's annotation may say to be dispensable. ``medium`` is an emptyDir's: ``Memory``, or
+    empty for the node's disk. ``disk`` says which disk an inline volume is, for kinds that two pods must not share or
+    that CSI drivers stand in for: the PD's name (gcePersistentDisk), the volume's ID (awsElasticBlockStore, cinder,
+    portworxVolume), the IQN (iscsi), pool, image and then the monitors (rbd), the URI and the kind, e.g. ``Shared``
+    (azureDisk); of an ``image`` volume the reference.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Volume(Struct, frozen=True, gc=False):
     read_only: bool = False
     name: str = ""
     disk: tuple[str, ...] = ()
+    medium: str = ""
 
 
 class PodSpec(Struct, frozen=True, gc=False):

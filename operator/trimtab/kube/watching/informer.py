@@ -38,7 +38,7 @@ from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.intake import Intake
 from trimtab.kube.watching.store import Store, Stored
 from trimtab.kube.wire.codec import Codec, Page, Splitter
-from trimtab.kube.wire.decode import GROUPS
+from trimtab.kube.wire.head import GROUPS, JSON_ONLY
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_codec import JsonCodec
 
@@ -229,9 +229,15 @@ class Informer(Generic[T]):
             await self._list(codec)
             await self._watch(codec, initial=False)
 
+    @property
+    def _has_protobuf(self) -> bool:
+        """Whether the kind is asked for in protobuf where the server has it: custom resources are in JSON only."""
+        kind = self.resource.type_name
+        return self._decode is None and kind in GROUPS and kind not in JSON_ONLY
+
     def _codec(self) -> Codec:
-        kind = self.resource.kind
-        if self._decode is None and kind in GROUPS and self._abilities.protobuf:
+        kind = self.resource.type_name
+        if self._has_protobuf and self._abilities.protobuf:
             from trimtab.kube.wire.protobuf import ProtobufCodec
 
             return ProtobufCodec(kind, self._interner)
@@ -244,7 +250,7 @@ class Informer(Generic[T]):
         if isinstance(error, InputError) and self._intake.lists:
             self._intake.version = ""  # a frame was lost in a format that has worked so far: only a list is sure
             return False
-        if abilities.protobuf and self._decode is None and (status in NO_FORMAT or isinstance(error, InputError)):
+        if abilities.protobuf and self._has_protobuf and (status in NO_FORMAT or isinstance(error, InputError)):
             logger.info("The server gives %s no protobuf, going on with JSON: %s", self.resource.plural, error)
             abilities.protobuf = False
             return True

@@ -15,6 +15,8 @@ PREFIXES: Final = (
     "descheduler.alpha.kubernetes.io/",
     "scheduler.alpha.kubernetes.io/",
     "cluster-autoscaler.kubernetes.io/",
+    "capacity.cluster-autoscaler.kubernetes.io/",
+    "autoscaling.openshift.io/",
     "cluster.x-k8s.io/",
     "machine.openshift.io/",
 )

@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
-from trimtab.kube.wire.decode import Head, decode_head, decode_json, decode_object
+from trimtab.kube.wire.decode import decode_json, decode_object
 from trimtab.kube.wire.documents import Document, documents
+from trimtab.kube.wire.head import Head, decode_head
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.validation import Validator
 
@@ -54,7 +55,7 @@ def read_objects(
         source: a path, or a stream of bytes such as ``sys.stdin.buffer``.
         skip_invalid: called with what is wrong with an object, which is then left out; without it the first such
             error is raised.
-        keep_kinds: kinds without a type whose manifests to keep, e.g. ``{"MachineSet"}``.
+        keep_kinds: kinds without a type whose manifests to keep, e.g. ``{"NodeMetrics"}``.
         interner: shares equal values with those read elsewhere.
 
     Raises:
@@ -97,7 +98,7 @@ class _Reader:
         self._keep_kinds = keep_kinds
         self._interner = interner
         self._validator = Validator()
-        self._places: dict[str, tuple[str, str]] = {}
+        self._places: dict[tuple[str, str], tuple[str, str]] = {}
 
     def read(self, source: str, text: bytes) -> None:
         try:
@@ -111,12 +112,13 @@ class _Reader:
             if document.fault is not None:
                 raise document.fault
             head = self._head(document)
-            if head.typed:
-                value = self._decode(head, document)
-                self._check_twice(head, source, document.place)
+            name = head.type_name
+            if name:
+                value = self._decode(name, head, document)
+                self._check_twice(name, head, source, document.place)
                 self.objects.append(value)
             elif head.kind in self._keep_kinds:
-                self._check_twice(head, source, document.place)
+                self._check_twice(head.kind, head, source, document.place)
                 self.others.append(_manifest(document))
         except InputError as error:
             located = _located(error, source, "" if error is document.fault else document.place)  # a fault says where
@@ -136,17 +138,17 @@ class _Reader:
             raise InputError("is required: an object has apiVersion, kind and metadata", field="kind")
         return head
 
-    def _decode(self, head: Head, document: Document) -> KubeObject:
+    def _decode(self, name: str, head: Head, document: Document) -> KubeObject:
         if isinstance(document.content, msgspec.Raw):
-            value = decode_json(head.kind, document.content, interner=self._interner, validator=self._validator)
+            value = decode_json(name, document.content, interner=self._interner, validator=self._validator)
             return head.settled(value)
         manifest = {**document.content, "kind": head.kind}
         decoded = decode_object(manifest, interner=self._interner, validator=self._validator)
         assert decoded is not None
         return decoded
 
-    def _check_twice(self, head: Head, source: str, place: str) -> None:
-        first = self._places.setdefault(head.label, (source, place))
+    def _check_twice(self, type_name: str, head: Head, source: str, place: str) -> None:
+        first = self._places.setdefault((type_name, head.name), (source, place))
         if first != (source, place):
             raise InputError(
                 f"is there twice: in {_where(*first)} and in {_where(source, place)}; keep one", object=head.label

@@ -104,7 +104,7 @@ class JsonCodec:
     """One kind in JSON.
 
     Args:
-        kind: the kind; one of :data:`trimtab.kube.wire.decode.GROUPS` unless ``decode`` is given.
+        kind: the kind; one of :data:`trimtab.kube.wire.head.GROUPS` unless ``decode`` is given.
         interner: shares equal parts of objects.
         decode: decodes kinds that :mod:`trimtab.kube.wire` has no type for: our custom resources. It raises
             :class:`~trimtab.kube.errors.InputError`.

@@ -26,7 +26,7 @@ from trimtab.kube.objects import (
     PriorityClass,
     Taint,
 )
-from trimtab.kube.wire import fields, storage, workload
+from trimtab.kube.wire import fields, machine, storage, workload
 from trimtab.kube.wire.container_status import container_statuses
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.pod_spec import project_spec
@@ -35,7 +35,7 @@ from trimtab.kube.wire.resize import RESIZE_CONDITIONS, with_resized_requests
 Key = Callable[[Any], bytes]
 """Gives bytes that are equal for equal specs, and clears of a spec on the wire what is not the template's.
 
-That is ``node_name``, and the names of volumes that are not ephemeral.
+That is ``node_name``, and the names of volumes that are not ephemeral, emptyDir or hostPath.
 """
 
 STANDARD_CONDITIONS: Final = frozenset(
@@ -284,4 +284,6 @@ _PROJECTORS: Final[dict[str, Callable[[Any, Interner], KubeObject]]] = {
     "ReplicationController": workload.project_replication_controller,
     "ReplicaSet": workload.project_replica_set,
     "StatefulSet": workload.project_stateful_set,
+    "DaemonSet": workload.project_daemon_set,
+    **machine.PROJECTORS,
 }

@@ -18,8 +18,8 @@ from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
 from trimtab.kube.wire import list_stream, slim_pb2
 from trimtab.kube.wire.codec import ListSplitter, Metadata, Splitter, StatusMessage, WatchFrame
-from trimtab.kube.wire.decode import GROUPS
 from trimtab.kube.wire.fields import FieldError
+from trimtab.kube.wire.head import GROUPS, JSON_ONLY
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.projection import projector
 from trimtab.kube.wire.quick_pod import QuickPods
@@ -40,21 +40,22 @@ class Envelope(Struct, frozen=True):
 def _encode_spec(spec: slim_pb2.PodSpec) -> bytes:
     spec.ClearField("node_name")
     for volume in spec.volumes:
-        if not volume.volume_source.HasField("ephemeral"):
+        source = volume.volume_source
+        if not (source.HasField("ephemeral") or source.HasField("empty_dir") or source.HasField("host_path")):
             volume.ClearField("name")
     spec.DiscardUnknownFields()
     return spec.SerializeToString(deterministic=True)
 
 
-_MESSAGES: Final[dict[str, type[Message]]] = {kind: getattr(slim_pb2, kind) for kind in GROUPS}
-_PROJECTORS: Final = {kind: projector(kind, _encode_spec) for kind in GROUPS}
+_MESSAGES: Final[dict[str, type[Message]]] = {kind: getattr(slim_pb2, kind) for kind in GROUPS if kind not in JSON_ONLY}
+_PROJECTORS: Final = {kind: projector(kind, _encode_spec) for kind in _MESSAGES}
 
 
 def decode_protobuf(kind: str, raw: bytes, *, interner: Interner) -> KubeObject:
     """Decode one object of a known kind.
 
     Args:
-        kind: one of :data:`trimtab.kube.wire.decode.GROUPS`.
+        kind: one of :data:`trimtab.kube.wire.head.GROUPS` that is not :data:`~trimtab.kube.wire.head.JSON_ONLY`.
         raw: the object's own bytes, out of its envelope.
         interner: shares equal parts with other objects.
 
@@ -127,7 +128,7 @@ class ProtobufCodec:
     """One kind in protobuf; see :class:`~trimtab.kube.wire.codec.Codec`.
 
     Args:
-        kind: one of :data:`trimtab.kube.wire.decode.GROUPS`.
+        kind: one of :data:`trimtab.kube.wire.head.GROUPS` that is not :data:`~trimtab.kube.wire.head.JSON_ONLY`.
         interner: shares equal parts of objects.
     """
 

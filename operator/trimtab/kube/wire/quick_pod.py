@@ -47,6 +47,9 @@ _MEANINGFUL: Final = tuple(key.encode() for key in MEANINGFUL)
 _TOKEN_VOLUME: Final = "kube-api-access-"
 """What the name of a service account token's volume begins with; the rest is random, and containers mount it by it."""
 
+_NAMED: Final = ("ephemeral", "empty_dir", "host_path")
+"""Sources of volumes whose names mean something, see :class:`trimtab.kube.objects.pod.Volume`."""
+
 _parse: Final = quick_pod_pb2.Pod.FromString
 _parse_condition: Final = quick_pod_pb2.Condition.FromString
 _parse_slim: Final = slim_pb2.Pod.FromString
@@ -186,7 +189,7 @@ def _forget_tokens(spec: Any) -> None:
     """Take the random names of token volumes out of a spec, and with them what containers mount."""
     found = False
     for volume in spec.volumes:
-        if volume.name.startswith(_TOKEN_VOLUME) and not volume.volume_source.HasField("ephemeral"):
+        if volume.name.startswith(_TOKEN_VOLUME) and not any(map(volume.volume_source.HasField, _NAMED)):
             volume.ClearField("name")
             found = True
     if found:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!trimtab/kube/wire/quick_pod.proto\x12\x12trimtab.kube.quick\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"\xe5\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x18\n\x10resource_version\x18\x06 \x01(\t\x12\x34\n\x12\x63reation_timestamp\x18\x08 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\x12\x1a\n\x12\x64\x65letion_timestamp\x18\t \x01(\x0c\x12\x0e\n\x06labels\x18\x0b \x03(\x0c\x12\x13\n\x0b\x61nnotations\x18\x0c \x03(\x0c\x12\x18\n\x10owner_references\x18\r \x03(\x0c\"!\n\x0cVolumeSource\x12\x11\n\tephemeral\x18\x1d \x01(\x0c\"O\n\x06Volume\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\rvolume_source\x18\x02 \x01(\x0b\x32 .trimtab.kube.quick.VolumeSource\"\"\n\tContainer\x12\x15\n\rvolume_mounts\x18\t \x03(\x0c\"\xc6\x01\n\x07PodSpec\x12+\n\x07volumes\x18\x01 \x03(\x0b\x32\x1a.trimtab.kube.quick.Volume\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.trimtab.kube.quick.Container\x12\x11\n\tnode_name\x18\n \x01(\t\x12\x10\n\x08hostname\x18\x10 \x01(\t\x12\x36\n\x0finit_containers\x18\x14 \x03(\x0b\x32\x1d.trimtab.kube.quick.Container\"7\n\x0f\x43ontainerStatus\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x15\n\rrestart_count\x18\x05 \x01(\x05\"C\n\tCondition\x12\x36\n\x14last_transition_time\x18\x04 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\"\xa4\x02\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x12\n\nconditions\x18\x02 \x03(\x0c\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12,\n\nstart_time\x18\x07 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\x12?\n\x12\x63ontainer_statuses\x18\x08 \x03(\x0b\x32#.trimtab.kube.quick.ContainerStatus\x12\x11\n\tqos_class\x18\t \x01(\t\x12\x1f\n\x17init_container_statuses\x18\n \x01(\x0c\x12\x1b\n\x13nominated_node_name\x18\x0b \x01(\t\x12$\n\x1c\x65phemeral_container_statuses\x18\r \x01(\x0c\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.trimtab.kube.quick.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.trimtab.kube.quick.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.trimtab.kube.quick.PodStatus')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!trimtab/kube/wire/quick_pod.proto\x12\x12trimtab.kube.quick\"\x17\n\x04Time\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\"\xe5\x01\n\nObjectMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x03 \x01(\t\x12\x0b\n\x03uid\x18\x05 \x01(\t\x12\x18\n\x10resource_version\x18\x06 \x01(\t\x12\x34\n\x12\x63reation_timestamp\x18\x08 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\x12\x1a\n\x12\x64\x65letion_timestamp\x18\t \x01(\x0c\x12\x0e\n\x06labels\x18\x0b \x03(\x0c\x12\x13\n\x0b\x61nnotations\x18\x0c \x03(\x0c\x12\x18\n\x10owner_references\x18\r \x03(\x0c\"G\n\x0cVolumeSource\x12\x11\n\thost_path\x18\x01 \x01(\x0c\x12\x11\n\tempty_dir\x18\x02 \x01(\x0c\x12\x11\n\tephemeral\x18\x1d \x01(\x0c\"O\n\x06Volume\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x37\n\rvolume_source\x18\x02 \x01(\x0b\x32 .trimtab.kube.quick.VolumeSource\"\"\n\tContainer\x12\x15\n\rvolume_mounts\x18\t \x03(\x0c\"\xc6\x01\n\x07PodSpec\x12+\n\x07volumes\x18\x01 \x03(\x0b\x32\x1a.trimtab.kube.quick.Volume\x12\x31\n\ncontainers\x18\x02 \x03(\x0b\x32\x1d.trimtab.kube.quick.Container\x12\x11\n\tnode_name\x18\n \x01(\t\x12\x10\n\x08hostname\x18\x10 \x01(\t\x12\x36\n\x0finit_containers\x18\x14 \x03(\x0b\x32\x1d.trimtab.kube.quick.Container\"7\n\x0f\x43ontainerStatus\x12\r\n\x05state\x18\x02 \x01(\x0c\x12\x15\n\rrestart_count\x18\x05 \x01(\x05\"C\n\tCondition\x12\x36\n\x14last_transition_time\x18\x04 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\"\xa4\x02\n\tPodStatus\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x12\n\nconditions\x18\x02 \x03(\x0c\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12,\n\nstart_time\x18\x07 \x01(\x0b\x32\x18.trimtab.kube.quick.Time\x12?\n\x12\x63ontainer_statuses\x18\x08 \x03(\x0b\x32#.trimtab.kube.quick.ContainerStatus\x12\x11\n\tqos_class\x18\t \x01(\t\x12\x1f\n\x17init_container_statuses\x18\n \x01(\x0c\x12\x1b\n\x13nominated_node_name\x18\x0b \x01(\t\x12$\n\x1c\x65phemeral_container_statuses\x18\r \x01(\x0c\"\x91\x01\n\x03Pod\x12\x30\n\x08metadata\x18\x01 \x01(\x0b\x32\x1e.trimtab.kube.quick.ObjectMeta\x12)\n\x04spec\x18\x02 \x01(\x0b\x32\x1b.trimtab.kube.quick.PodSpec\x12-\n\x06status\x18\x03 \x01(\x0b\x32\x1d.trimtab.kube.quick.PodStatus')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,19 +36,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OBJECTMETA']._serialized_start=83
   _globals['_OBJECTMETA']._serialized_end=312
   _globals['_VOLUMESOURCE']._serialized_start=314
-  _globals['_VOLUMESOURCE']._serialized_end=347
-  _globals['_VOLUME']._serialized_start=349
-  _globals['_VOLUME']._serialized_end=428
-  _globals['_CONTAINER']._serialized_start=430
-  _globals['_CONTAINER']._serialized_end=464
-  _globals['_PODSPEC']._serialized_start=467
-  _globals['_PODSPEC']._serialized_end=665
-  _globals['_CONTAINERSTATUS']._serialized_start=667
-  _globals['_CONTAINERSTATUS']._serialized_end=722
-  _globals['_CONDITION']._serialized_start=724
-  _globals['_CONDITION']._serialized_end=791
-  _globals['_PODSTATUS']._serialized_start=794
-  _globals['_PODSTATUS']._serialized_end=1086
-  _globals['_POD']._serialized_start=1089
-  _globals['_POD']._serialized_end=1234
+  _globals['_VOLUMESOURCE']._serialized_end=385
+  _globals['_VOLUME']._serialized_start=387
+  _globals['_VOLUME']._serialized_end=466
+  _globals['_CONTAINER']._serialized_start=468
+  _globals['_CONTAINER']._serialized_end=502
+  _globals['_PODSPEC']._serialized_start=505
+  _globals['_PODSPEC']._serialized_end=703
+  _globals['_CONTAINERSTATUS']._serialized_start=705
+  _globals['_CONTAINERSTATUS']._serialized_end=760
+  _globals['_CONDITION']._serialized_start=762
+  _globals['_CONDITION']._serialized_end=829
+  _globals['_PODSTATUS']._serialized_start=832
+  _globals['_PODSTATUS']._serialized_end=1124
+  _globals['_POD']._serialized_start=1127
+  _globals['_POD']._serialized_end=1272
 # @@protoc_insertion_point(module_scope)

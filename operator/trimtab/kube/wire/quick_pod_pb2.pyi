@@ -35,10 +35,14 @@ class ObjectMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[bytes] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class VolumeSource(_message.Message):
-    __slots__ = ("ephemeral",)
+    __slots__ = ("host_path", "empty_dir", "ephemeral")
+    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_DIR_FIELD_NUMBER: _ClassVar[int]
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    host_path: bytes
+    empty_dir: bytes
     ephemeral: bytes
-    def __init__(self, ephemeral: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, host_path: _Optional[bytes] = ..., empty_dir: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ...) -> None: ...
 
 class Volume(_message.Message):
     __slots__ = ("name", "volume_source")

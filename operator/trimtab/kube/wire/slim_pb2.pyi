@@ -419,6 +419,12 @@ class PersistentVolumeClaimSource(_message.Message):
     read_only: bool
     def __init__(self, claim_name: _Optional[str] = ..., read_only: _Optional[bool] = ...) -> None: ...
 
+class EmptyDirVolumeSource(_message.Message):
+    __slots__ = ("medium",)
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    medium: str
+    def __init__(self, medium: _Optional[str] = ...) -> None: ...
+
 class VolumeSource(_message.Message):
     __slots__ = ("host_path", "empty_dir", "gce_persistent_disk", "aws_elastic_block_store", "git_repo", "nfs", "iscsi", "glusterfs", "persistent_volume_claim", "rbd", "flex_volume", "cinder", "cephfs", "flocker", "fc", "azure_file", "vsphere_volume", "quobyte", "azure_disk", "photon_persistent_disk", "portworx_volume", "scale_io", "storageos", "csi", "ephemeral", "image")
     HOST_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -448,7 +454,7 @@ class VolumeSource(_message.Message):
     EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     host_path: Source
-    empty_dir: Source
+    empty_dir: EmptyDirVolumeSource
     gce_persistent_disk: GCEPersistentDiskVolumeSource
     aws_elastic_block_store: AWSElasticBlockStoreVolumeSource
     git_repo: Source
@@ -473,7 +479,7 @@ class VolumeSource(_message.Message):
     csi: Source
     ephemeral: Source
     image: ImageVolumeSource
-    def __init__(self, host_path: _Optional[_Union[Source, _Mapping]] = ..., empty_dir: _Optional[_Union[Source, _Mapping]] = ..., gce_persistent_disk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., aws_elastic_block_store: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., git_repo: _Optional[_Union[Source, _Mapping]] = ..., nfs: _Optional[_Union[Source, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., glusterfs: _Optional[_Union[Source, _Mapping]] = ..., persistent_volume_claim: _Optional[_Union[PersistentVolumeClaimSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., flex_volume: _Optional[_Union[Source, _Mapping]] = ..., cinder: _Optional[_Union[CinderVolumeSource, _Mapping]] = ..., cephfs: _Optional[_Union[Source, _Mapping]] = ..., flocker: _Optional[_Union[Source, _Mapping]] = ..., fc: _Optional[_Union[Source, _Mapping]] = ..., azure_file: _Optional[_Union[Source, _Mapping]] = ..., vsphere_volume: _Optional[_Union[Source, _Mapping]] = ..., quobyte: _Optional[_Union[Source, _Mapping]] = ..., azure_disk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., photon_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., portworx_volume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., scale_io: _Optional[_Union[Source, _Mapping]] = ..., storageos: _Optional[_Union[Source, _Mapping]] = ..., csi: _Optional[_Union[Source, _Mapping]] = ..., ephemeral: _Optional[_Union[Source, _Mapping]] = ..., image: _Optional[_Union[ImageVolumeSource, _Mapping]] = ...) -> None: ...
+    def __init__(self, host_path: _Optional[_Union[Source, _Mapping]] = ..., empty_dir: _Optional[_Union[EmptyDirVolumeSource, _Mapping]] = ..., gce_persistent_disk: _Optional[_Union[GCEPersistentDiskVolumeSource, _Mapping]] = ..., aws_elastic_block_store: _Optional[_Union[AWSElasticBlockStoreVolumeSource, _Mapping]] = ..., git_repo: _Optional[_Union[Source, _Mapping]] = ..., nfs: _Optional[_Union[Source, _Mapping]] = ..., iscsi: _Optional[_Union[ISCSIVolumeSource, _Mapping]] = ..., glusterfs: _Optional[_Union[Source, _Mapping]] = ..., persistent_volume_claim: _Optional[_Union[PersistentVolumeClaimSource, _Mapping]] = ..., rbd: _Optional[_Union[RBDVolumeSource, _Mapping]] = ..., flex_volume: _Optional[_Union[Source, _Mapping]] = ..., cinder: _Optional[_Union[CinderVolumeSource, _Mapping]] = ..., cephfs: _Optional[_Union[Source, _Mapping]] = ..., flocker: _Optional[_Union[Source, _Mapping]] = ..., fc: _Optional[_Union[Source, _Mapping]] = ..., azure_file: _Optional[_Union[Source, _Mapping]] = ..., vsphere_volume: _Optional[_Union[Source, _Mapping]] = ..., quobyte: _Optional[_Union[Source, _Mapping]] = ..., azure_disk: _Optional[_Union[AzureDiskVolumeSource, _Mapping]] = ..., photon_persistent_disk: _Optional[_Union[Source, _Mapping]] = ..., portworx_volume: _Optional[_Union[PortworxVolumeSource, _Mapping]] = ..., scale_io: _Optional[_Union[Source, _Mapping]] = ..., storageos: _Optional[_Union[Source, _Mapping]] = ..., csi: _Optional[_Union[Source, _Mapping]] = ..., ephemeral: _Optional[_Union[Source, _Mapping]] = ..., image: _Optional[_Union[ImageVolumeSource, _Mapping]] = ...) -> None: ...
 
 class Volume(_message.Message):
     __slots__ = ("name", "volume_source")

@@ -78,7 +78,9 @@ def project_volume(message: Any) -> Volume | None:
 def _volume(field: str, kind: str, source: Any, name: str) -> Volume:
     if field == "persistent_volume_claim":
         return Volume(kind=kind, claim=source.claim_name, read_only=source.read_only)
-    if field == "ephemeral":
+    if field == "empty_dir":
+        return Volume(kind=kind, name=name, medium=source.medium)
+    if field in {"ephemeral", "host_path"}:
         return Volume(kind=kind, name=name)
     if field == "image":
         return Volume(kind=kind, disk=(source.reference,))

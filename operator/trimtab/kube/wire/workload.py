@@ -1,4 +1,4 @@
-"""Projection of services and of pods' owners, of which only the selectors are read.
+"""Projection of services and of pods' owners, of which the selectors are read, and of DaemonSets.
 
 A large cluster has several ReplicaSets a Deployment, most of them of former templates. Their selectors all differ, in
 the hash of the template, so it is keys and values that are shared, not selectors.
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from trimtab.kube.frozen import NO_LABELS, FrozenMap, Labels
-from trimtab.kube.objects import LabelSelector, ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects import DaemonSet, LabelSelector, ReplicaSet, ReplicationController, Service, StatefulSet
 from trimtab.kube.wire import fields
 from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.pod_spec import project_spec
 
 
 def project_service(message: Any, interner: Interner) -> Service:
@@ -61,6 +62,28 @@ def _identity(message: Any, interner: Interner) -> tuple[str, str, str, str]:
         fields.required(metadata.name, "metadata.name"),
         metadata.uid,
         metadata.resource_version,
+    )
+
+
+def project_daemon_set(message: Any, interner: Interner) -> DaemonSet:
+    """Project a DaemonSet with the pods that it makes.
+
+    Raises:
+        FieldError: where the name is missing, or a quantity of the template cannot be read.
+    """
+    metadata, template = message.metadata, message.spec.template
+    try:
+        spec = interner.share(project_spec(template.spec, interner))
+    except fields.FieldError as error:
+        raise fields.FieldError(f"spec.template.{error.path}", error.message) from None
+    return DaemonSet(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=fields.required(metadata.name, "metadata.name"),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        deleted=fields.seconds(metadata, "deletion_timestamp"),
+        pod_labels=fields.labels(template.metadata.labels, interner),
+        pod_spec=spec,
     )
 
 

@@ -111,7 +111,8 @@ def test_what_a_spec_says_is_read():
         Toleration("dedicated", "Equal", "db", "NoSchedule"),
         Toleration("node.kubernetes.io/not-ready", "Exists", effect="NoExecute", seconds=300),
     )
-    assert spec.volumes == (Volume("emptyDir"), Volume("persistentVolumeClaim", claim="data", read_only=True))
+    claim = Volume("persistentVolumeClaim", claim="data", read_only=True)
+    assert spec.volumes == (Volume("emptyDir", name="volume-0"), claim)
     assert (spec.scheduling_gates, spec.resource_claims) == (("g",), ("gpu",))
     assert (spec.scheduler_name, spec.restart_policy, spec.termination_grace_period) == (
         "default-scheduler",

@@ -81,11 +81,11 @@ def test_a_stream_is_read():
 
 
 def test_other_kinds_are_kept_where_asked_for():
-    machines = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "metadata": {"name": "a"}}
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
-    listed = {"apiVersion": "v1", "kind": "List", "items": [machines, secret, N1.manifest()]}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [widget, secret, N1.manifest()]}
     for text in (as_json(listed), as_yaml(listed)):
-        assert read_objects(io.BytesIO(text), keep_kinds={"MachineSet"}).others == (machines,)
+        assert read_objects(io.BytesIO(text), keep_kinds={"Widget"}).others == (widget,)
         assert read_objects(io.BytesIO(text)).others == ()
 
 

@@ -50,7 +50,7 @@ ANNOTATIONS = st.dictionaries(
 VOLUMES = st.lists(
     st.tuples(
         st.sampled_from(["data", "kube-api-access-abcde", "kube-api-access-fghij", "kube-api-access-"]),
-        st.sampled_from(["projected", "emptyDir", "ephemeral", "persistentVolumeClaim"]),
+        st.sampled_from(["projected", "emptyDir", "hostPath", "ephemeral", "persistentVolumeClaim"]),
     ),
     max_size=2,
 )

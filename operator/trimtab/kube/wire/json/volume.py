@@ -11,6 +11,12 @@ class Source(Message):
     """A volume source of which only the kind counts."""
 
 
+class EmptyDirVolumeSource(Message):
+    """core/v1 EmptyDirVolumeSource."""
+
+    medium: str = ""
+
+
 class GCEPersistentDiskVolumeSource(Message):
     """core/v1 GCEPersistentDiskVolumeSource."""
 
@@ -80,7 +86,7 @@ class VolumeSource(Message):
     """core/v1 VolumeSource, as far as it is read."""
 
     host_path: Source | None = None
-    empty_dir: Source | None = None
+    empty_dir: EmptyDirVolumeSource | None = None
     gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
     aws_elastic_block_store: AWSElasticBlockStoreVolumeSource | None = None
     git_repo: Source | None = None

@@ -1,4 +1,4 @@
-"""Services and owners of pods: core/v1 and apps/v1, of which only the selectors are read."""
+"""Services and owners of pods: core/v1 and apps/v1, of which the selectors are read, and the pods of DaemonSets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from msgspec import field
 
 from trimtab.kube.wire.json.base import Message
 from trimtab.kube.wire.json.meta import LabelSelector, ObjectMeta
+from trimtab.kube.wire.json.pod import PodSpec
 
 
 class ServiceSpec(Message):
@@ -58,3 +59,23 @@ class StatefulSet(Message):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: StatefulSetSpec = field(default_factory=StatefulSetSpec)
+
+
+class PodTemplateSpec(Message):
+    """core/v1 PodTemplateSpec."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
+class DaemonSetSpec(Message):
+    """apps/v1 DaemonSetSpec."""
+
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
+
+
+class DaemonSet(Message):
+    """apps/v1 DaemonSet."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: DaemonSetSpec = field(default_factory=DaemonSetSpec)

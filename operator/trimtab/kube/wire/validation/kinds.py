@@ -21,6 +21,7 @@ from trimtab.kube.wire.validation.checks import (
     one_of,
 )
 from trimtab.kube.wire.validation.names import ANNOTATION_KEY, DNS_LABEL, PATH_SEGMENT, SUBDOMAIN, check_labels
+from trimtab.kube.wire.validation.pod import POD_SPEC
 from trimtab.kube.wire.validation.resources import AMOUNTS
 from trimtab.kube.wire.validation.scheduling import TAINTS
 from trimtab.kube.wire.validation.selectors import LABEL_SELECTOR
@@ -90,6 +91,13 @@ def _not_empty(selector: Any) -> None:
         raise FieldError("", "must not be empty: it would select every pod of the namespace")
 
 
+_MACHINE_SPEC: Final = Shape(json.MachineSpec, metadata=Shape(json.ObjectMeta, labels=check_labels), taints=TAINTS)
+_MACHINE_SET_SPEC: Final = Shape(
+    json.MachineSetSpec,
+    replicas=COUNT32,
+    template=Shape(json.MachineTemplateSpec, metadata=Shape(json.ObjectMeta, labels=check_labels), spec=_MACHINE_SPEC),
+)
+
 KINDS: Final[dict[str, Shape]] = {
     "Node": _object(
         "Node",
@@ -147,5 +155,17 @@ KINDS: Final[dict[str, Shape]] = {
     ),
     "ReplicaSet": _object("ReplicaSet", spec=Shape(json.ReplicaSetSpec, selector=_not_empty)),
     "StatefulSet": _object("StatefulSet", spec=Shape(json.StatefulSetSpec, selector=_not_empty)),
+    "DaemonSet": _object(
+        "DaemonSet",
+        spec=Shape(
+            json.DaemonSetSpec,
+            template=Shape(json.PodTemplateSpec, metadata=Shape(json.ObjectMeta, labels=check_labels), spec=POD_SPEC),
+        ),
+    ),
+    **{kind: _object(kind, spec=_MACHINE_SPEC) for kind in ("Machine", "ClusterMachine")},
+    **{
+        kind: _object(kind, spec=_MACHINE_SET_SPEC)
+        for kind in ("MachineSet", "ClusterMachineSet", "MachineDeployment", "MachinePool")
+    },
 }
 """All kinds that decode to values but pods."""

@@ -1,0 +1,136 @@
+"""What trimtab reports in the ClusterAutoscaler's status.
+
+Everything in it is bounded, since it is read whole and stored whole on every write; what is cut is counted. It is also
+what a new process reads to go on where the last one ended: since when nodes are unneeded, how long groups are left
+alone after failures.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from trimtab.api.base import NaturalInt, ShortText, Status, bounded, doc
+from trimtab.api.conditions import Condition
+from trimtab.api.descheduler_status import ObjectName, Reason, list_map
+
+MAX_GROUPS: Final = 500
+MAX_NODES: Final = 200
+MAX_UNNEEDED: Final = 500
+MAX_REASONS: Final = 64
+MAX_PENDING: Final = 50
+
+_ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
+GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
+
+
+class LastError(Status, frozen=True):
+    """What last went wrong with a group."""
+
+    time: Annotated[datetime, doc("When.")]
+    reason: Annotated[Reason, doc("The reason's code, or that of the machine's API.")]
+    message: Annotated[ShortText, doc("The same in words.")] = ""
+
+
+class NodeGroupStatus(Status, frozen=True):
+    """A group of nodes."""
+
+    id: Annotated[GroupId, doc("Which group: Kind/namespace/name.")]
+    min_size: Annotated[NaturalInt, doc("The fewest nodes that scaling down leaves.")] = 0
+    max_size: Annotated[NaturalInt, doc("The most nodes that scaling up asks for.")] = 0
+    target: Annotated[NaturalInt, doc("The size that is asked for at present.")] = 0
+    ready: Annotated[NaturalInt, doc("Nodes that are ready.")] = 0
+    unready: Annotated[NaturalInt, doc("Nodes that are there and not ready.")] = 0
+    upcoming: Annotated[NaturalInt, doc("Nodes that are asked for and not there yet.")] = 0
+    failed: Annotated[NaturalInt, doc("Machines that failed.")] = 0
+    deleting: Annotated[NaturalInt, doc("Machines that are being deleted.")] = 0
+    unneeded: Annotated[NaturalInt, doc("Nodes that nobody needs at present.")] = 0
+    autoscaler: Annotated[str, bounded("The MachineAutoscaler whose limits it has, namespace/name.", limit=317)] = ""
+    paused: Annotated[ShortText, doc("Why the group is not scaled; empty where it is.")] = ""
+    backoff_until: Annotated[datetime | None, doc("Until when nothing is added to it, since that failed.")] = None
+    failures: Annotated[NaturalInt, doc("How often in a row adding nodes failed.")] = 0
+    last_error: Annotated[LastError | None, doc("What last went wrong.")] = None
+
+
+class KeptNode(Status, frozen=True):
+    """Why a node is not removed."""
+
+    name: Annotated[ObjectName, doc("The node.")]
+    reason: Annotated[Reason, doc("Why it stays: the reason's code.")]
+    group: Annotated[str, Meta(max_length=600), doc("Its group.")] = ""
+    message: Annotated[ShortText, doc("Why it stays, in words and numbers.")] = ""
+    blocking_pod: Annotated[str, bounded("The pod that keeps it, namespace/name.", limit=317)] = ""
+
+
+class UnneededNode(Status, frozen=True):
+    """A node that nobody needs."""
+
+    name: Annotated[ObjectName, doc("The node.")]
+    since: Annotated[datetime, doc("Since when nobody has needed it.")]
+
+
+class ReasonCount(Status, frozen=True):
+    """How many nodes stay for one reason."""
+
+    reason: Annotated[Reason, doc("The reason's code.")]
+    count: Annotated[NaturalInt, doc("How many nodes.")]
+
+
+class PendingPods(Status, frozen=True):
+    """Pods that wait, and that no group can help at present."""
+
+    namespace: Annotated[ObjectName, doc("The namespace of one of them.")]
+    pod: Annotated[ObjectName, doc("The name of one of them.")]
+    count: Annotated[NaturalInt, doc("How many alike there are.")]
+    reason: Annotated[Reason, doc("Why no nodes are added for them: the reason's code.")]
+    message: Annotated[ShortText, doc("Why not, group by group.")] = ""
+
+
+class LastPass(Status, frozen=True):
+    """The last look at the cluster."""
+
+    time: Annotated[datetime, doc("When it began.")]
+    duration_seconds: Annotated[float, Meta(ge=0), doc("How long it took, in seconds.")] = 0.0
+    nodes: Annotated[NaturalInt, doc("Nodes in the cluster, those of no group included.")] = 0
+    cores: Annotated[NaturalInt, doc("Cores of all nodes together, as limits count them.")] = 0
+    memory_gib: Annotated[NaturalInt, doc("Memory of all nodes together in GiB, as limits count it.")] = 0
+    pending_pods: Annotated[NaturalInt, doc("Pods that wait for nodes.")] = 0
+
+
+class ClusterAutoscalerStatus(Status, frozen=True):
+    """What the autoscaler does and why. OpenShift's own operator writes none of it."""
+
+    observed_generation: Annotated[
+        int, Meta(ge=0), doc("The generation of the spec that this status is about.", format="int64")
+    ] = 0
+    conditions: Annotated[
+        tuple[Condition, ...], bounded("Ready, Progressing and Degraded.", limit=16, **list_map("type"))
+    ] = ()
+    last_pass: Annotated[LastPass | None, doc("The last look at the cluster.")] = None
+    last_scale_up: Annotated[datetime | None, doc("When nodes were last asked for.")] = None
+    last_scale_down: Annotated[datetime | None, doc("When a node was last removed.")] = None
+    last_scale_down_failure: Annotated[datetime | None, doc("When removing a node last failed.")] = None
+    node_groups: Annotated[
+        tuple[NodeGroupStatus, ...], bounded("The groups of nodes.", limit=MAX_GROUPS, **list_map("id"))
+    ] = ()
+    node_groups_omitted: Annotated[NaturalInt, doc("Groups for which there was no room here.")] = 0
+    unneeded: Annotated[
+        tuple[UnneededNode, ...],
+        bounded("Nodes that nobody needs, those longest unneeded first.", limit=MAX_UNNEEDED, **_ATOMIC),
+    ] = ()
+    kept: Annotated[
+        tuple[KeptNode, ...],
+        bounded("Nodes that stay and why, the first of them; keptReasons has all.", limit=MAX_NODES, **_ATOMIC),
+    ] = ()
+    kept_reasons: Annotated[
+        tuple[ReasonCount, ...],
+        bounded("How many nodes stay for which reason.", limit=MAX_REASONS, **list_map("reason")),
+    ] = ()
+    pending: Annotated[
+        tuple[PendingPods, ...],
+        bounded(
+            "Pods for which no nodes are added, alike ones together, the most first.", limit=MAX_PENDING, **_ATOMIC
+        ),
+    ] = ()

@@ -1,0 +1,14 @@
+"""Node groups: nodes that one number governs, made from the snapshot's objects; one file a kind of provider."""
+
+from trimtab.autoscaling.groups.build import groups
+from trimtab.autoscaling.groups.node_group import (
+    GroupMachine,
+    GroupOptions,
+    Groups,
+    MachineState,
+    NodeGroup,
+    Problem,
+    TemplateSource,
+)
+
+__all__ = ["GroupMachine", "GroupOptions", "Groups", "MachineState", "NodeGroup", "Problem", "TemplateSource", "groups"]

@@ -1,0 +1,39 @@
+"""Every expander, and how several make a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from trimtab.autoscaling.scale_up.expanders.expander import AnyOption, Context, Expander
+from trimtab.autoscaling.scale_up.expanders.least_waste import LeastWaste
+
+EXPANDERS: Final[dict[str, Expander]] = {each.name: each for each in (LeastWaste(),)}
+
+DEFAULT: Final = (LeastWaste.name,)
+"""Where ``spec.expanders`` is empty; upstream's default."""
+
+
+def choose(options: Sequence[AnyOption], names: Sequence[str], context: Context) -> tuple[AnyOption, str]:
+    """The option that a chain of expanders chooses, and which of them decided.
+
+    Each chooses among those that the one before liked equally. Of what all like equally the first by the group's id is
+    taken: upstream draws lots, and cannot tell afterwards why.
+
+    Args:
+        options: at least one.
+        names: of ``spec.expanders``.
+        context: what expanders read beside.
+
+    Returns:
+        The option, and the name of the expander that left only it; empty where there was nothing to choose, or names
+        decided.
+    """
+    left = sorted(options, key=lambda option: option.group.id)
+    if len(left) == 1:
+        return left[0], ""
+    for name in names or DEFAULT:
+        left = list(EXPANDERS[name].best(left, context))
+        if len(left) == 1:
+            return left[0], name
+    return left[0], ""

@@ -1,0 +1,128 @@
+"""Machines of both APIs on a live API server: saved in a snapshot, loaded, and made into node groups."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.test_cli_live import run
+from tests.builders import Builder, daemon_set, machine_deployment, machine_set, pod
+from tests.fixtures.clusters import Cluster
+from trimtab.autoscaling.groups import groups
+from trimtab.autoscaling.template import templates
+from trimtab.cli.sources import read_cluster
+from trimtab.cluster.kinds import EVERYTHING
+from trimtab.cluster.load import load
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.api import ApiError
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.resources import DAEMON_SETS, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Resource
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NOW = 1_795_176_000.0
+V1BETA1 = Resource("cluster.x-k8s.io", "v1beta1", MACHINE_DEPLOYMENTS.plural, MACHINE_DEPLOYMENTS.kind)
+"""As a cluster has it whose Cluster API is older than v1beta2."""
+
+
+def definition(resource: Resource) -> dict[str, Any]:
+    """A definition that takes anything: the shape is the machines' controllers' affair."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": resource.name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {"kind": resource.kind, "plural": resource.plural},
+            "versions": [version],
+        },
+    }
+
+
+@pytest.fixture
+def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
+    """A MachineSet with a machine that has a node, and one of Cluster API that is empty. The node's name."""
+    served = (MACHINE_SETS, MACHINES, V1BETA1)
+    for resource in served:
+        cluster.client.request("POST", CRDS, definition(resource))
+    node = min(each["metadata"]["name"] for each in cluster.client.request("GET", "/api/v1/nodes")["items"])
+    owner = machine_set("workers-a", namespace).limits(1, 5).replicas(2)
+    empty = machine_deployment("empty", namespace, version="v1beta1").limits(0, 3).capacity(cpu="4", memory="16Gi")
+    agent = daemon_set("agent", namespace).of_pods(pod().cpu("100m").node_selector(nowhere="yes"))
+    for resource, builder in (
+        (MACHINE_SETS, owner),
+        (MACHINES, owner.machine("workers-a-1").on(node)),
+        (V1BETA1, empty),
+        (DAEMON_SETS, agent),
+    ):
+        _post(cluster, resource, namespace, builder)
+    yield node
+    for resource in served:
+        cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
+    cluster.client.request("DELETE", DAEMON_SETS.path("agent", namespace=namespace))
+
+
+def _post(cluster: Cluster, resource: Resource, namespace: str, builder: Builder) -> None:
+    manifest = builder.manifest()
+    manifest["metadata"].pop("uid")
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            cluster.client.request("POST", resource.path(namespace=namespace), manifest)
+            return
+        except ApiError:
+            assert time.monotonic() < deadline, f"{resource.name} is not served"
+            time.sleep(0.1)
+
+
+def loaded(admin: Path, missed: list[Any] | None = None) -> Snapshot:
+    """The live cluster with all that there is to read."""
+
+    async def read() -> Snapshot:
+        async with Transport(load_config(str(admin))) as api:
+            told = None if missed is None else lambda *what: missed.append(what)
+            return await load(api, kinds=EVERYTHING, on_absent=told)
+
+    return asyncio.run(read())
+
+
+def test_groups_and_templates_are_the_same_live_and_from_a_snapshot(
+    cluster: Cluster, machines: str, namespace: str, admin: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.json"
+    saved = run("snapshot", "--kubeconfig", admin, "-o", file)
+    assert (saved.exit_code, saved.stderr) == (0, "")
+    live = loaded(admin)
+
+    found, read = groups(live), groups(read_cluster(str(file)))
+
+    assert [(group.id, group.nodes, group.upcoming) for group in read.all] == [
+        (f"MachineDeployment/{namespace}/empty", (), 0),
+        (f"MachineSet/{namespace}/workers-a", (machines,), 1),
+    ]
+    assert read.by_id[f"MachineDeployment/{namespace}/empty"].api_version == "cluster.x-k8s.io/v1beta1"
+    assert read == found
+    assert not read.problems
+    made = templates(live, found.all, now=NOW)
+    assert list(made.of_group) == list(found.by_id)
+    assert not made.problems
+
+
+def test_a_cluster_without_machines_has_no_groups(cluster: Cluster, admin: Path) -> None:
+    del cluster
+    missed: list[Any] = []
+    live = loaded(admin, missed)
+
+    assert groups(live).by_id == {}
+    assert not missed

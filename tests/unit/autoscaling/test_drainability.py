@@ -1,0 +1,161 @@
+"""May a pod be evicted so that its node can go: each rule by itself, and which one decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import budget, pod, replica_set
+from tests.unit.autoscaling.removing import NOW, flat
+from trimtab.autoscaling.scale_down.drainability import IN_ORDER, Context, Outcome, judge, judge_template
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
+
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+
+
+def context(*others: Any, local_storage_blocks: bool = True) -> Context:
+    snapshot = Snapshot([builder.build() for builder in flat(others)])
+    return Context(snapshot, BudgetLedger(snapshot), NOW, local_storage_blocks=local_storage_blocks)
+
+
+def owned(name: str = "web-1", namespace: str = "shop") -> Any:
+    return pod(name, namespace).on("n1").labels(app="web").owned_by("ReplicaSet", "web")
+
+
+def guard(allowed: int, namespace: str = "shop") -> Any:
+    return budget(namespace=namespace).selecting(app="web").allowing(allowed)
+
+
+CASES: dict[str, tuple[Any, list[Any], str, str]] = {
+    "a pod of a ReplicaSet goes": (owned(), [], "Drain", ""),
+    "a mirror pod is skipped": (pod("etcd").on("n1").mirror(), [], "Skip", ""),
+    "a pod that should have ended long ago is skipped": (
+        pod("old").on("n1").grace_period(10).deleted("2026-11-20T11:59:00Z"),
+        [],
+        "Skip",
+        "",
+    ),
+    "a bare pod that is just ending keeps the node": (
+        pod("old").on("n1").grace_period(60).deleted("2026-11-20T11:59:00Z"),
+        [],
+        "Block",
+        "NotReplicated",
+    ),
+    "a pod whose ReplicaSet is gone keeps the node": (owned(), [replica_set("other")], "Block", "ControllerNotFound"),
+    "a pod whose ReplicaSet is there goes": (owned(), [replica_set("web")], "Drain", ""),
+    "ReplicaSets of other namespaces say nothing": (owned(), [replica_set("other", "bank")], "Drain", ""),
+    "a pod of a DaemonSet goes with its node": (
+        pod("agent", "kube-system").on("n1").owned_by("DaemonSet", "agent").volume("hostPath", path="/"),
+        [],
+        "Drain",
+        "",
+    ),
+    "safe-to-evict true beats all that follows": (
+        pod("db", "kube-system").on("n1").annotations({SAFE: "true"}).volume("emptyDir"),
+        [],
+        "Drain",
+        "",
+    ),
+    "but not a controller that is gone": (
+        owned().annotations({SAFE: "true"}),
+        [replica_set("other")],
+        "Block",
+        "ControllerNotFound",
+    ),
+    "a pod that has ended goes": (pod("once").on("n1").phase("Succeeded"), [], "Drain", ""),
+    "on-completion makes the node wait": (
+        pod("job").on("n1").annotations({SAFE: "on-completion"}),
+        [],
+        "Wait",
+        "BlockedByOnCompletionPod",
+    ),
+    "a bare pod keeps the node": (pod("bare").on("n1"), [], "Block", "NotReplicated"),
+    "so does one of a controller that nothing is known of": (
+        pod("own").on("n1").owned_by("Machinery", "own", api_version="example.com/v1"),
+        [],
+        "Block",
+        "NotReplicated",
+    ),
+    "a pod of a Job goes": (pod("job").on("n1").owned_by("Job", "nightly"), [], "Drain", ""),
+    "a pod of a StatefulSet goes": (pod("db-0").on("n1").owned_by("StatefulSet", "db"), [], "Drain", ""),
+    "a pod of kube-system without a budget keeps the node": (
+        owned(namespace="kube-system").created("2020-01-01T00:00:00Z"),
+        [],
+        "Block",
+        "UnmovableKubeSystemPod",
+    ),
+    "a pod of kube-system with a budget goes": (
+        owned(namespace="kube-system"),
+        [guard(1, "kube-system")],
+        "Drain",
+        "",
+    ),
+    "safe-to-evict false keeps the node": (
+        owned().annotations({SAFE: "false"}),
+        [],
+        "Block",
+        "NotSafeToEvictAnnotation",
+    ),
+    "any other word says nothing": (owned().annotations({SAFE: "maybe"}), [], "Drain", ""),
+    "an emptyDir keeps the node": (owned().volume("emptyDir"), [], "Block", "LocalStorageRequested"),
+    "so does a hostPath": (owned().volume("hostPath", path="/x"), [], "Block", "LocalStorageRequested"),
+    "memory keeps nothing": (owned().volume("emptyDir", medium="Memory"), [], "Drain", ""),
+    "volumes that are all listed keep nothing": (
+        owned().volume("emptyDir").volume("hostPath", path="/x").annotations({VOLUMES: "volume-0, volume-1"}),
+        [],
+        "Drain",
+        "",
+    ),
+    "one that is not listed does": (
+        owned().volume("emptyDir").volume("emptyDir").annotations({VOLUMES: "volume-0"}),
+        [],
+        "Block",
+        "LocalStorageRequested",
+    ),
+    "a budget that allows a disruption lets it go": (owned(), [guard(1)], "Drain", ""),
+    "a budget that allows none keeps the node": (owned(), [guard(0)], "Block", "NotEnoughPdb"),
+    "of two reasons the earlier rule's is told": (
+        owned().annotations({SAFE: "false"}).volume("emptyDir"),
+        [guard(0)],
+        "Block",
+        "NotSafeToEvictAnnotation",
+    ),
+}
+
+
+@pytest.mark.parametrize(("builder", "others", "outcome", "reason"), CASES.values(), ids=CASES)
+def test_the_first_rule_that_decides_wins(builder: Any, others: list[Any], outcome: str, reason: str) -> None:
+    verdict = judge(builder.build(), context(others))
+    assert (str(verdict.outcome), verdict.reason) == (outcome, reason)
+    assert bool(verdict.message) == bool(reason)
+
+
+@pytest.mark.parametrize("builder", [owned().volume("emptyDir"), owned().volume("hostPath", path="/x")])
+def test_local_storage_keeps_nothing_where_the_spec_says_so(builder: Any) -> None:
+    assert judge(builder.build(), context(local_storage_blocks=False)).outcome is Outcome.DRAIN
+
+
+def test_there_are_twelve_rules() -> None:
+    names = [type(rule).__name__ for rule in IN_ORDER]
+    assert len(names) == len(set(names)) == 12
+
+
+@pytest.mark.parametrize(("builder", "others", "outcome", "reason"), CASES.values(), ids=CASES)
+def test_what_is_asked_once_a_template_is_what_is_asked_of_each_pod(
+    builder: Any, others: list[Any], outcome: str, reason: str
+) -> None:
+    made = builder.build()
+    if made.terminal or made.deleted is not None or reason == "NotEnoughPdb":
+        return
+    verdict = judge_template(made, context(others))
+    assert (str(verdict.outcome), verdict.reason) == (outcome, reason)
+
+
+def test_messages_name_the_volumes_and_the_budgets_numbers() -> None:
+    volumes = judge(owned().volume("emptyDir").build(), context())
+    assert volumes.message == "it has local volumes: volume-0 (emptyDir)"
+    budgets = judge(owned().build(), context(guard(0)))
+    assert "PodDisruptionBudget web allows no disruption" in budgets.message

@@ -1,0 +1,102 @@
+"""Whatever machines and nodes say of each other, a node is of one group at most, and counts once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
+from trimtab.autoscaling.groups import MachineState, groups
+from trimtab.autoscaling.template import templates
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import AnyMachine
+
+NODES = [f"n{number}" for number in range(5)]
+IDS = ["x://1", "x://2", "x://3"]
+MAKERS = [
+    lambda name: machine_set(name, "default"),
+    lambda name: cluster_machine_set(name),
+    lambda name: machine_deployment(name),
+    lambda name: machine_pool(name),
+]
+
+
+@st.composite
+def owners(draw: st.DrawFn, number: int) -> list[Any]:
+    """A group of any kind with machines that claim nodes, rightly or not; the group comes first."""
+    owner = draw(st.sampled_from(MAKERS))(f"g{number}").replicas(draw(st.integers(0, 4)))
+    if draw(st.booleans()):
+        owner.limits(draw(st.integers(0, 2)), draw(st.integers(2, 5)))
+    if owner.kind == "MachinePool":
+        told = draw(st.lists(st.sampled_from(NODES), max_size=3))
+        owner.merge(
+            spec={"providerIDList": draw(st.lists(st.sampled_from(IDS), max_size=2))},
+            status={"nodeRefs": [{"name": name} for name in told]},
+        )
+    made = [owner]
+    for place in range(draw(st.integers(0, 3))):
+        machine = owner.machine(f"m{number}-{place}")
+        for change in draw(st.sets(st.sampled_from(CHANGES))):
+            change(machine, draw)
+        made.append(machine)
+    return made
+
+
+CHANGES = [
+    lambda machine, draw: machine.on(draw(st.sampled_from(NODES))),
+    lambda machine, draw: machine.provider_id(draw(st.sampled_from(IDS))),
+    lambda machine, _: machine.failed(),
+    lambda machine, _: machine.deleted(),
+]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[Any]:
+    """Groups of all kinds with machines and nodes that claim each other at random."""
+    built = [each for number in range(draw(st.integers(1, 4))) for each in draw(owners(number))]
+    for name in draw(st.lists(st.sampled_from(NODES), unique=True)):
+        there = node(name)
+        if draw(st.booleans()):
+            there.provider_id(draw(st.sampled_from(IDS)))
+        if draw(st.booleans()):
+            claimed = f"default/m{draw(st.integers(0, 3))}-{draw(st.integers(0, 2))}"
+            there.annotations({"machine.openshift.io/machine": claimed})
+        built.append(there)
+    return [builder.build() for builder in built]
+
+
+@given(worlds())
+def test_a_node_counts_once_and_every_machine_is_accounted_for(objects: list[Any]) -> None:
+    snapshot = Snapshot(objects)
+    found = groups(snapshot)
+
+    counts = Counter(machine.node for group in found.all for machine in group.machines if machine.node)
+    assert set(counts.values()) <= {1}
+    assert set(counts) == set(found.of_node) <= set(snapshot.nodes.slot_of)
+    for group in found.all:
+        assert all(found.of_node[name] == group.id for name in group.nodes)
+        assert 0 <= group.upcoming <= group.target
+        assert group.minimum <= group.maximum
+        assert sum(len(group.in_state(state)) for state in MachineState) == len(group.machines)
+        for machine in group.machines:
+            assert machine.node or machine.state is not MachineState.RUNNING
+    named = [machine.key for group in found.all for machine in group.machines if machine.name]
+    assert len(named) == len(set(named))
+    assert set(named) <= {each.key for each in objects if isinstance(each, AnyMachine)}
+
+
+@given(worlds())
+def test_a_group_has_a_template_or_a_reason_why_not(objects: list[Any]) -> None:
+    snapshot = Snapshot(objects)
+    found = groups(snapshot)
+    made = templates(snapshot, found.all, now=0.0)
+
+    without = {problem.name for problem in made.problems if problem.reason == "NoTemplate"}
+    assert {group.name for group in found.all if group.id not in made.of_group} == without
+    for template in made.of_group.values():
+        assert template.node.ready
+        assert not template.node.unschedulable
+        assert all(amount >= 0 for amount in template.free.values())

@@ -1,0 +1,153 @@
+"""What holds of every scale-down plan, whatever the cluster."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.builders import HOSTNAME, budget, node
+from tests.unit.autoscaling.removing import NOW, group, unneeded, web
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.autoscaling.groups import groups
+from trimtab.autoscaling.scale_down import ScalingDown, plan, recorded
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import KubeObject
+from trimtab.placement.placer import Placer
+
+APPS = ("a", "b", "c")
+SINCE = ("2026-11-20T10:00:00Z", "2026-11-20T11:55:00Z", None)
+
+
+@st.composite
+def pods(draw: st.DrawFn, names: list[str]) -> list[Any]:
+    """Pods of three applications, each with a rule or without one."""
+    built = []
+    rules = {app: draw(st.sampled_from(("", "", "hosts", "zones", "port"))) for app in APPS}
+    for number in range(draw(st.integers(0, 12))):
+        app = draw(st.sampled_from(APPS))
+        made = web(f"{app}-{number}", draw(st.sampled_from(names)), draw(st.sampled_from(("100m", "1", "1500m"))))
+        made.labels(app=app)
+        if rules[app] == "hosts":
+            made.anti_affinity(HOSTNAME)
+        elif rules[app] == "zones":
+            made.spread()
+        elif rules[app] == "port":
+            made.host_port(80)
+        built.append(made)
+    return built
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[KubeObject], ClusterAutoscalerSpec]:
+    """Up to nine nodes of two groups and of none, pods of three applications with or without rules, their budgets."""
+    built: list[Any] = []
+    sizes = [draw(st.integers(1, 4)) for _ in range(2)]
+    names = []
+    for letter, size in zip("xy", sizes, strict=True):
+        of = group(letter, size=size, least=draw(st.integers(0, size)))
+        built.append(of)
+        for number in range(size):
+            name = f"{letter}{number}"
+            names.append(name)
+            made = unneeded(node(name), draw(st.sampled_from(SINCE))).zone(draw(st.sampled_from("123")))
+            if draw(st.integers(0, 9)) == 0:
+                made.not_ready(since=SINCE[0])
+            built += [made, of.machine(f"m-{name}").on(name)]
+    if draw(st.booleans()):
+        built.append(node("own").zone("1"))
+        names.append("own")
+    built += draw(pods(names))
+    for app in APPS:
+        if draw(st.booleans()):
+            built.append(budget(app).selecting(app=app).allowing(draw(st.integers(0, 3))))
+    least = draw(st.integers(0, 16))
+    spec = msgspec.convert({"resourceLimits": {"cores": {"min": least, "max": 999}}}, ClusterAutoscalerSpec)
+    return [builder.build() for builder in built], spec
+
+
+def made_of(objects: list[KubeObject], spec: ClusterAutoscalerSpec) -> ScalingDown:
+    snapshot = Snapshot(objects)
+    return plan(snapshot, groups(snapshot), spec, now=NOW)
+
+
+@given(clusters())
+def test_every_node_goes_or_has_a_reason_to_stay(cluster: Any) -> None:
+    made = made_of(*cluster)
+    told = [action.node for action in made.actions] + [kept.name for kept in made.kept]
+    assert sorted(told) == sorted(Snapshot(cluster[0]).nodes.slot_of)
+    assert all(kept.reason and kept.message for kept in made.kept)
+
+
+@given(clusters())
+def test_budgets_sizes_and_limits_hold(cluster: Any) -> None:
+    objects, spec = cluster
+    snapshot = Snapshot(objects)
+    made = made_of(objects, spec)
+    apps = Counter(move.pod.partition("/")[2][0] for action in made.actions for move in action.moves)
+    for each in snapshot.budgets.values():
+        assert apps[each.name] <= each.disruptions_allowed
+    found = groups(snapshot)
+    for each, number in Counter(action.group for action in made.actions).items():
+        assert found.by_id[each].target - number >= found.by_id[each].minimum
+    assert spec.resource_limits.cores is not None
+    if made.actions:
+        assert 4 * (len(snapshot.nodes) - len(made.actions)) >= spec.resource_limits.cores.min
+
+
+@given(clusters())
+def test_every_pod_passes_all_filters_where_it_goes_when_that_is_judged_anew(cluster: Any) -> None:
+    objects, spec = cluster
+    made = made_of(objects, spec)
+    snapshot = Snapshot(objects)
+    removed = {action.node for action in made.actions}
+    with snapshot.fork():
+        placer = Placer(snapshot)
+        for action in made.actions:
+            moved = [placer.lift(snapshot.pods[move.pod]) for move in action.moves]
+            assert not snapshot.pods_on(action.node)
+            snapshot.remove(snapshot.nodes.node(snapshot.nodes.slot_of[action.node]))
+            for pod, move in zip(moved, action.moves, strict=True):
+                assert move.target not in removed
+                slot = snapshot.nodes.slot_of[move.target]
+                assert snapshot.nodes.node(slot).ready
+                assert placer.feasible(pod)[slot]
+                placer.reserve(pod, slot)
+
+
+@given(clusters())
+def test_nothing_goes_without_a_record_that_is_old_enough(cluster: Any) -> None:
+    objects, spec = cluster
+    snapshot = Snapshot(objects)
+    nodes = [snapshot.nodes.node(slot) for slot in snapshot.nodes.slot_of.values()]
+    records = recorded(nodes, ClusterAutoscalerStatus())
+    made = made_of(objects, spec)
+    for action in made.actions:
+        assert NOW - records[action.node] >= spec.scaling_down.unneeded_seconds
+    bare = [
+        replace(each, annotations=type(each.annotations)()) if hasattr(each, "images") else each for each in objects
+    ]
+    assert not made_of(bare, spec).actions
+
+
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_order_of_objects_has_no_say(cluster: Any, chance: random.Random) -> None:
+    objects, spec = cluster
+    shuffled = list(objects)
+    chance.shuffle(shuffled)
+    assert msgspec.json.encode(made_of(shuffled, spec)) == msgspec.json.encode(made_of(objects, spec))
+
+
+@given(clusters())
+def test_the_snapshot_is_as_before(cluster: Any) -> None:
+    objects, spec = cluster
+    snapshot = Snapshot(objects)
+    before = dict(snapshot.pods), dict(snapshot.nodes.slot_of), snapshot.nodes.requested.tolist()
+    plan(snapshot, groups(snapshot), spec, now=NOW)
+    assert (snapshot.pods, snapshot.nodes.slot_of, snapshot.nodes.requested.tolist()) == before

@@ -1,0 +1,451 @@
+"""What a new node of a group would be: learned from a real one, or estimated from annotations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    csi_node,
+    daemon_set,
+    expression,
+    machine_deployment,
+    machine_set,
+    node,
+    pod,
+)
+from trimtab.autoscaling.groups import groups
+from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, Templates, templates
+from trimtab.autoscaling.template.reserve import allocatable, reserve
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import ResourceList
+from trimtab.kube.objects import Node, Taint
+from trimtab.placement.placer import Placer
+
+NOW = 1_795_176_000.0  # 2026-11-20T12:00:00Z
+LONG_AGO, JUST_NOW = "2026-11-20T10:00:00Z", "2026-11-20T11:59:30Z"
+GIB = 1 << 30
+
+
+def made(*builders: Any, startup: tuple[str, ...] = ()) -> Templates:
+    snapshot = Snapshot([builder.build() for builder in builders])
+    return templates(snapshot, groups(snapshot).all, now=NOW, startup_taints=startup)
+
+
+def only(*builders: Any, **options: Any) -> NodeTemplate:
+    found = made(*builders, **options)
+    assert not found.problems
+    (template,) = found.of_group.values()
+    return template
+
+
+def workers(**labels: str) -> Any:
+    return machine_set().limits(0, 9).replicas(1).node_labels(labels)
+
+
+def settled(name: str, created: str = LONG_AGO) -> Any:
+    return node(name).created(created).condition("Ready", "True", since=LONG_AGO)
+
+
+class TestLearning:
+    def test_a_new_node_is_like_the_one_that_is_there(self) -> None:
+        owner = workers()
+        sample = settled("n1").zone("a").labels(pool="x").allocatable(cpu="3500m", memory="14Gi").capacity(cpu="4")
+
+        template = only(owner, owner.machine("m").on("n1"), sample)
+
+        assert (template.origin, template.sample, template.group) == (
+            TemplateOrigin.LEARNED,
+            "n1",
+            "MachineSet/openshift-machine-api/workers-a",
+        )
+        assert template.node.labels == {ZONE: "a", "pool": "x"}
+        assert (template.node.allocatable["cpu"], template.node.capacity["cpu"]) == (3500, 4000)
+        assert template.node.ready
+        assert not template.assumed
+
+    def test_what_is_the_nodes_own_is_left_out(self) -> None:
+        owner = workers()
+        sample = settled("n1").labels({"example.com/machine": "m", "example.com/host": "n1", "pool": "x"})
+        sample.annotations({"machine.openshift.io/machine": "x/m"}).provider_id("x://1").image("app:1", size=9)
+
+        template = only(owner, owner.machine("m").on("n1"), sample).node
+
+        assert template.labels == {"pool": "x"}
+        assert (template.annotations, template.provider_id, template.images) == ({}, "", {})
+
+    def test_labels_and_taints_of_the_sets_template_are_sure(self) -> None:
+        owner = workers(pool="new").node_taint("dedicated", "new")
+
+        template = only(owner, owner.machine("m").on("n1"), settled("n1").labels(pool="old").taint("dedicated", "old"))
+
+        assert template.node.labels["pool"] == "new"
+        assert template.node.taints == (Taint("dedicated", "NoSchedule", "new"),)
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "ToBeDeletedByClusterAutoscaler",
+            "DeletionCandidateOfClusterAutoscaler",
+            "node.kubernetes.io/disk-pressure",
+            "node.kubernetes.io/unschedulable",
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "node.cluster.x-k8s.io/outdated-revision",
+            "startup-taint.cluster-autoscaler.kubernetes.io/cni",
+            "ignore-taint.cluster-autoscaler.kubernetes.io/cni",
+            "status-taint.cluster-autoscaler.kubernetes.io/busy",
+            "example.com/starting",
+        ],
+    )
+    def test_taints_that_pass_are_left_out(self, key: str) -> None:
+        owner = workers()
+        sample = settled("n1").taint(key).taint("dedicated", "db")
+
+        template = only(owner, owner.machine("m").on("n1"), sample, startup=("example.com/starting",))
+
+        assert template.node.taints == (Taint("dedicated", "NoSchedule", "db"),)
+
+    def test_a_taint_that_one_node_alone_has_is_not_the_groups(self) -> None:
+        owner = workers()
+        both = settled("n1"), settled("n2", created="2026-11-20T10:30:00Z").taint("maintenance").taint("dedicated", "b")
+        both[0].taint("dedicated", "b")
+
+        template = only(owner, owner.machine("a").on("n1"), owner.machine("b").on("n2"), *both)
+
+        assert (template.sample, template.node.taints) == ("n2", (Taint("dedicated", "NoSchedule", "b"),))
+
+    def test_a_place_is_left_out_where_nodes_of_the_group_are_in_several(self) -> None:
+        owner = workers()
+        region = "topology.kubernetes.io/region"
+        nodes = [settled(f"n{zone}").zone(zone).labels({region: "r"}) for zone in "ab"]
+
+        template = only(owner, owner.machine("a").on("na"), owner.machine("b").on("nb"), *nodes)
+
+        assert template.node.labels == {region: "r"}
+        assert template.assumed == (f"{ZONE} is left out: the group's nodes are in a, b",)
+
+    @pytest.mark.parametrize(
+        ("nodes", "sample", "words"),
+        [
+            ([settled("n1"), settled("n2", created="2026-11-20T10:30:00Z")], "n2", ""),
+            ([settled("n2"), settled("n1")], "n1", ""),
+            ([settled("n1"), settled("n2", created=JUST_NOW).condition("Ready", "True", since=JUST_NOW)], "n1", ""),
+            ([node("n1").created(JUST_NOW).condition("Ready", "True", since=JUST_NOW)], "n1", "less than 60s"),
+            ([settled("n1"), settled("n2", created="2026-11-20T10:30:00Z").cordoned()], "n1", ""),
+            ([settled("n1"), settled("n2", created="2026-11-20T10:30:00Z").not_ready()], "n1", ""),
+            ([settled("n1"), settled("n2").taint("ToBeDeletedByClusterAutoscaler", "1")], "n1", ""),
+            ([settled("n1"), settled("n2").taint("startup-taint.cluster-autoscaler.kubernetes.io/x")], "n1", ""),
+            ([settled("n1"), settled("n2").deleted()], "n1", ""),
+            ([settled("n1").allocatable({"a/gpu": "1"}), settled("n2", created="2026-11-20T11:00:00Z")], "n1", ""),
+            ([settled("n1").not_ready()], "n1", "which is not ready and schedulable"),
+        ],
+        ids=[
+            "the newest",
+            "of equals the first by name",
+            "not one that has just become ready",
+            "one that has just become ready where there is no other",
+            "not a cordoned one",
+            "not one that is not ready",
+            "not one that is to be deleted",
+            "not one that starts",
+            "not one that is being deleted",
+            "not one whose devices have not been counted yet",
+            "one that is not ready where nothing else is known",
+        ],
+    )
+    def test_one_node_is_learned_from(self, nodes: list[Any], sample: str, words: str) -> None:
+        owner = workers()
+        machines = [owner.machine(f"m-{each.manifest()['metadata']['name']}") for each in nodes]
+        for each, machine in zip(nodes, machines, strict=True):
+            machine.on(each.manifest()["metadata"]["name"])
+
+        template = only(owner, *machines, *nodes)
+
+        assert template.sample == sample
+        assert words in "; ".join(template.assumed)
+        assert template.node.ready
+        assert not template.node.unschedulable
+
+    def test_annotations_go_before_a_node_that_is_not_well(self) -> None:
+        owner = workers().capacity(cpu="8", memory="32Gi")
+
+        template = only(owner, owner.machine("m").on("n1"), settled("n1").not_ready())
+
+        assert (template.origin, template.node.capacity["cpu"]) == (TemplateOrigin.ANNOTATIONS, 8000)
+
+    def test_a_machine_that_is_being_deleted_teaches_only_if_it_must(self) -> None:
+        owner = workers()
+        nodes = settled("n1"), settled("n2", created="2026-11-20T11:00:00Z")
+
+        template = only(owner, owner.machine("a").on("n1"), owner.machine("b").on("n2").deleted(), *nodes)
+
+        assert template.sample == "n1"
+
+    def test_the_volume_drivers_come_with_the_node(self) -> None:
+        owner = workers()
+
+        template = only(owner, owner.machine("m").on("n1"), settled("n1"), csi_node("n1").driver("csi.example", 5))
+
+        assert template.drivers is not None
+        assert [(each.name, each.limit) for each in template.drivers.drivers] == [("csi.example", 5)]
+
+
+class TestWhatComesWithTheNode:
+    def test_pods_of_daemon_sets_and_static_pods_of_the_sample_come_and_no_others(self) -> None:
+        owner = workers()
+        on_node = [
+            pod("agent-x", "kube-system").on("n1").owned_by("DaemonSet", "agent").cpu("100m"),
+            pod("kube-proxy-n1", "kube-system").on("n1").owned_by("Node", "n1").mirror().cpu("50m"),
+            pod("web-1").on("n1").owned_by("ReplicaSet", "web").cpu("1"),
+            pod("old-x", "kube-system").on("n1").owned_by("DaemonSet", "old").deleted(),
+            pod("done-x", "kube-system").on("n1").owned_by("DaemonSet", "done").phase("Failed"),
+        ]
+
+        template = only(owner, owner.machine("m").on("n1"), settled("n1"), *on_node)
+
+        assert [each.key for each in template.pods] == ["kube-system/agent", "kube-system/kube-proxy"]
+        assert {each.node for each in template.pods} == {template.node.name}
+        assert template.free["cpu"] == 4000 - 150
+        assert template.free["pods"] == 110 - 2
+
+    def test_a_daemon_set_whose_pod_is_missing_on_the_sample_comes_too_if_the_node_suits_it(self) -> None:
+        owner = workers()
+        sets = [
+            daemon_set("new").of_pods(pod().cpu("200m")),
+            daemon_set("gpu").of_pods(pod().node_selector(gpu="yes")),
+            daemon_set("infra").of_pods(pod().node_affinity(expression("pool", "In", "infra"))),
+            daemon_set("leaving").of_pods(pod()).deleted(),
+        ]
+
+        template = only(owner, owner.machine("m").on("n1"), settled("n1").labels(pool="x"), *sets)
+
+        assert [each.key for each in template.pods] == ["kube-system/new"]
+        assert template.free["cpu"] == 3800
+
+    @pytest.mark.parametrize(("tolerates", "comes"), [(True, 1), (False, 0)])
+    def test_a_daemon_set_comes_where_it_tolerates_the_groups_taints(self, tolerates: bool, comes: int) -> None:
+        template_pod = pod().tolerates("dedicated") if tolerates else pod()
+        owner = workers().capacity(cpu="4", memory="16Gi").node_taint("dedicated", "db")
+
+        template = only(owner, daemon_set().of_pods(template_pod))
+
+        assert len(template.pods) == comes
+
+    def test_what_admission_made_of_the_pod_on_the_sample_counts(self) -> None:
+        owner = workers()
+        there = pod("agent-x", "kube-system").on("n1").owned_by("DaemonSet", "agent").cpu("300m")
+
+        template = only(
+            owner, owner.machine("m").on("n1"), settled("n1"), there, daemon_set().of_pods(pod().cpu("100m"))
+        )
+
+        assert [each.spec.requests["cpu"] for each in template.pods] == [300]
+
+    def test_without_daemon_sets_an_empty_group_learns_from_their_pods_elsewhere(self) -> None:
+        owner = workers().capacity(cpu="4", memory="16Gi")
+        named = expression("metadata.name", "In", "elsewhere")
+        agent = pod("agent-x", "kube-system").on("elsewhere").owned_by("DaemonSet", "agent").cpu("100m")
+        agent.node_affinity(fields=(named,))
+        gpu = pod("gpu-x", "kube-system").on("elsewhere").owned_by("DaemonSet", "gpu").node_selector(gpu="yes")
+
+        template = only(owner, node("elsewhere"), agent, gpu)
+
+        assert [each.key for each in template.pods] == ["kube-system/agent"]
+        assert "kube-system/agent" in template.assumed[-1]
+
+    def test_an_instance_is_a_node_with_all_that_comes_with_it(self) -> None:
+        owner = workers()
+        agent = pod("agent-x", "kube-system").on("n1").owned_by("DaemonSet", "agent").cpu("1")
+        built = [owner, owner.machine("m").on("n1"), settled("n1"), agent, csi_node("n1").driver("csi.example", 5)]
+        snapshot = Snapshot([builder.build() for builder in built])
+        (template,) = templates(snapshot, groups(snapshot).all, now=NOW).of_group.values()
+
+        for name in ("new-1", "new-2"):
+            for each in template.instance(name):
+                snapshot.put(each)
+
+        assert isinstance(template.instance("new-1")[0], Node)
+        assert snapshot.nodes.node(snapshot.nodes.slot_of["new-1"]).labels[HOSTNAME] == "new-1"
+        assert [each.key for each in snapshot.pods_on("new-2")] == ["kube-system/agent-new-2"]
+        placed = Placer(snapshot).place([pod(f"web-{number}").cpu("3").build() for number in range(4)])
+        assert [each.pod.node for each in placed] == ["n1", "new-1", "new-2", ""]
+
+
+class TestEstimating:
+    def test_a_group_without_nodes_is_what_its_annotations_say(self) -> None:
+        owner = workers(pool="x").capacity(cpu="4", memory="16Gi", ephemeral_disk="100Gi", maxPods="250")
+        owner.capacity(gpu_count="2", gpu_type="amd.com/gpu", labels="kubernetes.io/arch=arm64,zone=a,empty=")
+        owner.capacity(taints="a=b:NoSchedule,c:NoExecute", csi_driver="csi.example=25").node_taint("a", "old")
+
+        template = only(owner)
+
+        assert (template.origin, template.sample) == (TemplateOrigin.ANNOTATIONS, "")
+        assert template.node.capacity == {
+            "cpu": 4000,
+            "memory": 16 * GIB,
+            "ephemeral-storage": 100 * GIB,
+            "pods": 250,
+            "amd.com/gpu": 2,
+        }
+        assert template.node.labels == {
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "arm64",
+            "pool": "x",
+            "zone": "a",
+            "empty": "",
+        }
+        assert template.node.taints == (Taint("a", "NoSchedule", "b"), Taint("c", "NoExecute"))
+        assert template.drivers is not None
+        assert [(each.name, each.limit) for each in template.drivers.drivers] == [("csi.example", 25)]
+
+    def test_openshifts_older_keys_are_read_and_upstreams_come_first(self) -> None:
+        old = {"vCPU": "4", "memoryMb": "16384", "GPU": "1", "maxPods": "200"}
+        owner = workers().annotations({f"machine.openshift.io/{key}": text for key, text in old.items()})
+
+        assert only(owner).node.capacity == {"cpu": 4000, "memory": 16 * GIB, "pods": 200, "nvidia.com/gpu": 1}
+        assert only(owner.capacity(cpu="8")).node.capacity["cpu"] == 8000
+
+    def test_without_a_label_it_is_assumed_and_said_that_the_node_is_amd64(self) -> None:
+        template = only(workers().capacity(cpu="4", memory="16Gi"))
+
+        assert template.node.labels["kubernetes.io/arch"] == "amd64"
+        assert template.assumed[0] == "kubernetes.io/arch is amd64, as no label says otherwise"
+
+    @pytest.mark.parametrize(
+        ("capacity", "words"),
+        [
+            ({}, "capacity.cluster-autoscaler.kubernetes.io/cpu and capacity.cluster-autoscaler.kubernetes.io/memory"),
+            ({"cpu": "4"}, "what one would be like: capacity.cluster-autoscaler.kubernetes.io/memory must be given"),
+            ({"memory": "4Gi"}, "what one would be like: capacity.cluster-autoscaler.kubernetes.io/cpu must be given"),
+            ({"cpu": "0", "memory": "4Gi"}, "capacity.cluster-autoscaler.kubernetes.io/cpu must be given"),
+        ],
+        ids=["none", "no memory", "no cpu", "no cpus"],
+    )
+    def test_a_group_of_which_nothing_is_known_names_what_is_missing(self, capacity: Any, words: str) -> None:
+        found = made(workers().capacity(**capacity), machine_set("good").limits(0, 1).capacity(cpu="1", memory="1Gi"))
+
+        (problem,) = found.problems
+        assert list(found.of_group) == ["MachineSet/openshift-machine-api/good"]
+        assert (problem.kind, problem.name, problem.reason) == ("MachineSet", "workers-a", "NoTemplate")
+        assert words in problem.message
+
+    @pytest.mark.parametrize(
+        ("key", "text", "words"),
+        [
+            ("ephemeral-disk", "much", "'much' is not a quantity"),
+            ("ephemeral-disk", "-1Gi", "must not be negative"),
+            ("maxPods", "many", "must be a whole number, not 'many'"),
+            ("gpu-count", "1.5", "must be a whole number, not '1.5'"),
+            ("labels", "a b=c", "must be labels as key=value between commas, not 'a b=c'"),
+            ("labels", "zone", "must be labels as key=value"),
+            ("taints", "a=b", "must be taints as key=value:NoSchedule between commas, not 'a=b'"),
+            ("taints", "a=b:Never", "must be taints as key=value:NoSchedule"),
+            ("csi-driver", "csi.example", "must be drivers as name=limit"),
+        ],
+    )
+    def test_what_cannot_be_read_is_told_and_the_rest_holds(self, key: str, text: str, words: str) -> None:
+        name = f"capacity.cluster-autoscaler.kubernetes.io/{key}"
+        owner = workers().capacity(cpu="4", memory="16Gi").annotations({name: text})
+
+        found = made(owner)
+
+        (problem,) = found.problems
+        assert len(found.of_group) == 1
+        assert problem.reason == "InvalidAnnotation"
+        assert problem.message.startswith(f"annotation {name} ")
+        assert words in problem.message
+
+    def test_memory_in_the_old_key_must_be_a_number_of_mebibytes(self) -> None:
+        owner = workers().capacity(cpu="4").annotations({"machine.openshift.io/memoryMb": "16Gi"})
+
+        told = {problem.reason: problem.message for problem in made(owner).problems}
+
+        assert told["InvalidAnnotation"] == (
+            "annotation machine.openshift.io/memoryMb must be a whole number of MiB, not '16Gi'"
+        )
+        assert "NoTemplate" in told
+
+    def test_gpus_of_cluster_api_need_their_kind(self) -> None:
+        owner = machine_deployment().limits(0, 1).capacity(cpu="4", memory="16Gi", gpu_count="2")
+
+        (problem,) = made(owner).problems
+
+        assert "needs capacity.cluster-autoscaler.kubernetes.io/gpu-type beside it" in problem.message
+
+    def test_a_reserve_is_held_back_and_said(self) -> None:
+        template = only(workers().capacity(cpu="4", memory="16Gi", ephemeral_disk="100Gi"))
+
+        assert template.node.allocatable["cpu"] == 3920
+        assert template.node.allocatable["memory"] == 16 * GIB - reserve(template.node.capacity)["memory"]
+        assert template.node.allocatable["ephemeral-storage"] == 90 * GIB
+        assert template.node.allocatable["pods"] == 110
+        assert "80m cpu" in template.assumed[1]
+
+    def test_the_reserve_can_be_said(self) -> None:
+        said = {"trimtab.dev/reserved": "cpu=500m, memory=1Gi,example.com/gpu=1"}
+        owner = workers().capacity(cpu="4", memory="16Gi", gpu_count="2", gpu_type="example.com/gpu")
+
+        template = only(owner.annotations(said)).node
+
+        assert (template.allocatable["cpu"], template.allocatable["memory"]) == (3500, 15 * GIB)
+        assert template.allocatable["example.com/gpu"] == 1
+
+    def test_a_reserve_that_cannot_be_read_is_told(self) -> None:
+        owner = workers().capacity(cpu="4", memory="16Gi").annotations({"trimtab.dev/reserved": "cpu=some"})
+
+        (problem,) = made(owner).problems
+
+        assert problem.message.startswith("annotation trimtab.dev/reserved must be as cpu=500m,memory=1Gi")
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "held"),
+    [
+        ("cpu", 1000, 60),
+        ("cpu", 4000, 80),
+        ("cpu", 64000, 230),
+        ("memory", GIB // 2, (255 << 20) + (100 << 20)),
+        ("memory", 4 * GIB, GIB + (100 << 20)),
+        ("memory", 8 * GIB, GIB + 4 * GIB // 5 + 1 + (100 << 20)),
+        ("ephemeral-storage", 100, 10),
+        ("ephemeral-storage", 101, 11),
+        ("pods", 110, 0),
+        ("nvidia.com/gpu", 8, 0),
+    ],
+)
+def test_what_is_held_back_falls_as_nodes_grow(name: str, amount: int, held: int) -> None:
+    assert reserve(ResourceList({name: amount})).get(name, 0) == held
+
+
+@given(st.integers(1, 10**6), st.integers(1, 2**45), st.integers(0, 2**45))
+def test_nothing_is_held_back_that_is_not_there_and_more_leaves_more(cpu: int, memory: int, disk: int) -> None:
+    small = ResourceList({"cpu": cpu, "memory": memory, "ephemeral-storage": disk})
+    large = ResourceList({name: 2 * amount for name, amount in small.items()})
+    left, more = (allocatable(each, reserve(each)) for each in (small, large))
+
+    assert all(0 <= left[name] <= small[name] for name in small)
+    assert all(left[name] <= more[name] for name in small)
+
+
+def world() -> list[Any]:
+    built: list[Any] = [daemon_set(name).of_pods(pod().cpu("50m")) for name in ("a", "b")]
+    for letter in "abc":
+        owner = machine_set(f"workers-{letter}").limits(0, 9).capacity(cpu="4", memory="16Gi")
+        built.append(owner)
+        for number in range(3 if letter != "c" else 0):
+            name = f"{letter}{number}"
+            agent = pod(f"agent-{name}", "kube-system").on(name).owned_by("DaemonSet", "agent").cpu("100m")
+            built += [owner.machine(name).on(name), settled(name).zone(str(number)), agent]
+    return [builder.build() for builder in built]
+
+
+@given(st.permutations(world()))
+def test_the_order_in_which_objects_came_leaves_no_trace(objects: list[Any]) -> None:
+    one, other = Snapshot(objects), Snapshot(world())
+
+    assert templates(one, groups(one).all, now=NOW) == templates(other, groups(other).all, now=NOW)

@@ -1,0 +1,159 @@
+"""``trimtab plan`` with autoscalers among the policies."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import machine_set, node, pod
+
+NOW = "2026-11-20T12:00:00Z"
+
+CLUSTER = """\
+apiVersion: autoscaling.openshift.io/v1
+kind: ClusterAutoscaler
+metadata: {name: default}
+spec:
+  resourceLimits: {maxNodesTotal: 4}
+"""
+MACHINE = """\
+apiVersion: autoscaling.openshift.io/v1beta1
+kind: MachineAutoscaler
+metadata: {name: workers, namespace: openshift-machine-api}
+spec:
+  minReplicas: 0
+  maxReplicas: 9
+  scaleTargetRef: {apiVersion: machine.openshift.io/v1beta1, kind: MachineSet, name: workers-a}
+"""
+POLICY = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: default}
+spec:
+  strategies: {RemoveDuplicates: {}}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Any:
+    def write(*documents: str, name: str = "policy.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text("---\n".join(documents))
+        return path
+
+    return write
+
+
+def objects() -> list[Any]:
+    """A full node, a set without nodes, six pods that wait; one of them fits nowhere."""
+    return [
+        node("n1"),
+        pod("full").on("n1").cpu("4"),
+        machine_set().replicas(0).capacity(cpu="4", memory="16Gi"),
+        *(pod(f"web-{number}").cpu("1500m").unschedulable() for number in range(5)),
+        pod("big").cpu("64").unschedulable(),
+    ]
+
+
+def test_a_plan_says_which_sets_of_machines_grow_and_why_pods_stay_pending(run, write, policy) -> None:
+    result = run(
+        "plan",
+        "--cluster",
+        write("c.json", *objects()),
+        "--policy",
+        policy(CLUSTER, MACHINE),
+        "--now",
+        NOW,
+        "-o",
+        "json",
+    )
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    document = msgspec.json.decode(result.stdout)
+    (action,) = document["actions"]
+    assert list(action) == ["action", "machineSet", "from", "to", "reason", "pods", "message", "group"]
+    assert action["action"] == "ScaleUp"
+    assert action["machineSet"] == "openshift-machine-api/workers-a"
+    assert (action["from"], action["to"], action["reason"]) == (0, 3, "PendingPods")
+    assert action["pods"] == [f"shop/web-{number}" for number in range(5)]
+    (kept,) = document["kept"]
+    assert (kept["kind"], kept["name"], kept["strategy"], kept["reason"]) == ("Pod", "big", "ScaleUp", "NoGroupFits")
+    assert document["summary"] == {"Evict": 0, "ScaleUp": 1, "kept": 1}
+
+
+def test_the_bytes_are_the_same_whatever_the_order_of_files_documents_and_objects(run, write, policy) -> None:
+    items = objects()
+    one = [policy(CLUSTER, MACHINE, POLICY)]
+    others = [policy(MACHINE, name="a.yaml"), policy(POLICY, CLUSTER, name="b.yaml")]
+    found = set()
+    for files in (one, others, others[::-1]):
+        random.Random(len(found)).shuffle(items)
+        options = [each for path in files for each in ("--policy", path)]
+        result = run("plan", "--cluster", write("c.json", *items), *options, "--now", NOW, "-o", "json")
+        assert result.exit_code == 0
+        found.add(result.stdout)
+    assert len(found) == 1
+
+
+def test_the_table_has_a_line_for_each_set(run, write, policy) -> None:
+    cluster = write("c.json", *objects())
+    result = run("plan", "--cluster", cluster, "--policy", policy(CLUSTER, MACHINE), "--now", NOW)
+    assert "1 ScaleUp; 1 kept" in result.stdout
+    assert "MachineSet/openshift-machine-api/workers-a   0      3    5      PendingPods" in result.stdout
+    assert "Kept: NoGroupFits (1)" in result.stdout
+
+
+def test_a_place_is_promised_once_to_a_pending_pod_or_to_one_that_is_moved(run, write, policy) -> None:
+    duplicates = [pod(f"twin-{number}").on("n1").cpu("2").owned_by("ReplicaSet", "twin").ready() for number in (1, 2)]
+    there = [node("n1"), node("n2").allocatable(cpu="2"), *duplicates]
+    waiting = pod("waits").cpu("2").unschedulable()
+
+    def plan(*documents: str) -> Any:
+        cluster = write("c.json", *there, waiting)
+        result = run("plan", "--cluster", cluster, "--policy", policy(*documents), "--now", NOW, "-o", "json")
+        assert result.exit_code == 0
+        return msgspec.json.decode(result.stdout)
+
+    assert [each["pod"] for each in plan(POLICY)["actions"]] == ["twin-1"]
+    both = plan(POLICY, CLUSTER)
+    assert both["actions"] == []
+    assert {(each["name"], each["reason"]) for each in both["kept"]} == {
+        ("waits", "FitsOnNode"),
+        ("twin-1", "NoPlace"),
+        ("twin-2", "NoPlace"),
+    }
+
+
+def test_without_a_cluster_autoscaler_its_defaults_hold_and_that_is_told(run, write, policy) -> None:
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy(MACHINE), "--now", NOW)
+    assert result.exit_code == 0
+    assert "no ClusterAutoscaler among the policies" in result.stderr
+    assert "1 ScaleUp" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("documents", "told"),
+    [
+        ((CLUSTER, CLUSTER), "ClusterAutoscaler/default: is there twice"),
+        ((MACHINE, MACHINE), "MachineAutoscaler/openshift-machine-api/workers: is there twice"),
+        ((CLUSTER.replace("maxNodesTotal", "maxNodeTotal"),), "maxNodeTotal"),
+        ((CLUSTER.replace("default", "other"),), "metadata.name"),
+        (("{apiVersion: v1, kind: Pod, metadata: {name: a}}",), "ClusterAutoscaler of autoscaling.openshift.io/v1"),
+    ],
+    ids=["twice", "a machine autoscaler twice", "an unknown field", "another name", "no policy at all"],
+)
+def test_what_cannot_be_used_is_refused_with_its_name(run, write, policy, documents, told) -> None:
+    result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy(*documents), "--now", NOW)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_a_page_of_it_is_refused_for_it_would_show_only_a_part(run, write, policy) -> None:
+    arguments = ["--cluster", write("c.json", *objects()), "--policy", policy(CLUSTER), "-o", "html"]
+    result = run("plan", *arguments)
+    assert result.exit_code == 2
+    assert "use table, json or yaml" in result.stderr

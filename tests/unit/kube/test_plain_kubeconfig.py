@@ -145,6 +145,8 @@ def test_a_folder_that_may_not_be_entered_is_left_to_the_package(tmp_path, monke
     monkeypatch.setattr(Path, "exists", refused)
 
     assert read_plain([tmp_path / "config"], context="", environ={}) is None
+    with pytest.raises(InputError, match="config"):
+        load_config(str(tmp_path / "config"), environ={})
 
 
 def test_a_broken_entry_that_is_not_used_does_not_matter(tmp_path) -> None:

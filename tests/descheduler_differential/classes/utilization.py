@@ -214,6 +214,15 @@ def _brought_before(case: Case, difference: Difference) -> bool:
     return theirs < ours <= theirs + brought + sum(pod not in case.ours.moves for pod in taken)
 
 
+def _in_its_place(case: Case, difference: Difference) -> bool:
+    """They relieve the node by pods that we keep, as our plan says; more of the others go in their place."""
+    theirs, ours = _numbers(case, difference)
+    node, name = case.pod(difference.pod).node, difference.strategy
+    there = [each.pod for each in case.evicted_by_them(name) if each.node == node]
+    kept = [pod for pod in there if pod not in case.ours.moves and (pod, name) in case.ours.kept]
+    return 0 < theirs < ours and bool(kept)
+
+
 def _pooled(case: Case, difference: Difference) -> bool:
     """Added up, the destinations have no room left for one resource; one by one, one has."""
     evicted = [each.pod for each in case.evicted_by_them(difference.strategy)]
@@ -267,6 +276,7 @@ UTILIZATION: Final = (
     Named("WholeNodes", "theirs", _node_kept, HIGH),
     Named("OrderOfStrategies", "theirs", _filled_before, HIGH),
     Named("OneFollowsAnother", "ours", _brought_before, LOW),
+    Named("InItsPlace", "ours", _in_its_place, LOW),
     Named("OneFollowsAnother", "theirs", _others_low_by_then, LOW),
     Named("OneFollowsAnother", "theirs", _low_by_then, HIGH),
     Named("WholeNodes", "ours", _all_low, HIGH),

@@ -162,10 +162,11 @@ class Snapshot:
     @contextmanager
     def fork(self) -> Iterator[Snapshot]:
         """Try changes: on leaving, the snapshot is what it was on entering. Forks nest."""
-        mark = self.mark()
+        depth, mark = self._depth, self.mark()
         try:
             yield self
         finally:
+            self._depth = depth + 1  # an error inside may have left marks open: changes would be recorded for ever
             self.undo(mark)
 
     def mark(self) -> int:

@@ -28,6 +28,7 @@ class Group:
         constraint: which.
         pods: by domain.
         home: the pod's domain.
+        size: how many it counts there; none on a node that does not count for it.
         counts: of all eligible domains.
         smallest: what skew is counted from.
     """
@@ -35,6 +36,7 @@ class Group:
     constraint: Constraint
     pods: dict[int, frozenset[str]]
     home: int
+    size: int
     counts: tuple[int, ...]
     smallest: int
 
@@ -46,7 +48,7 @@ class Group:
     @property
     def above(self) -> int:
         """By how many pods the domain is too large."""
-        return max(0, len(self.there) - self.smallest - self.constraint.max_skew)
+        return max(0, self.size - self.smallest - self.constraint.max_skew)
 
 
 def _allowed(case: Case) -> list[str]:
@@ -92,7 +94,8 @@ def _group(snapshot: Snapshot, spreads: Spreads, constraint: Constraint, pod: Po
             pods[int(where[there])].add(other.key)
     eligible = tuple(int(number) for number in state.domains.of_eligible(state.counts))
     found = {domain: frozenset(names) for domain, names in pods.items()}
-    return Group(constraint, found, int(where[snapshot.nodes.slot_of[pod.node]]), eligible, state.smallest)
+    home = int(where[snapshot.nodes.slot_of[pod.node]])
+    return Group(constraint, found, home, int(state.counts[home]), eligible, state.smallest)
 
 
 def _evicted(names: Iterable[str], group: Group) -> int:
@@ -171,7 +174,7 @@ def _left_violated(case: Case, difference: Difference) -> bool:
     """Even if all that they evict landed best, a domain of the pod would still be too large for its constraint."""
     theirs = [each.pod for each in case.evicted_by_them(NAME)]
     for group in groups(case, difference.pod, stated=True):
-        left = len(group.there) - _evicted(theirs, group)
+        left = group.size - _evicted(theirs, group)
         others = sorted(group.counts)
         for _ in theirs:  # each fills up the smallest
             others[0] += 1

@@ -171,19 +171,38 @@ def _filled_before(case: Case, difference: Difference) -> bool:
         return node not in low_nodes(case, difference.strategy)
 
 
-def _low_by_then(case: Case, difference: Difference) -> bool:
-    """The node is underutilized only once those are gone that other strategies of theirs evict, and we do not."""
-    node, marks = case.pod(difference.pod).node, _marks(case, difference.strategy, "thresholds")
-    others = [each for each in case.theirs.values() if each.strategy != difference.strategy and each.node == node]
-    gone = [case.pod(each.pod) for each in others if each.pod not in case.ours.moves]
-    if not gone or node in low_nodes(case, difference.strategy):
+def _low_once_gone(case: Case, strategy: str, node: str, gone: list[Pod]) -> bool:
+    """Whether a node that is not underutilized is so without those pods."""
+    if not gone or node in low_nodes(case, strategy):
         return False
-    for name, mark in marks.items():
+    for name, mark in _marks(case, strategy, "thresholds").items():
         requested, allocatable = _amount(case, node, name)
-        requested -= sum(1.0 if name == "pods" else _request(case, pod, name) for pod in gone)
-        if 100 * requested > mark * allocatable:
+        if 100 * (requested - sum(_request(case, pod, name) for pod in gone)) > mark * allocatable:
             return False
     return True
+
+
+def _taken_before(case: Case, strategy: str, node: str) -> list[Pod]:
+    """The pods that other strategies of theirs evict from the node."""
+    evicted = [each for each in case.theirs.values() if each.strategy != strategy and each.node == node]
+    return [case.pod(each.pod) for each in evicted]
+
+
+def _low_by_then(case: Case, difference: Difference) -> bool:
+    """The node is underutilized only once those are gone that other strategies of theirs evict, and we do not."""
+    node = case.pod(difference.pod).node
+    gone = [pod for pod in _taken_before(case, difference.strategy, node) if pod.key not in case.ours.moves]
+    return _low_once_gone(case, difference.strategy, node, gone)
+
+
+def _others_low_by_then(case: Case, difference: Difference) -> bool:
+    """We find no node underutilized; they do once those are gone that other strategies of theirs evict."""
+    name, node = difference.strategy, case.pod(difference.pod).node
+    kept = {each.reason for each in case.ours.plan.kept if each.kind == "Node" and each.name == node}
+    if not kept & {reasons.NO_UNDERUTILIZED_NODES, reasons.NOT_ENOUGH_NODES}:
+        return False
+    nodes = [each for each in case.visible if not case.is_cordoned(each)]
+    return any(_low_once_gone(case, name, each, _taken_before(case, name, each)) for each in nodes)
 
 
 def _brought_before(case: Case, difference: Difference) -> bool:
@@ -193,6 +212,15 @@ def _brought_before(case: Case, difference: Difference) -> bool:
     brought = sum(move.target == node and move.strategy != name for move in case.ours.moves.values())
     taken = [each.pod for each in case.theirs.values() if each.node == node and each.strategy != name]
     return theirs < ours <= theirs + brought + sum(pod not in case.ours.moves for pod in taken)
+
+
+def _in_its_place(case: Case, difference: Difference) -> bool:
+    """They relieve the node by pods that we keep, as our plan says; more of the others go in their place."""
+    theirs, ours = _numbers(case, difference)
+    node, name = case.pod(difference.pod).node, difference.strategy
+    there = [each.pod for each in case.evicted_by_them(name) if each.node == node]
+    kept = [pod for pod in there if pod not in case.ours.moves and (pod, name) in case.ours.kept]
+    return 0 < theirs < ours and bool(kept)
 
 
 def _pooled(case: Case, difference: Difference) -> bool:
@@ -248,6 +276,8 @@ UTILIZATION: Final = (
     Named("WholeNodes", "theirs", _node_kept, HIGH),
     Named("OrderOfStrategies", "theirs", _filled_before, HIGH),
     Named("OneFollowsAnother", "ours", _brought_before, LOW),
+    Named("InItsPlace", "ours", _in_its_place, LOW),
+    Named("OneFollowsAnother", "theirs", _others_low_by_then, LOW),
     Named("OneFollowsAnother", "theirs", _low_by_then, HIGH),
     Named("WholeNodes", "ours", _all_low, HIGH),
     Named("PooledRoom", "ours", _pooled, BOTH),

@@ -59,6 +59,23 @@ def test_a_fork_leaves_nothing_behind(world, steps):
     assert fingerprint(snapshot) == before
 
 
+def test_a_fork_that_an_error_ends_leaves_no_mark_open():
+    snapshot, make = Snapshot(), Maker(1)
+
+    def failing() -> None:
+        with snapshot.fork():
+            snapshot.mark()
+            snapshot.put(make.node("n1"))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    snapshot.put(make.node("n2"))
+
+    assert snapshot.mark() == 0  # nothing is recorded outside of forks
+    assert [each.name for each in everything(snapshot)] == ["n2"]
+
+
 @given(worlds(pods_least=4), changes(), st.randoms(use_true_random=False))
 def test_many_moves_are_taken_back_as_one_by_one(world, steps, chance):
     snapshot = Snapshot(world)

@@ -465,3 +465,13 @@ def test_what_is_protected_is_not_told_of_the_strategys_limit():
 def with_params(strategies: dict[str, Any], **params: Any) -> dict[str, Any]:
     """LowNodeUtilization with further parameters."""
     return {name: {"params": {**value["params"], **params}} for name, value in strategies.items()}
+
+
+def test_a_node_that_is_above_its_target_by_rounding_only_is_not_overutilized():
+    """As a share it is; as an amount it is not, so that nothing could be said of it: the plan ended in an error."""
+    done = plan(
+        [node("n1").allocatable(cpu="7910m"), web("a", "n1").cpu("1988m")],
+        utilization({"cpu": 0}, {"cpu": 25.132743362831857}),
+    )
+
+    assert (done.actions, done.kept) == ((), ())

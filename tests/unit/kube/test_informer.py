@@ -296,6 +296,19 @@ async def test_a_server_without_streamed_lists_is_listed_in_pages(wire):
         assert seen.informer.statistics().failures == 1  # the reset, not the refusal
 
 
+async def test_a_list_that_was_cut_is_asked_for_in_pages():
+    """From its cache a server sends all at once, which it ends after a minute whoever reads it."""
+    abilities = ServerAbilities()
+    abilities.watch_list = False
+    body = PROTOBUF.listed("Pod", [A, B], 9)
+    answers = [Unreachable("reset"), [body[:-20], Unreachable("reset")], [PROTOBUF.listed("Pod", [B], 20)]]
+    async with watching(answers, abilities=abilities) as seen:
+        await until(lambda: len(seen.api.opened) == 4)
+        assert set(seen.versions()) == {"b"}
+        assert [each.params.get("resourceVersion") for each in seen.api.opened[:3]] == ["0", "0", None]
+        assert all(each.params["limit"] == "5000" for each in seen.api.opened[:3])
+
+
 @BOTH
 async def test_pages_that_expire_are_listed_from_the_start(wire):
     abilities = ServerAbilities()

@@ -138,6 +138,17 @@ def test_several_files_are_left_to_the_package(tmp_path) -> None:
     assert load_config(f"{files[0]}:{files[1]}", environ={}).context == "two"
 
 
+def test_a_folder_that_may_not_be_entered_is_left_to_the_package(tmp_path, monkeypatch) -> None:
+    def refused(_: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refused)
+
+    assert read_plain([tmp_path / "config"], context="", environ={}) is None
+    with pytest.raises(InputError, match="config"):
+        load_config(str(tmp_path / "config"), environ={})
+
+
 def test_a_broken_entry_that_is_not_used_does_not_matter(tmp_path) -> None:
     file = kubeconfig(tmp_path / "config")
     config = json.loads(file.read_text())

@@ -85,7 +85,9 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         nodes = self.snapshot.nodes
         self._tell_unmeasured(context)
         excess = self._excess()
-        sources = sorted((slot for slot in self.scope.sources if excess[slot] > 0), key=lambda slot: -excess[slot])
+        # Of shares that differ from a target by their rounding only, an excess as an amount may be none at all.
+        over = (slot for slot in self.scope.sources if excess[slot] > 0 and self._over(slot))
+        sources = sorted(over, key=lambda slot: -excess[slot])
         if not sources:
             return
         under = self._destinations()

@@ -103,7 +103,7 @@ def load_config(
         home = environ.get("HOME") or str(Path.home())
         paths = environ.get("KUBECONFIG") or f"{home}/.kube/config"
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
-    if any(file.exists() for file in files):
+    if any(map(_may_be_there, files)):
         from trimtab.kube.connection.kubeconfig import load_kubeconfig  # the operator's image never needs it
 
         return load_kubeconfig(files, context=context or "", environ=environ)
@@ -115,6 +115,13 @@ def load_config(
         f"no cluster to talk to: there is no kubeconfig at {paths}, and this is not a pod "
         "(KUBERNETES_SERVICE_HOST is not set); name a kubeconfig or set KUBECONFIG"
     )
+
+
+def _may_be_there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:  # a folder that may not be entered, which the reader tells of
+        return True
 
 
 def load_service_account(*, environ: Mapping[str, str] = os.environ, directory: Path = SERVICE_ACCOUNT) -> ServerConfig:

@@ -83,10 +83,10 @@ def read_plain(files: Sequence[Path], *, context: str, environ: Mapping[str, str
     """
     import yaml
 
-    present = [file for file in files if file.exists()]
-    if len(present) != 1:
-        return None
     try:
+        present = [file for file in files if file.exists()]
+        if len(present) != 1:
+            return None
         with present[0].open() as text:
             config = msgspec.convert(yaml.safe_load(text), _Kubeconfig)
         return _config(config, context or config.current_context, present[0], files, environ)

@@ -277,15 +277,24 @@ class Informer(Generic[T]):
             self.state = InformerState(phase=phase, error=error, since=self._clock.now())
 
     async def _list(self, codec: Codec) -> None:
-        """Fill the store from a list, page by page."""
-        intake = self._intake
+        """Fill the store from a list, page by page.
+
+        From its cache a server sends the whole at once. Where some of it came, but not the end, the next list is asked
+        for in real pages: a server ends every answer after a minute, and over a slow line the whole would never come.
+        """
+        intake, before = self._intake, self._intake.events
         self._enter("Listing")
         intake.begin(initial=True)
         params = {**self._selectors, "limit": str(PAGE_SIZE)}
         if self._first_version:
             params["resourceVersion"] = self._first_version
         while True:
-            page = await self._page(codec, params)
+            try:
+                page = await self._page(codec, params)
+            except Unreachable:
+                if intake.events > before:
+                    self._first_version = ""
+                raise
             if not page.next:
                 break
             params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": page.next}

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec import Struct
 
+from trimtab.api.node_removal import RemoveNode
+
 
 class Evict(Struct, frozen=True, gc=False, rename="camel", tag_field="action", tag="Evict", omit_defaults=True):
     """Evict this pod from ``node``; it fits on ``target``, where its place has been reserved in the plan.
@@ -55,7 +57,10 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
     group: str = ""
 
 
-Action = Evict | ScaleUp
+Scaling = ScaleUp | RemoveNode
+"""What is done to groups of nodes."""
+
+Action = Evict | Scaling
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -79,14 +84,14 @@ class Plan(Struct, frozen=True):
         now: seconds since the epoch that the plan was made for.
         actions: which pods to evict, in order.
         kept: what was considered and left, in the order of judgement.
-        scaling: which groups of nodes to scale, by their ids; ``None`` where nothing autoscales. They come first:
-            what they reserve is not promised again.
+        scaling: which groups of nodes to grow, by their ids, then which nodes to remove, in order; ``None`` where
+            nothing autoscales. They come first: what they reserve is not promised again.
     """
 
     now: float
     actions: tuple[Evict, ...] = ()
     kept: tuple[Kept, ...] = ()
-    scaling: tuple[ScaleUp, ...] | None = None
+    scaling: tuple[Scaling, ...] | None = None
 
     @property
     def every_action(self) -> tuple[Action, ...]:
@@ -98,7 +103,7 @@ class Plan(Struct, frozen=True):
         tagged = [msgspec.to_builtins(action) for action in self.every_action]
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
         if self.scaling is not None:
-            counts["ScaleUp"] = 0
+            counts.update({"ScaleUp": 0, "RemoveNode": 0})
         counts.update(action["action"] for action in tagged)
         summary: dict[str, int] = dict(sorted(counts.items()))
         summary["kept"] = len(self.kept)

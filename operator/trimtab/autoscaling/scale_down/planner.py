@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
@@ -40,11 +43,13 @@ class ScalingDown(Struct, frozen=True):
         actions: nodes to remove, in the order in which they were found.
         kept: every other node with its reason, by name.
         unneeded: since when nodes are unneeded, by name, in seconds since the epoch: what is to be recorded.
+        disruptions: how many pods of each PodDisruptionBudget are evicted, by ``namespace/name``.
     """
 
     actions: tuple[RemoveNode, ...] = ()
     kept: tuple[Kept, ...] = ()
     unneeded: Mapping[str, float] = {}
+    disruptions: Mapping[str, int] = {}
 
 
 def plan(
@@ -54,6 +59,7 @@ def plan(
     *,
     now: float,
     status: ClusterAutoscalerStatus | None = None,
+    adding: bool = False,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -66,9 +72,13 @@ def plan(
         spec: of the ClusterAutoscaler.
         now: seconds since the epoch.
         status: of the ClusterAutoscaler: records, and when something was last done.
+        adding: whether nodes are added by the same plan.
     """
     with snapshot.fork():
-        return _Planner(snapshot, groups, spec, status or ClusterAutoscalerStatus(), now).plan()
+        past = status or ClusterAutoscalerStatus()
+        if adding:
+            past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
+        return _Planner(snapshot, groups, spec, past, now).plan()
 
 
 class _Planner:
@@ -99,6 +109,7 @@ class _Planner:
         self._kept: dict[str, Refusal] = {}
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
+        self._disruptions: Counter[str] = Counter()
 
     def plan(self) -> ScalingDown:
         """Plan; in a fork."""
@@ -124,6 +135,7 @@ class _Planner:
                 if name not in removed
             ),
             unneeded=next_records(self._unneeded, self._records, now=self._now),
+            disruptions=dict(sorted(self._disruptions.items())),
         )
 
     def _turns(self) -> Turns | None:
@@ -224,6 +236,8 @@ class _Planner:
             self._keep(name, self._delay)
         else:
             self._actions.append(self._removal(candidate, attempt))
+            for pod in attempt.drain.evicted:
+                self._disruptions.update(budget.key for budget in self._ledger.matching(pod))
         return True
 
     def _keep(self, name: str, refusal: Refusal) -> bool:

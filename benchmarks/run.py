@@ -113,6 +113,13 @@ def plan_5k_full() -> Result:
     return _plan(picky=0, target=22)
 
 
+def scale_down_2000() -> Result:
+    """Plan which of 2,000 nodes with 40 pods each go, at 40 percent: 1,200 do, and all their pods have places."""
+    from benchmarks import removing
+
+    return removing.remove()
+
+
 def _plan(*, threshold: int = 20, target: int = 50, **shape: Any) -> Result:
     from benchmarks.clusters import Shape, cluster
     from trimtab.cluster.snapshot import Snapshot
@@ -163,6 +170,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "plan-5k": plan_5k,
     "plan-5k-anti-affinity": plan_5k_anti_affinity,
     "plan-5k-full": plan_5k_full,
+    "scale-down-2000": scale_down_2000,
 }
 
 

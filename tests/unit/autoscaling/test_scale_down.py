@@ -241,8 +241,8 @@ class TestWhyANodeStays:
         made = planned(of, workers(2, of), web("a", "n1", cpu="2"), web("b", "n2", cpu="3"), node("x").cordoned())
         assert why(made)["n1"] == "NoPlaceToMovePods"
         assert said(made)["n1"] == (
-            "pod shop/a finds no place elsewhere: 0/3 nodes are available: 1 Insufficient cpu, "
-            "1 node(s) are to be removed, or not ready, 1 node(s) were unschedulable."
+            "pod shop/a finds no place elsewhere: 0/2 nodes are available: "
+            "1 Insufficient cpu, 1 node(s) were unschedulable."
         )
 
     def test_so_is_one_that_other_pods_keep_away(self) -> None:

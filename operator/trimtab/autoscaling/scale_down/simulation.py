@@ -62,6 +62,7 @@ class Simulation:
         self._room = room
         self._unwritten: list[tuple[Pod, str]] = []
         self._going: list[Node] = []
+        self._gone: set[int] = set()
         self._made: list[tuple[int, Wanted, int]] = []
         self._found: list[tuple[Pod, str]] = []
         self.takers: set[str] = set()
@@ -79,6 +80,7 @@ class Simulation:
             return Attempt(drain)
         slot = self._nodes.slot_of[node.name]
         self._room.close(slot)
+        self._gone.add(slot)
         self._made, self._found = [], []
         aware = any(kind.likes is None for _, kind in drain.moving)
         stuck = self._among_others(node, drain.moving) if aware else self._by_amounts(drain.moving)
@@ -86,6 +88,7 @@ class Simulation:
             for taker, wanted, count in self._made:
                 self._room.take(taker, wanted, -count)
             self._room.reopen(slot)
+            self._gone.discard(slot)
             self._kinds.take_back(drain.evicted)
             return Attempt(drain, stuck=stuck[0], sentence=stuck[1])
         if not aware:
@@ -121,6 +124,7 @@ class Simulation:
     def leave_out(self, node: Node) -> None:
         """Count a node as gone that is on its way out already."""
         self._going.append(node)
+        self._gone.add(self._nodes.slot_of[node.name])
 
     def _by_amounts(self, moving: Known) -> tuple[Pod, str] | None:
         """Place pods by likes, the largest first; returns the first that finds no place, and why."""
@@ -133,7 +137,7 @@ class Simulation:
         for number in sorted(groups, key=lambda each: _largest_first(likes[each], groups[each])):
             stuck = self._place(likes[number], groups[number])
             if stuck is not None:
-                return stuck, no_room(self._placer, self._room, likes[number])
+                return stuck, no_room(self._placer, self._room, likes[number], self._gone)
         return None
 
     def _place(self, likes: Likes, pods: Sequence[Pod]) -> Pod | None:
@@ -188,6 +192,7 @@ class Simulation:
             self._snapshot.remove(node)
         self._unwritten.clear()
         self._going.clear()
+        self._gone.clear()
 
 
 def _largest_first(likes: Likes, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:

@@ -360,6 +360,12 @@ class TestOrder:
         made = planned(of, workers(2, of), node("other"), web("a", "n1"), web("b", "n2"))
         assert removed(made) == {"n1": {"shop/a": "other"}, "n2": {"shop/b": "other"}}
 
+    def test_a_node_that_a_pod_keeps_is_one_that_stays_anyway(self) -> None:
+        of = group(size=3)
+        bare = pod("bare").on("n1").cpu("1")
+        made = planned(of, workers(3, of), bare, web("a", "n2"), web("b", "n3"))
+        assert removed(made) == {"n2": {"shop/a": "n1"}, "n3": {"shop/b": "n1"}}
+
     @pytest.mark.parametrize("seed", range(5))
     def test_plans_are_the_same_whatever_the_order_of_objects(self, seed: int) -> None:
         of, more = group(size=6, least=1), group("b", size=4)

@@ -45,6 +45,7 @@ class Candidate(Struct, frozen=True, eq=False):
         saving: how large the node is, compared with the largest of the cluster: 1 for each resource in which it is.
         since: since when it is recorded as unneeded, in seconds since the epoch; ``None`` without a record.
         needed: for how many seconds it must have been.
+        blocked: whether a pod keeps it whatever else happens; then it takes pods like a node that stays.
         turn: 0 where it has been for long enough, 1 where it is recorded, else 2.
     """
 
@@ -57,6 +58,7 @@ class Candidate(Struct, frozen=True, eq=False):
     since: float | None
     needed: float
     turn: int
+    blocked: bool = False
 
     @property
     def preference(self) -> Preference:

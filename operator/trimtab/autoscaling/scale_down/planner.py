@@ -36,6 +36,9 @@ STRATEGY = "ScaleDown"
 """In the place of a strategy, in everything that a plan keeps and that is about removing nodes."""
 
 
+_KEEPING = (Outcome.BLOCK, Outcome.WAIT)
+
+
 class ScalingDown(Struct, frozen=True):
     """What scale-down plans.
 
@@ -167,6 +170,7 @@ class _Planner:
                 since=waiting.since,
                 needed=waiting.needed,
                 turn=0 if over else 1 + (name not in self._records),
+                blocked=any(kind.verdict.outcome in _KEEPING and ordinary(pod) for pod, kind in pods),
             )
             found.append(candidate)
         if not found:
@@ -205,7 +209,7 @@ class _Planner:
     def _order(self, turns: Turns) -> IntArray:
         """The slots that may take pods: nodes that stay anyway, the fullest first, then those that would go last."""
         nodes = self._snapshot.nodes
-        candidates = [candidate.slot for candidate in turns.expected()]
+        candidates = [candidate.slot for candidate in turns.expected() if not candidate.blocked]
         known = set(candidates)
         others = [
             slot for node in self._staying if not unready(node) and (slot := nodes.slot_of[node.name]) not in known

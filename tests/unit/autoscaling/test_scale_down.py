@@ -87,6 +87,41 @@ class TestWhichNodesGo:
         assert removed(made) == {"n1": {}}
         assert why(made) == {"n2": "NeededForOtherPods"}
 
+    def test_as_many_pending_pods_as_find_places_have_them(self) -> None:
+        of = group(size=4)
+        pending = [pod(f"wants-{number}").cpu("4").unschedulable() for number in range(2)]
+        made = planned(of, workers(4, of), pending, pod("huge").cpu("64").unschedulable())
+        assert len(removed(made)) == 2
+        assert list(why(made).values()) == ["NeededForOtherPods"] * 2
+
+    @pytest.mark.parametrize(
+        "waits",
+        [
+            pod("wants").cpu("3").priority(-11).unschedulable(),
+            pod("wants").cpu("3").merge(spec={"schedulingGates": [{"name": "later"}]}),
+            pod("wants").cpu("64").unschedulable(),
+        ],
+        ids=["of too little priority", "gated", "that no node takes"],
+    )
+    def test_pending_pods_keep_no_node_that_could_not_have_it(self, waits: Any) -> None:
+        of = group(size=1)
+        assert removed(planned(of, workers(1, of), waits)) == {"n1": {}}
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            node("x").not_ready(),
+            node("x").cordoned(),
+            node("x").taint(TO_BE_DELETED, "1"),
+            node("x").deleted(),
+            node("x").taint("dedicated"),
+        ],
+        ids=["not ready", "cordoned", "tainted to go", "being deleted", "tainted"],
+    )
+    def test_pods_go_to_no_node_that_is_no_place(self, other: Any) -> None:
+        of = group(size=1)
+        assert why(planned(of, workers(1, of), other, web("a", "n1")))["n1"] == "NoPlaceToMovePods"
+
     def test_a_node_that_a_pending_pod_is_nominated_for_stays(self) -> None:
         of = group(size=2)
         waits = pod("wants").cpu("3").unschedulable().merge(status={"nominatedNodeName": "n1"})

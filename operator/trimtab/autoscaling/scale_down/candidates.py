@@ -129,6 +129,7 @@ class Turns:
             own = families[family(candidate.node, self._ignored)]
             own.queues.setdefault(zone(candidate.node), deque()).append(candidate)
         self._families = families
+        self._places: dict[str, tuple[_Family, str]] = {}
 
     def expected(self) -> list[Candidate]:
         """All candidates in the order that comes about if each of them goes."""
@@ -147,12 +148,12 @@ class Turns:
     def __iter__(self) -> Iterator[Candidate]:
         """The candidates; :meth:`gone` is to be told of each that goes before the next is asked for."""
         for own, place, candidate in _turns(list(self._families.values())):
-            self._current = own, place
+            self._places[candidate.node.name] = own, place
             yield candidate
 
-    def gone(self) -> None:
-        """The last candidate given goes."""
-        own, place = self._current
+    def gone(self, candidate: Candidate) -> None:
+        """Count a candidate that goes."""
+        own, place = self._places[candidate.node.name]
         own.left[place] -= 1
 
 

@@ -121,7 +121,7 @@ class _Planner:
             simulation = self._simulation(turns)
             for candidate in turns:
                 if self._try(candidate, simulation):
-                    turns.gone()
+                    turns.gone(candidate)
         removed = {action.node for action in self._actions}
         return ScalingDown(
             actions=tuple(self._actions),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -106,19 +107,16 @@ class Simulation:
             pods: the most important first; those that are on a node leave it.
         """
         hopeless: set[int] = set()
-        for pod in pods:
-            kind = self._kinds.of(pod)
+        for likes, alike in groupby(pods, key=lambda pod: self._kinds.of(pod).likes):
             self._made, self._found = [], []
-            if kind.likes is not None:
-                if kind.likes.number in hopeless:
-                    continue
-                if self._place(kind.likes, [pod]) is None:
-                    self._unwritten += self._found
-                else:
-                    hopeless.add(kind.likes.number)
-            else:
+            if likes is None:
                 self._write()
-                self._reserve(self._placer.lift(pod))
+                for pod in alike:
+                    self._reserve(self._placer.lift(pod))
+            elif likes.number not in hopeless:
+                if self._place(likes, list(alike)) is not None:
+                    hopeless.add(likes.number)
+                self._unwritten += self._found
             self.takers.update(target for _, target in self._found)
 
     def leave_out(self, node: Node) -> None:

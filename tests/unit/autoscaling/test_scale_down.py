@@ -332,6 +332,12 @@ class TestRecords:
         made.taint(CANDIDATE, str(int(NOW) - seconds), "PreferNoSchedule")
         assert bool(removed(planned(of, made, owner))) is gone
 
+    def test_a_soft_taint_whose_value_is_no_time_counts_since_it_was_added(self) -> None:
+        made = node("n1").taint(CANDIDATE, "soon", "PreferNoSchedule", added=LONG_AGO)
+        assert recorded([made.build()], ClusterAutoscalerStatus()) == {"n1": NOW - 7200}
+        bare = node("n1").taint(CANDIDATE, "soon", "PreferNoSchedule")
+        assert recorded([bare.build()], ClusterAutoscalerStatus()) == {}
+
     def test_of_several_records_the_latest_counts(self) -> None:
         made = unneeded(node("n1")).taint(CANDIDATE, str(int(NOW) - 60), "PreferNoSchedule").build()
         assert recorded([made], ClusterAutoscalerStatus()) == {"n1": NOW - 60}

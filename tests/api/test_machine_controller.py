@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,35 +11,11 @@ from tests.fixtures.machine_sets import MachineSets, eventually
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import MACHINES, NODES, PODS
 from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import COMPONENTS, Settings
 from trimtab.local.processes import alive
 from trimtab.local.versions import MACHINE_CONTROLLER
 
 ORDER = "local.trimtab.dev"
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
-
-
-@pytest.fixture(scope="module")
-def machine_cluster(make_cluster: Any) -> LocalCluster:
-    found: LocalCluster = make_cluster(Settings(components=COMPONENTS), nodes=0)
-    return found
-
-
-@pytest.fixture
-def sets(machine_cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[MachineSets]:
-    """A namespace of the test's own; its sets, machines and nodes are gone afterwards."""
-    namespace = f"m-{abs(hash(request.node.name)) % 10**8}"
-    client = machine_cluster.client
-    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    found = MachineSets(client, namespace)
-    yield found
-    listed = client.request("GET", f"/apis/machine.openshift.io/v1beta1/namespaces/{namespace}/machinesets")["items"]
-    for each in listed:
-        name = each["metadata"]["name"]
-        found.annotate(name, {f"{ORDER}/hold": None})
-        found.scale(name, 0)
-        eventually(lambda name=name: not found.machines(name), what=f"{name} is empty")
-        found.remove(name)
 
 
 def test_a_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:

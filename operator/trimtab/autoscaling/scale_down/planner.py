@@ -108,7 +108,8 @@ class _Planner:
             snapshot, BudgetLedger(snapshot), now, local_storage_blocks=spec.skip_nodes_with_local_storage
         )
         self._ledger = context.budgets
-        self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold)
+        self._coming = self._waiting()
+        self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold, coming=self._coming)
         self._kept: dict[str, Refusal] = {}
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
@@ -180,7 +181,7 @@ class _Planner:
 
     def _simulation(self, turns: Turns) -> Simulation:
         """The room on nodes that can take pods, less what pods need that have to go somewhere whatever is planned."""
-        waiting = self._waiting()
+        waiting = self._coming
         for pod in waiting:
             self._snapshot.amounts(pod.spec)  # the axis knows its resources before room is measured
         simulation = Simulation(self._placer, self._kinds, Room(self._snapshot.nodes, self._order(turns)))

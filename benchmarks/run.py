@@ -154,6 +154,13 @@ def plan_empty_5k() -> Result:
     return planning.empty()
 
 
+def scale_down_2000() -> Result:
+    """Plan which of 2,000 nodes with 40 pods each go, at 40 percent: 1,200 do, and all their pods have places."""
+    from benchmarks import removing
+
+    return removing.remove()
+
+
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "snapshot-5k": snapshot_5k,
     "place-plain": place_plain,
@@ -170,6 +177,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "plan-taints-5k": plan_taints_5k,
     "plan-leaning-5k": plan_leaning_5k,
     "plan-empty-5k": plan_empty_5k,
+    "scale-down-2000": scale_down_2000,
 }
 
 

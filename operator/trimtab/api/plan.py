@@ -13,6 +13,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
+from trimtab.api.node_removal import RemoveNode
+
 How = Literal["Evict", "Surge"]
 
 SURGE: Final = "Surge"
@@ -67,7 +69,10 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
     group: str = ""
 
 
-Action = Evict | ScaleUp
+Scaling = ScaleUp | RemoveNode
+"""What is done to groups of nodes."""
+
+Action = Evict | Scaling
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -91,14 +96,14 @@ class Plan(Struct, frozen=True):
         now: seconds since the epoch that the plan was made for.
         actions: which pods to evict, in order.
         kept: what was considered and left, in the order of judgement.
-        scaling: which groups of nodes to scale, by their ids; ``None`` where nothing autoscales. They come first:
-            what they reserve is not promised again.
+        scaling: which groups of nodes to grow, by their ids, then which nodes to remove, in order; ``None`` where
+            nothing autoscales. They come first: what they reserve is not promised again.
     """
 
     now: float
     actions: tuple[Evict, ...] = ()
     kept: tuple[Kept, ...] = ()
-    scaling: tuple[ScaleUp, ...] | None = None
+    scaling: tuple[Scaling, ...] | None = None
 
     @property
     def every_action(self) -> tuple[Action, ...]:
@@ -120,7 +125,7 @@ class Plan(Struct, frozen=True):
         """How many actions there are of each kind, and how many candidates were kept."""
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
         if self.scaling is not None:
-            counts["ScaleUp"] = 0
+            counts.update({"ScaleUp": 0, "RemoveNode": 0})
         counts.update(str(action.__struct_config__.tag) for action in self.every_action)
         return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 

@@ -434,3 +434,20 @@ NO_TEMPLATE: Final = "NoTemplate"
 
 GROUP_PAUSED: Final = "GroupPaused"
 """The group is not to be scaled at present: it is paused, is being deleted, or is handed over between two APIs."""
+
+# ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
+
+SCALE_REFUSED: Final = "ScaleRefused"
+"""The group must not be scaled so, by its limits or its state, or the API server refused; the message says which."""
+
+SCALE_CONFLICT: Final = "ScaleConflict"
+"""Somebody changed the group's size since the plan was made; nothing was written, and the next plan counts anew."""
+
+SCALE_TARGET_GONE: Final = "ScaleTargetGone"
+"""The group's object, or a machine that was to go, is not there any more."""
+
+SCALE_UNREACHABLE: Final = "ScaleUnreachable"
+"""No answer came, and whether the size has changed could not be found out, or it has not."""
+
+SCALE_TIMED_OUT: Final = "ScaleTimedOut"
+"""The group's API did not answer within the time that a group gets; other groups go on."""

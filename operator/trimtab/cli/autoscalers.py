@@ -59,6 +59,7 @@ class Autoscalers:
     def inputs(self, *, now: float) -> Inputs:
         """What to plan with; without a ClusterAutoscaler with its defaults, which is told on stderr."""
         from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+        from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
         from trimtab.autoscaling.scale_up import Inputs
 
         if self.cluster is None:
@@ -68,7 +69,9 @@ class Autoscalers:
                 err=True,
             )
         spec = ClusterAutoscalerSpec() if self.cluster is None else self.cluster.spec
-        return Inputs(spec, now, tuple(self._machine[key] for key in sorted(self._machine)))
+        status = ClusterAutoscalerStatus() if self.cluster is None else self.cluster.status
+        machine = tuple(self._machine[key] for key in sorted(self._machine))
+        return Inputs(spec, now, machine, status=status)
 
     def _once(self, name: str, place: str) -> None:
         if name in self._places:

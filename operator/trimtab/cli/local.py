@@ -73,26 +73,37 @@ def local() -> None:
     help="Write the kubeconfig there as well.",
 )
 @click.option("--for-load", is_flag=True, help="Set up for very many objects: no flow control, rarer node leases.")
+@click.option(
+    "--machines",
+    is_flag=True,
+    help="Serve OpenShift's MachineSets and Machines as well, and make nodes of them.",
+)
 @_told()
-def up(name: str, bin_dir: Path | None, nodes: int | None, kubeconfig: Path | None, for_load: bool) -> None:
+def up(
+    name: str, bin_dir: Path | None, nodes: int | None, kubeconfig: Path | None, for_load: bool, machines: bool
+) -> None:
     """Start a cluster, or repair one that is half dead."""
     cluster = _cluster(name, bin_dir=bin_dir)
-    cluster.up(_settings(cluster, for_load=for_load), nodes=nodes, copy=kubeconfig)
+    cluster.up(_settings(cluster, for_load=for_load, machines=machines), nodes=nodes, copy=kubeconfig)
     target = kubeconfig.absolute() if kubeconfig is not None else cluster.kubeconfig
     click.echo(f"Cluster {name} is up: {cluster.server}")
     click.echo(f"export KUBECONFIG={target}")
 
 
-def _settings(cluster: LocalCluster, *, for_load: bool) -> Settings | None:
-    """What ``up`` asks for: as it was, unless ``--for-load`` asks for more."""
+def _settings(cluster: LocalCluster, *, for_load: bool, machines: bool) -> Settings | None:
+    """What ``up`` asks for: as it was, unless flags ask for more."""
     from msgspec.structs import replace
 
-    from trimtab.local.components import Settings
+    from trimtab.local.components import COMPONENTS, Settings
+    from trimtab.local.versions import MACHINE_CONTROLLER
 
-    if not for_load:
+    if not (for_load or machines):
         return None
     record = cluster.known()
-    return replace(record.settings if record is not None else Settings(), for_load=True)
+    known = record.settings if record is not None else Settings()
+    wanted = {*known.components, *([MACHINE_CONTROLLER] if machines else [])}
+    components = tuple(component for component in COMPONENTS if component in wanted)
+    return replace(known, for_load=known.for_load or for_load, components=components)
 
 
 @local.command()

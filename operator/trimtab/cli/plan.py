@@ -80,8 +80,13 @@ def plan(
     A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
     help, as the operator does.
 
-    With a ClusterAutoscaler the plan says which sets of machines grow for pods that find no place, and why others stay
-    pending. Sets of machines grow first: what waits and fits on a node has its place there before pods are moved.
+    With a ClusterAutoscaler the plan says which sets of machines grow for pods that find no place, why others stay
+    pending, which nodes are removed because nobody needs them, and why each other node stays. Sets of machines come
+    first: what waits, or leaves a node that goes, has its place before other pods are moved.
+
+    A node is removed only if it is recorded as unneeded for as long as unneededTime: by its annotation
+    trimtab.dev/unneeded-since, in the status of the ClusterAutoscaler, or by its taint
+    DeletionCandidateOfClusterAutoscaler.
 
     html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
     """
@@ -220,11 +225,11 @@ def make_whole(policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: I
 
     if autoscaling is None:
         return move(seen.snapshot, policies, **seen.told())
-    scaled, reserved = scale(seen.snapshot, autoscaling)
+    scaled, promises = scale(seen.snapshot, autoscaling)
     if not policies:
         return scaled
     with seen.snapshot.fork():
-        reserve(seen.snapshot, reserved)
+        reserve(seen.snapshot, promises)
         moved = move(seen.snapshot, policies, **seen.told())
     return Plan(now=seen.now, actions=moved.actions, kept=(*scaled.kept, *moved.kept), scaling=scaled.scaling)
 
@@ -267,9 +272,13 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
     echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done or 'nothing to do'}; {counts['kept']} kept")
     evictions = [action for action in document["actions"] if action["action"] == "Evict"]
     scaling = [action for action in document["actions"] if action["action"] == "ScaleUp"]
+    removals = [action for action in document["actions"] if action["action"] == "RemoveNode"]
     if scaling:
         echo()
         echo(table(["MACHINES", "FROM", "TO", "PODS", "REASON", "MESSAGE"], _scaling_rows(scaling)))
+    if removals:
+        echo()
+        echo(table(["NODE", "MACHINES", "PODS", "REASON", "MESSAGE"], _removal_rows(removals)))
     if evictions:
         echo()
         echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(evictions)))
@@ -292,6 +301,13 @@ def _scaling_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
             action["reason"],
             action["message"],
         ]
+        for action in actions
+    ]
+
+
+def _removal_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [action["node"], action["group"], str(len(action["moves"])), action["reason"], action["message"]]
         for action in actions
     ]
 

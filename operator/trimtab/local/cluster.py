@@ -14,10 +14,20 @@ from trimtab.local import files, guard, kubeconfig
 from trimtab.local.binaries import Binaries, find, given_directory
 from trimtab.local.certificates import make_keys
 from trimtab.local.client import Client
-from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, PORTS_OF, Launch, Layout, Settings, launch
+from trimtab.local.components import (
+    DEFAULT_COMPONENTS,
+    PORTS,
+    PORTS_OF,
+    Launch,
+    Layout,
+    Settings,
+    launch,
+    launch_machine_controller,
+)
 from trimtab.local.errors import LocalError
 from trimtab.local.furniture import await_account, await_nodes, create_nodes, release_nodes
 from trimtab.local.health import PortTaken
+from trimtab.local.machines import definitions
 from trimtab.local.nodes import DEFAULT_NODES, numbered
 from trimtab.local.paths import cluster_directory
 from trimtab.local.ports import choose
@@ -26,7 +36,7 @@ from trimtab.local.progress import Progress
 from trimtab.local.record import Record, Store
 from trimtab.local.status import Status, observe
 from trimtab.local.supervisor import Supervisor
-from trimtab.local.versions import CONTROLLER_MANAGER, KWOK
+from trimtab.local.versions import CONTROLLER_MANAGER, KWOK, MACHINE_CONTROLLER
 
 _ATTEMPTS: Final = 3
 
@@ -161,7 +171,7 @@ class LocalCluster:
         wanted.check()
         given = self._binaries_directory(known)
         # Before the lock: a build takes minutes, and nobody shall have to wait for it to look or to stop.
-        binaries = find(wanted.components, version=wanted.version, given=given, progress=self._progress)
+        binaries = find(wanted.binaries, version=wanted.version, given=given, progress=self._progress)
         with self._store.lock():
             record = self._prepared(wanted, copy, given)
             if die_with_parent:
@@ -188,7 +198,9 @@ class LocalCluster:
     def _prepared(self, settings: Settings, copy: Path | None, given: Path | None) -> Record:
         """The record to start from, on disk, with its directory and keys."""
         record = self.known() or Record(name=self.name, settings=settings, ports=choose(PORTS))
-        record = replace(record, settings=settings, bin_dir="" if given is None else str(given))
+        lacking = [name for name in PORTS if name not in record.ports]  # the record may be of an older version
+        ports = record.ports | choose(lacking)
+        record = replace(record, settings=settings, ports=ports, bin_dir="" if given is None else str(given))
         if copy is not None and str(copy.absolute()) not in record.copies:
             record = replace(record, copies=(*record.copies, str(copy.absolute())))
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -233,12 +245,14 @@ class LocalCluster:
     def _starting(self, component: str) -> None:
         if component == KWOK:
             release_nodes(self.client)
+        if component == MACHINE_CONTROLLER:
+            definitions.install(self.client)
 
     def _launches(self, record: Record, binaries: Binaries) -> dict[str, Launch]:
         """How to start each component; writes the files that the command lines name."""
         layout = Layout(directory=self.directory, ports=record.ports)
         files.write(layout, record, stages=binaries.stages)
-        return {
+        launches: dict[str, Launch] = {
             component: launch(
                 component,
                 binary=binaries.paths[component],
@@ -249,6 +263,9 @@ class LocalCluster:
             for component in DEFAULT_COMPONENTS
             if component in record.settings.components
         }
+        if MACHINE_CONTROLLER in record.settings.components:
+            launches[MACHINE_CONTROLLER] = launch_machine_controller(layout, record.settings)
+        return launches
 
     @contextlib.contextmanager
     def paused(self, *components: str) -> Iterator[None]:

@@ -8,22 +8,37 @@ files, else it plays nothing.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+import trimtab
+from trimtab import __version__
 from trimtab.kube.errors import InputError
 from trimtab.local.certificates import SERVICE_NETWORK, Keys
-from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, DEFAULT_VERSION, ETCD, KWOK, SCHEDULER
+from trimtab.local.versions import (
+    APISERVER,
+    CONTROLLER_MANAGER,
+    DEFAULT_VERSION,
+    ETCD,
+    KWOK,
+    MACHINE_CONTROLLER,
+    SCHEDULER,
+)
 
-PORTS: Final = (ETCD, "etcd-peer", APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+PORTS: Final = (ETCD, "etcd-peer", APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, MACHINE_CONTROLLER)
 """What needs a port of its own."""
 
 PORTS_OF: Final = {ETCD: (ETCD, "etcd-peer")}
 """Which ports a component listens on, where it is not just its own."""
 
 DEFAULT_COMPONENTS: Final = (ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+"""What runs unless more or less is asked for."""
+
+COMPONENTS: Final = (*DEFAULT_COMPONENTS, MACHINE_CONTROLLER)
 """All, in the order of starting; stopping goes the other way round."""
 
 
@@ -70,13 +85,16 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
             InputError: an unknown component, or one without what it needs.
         """
         for component in self.components:
-            if component not in DEFAULT_COMPONENTS:
-                raise InputError(
-                    f"no component {component!r}; there are {', '.join(DEFAULT_COMPONENTS)}", field="components"
-                )
+            if component not in COMPONENTS:
+                raise InputError(f"no component {component!r}; there are {', '.join(COMPONENTS)}", field="components")
         for component in (ETCD, APISERVER):
             if component not in self.components:
                 raise InputError(f"{component} is missing; no cluster runs without it", field="components")
+
+    @property
+    def binaries(self) -> tuple[str, ...]:
+        """The components that are binaries."""
+        return tuple(component for component in self.components if component != MACHINE_CONTROLLER)
 
     @property
     def untaints_nodes(self) -> bool:
@@ -216,12 +234,19 @@ def kwok(layout: Layout, settings: Settings) -> list[str]:
     ]
 
 
+def machine_controller(layout: Layout, settings: Settings) -> list[str]:
+    """Our machine controller: a module of ours, with kwok's rights, as it plays what kwok plays a part of."""
+    del settings
+    return ["-m", "trimtab.local.machines", str(layout.kubeconfig(KWOK)), str(layout.ports[MACHINE_CONTROLLER])]
+
+
 _ARGUMENTS: Final = {
     ETCD: etcd,
     APISERVER: apiserver,
     CONTROLLER_MANAGER: controller_manager,
     SCHEDULER: scheduler,
     KWOK: kwok,
+    MACHINE_CONTROLLER: machine_controller,
 }
 
 
@@ -231,10 +256,12 @@ class Launch(Struct, frozen=True):
     Attributes:
         argv: the whole command line.
         version: of the binary; ``""`` where the caller brought it.
+        environment: variables that it needs.
     """
 
     argv: tuple[str, ...]
     version: str
+    environment: dict[str, str] = {}
 
 
 def launch(component: str, *, binary: Path, version: str, layout: Layout, settings: Settings) -> Launch:
@@ -245,11 +272,17 @@ def launch(component: str, *, binary: Path, version: str, layout: Layout, settin
     )
 
 
+def launch_machine_controller(layout: Layout, settings: Settings) -> Launch:
+    """How to start our machine controller: this very package, in this very Python."""
+    own = launch(MACHINE_CONTROLLER, binary=Path(sys.executable), version=__version__, layout=layout, settings=settings)
+    return replace(own, environment={"PYTHONPATH": str(Path(trimtab.__file__).parents[1])})
+
+
 def health(component: str, layout: Layout) -> str:
     """The URL that answers 200 when the component does its work."""
     port = layout.ports[component]
     if component == ETCD:
         return f"{layout.etcd}/health"
-    if component == KWOK:
-        return f"http://127.0.0.1:{port}/readyz"
+    if component in (KWOK, MACHINE_CONTROLLER):
+        return f"http://127.0.0.1:{port}/{'readyz' if component == KWOK else 'healthz'}"
     return f"https://127.0.0.1:{port}/{'readyz' if component == APISERVER else 'healthz'}"

@@ -30,17 +30,19 @@ class Started(Struct, frozen=True):
         argv: its command line.
         log: its log file.
         version: of the binary; ``""`` where the caller brought it.
+        environment: variables that it was given besides the few that all get.
     """
 
     process: Process
     argv: tuple[str, ...]
     log: str
     version: str = ""
+    environment: dict[str, str] = {}
 
     @property
     def launch(self) -> Launch:
         """How it was started; where something else is wanted, it has to be started anew."""
-        return Launch(argv=self.argv, version=self.version)
+        return Launch(argv=self.argv, version=self.version, environment=self.environment)
 
 
 class Record(Struct, frozen=True):

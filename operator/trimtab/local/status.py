@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from trimtab.local.components import DEFAULT_COMPONENTS, Layout
+from trimtab.local.components import COMPONENTS, Layout
 from trimtab.local.health import healthy
 from trimtab.local.processes import alive
 from trimtab.local.record import Record
@@ -48,7 +48,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 def observe(record: Record, directory: Path) -> Status:
     """Look at each component of the cluster."""
     layout = Layout(directory=directory, ports=record.ports)
-    names = [name for name in DEFAULT_COMPONENTS if name in record.settings.components]
+    names = [name for name in COMPONENTS if name in record.settings.components]
     components = tuple(_component(name, record, layout) for name in names)
     return Status(
         name=record.name,

@@ -18,9 +18,9 @@ from trimtab.local.ports import free
 from trimtab.local.processes import alive, start, stop
 from trimtab.local.progress import Progress
 from trimtab.local.record import Record, Started, Store
-from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER
+from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK, MACHINE_CONTROLLER, SCHEDULER
 
-START_ORDER: Final = ((ETCD,), (APISERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK))
+START_ORDER: Final = ((ETCD,), (APISERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK, MACHINE_CONTROLLER))
 """Groups that start together. Stopping goes the other way round, for an API server whose etcd is gone keeps its port
 for a minute."""
 _RECOVERY: Final = 10.0
@@ -95,12 +95,13 @@ class Supervisor:
                 raise PortTaken(component, record.ports[name])
         log = Layout(directory=self._store.directory, ports=record.ports).log(component)
         self._starting(component)
-        process = start(launch.argv, log=log)
+        process = start(launch.argv, log=log, environment=launch.environment)
         entry = Started(
             process=process,
             argv=launch.argv,
             log=str(log),
             version=launch.version,
+            environment=launch.environment,
         )
         record = replace(record, started={**record.started, component: entry})
         self._store.write(record)

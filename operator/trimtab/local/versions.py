@@ -13,6 +13,8 @@ APISERVER: Final = "kube-apiserver"
 CONTROLLER_MANAGER: Final = "kube-controller-manager"
 SCHEDULER: Final = "kube-scheduler"
 KWOK: Final = "kwok"
+MACHINE_CONTROLLER: Final = "machine-controller"
+"""Our own, of :mod:`trimtab.local.machines`: it needs no binary."""
 HELM: Final = "helm"
 
 SERVERS: Final = (ETCD, APISERVER, KWOK, CONTROLLER_MANAGER, SCHEDULER)

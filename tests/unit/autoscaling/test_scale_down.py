@@ -87,6 +87,41 @@ class TestWhichNodesGo:
         assert removed(made) == {"n1": {}}
         assert why(made) == {"n2": "NeededForOtherPods"}
 
+    def test_as_many_pending_pods_as_find_places_have_them(self) -> None:
+        of = group(size=4)
+        pending = [pod(f"wants-{number}").cpu("4").unschedulable() for number in range(2)]
+        made = planned(of, workers(4, of), pending, pod("huge").cpu("64").unschedulable())
+        assert len(removed(made)) == 2
+        assert list(why(made).values()) == ["NeededForOtherPods"] * 2
+
+    @pytest.mark.parametrize(
+        "waits",
+        [
+            pod("wants").cpu("3").priority(-11).unschedulable(),
+            pod("wants").cpu("3").merge(spec={"schedulingGates": [{"name": "later"}]}),
+            pod("wants").cpu("64").unschedulable(),
+        ],
+        ids=["of too little priority", "gated", "that no node takes"],
+    )
+    def test_pending_pods_keep_no_node_that_could_not_have_it(self, waits: Any) -> None:
+        of = group(size=1)
+        assert removed(planned(of, workers(1, of), waits)) == {"n1": {}}
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            node("x").not_ready(),
+            node("x").cordoned(),
+            node("x").taint(TO_BE_DELETED, "1"),
+            node("x").deleted(),
+            node("x").taint("dedicated"),
+        ],
+        ids=["not ready", "cordoned", "tainted to go", "being deleted", "tainted"],
+    )
+    def test_pods_go_to_no_node_that_is_no_place(self, other: Any) -> None:
+        of = group(size=1)
+        assert why(planned(of, workers(1, of), other, web("a", "n1")))["n1"] == "NoPlaceToMovePods"
+
     def test_a_node_that_a_pending_pod_is_nominated_for_stays(self) -> None:
         of = group(size=2)
         waits = pod("wants").cpu("3").unschedulable().merge(status={"nominatedNodeName": "n1"})
@@ -241,8 +276,8 @@ class TestWhyANodeStays:
         made = planned(of, workers(2, of), web("a", "n1", cpu="2"), web("b", "n2", cpu="3"), node("x").cordoned())
         assert why(made)["n1"] == "NoPlaceToMovePods"
         assert said(made)["n1"] == (
-            "pod shop/a finds no place elsewhere: 0/3 nodes are available: 1 Insufficient cpu, "
-            "1 node(s) are to be removed, or not ready, 1 node(s) were unschedulable."
+            "pod shop/a finds no place elsewhere: 0/2 nodes are available: "
+            "1 Insufficient cpu, 1 node(s) were unschedulable."
         )
 
     def test_so_is_one_that_other_pods_keep_away(self) -> None:
@@ -296,6 +331,12 @@ class TestRecords:
         made, owner = worker("n1", of, since=None)
         made.taint(CANDIDATE, str(int(NOW) - seconds), "PreferNoSchedule")
         assert bool(removed(planned(of, made, owner))) is gone
+
+    def test_a_soft_taint_whose_value_is_no_time_counts_since_it_was_added(self) -> None:
+        made = node("n1").taint(CANDIDATE, "soon", "PreferNoSchedule", added=LONG_AGO)
+        assert recorded([made.build()], ClusterAutoscalerStatus()) == {"n1": NOW - 7200}
+        bare = node("n1").taint(CANDIDATE, "soon", "PreferNoSchedule")
+        assert recorded([bare.build()], ClusterAutoscalerStatus()) == {}
 
     def test_of_several_records_the_latest_counts(self) -> None:
         made = unneeded(node("n1")).taint(CANDIDATE, str(int(NOW) - 60), "PreferNoSchedule").build()
@@ -360,6 +401,12 @@ class TestOrder:
         made = planned(of, workers(2, of), node("other"), web("a", "n1"), web("b", "n2"))
         assert removed(made) == {"n1": {"shop/a": "other"}, "n2": {"shop/b": "other"}}
 
+    def test_a_node_that_a_pod_keeps_is_one_that_stays_anyway(self) -> None:
+        of = group(size=3)
+        bare = pod("bare").on("n1").cpu("1")
+        made = planned(of, workers(3, of), bare, web("a", "n2"), web("b", "n3"))
+        assert removed(made) == {"n2": {"shop/a": "n1"}, "n3": {"shop/b": "n1"}}
+
     @pytest.mark.parametrize("seed", range(5))
     def test_plans_are_the_same_whatever_the_order_of_objects(self, seed: int) -> None:
         of, more = group(size=6, least=1), group("b", size=4)
@@ -415,7 +462,7 @@ class TestPodsThatOthersHaveASayAbout:
             made.zone(f"zone-{made.manifest()['metadata']['name']}")
         pods = [web(f"w{number}", "n1" if number < 1 else f"n{number % 2 + 2}").spread(ZONE) for number in range(3)]
         made = planned(of, pairs, pods)
-        assert len(made.actions) >= 1
+        assert removed(made) == {"n1": {"shop/w0": "n3"}, "n2": {"shop/w2": "n3"}}
 
     def test_spread_holds_among_nodes_that_stay(self) -> None:
         of = group(size=1)
@@ -429,6 +476,14 @@ class TestPodsThatOthersHaveASayAbout:
         pods = [web("a", "n1").anti_affinity(HOSTNAME), web("b", "n2").anti_affinity(HOSTNAME)]
         made = planned(of, workers(2, of), node("x"), node("y"), pods)
         assert removed(made) == {"n1": {"shop/a": "x"}, "n2": {"shop/b": "y"}}
+
+    def test_pods_do_not_go_where_a_pending_one_will_keep_them_away(self) -> None:
+        of = group(size=1)
+        selector = {"matchLabels": {"app": "web"}}
+        wants = pod("wants").cpu("1").labels(app="lone").anti_affinity(HOSTNAME, labelSelector=selector).unschedulable()
+        made = planned(of, workers(1, of), node("x"), web("a", "n1"), wants)
+        assert why(made)["n1"] == "NoPlaceToMovePods"
+        assert "didn't satisfy existing pods anti-affinity rules" in said(made)["n1"]
 
     def test_places_found_by_amounts_are_known_to_pods_that_look_at_others(self) -> None:
         of = group(size=2)

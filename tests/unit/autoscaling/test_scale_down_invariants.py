@@ -94,8 +94,8 @@ def test_budgets_sizes_and_limits_hold(cluster: Any) -> None:
     for each in snapshot.budgets.values():
         assert apps[each.name] <= each.disruptions_allowed
     found = groups(snapshot)
-    for each, number in Counter(action.group for action in made.actions).items():
-        assert found.by_id[each].target - number >= found.by_id[each].minimum
+    for id_, number in Counter(action.group for action in made.actions).items():
+        assert found.by_id[id_].target - number >= found.by_id[id_].minimum
     assert spec.resource_limits.cores is not None
     if made.actions:
         assert 4 * (len(snapshot.nodes) - len(made.actions)) >= spec.resource_limits.cores.min

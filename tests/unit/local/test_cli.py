@@ -6,8 +6,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from trimtab.cli import local
 from trimtab.cli.main import cli
-from trimtab.local.components import PORTS, Settings
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import COMPONENTS, DEFAULT_COMPONENTS, PORTS, Settings
 from trimtab.local.processes import Process
 from trimtab.local.record import Record, Started, Store
 
@@ -98,3 +100,24 @@ def test_down_can_keep_the_data(state: Path) -> None:
     record = Store(directory=state / "dead").read()
     assert record is not None
     assert record.started == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "components", "for_load"),
+    [
+        ({"machines": True}, COMPONENTS, False),
+        ({"for_load": True}, DEFAULT_COMPONENTS, True),
+        ({"machines": True, "for_load": True}, COMPONENTS, True),
+    ],
+    ids=["machines", "load", "both"],
+)
+def test_flags_add_to_what_a_cluster_is_made_of(given, components, for_load: bool, state: Path) -> None:
+    wanted = {"machines": False, "for_load": False} | given
+
+    settings = local._settings(LocalCluster("new"), **wanted)
+
+    assert settings == Settings(components=components, for_load=for_load)
+
+
+def test_without_flags_a_cluster_stays_as_it_is(state: Path) -> None:
+    assert local._settings(LocalCluster("new"), machines=False, for_load=False) is None

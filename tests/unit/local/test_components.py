@@ -2,13 +2,34 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+import trimtab
 from trimtab.kube.errors import InputError
-from trimtab.local.components import DEFAULT_COMPONENTS, PORTS, STAGES, Layout, Settings, health, launch
-from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD, KWOK, RELEASES, SCHEDULER, release
+from trimtab.local.components import (
+    COMPONENTS,
+    DEFAULT_COMPONENTS,
+    PORTS,
+    STAGES,
+    Layout,
+    Settings,
+    health,
+    launch,
+    launch_machine_controller,
+)
+from trimtab.local.versions import (
+    APISERVER,
+    CONTROLLER_MANAGER,
+    ETCD,
+    KWOK,
+    MACHINE_CONTROLLER,
+    RELEASES,
+    SCHEDULER,
+    release,
+)
 
 LAYOUT = Layout(directory=Path("/state/x"), ports={name: 20000 + index for index, name in enumerate(PORTS)})
 
@@ -24,7 +45,7 @@ def test_every_server_listens_on_loopback_only(component: str) -> None:
     assert f"127.0.0.1:{LAYOUT.ports[component]}" in words or "--bind-address=127.0.0.1" in words
 
 
-@pytest.mark.parametrize("component", DEFAULT_COMPONENTS)
+@pytest.mark.parametrize("component", COMPONENTS)
 def test_health_is_asked_at_the_components_own_port(component: str) -> None:
     assert re.match(
         rf"https?://127\.0\.0\.1:{LAYOUT.ports[component]}/(health|healthz|readyz)$", health(component, LAYOUT)
@@ -128,3 +149,19 @@ def test_every_staging_module_is_replaced_by_the_one_of_the_same_release(version
     replaced = re.findall(r"^(?:replace )?\t?(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
     assert len(replaced) == 33
     assert {(old == new, tag) for old, new, tag in replaced} == {(True, version.replace("v1.", "v0.", 1))}
+
+
+def test_the_machine_controller_runs_only_where_asked_for_and_is_no_binary() -> None:
+    settings = Settings(components=COMPONENTS)
+    settings.check()
+
+    assert MACHINE_CONTROLLER not in Settings().components
+    assert set(settings.binaries) == set(DEFAULT_COMPONENTS)
+
+
+def test_the_machine_controller_is_this_package_in_this_python() -> None:
+    started = launch_machine_controller(LAYOUT, Settings(components=COMPONENTS))
+
+    port = str(LAYOUT.ports[MACHINE_CONTROLLER])
+    assert started.argv == (sys.executable, "-m", "trimtab.local.machines", "/state/x/kwok.kubeconfig", port)
+    assert started.environment == {"PYTHONPATH": str(Path(trimtab.__file__).parents[1])}

@@ -14,11 +14,13 @@ from trimtab.kube.connection.config import load_config
 from trimtab.kube.errors import InputError
 from trimtab.local import kubeconfig, ports
 from trimtab.local.certificates import USERS, make_keys
-from trimtab.local.components import Settings
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import PORTS, Settings
 from trimtab.local.errors import LocalError
 from trimtab.local.paths import cache_root, cluster_directory, state_root
 from trimtab.local.processes import Process
 from trimtab.local.record import Record, Started, Store
+from trimtab.local.versions import MACHINE_CONTROLLER
 
 
 @pytest.mark.parametrize("name", ["a", "default", "test-1", "0-a"])
@@ -157,3 +159,13 @@ def test_a_record_that_cannot_be_read_is_told_by_its_path(content: bytes, messag
     with pytest.raises(LocalError, match=message) as caught:
         store.read()
     assert str(store.path) in str(caught.value)
+
+
+def test_a_cluster_of_an_older_version_gets_the_ports_that_it_lacks(tmp_path: Path) -> None:
+    old = {name: 20000 + index for index, name in enumerate(PORTS) if name != MACHINE_CONTROLLER}
+    Store(directory=tmp_path).write(Record(name="old", settings=Settings(), ports=old))
+
+    record = LocalCluster("old", directory=tmp_path)._prepared(Settings(), None, None)
+
+    assert set(record.ports) == set(PORTS)
+    assert old.items() <= record.ports.items()

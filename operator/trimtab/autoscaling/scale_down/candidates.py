@@ -45,6 +45,7 @@ class Candidate(Struct, frozen=True, eq=False):
         saving: how large the node is, compared with the largest of the cluster: 1 for each resource in which it is.
         since: since when it is recorded as unneeded, in seconds since the epoch; ``None`` without a record.
         needed: for how many seconds it must have been.
+        blocked: whether a pod keeps it whatever else happens; then it takes pods like a node that stays.
         turn: 0 where it has been for long enough, 1 where it is recorded, else 2.
     """
 
@@ -57,6 +58,7 @@ class Candidate(Struct, frozen=True, eq=False):
     since: float | None
     needed: float
     turn: int
+    blocked: bool = False
 
     @property
     def preference(self) -> Preference:
@@ -127,6 +129,7 @@ class Turns:
             own = families[family(candidate.node, self._ignored)]
             own.queues.setdefault(zone(candidate.node), deque()).append(candidate)
         self._families = families
+        self._places: dict[str, tuple[_Family, str]] = {}
 
     def expected(self) -> list[Candidate]:
         """All candidates in the order that comes about if each of them goes."""
@@ -145,12 +148,12 @@ class Turns:
     def __iter__(self) -> Iterator[Candidate]:
         """The candidates; :meth:`gone` is to be told of each that goes before the next is asked for."""
         for own, place, candidate in _turns(list(self._families.values())):
-            self._current = own, place
+            self._places[candidate.node.name] = own, place
             yield candidate
 
-    def gone(self) -> None:
-        """The last candidate given goes."""
-        own, place = self._current
+    def gone(self, candidate: Candidate) -> None:
+        """Count a candidate that goes."""
+        own, place = self._places[candidate.node.name]
         own.left[place] -= 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from trimtab.autoscaling.scale_down.drainability import Context, Outcome, Verdic
 from trimtab.autoscaling.scale_down.drainability.daemon_set import of_daemon_set
 from trimtab.autoscaling.scale_down.drainability.rule import DRAIN, SKIP, block
 from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.terms import bind
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
@@ -88,12 +89,14 @@ class Kinds:
         placer: of the snapshot.
         context: what drain rules compare with.
         least_priority: pods below it keep no node and go with it.
+        coming: pods that are to be given places before nodes go; whom they keep away is not placed by amounts alone.
     """
 
-    def __init__(self, placer: Placer, context: Context, *, least_priority: int) -> None:
+    def __init__(self, placer: Placer, context: Context, *, least_priority: int, coming: Iterable[Pod] = ()) -> None:
         self._placer = placer
         self._context = context
         self._least = least_priority
+        self._keeping_away = {bind(term, pod.namespace) for pod in coming for term in pod.spec.affinity.anti_required}
         self._known: dict[tuple[str, int, int, int, int], Kind] = {}
         self._alike: dict[tuple[object, ...], Likes | None] = {}
         self._likes: dict[tuple[tuple[tuple[int, int], ...], int], Likes] = {}
@@ -133,7 +136,7 @@ class Kinds:
                 moving.append((pod, kind))
         return Drain(tuple(moving), tuple(charged))
 
-    def take_back(self, evicted: Sequence[Pod]) -> None:
+    def take_back(self, evicted: Iterable[Pod]) -> None:
         """Give back what :meth:`drain` charged the budgets with: the node stays after all."""
         for pod in evicted:
             self._context.budgets.take_back(pod)
@@ -158,6 +161,8 @@ class Kinds:
     def _likes_of(self, sample: Pod) -> Likes | None:
         """What a place is chosen by; specs that ask the same share the answer, which a template's labels may spoil."""
         spec = sample.spec
+        if self._kept_away(sample):
+            return None
         if spec.volumes or self._placer.snapshot.any_anti_affinity:
             return self._asked(sample)
         asks = (
@@ -174,6 +179,10 @@ class Kinds:
         if asks not in self._alike:
             self._alike[asks] = self._asked(sample)
         return self._alike[asks]
+
+    def _kept_away(self, sample: Pod) -> bool:
+        labels = self._placer.snapshot.namespace_labels(sample.namespace)
+        return any(term.matches(sample.namespace, sample.labels, labels) for term in self._keeping_away)
 
     def _asked(self, sample: Pod) -> Likes | None:
         if not self._placer.plain(sample) or self._placer.refusal(sample) is not None:

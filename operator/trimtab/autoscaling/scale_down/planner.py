@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
@@ -33,6 +36,9 @@ STRATEGY = "ScaleDown"
 """In the place of a strategy, in everything that a plan keeps and that is about removing nodes."""
 
 
+_KEEPING = (Outcome.BLOCK, Outcome.WAIT)
+
+
 class ScalingDown(Struct, frozen=True):
     """What scale-down plans.
 
@@ -40,11 +46,13 @@ class ScalingDown(Struct, frozen=True):
         actions: nodes to remove, in the order in which they were found.
         kept: every other node with its reason, by name.
         unneeded: since when nodes are unneeded, by name, in seconds since the epoch: what is to be recorded.
+        disruptions: how many pods of each PodDisruptionBudget are evicted, by ``namespace/name``.
     """
 
     actions: tuple[RemoveNode, ...] = ()
     kept: tuple[Kept, ...] = ()
     unneeded: Mapping[str, float] = {}
+    disruptions: Mapping[str, int] = {}
 
 
 def plan(
@@ -54,6 +62,7 @@ def plan(
     *,
     now: float,
     status: ClusterAutoscalerStatus | None = None,
+    adding: bool = False,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -66,9 +75,13 @@ def plan(
         spec: of the ClusterAutoscaler.
         now: seconds since the epoch.
         status: of the ClusterAutoscaler: records, and when something was last done.
+        adding: whether nodes are added by the same plan.
     """
     with snapshot.fork():
-        return _Planner(snapshot, groups, spec, status or ClusterAutoscalerStatus(), now).plan()
+        past = status or ClusterAutoscalerStatus()
+        if adding:
+            past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
+        return _Planner(snapshot, groups, spec, past, now).plan()
 
 
 class _Planner:
@@ -95,10 +108,12 @@ class _Planner:
             snapshot, BudgetLedger(snapshot), now, local_storage_blocks=spec.skip_nodes_with_local_storage
         )
         self._ledger = context.budgets
-        self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold)
+        self._coming = self._waiting()
+        self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold, coming=self._coming)
         self._kept: dict[str, Refusal] = {}
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
+        self._disruptions: Counter[str] = Counter()
 
     def plan(self) -> ScalingDown:
         """Plan; in a fork."""
@@ -107,7 +122,7 @@ class _Planner:
             simulation = self._simulation(turns)
             for candidate in turns:
                 if self._try(candidate, simulation):
-                    turns.gone()
+                    turns.gone(candidate)
         removed = {action.node for action in self._actions}
         return ScalingDown(
             actions=tuple(self._actions),
@@ -124,6 +139,7 @@ class _Planner:
                 if name not in removed
             ),
             unneeded=next_records(self._unneeded, self._records, now=self._now),
+            disruptions=dict(sorted(self._disruptions.items())),
         )
 
     def _turns(self) -> Turns | None:
@@ -155,6 +171,7 @@ class _Planner:
                 since=waiting.since,
                 needed=waiting.needed,
                 turn=0 if over else 1 + (name not in self._records),
+                blocked=any(kind.verdict.outcome in _KEEPING and ordinary(pod) for pod, kind in pods),
             )
             found.append(candidate)
         if not found:
@@ -164,7 +181,7 @@ class _Planner:
 
     def _simulation(self, turns: Turns) -> Simulation:
         """The room on nodes that can take pods, less what pods need that have to go somewhere whatever is planned."""
-        waiting = self._waiting()
+        waiting = self._coming
         for pod in waiting:
             self._snapshot.amounts(pod.spec)  # the axis knows its resources before room is measured
         simulation = Simulation(self._placer, self._kinds, Room(self._snapshot.nodes, self._order(turns)))
@@ -193,7 +210,7 @@ class _Planner:
     def _order(self, turns: Turns) -> IntArray:
         """The slots that may take pods: nodes that stay anyway, the fullest first, then those that would go last."""
         nodes = self._snapshot.nodes
-        candidates = [candidate.slot for candidate in turns.expected()]
+        candidates = [candidate.slot for candidate in turns.expected() if not candidate.blocked]
         known = set(candidates)
         others = [
             slot for node in self._staying if not unready(node) and (slot := nodes.slot_of[node.name]) not in known
@@ -224,6 +241,8 @@ class _Planner:
             self._keep(name, self._delay)
         else:
             self._actions.append(self._removal(candidate, attempt))
+            for pod in attempt.drain.evicted:
+                self._disruptions.update(budget.key for budget in self._ledger.matching(pod))
         return True
 
     def _keep(self, name: str, refusal: Refusal) -> bool:

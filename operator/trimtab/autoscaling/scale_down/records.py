@@ -59,7 +59,8 @@ def _annotated(node: Node) -> float | None:
 
 
 def _tainted(node: Node) -> float | None:
+    """The taint's value; where that is no time, when the taint was added, if somebody has recorded it."""
     for taint in node.taints:
-        if taint.key == DELETION_CANDIDATE and _SECONDS.fullmatch(taint.value):
-            return float(taint.value)
+        if taint.key == DELETION_CANDIDATE:
+            return float(taint.value) if _SECONDS.fullmatch(taint.value) else taint.time_added
     return None

@@ -25,14 +25,16 @@ class Room:
 
     def __init__(self, nodes: NodeTable, order: IntArray) -> None:
         self.order = order
+        self._capacity = nodes.capacity
         self.position = {slot: position for position, slot in enumerate(order.tolist())}
         self._free: IntArray = np.ascontiguousarray((nodes.allocatable[order] - nodes.requested[order]).T)
         self._open: BoolArray = np.ones(len(order), dtype=np.bool_)
         self._eligible: dict[int, tuple[Likes, BoolArray]] = {}
 
-    def free(self, slot: int) -> IntArray:
-        """What is left of a node: int64, shape (axis.width,)."""
-        left: IntArray = self._free[:, self.position[slot]]
+    def free_of(self, column: int) -> IntArray:
+        """What is left of a resource: int64, shape (capacity,); nothing on nodes that are not in the order."""
+        left: IntArray = np.zeros(self._capacity, dtype=np.int64)
+        left[self.order] = self._free[column]
         return left
 
     def close(self, slot: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -62,6 +63,7 @@ class Simulation:
         self._room = room
         self._unwritten: list[tuple[Pod, str]] = []
         self._going: list[Node] = []
+        self._gone: set[int] = set()
         self._made: list[tuple[int, Wanted, int]] = []
         self._found: list[tuple[Pod, str]] = []
         self.takers: set[str] = set()
@@ -79,6 +81,7 @@ class Simulation:
             return Attempt(drain)
         slot = self._nodes.slot_of[node.name]
         self._room.close(slot)
+        self._gone.add(slot)
         self._made, self._found = [], []
         aware = any(kind.likes is None for _, kind in drain.moving)
         stuck = self._among_others(node, drain.moving) if aware else self._by_amounts(drain.moving)
@@ -86,6 +89,7 @@ class Simulation:
             for taker, wanted, count in self._made:
                 self._room.take(taker, wanted, -count)
             self._room.reopen(slot)
+            self._gone.discard(slot)
             self._kinds.take_back(drain.evicted)
             return Attempt(drain, stuck=stuck[0], sentence=stuck[1])
         if not aware:
@@ -103,24 +107,22 @@ class Simulation:
             pods: the most important first; those that are on a node leave it.
         """
         hopeless: set[int] = set()
-        for pod in pods:
-            kind = self._kinds.of(pod)
+        for likes, alike in groupby(pods, key=lambda pod: self._kinds.of(pod).likes):
             self._made, self._found = [], []
-            if kind.likes is not None:
-                if kind.likes.number in hopeless:
-                    continue
-                if self._place(kind.likes, [pod]) is None:
-                    self._unwritten += self._found
-                else:
-                    hopeless.add(kind.likes.number)
-            else:
+            if likes is None:
                 self._write()
-                self._reserve(self._placer.lift(pod))
+                for pod in alike:
+                    self._reserve(self._placer.lift(pod))
+            elif likes.number not in hopeless:
+                if self._place(likes, list(alike)) is not None:
+                    hopeless.add(likes.number)
+                self._unwritten += self._found
             self.takers.update(target for _, target in self._found)
 
     def leave_out(self, node: Node) -> None:
         """Count a node as gone that is on its way out already."""
         self._going.append(node)
+        self._gone.add(self._nodes.slot_of[node.name])
 
     def _by_amounts(self, moving: Known) -> tuple[Pod, str] | None:
         """Place pods by likes, the largest first; returns the first that finds no place, and why."""
@@ -133,7 +135,7 @@ class Simulation:
         for number in sorted(groups, key=lambda each: _largest_first(likes[each], groups[each])):
             stuck = self._place(likes[number], groups[number])
             if stuck is not None:
-                return stuck, no_room(self._placer, self._room, likes[number])
+                return stuck, no_room(self._placer, self._room, likes[number], self._gone)
         return None
 
     def _place(self, likes: Likes, pods: Sequence[Pod]) -> Pod | None:
@@ -188,6 +190,7 @@ class Simulation:
             self._snapshot.remove(node)
         self._unwritten.clear()
         self._going.clear()
+        self._gone.clear()
 
 
 def _largest_first(likes: Likes, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.plan import Kept, ScaleUp
 from trimtab.autoscaling.groups import NodeGroup, Problem, groups
@@ -40,6 +41,7 @@ class Inputs(Struct, frozen=True):
         machine_autoscalers: all of them.
         priorities: for the expander Priority: patterns of groups' names by priority.
         backoff: why groups must not be asked for nodes at present, in words, by their ids.
+        status: of the ClusterAutoscaler: what scale-down remembers is there.
     """
 
     spec: ClusterAutoscalerSpec
@@ -47,6 +49,7 @@ class Inputs(Struct, frozen=True):
     machine_autoscalers: tuple[MachineAutoscaler, ...] = ()
     priorities: Mapping[int, tuple[str, ...]] = {}
     backoff: Mapping[str, str] = {}
+    status: ClusterAutoscalerStatus = ClusterAutoscalerStatus()
 
 
 class NewNode(Struct, frozen=True):

@@ -61,3 +61,15 @@ def test_whoever_does_not_ask_for_rollouts_is_not_asked_for_deployments(run, pol
     result = run("plan", "--cluster", file(tmp_path), "--policy", policy, "--now", NOW)
     assert "(surge)" not in result.stdout
     assert "1 Evict" in result.stdout
+
+
+def test_a_rollout_is_planned_beside_the_autoscaler(run, policy, tmp_path) -> None:
+    autoscaler = tmp_path / "autoscaler.yaml"
+    autoscaler.write_text(
+        "{apiVersion: autoscaling.openshift.io/v1, kind: ClusterAutoscaler, metadata: {name: default}}"
+    )
+    cluster = file(tmp_path, settled(deployment()))
+    result = run("plan", "--cluster", cluster, "--policy", policy, "--policy", autoscaler, "--now", NOW, "-o", "json")
+    document = msgspec.json.decode(result.stdout)
+    assert [action["how"] for action in document["actions"]] == ["Surge"]
+    assert document["summary"]["ScaleUp"] == 0

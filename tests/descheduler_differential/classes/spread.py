@@ -15,6 +15,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.spreads import Constraint, Spreads
 from trimtab.kube.objects import Pod
 from trimtab.kube.rules.selectors import matches_labels
+from trimtab.placement.placer import Placer
 from trimtab.placement.topology_spread import Rules
 
 NAME: Final = "RemovePodsViolatingTopologySpreadConstraint"
@@ -151,10 +152,26 @@ def _all_count_theirs(case: Case, difference: Difference) -> bool:
 
 
 def _together_theirs(case: Case, difference: Difference) -> bool:
-    """Several constraints, or one with minDomains, count it; by all of them no further move would mend anything."""
+    """Several constraints, or one with minDomains, count it; each further move of it would make one of them worse."""
     found = groups(case, difference.pod, stated=False)
     several = len(found) > 1 or any(group.constraint.rule.constraint.min_domains for group in found)
-    return several and not case.betters(difference)
+    return several and all(_worsens(case, difference.pod, node) for node in case.betters(difference))
+
+
+def _worsens(case: Case, name: str, node: str) -> bool:
+    """Whether, after our plan, some constraint is violated by more pods once the pod is on the node."""
+    with case.state(after=True) as snapshot:
+        before = _excesses(case, snapshot)
+        placer = Placer(snapshot)
+        placer.reserve(placer.lift(snapshot.pods[name]), snapshot.nodes.slot_of[node])
+        then = _excesses(case, snapshot)
+    return any(then[place] > excess for place, excess in before.items())
+
+
+def _excesses(case: Case, snapshot: Snapshot) -> dict[tuple[str, int], int]:
+    """By how many pods each constraint is violated, by the first pod that states it."""
+    spreads = _spreads(case, snapshot)
+    return {each.place: spreads.state(each).excess for each in spreads.constraints}
 
 
 def _repaired(case: Case, difference: Difference) -> bool:

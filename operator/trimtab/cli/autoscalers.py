@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 CLUSTER: Final = ("ClusterAutoscaler", "autoscaling.openshift.io/v1")
 MACHINE: Final = ("MachineAutoscaler", "autoscaling.openshift.io/v1beta1")
 KINDS: Final = (CLUSTER, MACHINE)
+CONFIG_MAP: Final = "cluster-autoscaler-priority-expander"
+"""The ConfigMap of the expander Priority."""
 
 
 class Autoscalers:
@@ -25,6 +27,7 @@ class Autoscalers:
     def __init__(self) -> None:
         self.cluster: ClusterAutoscaler | None = None
         self._machine: dict[str, MachineAutoscaler] = {}
+        self._priorities: dict[int, tuple[str, ...]] = {}
         self._places: dict[str, str] = {}
 
     def __bool__(self) -> bool:
@@ -49,6 +52,10 @@ class Autoscalers:
             self._once(f"{CLUSTER[0]}/{cluster.name}", place)
             self.cluster = cluster
             return True
+        if kind == ("ConfigMap", "v1") and _name(manifest) == CONFIG_MAP:
+            self._priorities = _read_priorities(manifest, source)
+            self._once(f"ConfigMap/{CONFIG_MAP}", place)
+            return True
         if kind == MACHINE:
             machine = decode_machine_autoscaler(manifest, source=source)
             self._once(f"{MACHINE[0]}/{machine.key}", place)
@@ -71,9 +78,24 @@ class Autoscalers:
         spec = ClusterAutoscalerSpec() if self.cluster is None else self.cluster.spec
         status = ClusterAutoscalerStatus() if self.cluster is None else self.cluster.status
         machine = tuple(self._machine[key] for key in sorted(self._machine))
-        return Inputs(spec, now, machine, status=status)
+        return Inputs(spec, now, machine, priorities=self._priorities, status=status)
 
     def _once(self, name: str, place: str) -> None:
         if name in self._places:
             raise InputError(f"is there twice: in {self._places[name]} and in {place}", object=name)
         self._places[name] = place
+
+
+def _name(manifest: Mapping[str, Any]) -> object:
+    metadata = manifest.get("metadata")
+    return metadata.get("name") if isinstance(metadata, Mapping) else None
+
+
+def _read_priorities(manifest: Mapping[str, Any], source: str) -> dict[int, tuple[str, ...]]:
+    from trimtab.autoscaling.scale_up.expanders.priority import read_priorities
+
+    data = manifest.get("data")
+    try:
+        return read_priorities(data if isinstance(data, Mapping) else {})
+    except InputError as error:
+        raise InputError(error.message, source=source, object=f"ConfigMap/{CONFIG_MAP}", field=error.field) from None

@@ -5,53 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.builders import HOSTNAME, ZONE, daemon_set, machine_set, node, pod
-from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.autoscaling.scale_up import Inputs, ScalingUp, scale_up
-from trimtab.cluster.snapshot import Snapshot
-
-NOW = 1_795_176_000.0  # 2026-11-20T12:00:00Z
-NAMESPACE = "openshift-machine-api"
-
-
-def planned(*builders: Any, backoff: dict[str, str] | None = None, **spec: Any) -> ScalingUp:
-    """The plan for a cluster of these objects; ``spec`` is the ClusterAutoscaler's, in YAML's names."""
-    snapshot = Snapshot([builder.build() for builder in builders])
-    inputs = Inputs(msgspec.convert(spec, ClusterAutoscalerSpec), NOW, backoff=backoff or {})
-    before = dict(snapshot.pods), dict(snapshot.nodes.slot_of)
-    made = scale_up(snapshot, inputs)
-    assert (snapshot.pods, snapshot.nodes.slot_of) == before
-    return made
-
-
-def group(name: str = "a", *, size: int = 0, most: int = 9, cpu: str = "4", memory: str = "16Gi", **more: str) -> Any:
-    """A MachineSet without nodes, whose nodes have nothing reserved."""
-    return (
-        machine_set(name)
-        .limits(0, most)
-        .replicas(size)
-        .capacity(cpu=cpu, memory=memory, **more)
-        .annotations({"trimtab.dev/reserved": "cpu=0,memory=0"})
-    )
-
-
-def waiting(name: str, cpu: str = "1", memory: str = "1Gi") -> Any:
-    return pod(name).cpu(cpu).memory(memory).unschedulable()
-
-
-def several(number: int, **requests: str) -> list[Any]:
-    return [waiting(f"web-{each}", **requests).labels(app="web") for each in range(number)]
-
-
-def sizes(made: ScalingUp) -> dict[str, tuple[int, int]]:
-    return {action.machine_set.partition("/")[2]: (action.from_, action.to) for action in made.actions}
-
-
-def reasons(made: ScalingUp) -> dict[str, str]:
-    return {each.name: each.reason for each in made.kept}
+from tests.unit.autoscaling.scaling import NAMESPACE, group, planned, reasons, several, sizes, waiting
 
 
 class TestHowManyNodes:

@@ -29,6 +29,15 @@ spec:
   maxReplicas: 9
   scaleTargetRef: {apiVersion: machine.openshift.io/v1beta1, kind: MachineSet, name: workers-a}
 """
+PRIORITIES = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: cluster-autoscaler-priority-expander, namespace: kube-system}
+data:
+  priorities: |
+    20: [workers]
+    10: [workers-a]
+"""
 POLICY = """\
 apiVersion: trimtab.dev/v1alpha1
 kind: DeschedulerPolicy
@@ -136,6 +145,16 @@ def test_without_a_cluster_autoscaler_its_defaults_hold_and_that_is_told(run, wr
     assert "1 ScaleUp" in result.stdout
 
 
+def test_the_priority_expanders_config_map_may_be_among_the_policies(run, write, policy) -> None:
+    cluster = CLUSTER.replace("spec:", "spec:\n  expanders: [Priority]")
+    other = machine_set("other").replicas(0).capacity(cpu="4", memory="16Gi").limits(0, 9)
+    for files, grown in ((PRIORITIES, "workers-a"), (PRIORITIES.replace("20: [workers]", "20: [other]"), "other")):
+        policies = policy(cluster, MACHINE, files)
+        arguments = ["--cluster", write("c.json", *objects(), other), "--policy", policies, "--now", NOW, "-o", "json"]
+        document = msgspec.json.decode(run("plan", *arguments).stdout)
+        assert {each["machineSet"] for each in document["actions"]} == {f"openshift-machine-api/{grown}"}
+
+
 @pytest.mark.parametrize(
     ("documents", "told"),
     [
@@ -143,9 +162,20 @@ def test_without_a_cluster_autoscaler_its_defaults_hold_and_that_is_told(run, wr
         ((MACHINE, MACHINE), "MachineAutoscaler/openshift-machine-api/workers: is there twice"),
         ((CLUSTER.replace("maxNodesTotal", "maxNodeTotal"),), "maxNodeTotal"),
         ((CLUSTER.replace("default", "other"),), "metadata.name"),
+        (
+            (CLUSTER, PRIORITIES.replace("[workers]", "['(']")),
+            "ConfigMap/cluster-autoscaler-priority-expander: data[pri",
+        ),
         (("{apiVersion: v1, kind: Pod, metadata: {name: a}}",), "ClusterAutoscaler of autoscaling.openshift.io/v1"),
     ],
-    ids=["twice", "a machine autoscaler twice", "an unknown field", "another name", "no policy at all"],
+    ids=[
+        "twice",
+        "a machine autoscaler twice",
+        "an unknown field",
+        "another name",
+        "bad priorities",
+        "no policy at all",
+    ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name(run, write, policy, documents, told) -> None:
     result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy(*documents), "--now", NOW)

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from trimtab.autoscaling.scale_up.expanders.expander import AnyOption, Context, Expander
+from trimtab.autoscaling.scale_up.expanders.least_nodes import LeastNodes
 from trimtab.autoscaling.scale_up.expanders.least_waste import LeastWaste
+from trimtab.autoscaling.scale_up.expanders.most_pods import MostPods
+from trimtab.autoscaling.scale_up.expanders.price import Price
+from trimtab.autoscaling.scale_up.expanders.priority import Priority
+from trimtab.autoscaling.scale_up.expanders.random import Random
 
-EXPANDERS: Final[dict[str, Expander]] = {each.name: each for each in (LeastWaste(),)}
+EXPANDERS: Final[dict[str, Expander]] = {
+    each.name: each for each in (LeastWaste(), Priority(), Random(), MostPods(), LeastNodes(), Price())
+}
 
 DEFAULT: Final = (LeastWaste.name,)
 """Where ``spec.expanders`` is empty; upstream's default."""

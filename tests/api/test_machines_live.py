@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_cli_live import run
+from tests.api.test_cli_live import run, until
 from tests.builders import Builder, daemon_set, machine_deployment, machine_set, pod
 from tests.fixtures.clusters import Cluster
 from trimtab.autoscaling.groups import groups
@@ -71,6 +72,11 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
     for resource in served:
         cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
     cluster.client.request("DELETE", DAEMON_SETS.path("agent", namespace=namespace))
+    until(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions to be gone")
+
+
+def _defined(cluster: Cluster) -> set[str]:
+    return {each["metadata"]["name"] for each in cluster.client.request("GET", CRDS)["items"]}
 
 
 def _post(cluster: Cluster, resource: Resource, namespace: str, builder: Builder) -> None:
@@ -117,6 +123,23 @@ def test_groups_and_templates_are_the_same_live_and_from_a_snapshot(
     made = templates(live, found.all, now=NOW)
     assert list(made.of_group) == list(found.by_id)
     assert not made.problems
+
+
+def test_a_plan_of_a_live_cluster_knows_the_groups_of_its_nodes(
+    cluster: Cluster, machines: str, namespace: str, admin: Path, tmp_path: Path
+) -> None:
+    del cluster, namespace
+    policy = tmp_path / "autoscaler.yaml"
+    policy.write_text(
+        "{apiVersion: autoscaling.openshift.io/v1, kind: ClusterAutoscaler, metadata: {name: default}, spec: {}}"
+    )
+
+    planned = run("plan", "--kubeconfig", admin, "--policy", policy, "-o", "json")
+
+    assert planned.exit_code == 0, planned.stderr
+    nodes = {each["name"]: each["reason"] for each in json.loads(planned.stdout)["kept"] if each["kind"] == "Node"}
+    assert nodes.pop(machines) != "NotAutoscaled"
+    assert set(nodes.values()) <= {"NotAutoscaled"}
 
 
 def test_a_cluster_without_machines_has_no_groups(cluster: Cluster, admin: Path) -> None:

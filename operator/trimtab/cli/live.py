@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 
 from trimtab.cli.errors import Skipping, at_server
+from trimtab.cluster.kinds import EVERYTHING, KINDS
 from trimtab.cluster.load import RETRY, LoadFailed, load
 from trimtab.cluster.metrics_api import read_usage
 from trimtab.cluster.rollouts import Rollouts, read_rollouts
@@ -30,6 +31,7 @@ def load_live(
     on_server: Callable[[str], None] | None = None,
     on_usage: Callable[[Usage], None] | None = None,
     on_rollouts: Callable[[Rollouts], None] | None = None,
+    machines: bool = False,
 ) -> Snapshot:
     """The picture of the live cluster.
 
@@ -40,6 +42,7 @@ def load_live(
         on_server: told the API server's URL, once it is known.
         on_usage: told what nodes and pods really use, as metrics.k8s.io says; without it nobody is asked.
         on_rollouts: told the Deployments; likewise.
+        machines: whether to read what autoscalers read beside: machines, what makes them, and DaemonSets.
 
     Raises:
         InputError: the kubeconfig cannot be used.
@@ -48,7 +51,8 @@ def load_live(
     skipping = Skipping() if skip_invalid else None
 
     async def work(api: Api) -> Snapshot:
-        snapshot = await load(api, on_invalid=skipping, on_absent=warn_absent)
+        kinds = EVERYTHING if machines else KINDS
+        snapshot = await load(api, kinds=kinds, on_invalid=skipping, on_absent=warn_absent)
         if on_usage is not None:
             on_usage(await read_usage(api, now=SYSTEM_CLOCK.now()))
         if on_rollouts is not None:

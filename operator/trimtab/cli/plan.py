@@ -114,6 +114,7 @@ def plan(
             skip_invalid=skip_invalid,
             prometheus=prometheus,
             now=now,
+            machines=bool(autoscalers),
         )
         if form == "html":
             show_page(wanted, seen, everything=everything)
@@ -159,6 +160,7 @@ def observe(
     skip_invalid: bool,
     prometheus: PrometheusSettings | None,
     now: int | None,
+    machines: bool = False,
 ) -> Seen:
     """Read the cluster, and as much of real use, rollouts and memory as the policies ask for.
 
@@ -170,6 +172,7 @@ def observe(
         skip_invalid: report objects that cannot be used and go on.
         prometheus: where it is, for policies with a query; ``None`` where nobody has said.
         now: the time to plan for; ``None`` for when all has been read.
+        machines: whether there is an autoscaler to plan for.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig cannot be used.
@@ -191,6 +194,7 @@ def observe(
         on_server=names.append,
         on_usage=measured.append if judging else None,
         on_rollouts=rolled.append if any(policy.spec.single_replica == SURGE for policy in policies) else None,
+        machines=machines,
     )
     usages = {policy.name: usage for usage in measured for policy in judging}
     queried = judged_by(policies, PROMETHEUS)

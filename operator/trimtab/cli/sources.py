@@ -29,6 +29,7 @@ def load_cluster(
     on_server: Callable[[str], None] | None = None,
     on_usage: Callable[[Usage], None] | None = None,
     on_rollouts: Callable[[Rollouts], None] | None = None,
+    machines: bool = False,
 ) -> Snapshot:
     """The picture of a cluster.
 
@@ -40,6 +41,7 @@ def load_cluster(
         on_server: told the URL of the live cluster's API server.
         on_usage: told what nodes and pods really use; without it nobody is asked.
         on_rollouts: told the Deployments; likewise.
+        machines: whether what autoscalers read beside is read of a live cluster; of files all is.
 
     Raises:
         InputError: a file, an object in it, or the kubeconfig cannot be used.
@@ -55,6 +57,7 @@ def load_cluster(
             on_server=on_server,
             on_usage=on_usage,
             on_rollouts=on_rollouts,
+            machines=machines,
         )
     return read_cluster(cluster, skip_invalid=skip_invalid, on_usage=on_usage, on_rollouts=on_rollouts)
 

@@ -68,11 +68,18 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
         (DAEMON_SETS, agent),
     ):
         _post(cluster, resource, namespace, builder)
+    for resource in served:  # the first reads of a new definition may come from a cache that is being built
+        until(lambda path=resource.path(): len(_listed(cluster, path)) == 1, f"{resource.name} to be listed")
     yield node
     for resource in served:
         cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
     cluster.client.request("DELETE", DAEMON_SETS.path("agent", namespace=namespace))
     until(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions to be gone")
+
+
+def _listed(cluster: Cluster, path: str) -> list[Any]:
+    items: list[Any] = cluster.client.request("GET", path, params={"limit": "500"})["items"]
+    return items
 
 
 def _defined(cluster: Cluster) -> set[str]:

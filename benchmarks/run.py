@@ -113,6 +113,42 @@ def plan_5k_full() -> Result:
     return _plan(picky=0, target=22)
 
 
+def scale_up_1000() -> Result:
+    """Plan 1,000 nodes of a set that has none for 50,000 pods without owners."""
+    from benchmarks import adding
+
+    return adding.scale_up_1000()
+
+
+def estimate_51k() -> Result:
+    """Count 51,000 pods of two classes onto nodes of one kind: 2,595 are needed."""
+    from benchmarks import adding
+
+    return adding.estimate_51k()
+
+
+def affinity_surge() -> Result:
+    """Plan nodes for 100 pods with anti-affinity by host, beside 5,000 full nodes of 100 groups and 50,000 pods."""
+    from benchmarks import adding
+
+    return adding.affinity_surge()
+
+
+def affinity_surge_zone() -> Result:
+    """The same with anti-affinity by zone."""
+    from benchmarks import adding
+    from benchmarks.clusters import ZONE
+
+    return adding.affinity_surge(ZONE)
+
+
+def groups_500() -> Result:
+    """Plan nodes for 5,000 pods of 250 owners among 500 groups."""
+    from benchmarks import adding
+
+    return adding.groups_500()
+
+
 def scale_down_2000() -> Result:
     """Plan which of 2,000 nodes with 40 pods each go, at 40 percent: 1,200 do, and all their pods have places."""
     from benchmarks import removing
@@ -170,6 +206,11 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "plan-5k": plan_5k,
     "plan-5k-anti-affinity": plan_5k_anti_affinity,
     "plan-5k-full": plan_5k_full,
+    "scale-up-1000": scale_up_1000,
+    "estimate-51k": estimate_51k,
+    "affinity-surge": affinity_surge,
+    "affinity-surge-zone": affinity_surge_zone,
+    "groups-500": groups_500,
     "scale-down-2000": scale_down_2000,
 }
 

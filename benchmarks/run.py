@@ -154,6 +154,42 @@ def plan_empty_5k() -> Result:
     return planning.empty()
 
 
+def scale_up_1000() -> Result:
+    """Plan 1,000 nodes of a set that has none for 50,000 pods without owners."""
+    from benchmarks import adding
+
+    return adding.scale_up_1000()
+
+
+def estimate_51k() -> Result:
+    """Count 51,000 pods of two classes onto nodes of one kind: 2,595 are needed."""
+    from benchmarks import adding
+
+    return adding.estimate_51k()
+
+
+def affinity_surge() -> Result:
+    """Plan nodes for 100 pods with anti-affinity by host, beside 5,000 full nodes of 100 groups and 50,000 pods."""
+    from benchmarks import adding
+
+    return adding.affinity_surge()
+
+
+def affinity_surge_zone() -> Result:
+    """The same with anti-affinity by zone."""
+    from benchmarks import adding
+    from benchmarks.clusters import ZONE
+
+    return adding.affinity_surge(ZONE)
+
+
+def groups_500() -> Result:
+    """Plan nodes for 5,000 pods of 250 owners among 500 groups."""
+    from benchmarks import adding
+
+    return adding.groups_500()
+
+
 def scale_down_2000() -> Result:
     """Plan which of 2,000 nodes with 40 pods each go, at 40 percent: 1,200 do, and all their pods have places."""
     from benchmarks import removing
@@ -177,6 +213,11 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "plan-taints-5k": plan_taints_5k,
     "plan-leaning-5k": plan_leaning_5k,
     "plan-empty-5k": plan_empty_5k,
+    "scale-up-1000": scale_up_1000,
+    "estimate-51k": estimate_51k,
+    "affinity-surge": affinity_surge,
+    "affinity-surge-zone": affinity_surge_zone,
+    "groups-500": groups_500,
     "scale-down-2000": scale_down_2000,
 }
 

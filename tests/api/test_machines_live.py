@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
     ):
         _post(cluster, resource, namespace, builder)
     for resource in served:  # the first reads of a new definition may come from a cache that is being built
-        until(lambda path=resource.path(): len(_listed(cluster, path)) == 1, f"{resource.name} to be listed")
+        until(partial(_one_is_listed, cluster, resource), f"{resource.name} to be listed")
     yield node
     for resource in served:
         cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
@@ -77,9 +78,8 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
     until(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions to be gone")
 
 
-def _listed(cluster: Cluster, path: str) -> list[Any]:
-    items: list[Any] = cluster.client.request("GET", path, params={"limit": "500"})["items"]
-    return items
+def _one_is_listed(cluster: Cluster, resource: Resource) -> bool:
+    return len(cluster.client.request("GET", resource.path(), params={"limit": "500"})["items"]) == 1
 
 
 def _defined(cluster: Cluster) -> set[str]:

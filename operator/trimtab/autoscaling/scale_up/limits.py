@@ -104,8 +104,11 @@ class Headroom:
         for limit, used in zip(self._limits, self._used, strict=True):
             each = limit.of(node)
             if each and used + each > limit.maximum:
+                adds = (
+                    "" if limit.reason == reasons.MAX_NODES_TOTAL_REACHED else f"a node adds {_amount(each, limit)}, "
+                )
                 message = (
-                    f"the cluster has {_amount(used, limit)}, a node adds {_amount(each, limit)}, and "
+                    f"the cluster has {_amount(used, limit)}, {adds}and "
                     f"resourceLimits.{limit.field} allows {_amount(limit.maximum, limit)}"
                 )
                 return Cut(limit.reason, message)

@@ -77,7 +77,10 @@ Action = Evict | Scaling
 
 
 class Kept(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A candidate that was considered and left where it is, with the reason code."""
+    """A candidate that was considered and left where it is, with the reason code.
+
+    ``pod`` is the pod that keeps a node, ``namespace/name``; it is left out where no single one does.
+    """
 
     kind: str
     namespace: str
@@ -87,6 +90,7 @@ class Kept(Struct, frozen=True, gc=False, omit_defaults=True):
     message: str
     policy: str = ""
     node: str = ""
+    pod: str = ""
 
 
 class Plan(Struct, frozen=True):

@@ -111,6 +111,7 @@ class _Planner:
         self._coming = self._waiting()
         self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold, coming=self._coming)
         self._kept: dict[str, Refusal] = {}
+        self._keepers: dict[str, str] = {}  # the pod that keeps a node, by the node's name
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
         self._disruptions: Counter[str] = Counter()
@@ -134,6 +135,7 @@ class _Planner:
                     strategy=STRATEGY,
                     reason=self._kept[name].reason,
                     message=self._kept[name].message,
+                    pod=self._keepers.get(name, ""),
                 )
                 for name in self._nodes
                 if name not in removed
@@ -231,6 +233,8 @@ class _Planner:
             return self._keep(name, refusal)
         attempt = simulation.attempt(node, candidate.pods)
         if not attempt.done:
+            keeper = attempt.drain.blocking or attempt.stuck
+            self._keepers[name] = "" if keeper is None else keeper.key
             return self._keep(name, _blocked(attempt))
         self._floors.take(candidate.group, node)
         self._unneeded.append(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from trimtab.api.base import NaturalInt, ShortText, Status, bounded, doc
 from trimtab.api.conditions import Condition
@@ -21,6 +21,7 @@ MAX_NODES: Final = 200
 MAX_UNNEEDED: Final = 500
 MAX_REASONS: Final = 64
 MAX_PENDING: Final = 50
+MAX_REMOVING: Final = 100
 
 _ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
@@ -32,6 +33,15 @@ class LastError(Status, frozen=True):
     time: Annotated[datetime, doc("When.")]
     reason: Annotated[Reason, doc("The reason's code, or that of the machine's API.")]
     message: Annotated[ShortText, doc("The same in words.")] = ""
+
+
+class OpenScaleUp(Status, frozen=True):
+    """Nodes that were asked for and are not all there."""
+
+    from_: Annotated[NaturalInt, doc("The group's size before.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The size that was asked for.")]
+    since: Annotated[datetime, doc("When they were asked for.")]
+    deadline: Annotated[datetime, doc("When they are given up, and the pods that wait for them planned anew.")]
 
 
 class NodeGroupStatus(Status, frozen=True):
@@ -52,6 +62,8 @@ class NodeGroupStatus(Status, frozen=True):
     backoff_until: Annotated[datetime | None, doc("Until when nothing is added to it, since that failed.")] = None
     failures: Annotated[NaturalInt, doc("How often in a row adding nodes failed.")] = 0
     last_error: Annotated[LastError | None, doc("What last went wrong.")] = None
+    unhealthy: Annotated[ShortText, doc("Why the group is not well enough to be scaled; empty where it is.")] = ""
+    scale_up: Annotated[OpenScaleUp | None, doc("Nodes that were asked for and are not all there.")] = None
 
 
 class KeptNode(Status, frozen=True):
@@ -71,6 +83,16 @@ class UnneededNode(Status, frozen=True):
     since: Annotated[datetime, doc("Since when nobody has needed it.")]
 
 
+class RemovingNode(Status, frozen=True):
+    """A node that is being removed."""
+
+    name: Annotated[ObjectName, doc("The node.")]
+    phase: Annotated[str, bounded("How far its removal is, in a word.", limit=128)] = ""
+    group: Annotated[str, Meta(max_length=600), doc("Its group.")] = ""
+    since: Annotated[datetime | None, doc("When its removal began.")] = None
+    message: Annotated[ShortText, doc("What it waits for.")] = ""
+
+
 class ReasonCount(Status, frozen=True):
     """How many nodes stay for one reason."""
 
@@ -79,7 +101,7 @@ class ReasonCount(Status, frozen=True):
 
 
 class PendingPods(Status, frozen=True):
-    """Pods that wait, and that no group can help at present."""
+    """Pods that wait and for which no nodes are added."""
 
     namespace: Annotated[ObjectName, doc("The namespace of one of them.")]
     pod: Annotated[ObjectName, doc("The name of one of them.")]
@@ -120,10 +142,21 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         tuple[UnneededNode, ...],
         bounded("Nodes that nobody needs, those longest unneeded first.", limit=MAX_UNNEEDED, **_ATOMIC),
     ] = ()
+    unneeded_omitted: Annotated[
+        NaturalInt, doc("Unneeded nodes for which there was no room here; their annotations say since when.")
+    ] = 0
+    removing: Annotated[
+        tuple[RemovingNode, ...],
+        bounded("Nodes that are being removed, the first of them by name.", limit=MAX_REMOVING, **_ATOMIC),
+    ] = ()
+    removing_omitted: Annotated[NaturalInt, doc("Nodes that are being removed and for which there was no room.")] = 0
     kept: Annotated[
         tuple[KeptNode, ...],
-        bounded("Nodes that stay and why, the first of them; keptReasons has all.", limit=MAX_NODES, **_ATOMIC),
+        bounded(
+            "Nodes that stay and why: some of each reason, by name. keptReasons has all.", limit=MAX_NODES, **_ATOMIC
+        ),
     ] = ()
+    kept_omitted: Annotated[NaturalInt, doc("Nodes that stay and for which there was no room here.")] = 0
     kept_reasons: Annotated[
         tuple[ReasonCount, ...],
         bounded("How many nodes stay for which reason.", limit=MAX_REASONS, **list_map("reason")),
@@ -131,6 +164,9 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     pending: Annotated[
         tuple[PendingPods, ...],
         bounded(
-            "Pods for which no nodes are added, alike ones together, the most first.", limit=MAX_PENDING, **_ATOMIC
+            "Pods for which no nodes are added, alike ones together: first those that nothing helps, then the most.",
+            limit=MAX_PENDING,
+            **_ATOMIC,
         ),
     ] = ()
+    pending_omitted: Annotated[NaturalInt, doc("Pods that wait and for which there was no room here.")] = 0

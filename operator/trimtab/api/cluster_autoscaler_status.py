@@ -22,6 +22,9 @@ MAX_UNNEEDED: Final = 500
 MAX_REASONS: Final = 64
 MAX_PENDING: Final = 50
 MAX_REMOVING: Final = 100
+MAX_INCREASES: Final = 8
+MAX_BOOTS: Final = 16
+MAX_TROUBLED: Final = 16
 
 _ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
@@ -35,13 +38,30 @@ class LastError(Status, frozen=True):
     message: Annotated[ShortText, doc("The same in words.")] = ""
 
 
-class OpenScaleUp(Status, frozen=True):
-    """Nodes that were asked for and are not all there."""
+class Increase(Status, frozen=True):
+    """One of several increases of a group whose nodes are not all there."""
 
     from_: Annotated[NaturalInt, doc("The group's size before.")] = field(name="from")
     to: Annotated[NaturalInt, doc("The size that was asked for.")]
     since: Annotated[datetime, doc("When they were asked for.")]
     deadline: Annotated[datetime, doc("When they are given up, and the pods that wait for them planned anew.")]
+    doubt: Annotated[bool, doc("Whether no answer came, so that only the group's size can tell.")] = False
+
+
+class OpenScaleUp(Status, frozen=True):
+    """Nodes that were asked for and are not all there."""
+
+    from_: Annotated[NaturalInt, doc("The group's size before.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The size that was asked for.")]
+    since: Annotated[datetime, doc("When the first of them were asked for.")]
+    deadline: Annotated[datetime, doc("When the first of them are given up, and their pods planned anew.")]
+    doubt: Annotated[bool, doc("Whether no answer came, so that only the group's size can tell.")] = False
+    increases: Annotated[
+        tuple[Increase, ...],
+        bounded(
+            "The increases it is made of, each with its own deadline; empty of one.", limit=MAX_INCREASES, **_ATOMIC
+        ),
+    ] = ()
 
 
 class NodeGroupStatus(Status, frozen=True):
@@ -62,6 +82,19 @@ class NodeGroupStatus(Status, frozen=True):
     backoff_until: Annotated[datetime | None, doc("Until when nothing is added to it, since that failed.")] = None
     failures: Annotated[NaturalInt, doc("How often in a row adding nodes failed.")] = 0
     last_error: Annotated[LastError | None, doc("What last went wrong.")] = None
+    boots: Annotated[
+        tuple[Annotated[float, Meta(ge=0)], ...],
+        bounded(
+            "How long its last nodes took from their machine to being ready, in seconds, the newest last.",
+            limit=MAX_BOOTS,
+            **_ATOMIC,
+        ),
+    ] = ()
+    given_up: Annotated[NaturalInt, doc("How much of the target nobody waits for any more: nodes that never came.")] = 0
+    troubled: Annotated[
+        tuple[ObjectName, ...],
+        bounded("Machines that failed, or never became nodes, and count as failures.", limit=MAX_TROUBLED, **_ATOMIC),
+    ] = ()
     unhealthy: Annotated[ShortText, doc("Why the group is not well enough to be scaled; empty where it is.")] = ""
     scale_up: Annotated[OpenScaleUp | None, doc("Nodes that were asked for and are not all there.")] = None
 

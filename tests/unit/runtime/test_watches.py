@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.watch import ScriptedApi
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Forbidden, Gone, Unreachable
-from trimtab.kube.watching.informer import InformerState
+from trimtab.kube.watching.state import InformerState
 from trimtab.runtime.watches import Watches
 
 pytestmark = pytest.mark.looptime(start=0)

@@ -13,7 +13,8 @@ from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.objects import Node
 from trimtab.kube.resources import MACHINE_SETS, MACHINES, NODES
 from trimtab.kube.verbs import MERGE_PATCH
-from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.state import ServerAbilities
 from trimtab.kube.watching.store import Store
 from trimtab.local.machines import drain
 from trimtab.local.machines.joining import NODES_MACHINE, node_of

@@ -280,6 +280,68 @@ RUN_COMPLETED: Final = "RunCompleted"
 RUN_INTERRUPTED: Final = "RunInterrupted"
 """Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""
 
+# ── What the autoscaler's conditions say ────────────────────────────────────────────────────────────────────────────
+
+PASS_COMPLETED: Final = "PassCompleted"
+"""Ready: the last pass ran to its end; the message says what came of it."""
+
+WAITING_FOR_FIRST_PASS: Final = "WaitingForFirstPass"
+"""Ready unknown: no pass has run since this generation was written."""
+
+SCALING: Final = "Scaling"
+"""Progressing: nodes that were asked for are on their way, or nodes are being removed; the message names them."""
+
+INVALID_AUTOSCALER: Final = "InvalidAutoscaler"
+"""Not ready, degraded: the ClusterAutoscaler's spec cannot be used; the message names the fields."""
+
+PASS_FAILED: Final = "PassFailed"
+"""Not ready, degraded: the last pass ended with an error; the message names it."""
+
+CLUSTER_UNHEALTHY: Final = "ClusterUnhealthy"
+"""Not ready, degraded: so many nodes are not ready that nothing is scaled. Also an event."""
+
+NODE_GROUPS_UNHEALTHY: Final = "NodeGroupsUnhealthy"
+"""Degraded: groups have so many nodes that are not ready that these groups are not scaled; all others are."""
+
+NODE_GROUPS_FAILING: Final = "NodeGroupsFailing"
+"""Degraded: nodes that were asked for did not come, and their groups are left alone for a while."""
+
+REMOVALS_FAILING: Final = "RemovalsFailing"
+"""Degraded: the last removal of a node failed, and none has gone well since."""
+
+INVALID_NODE_GROUPS: Final = "InvalidNodeGroups"
+"""Degraded: MachineAutoscalers, or annotations of node groups, are wrong; the rest is scaled."""
+
+# ── What the autoscaler's events say ────────────────────────────────────────────────────────────────────────────────
+
+TRIGGERED_SCALE_UP: Final = "TriggeredScaleUp"
+"""Event on a pending pod: nodes have been asked for, for it among others; the note names the group and its sizes."""
+
+NOT_TRIGGER_SCALE_UP: Final = "NotTriggerScaleUp"
+"""Event on a pending pod: no node is added for it; the note has the reason's code, and what each group says."""
+
+SCALED_UP_GROUP: Final = "ScaledUpGroup"
+"""Event: a group has been asked for more nodes."""
+
+FAILED_TO_SCALE_UP_GROUP: Final = "FailedToScaleUpGroup"
+"""Event: a group could not be asked for more nodes; the note has the reason's code."""
+
+SCALE_UP_TIMED_OUT: Final = "ScaleUpTimedOut"
+"""Event: nodes that were asked for did not come in time."""
+
+SCALE_DOWN: Final = "ScaleDown"
+"""Event on a node: it is being removed; on a pod: it was evicted for that; on the ClusterAutoscaler: a node with pods
+went."""
+
+SCALE_DOWN_EMPTY: Final = "ScaleDownEmpty"
+"""Event: a node without pods that need a place went."""
+
+SCALE_DOWN_FAILED: Final = "ScaleDownFailed"
+"""Event: a node was to go and stays; also on the pod that keeps it."""
+
+CLUSTER_AUTOSCALER_CLEANUP: Final = "ClusterAutoscalerCleanup"
+"""Event on a node: taints or a cordon that an earlier process had left on it were taken away."""
+
 # ── Why a group of nodes grows, and why pods stay pending ───────────────────────────────────────────────────────────
 
 PENDING_PODS: Final = "PendingPods"
@@ -430,10 +492,17 @@ NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
 """Two machines say that a node is theirs; it counts for the first."""
 
 NO_TEMPLATE: Final = "NoTemplate"
-"""The group has no node to learn from, and its annotations do not say what a node of it would be like."""
+"""The group has no node to learn from, and neither its annotations nor its provider say what one would be like."""
 
 GROUP_PAUSED: Final = "GroupPaused"
-"""The group is not to be scaled at present: it is paused, is being deleted, or is handed over between two APIs."""
+"""The group is not to be scaled at present: it is paused, is being deleted, is handed over between two APIs, or its
+provider has not said lately what it is."""
+
+PROVIDER_UNREACHABLE: Final = "ProviderUnreachable"
+"""A provider outside of the cluster does not answer, or answers with an error; its groups wait until it does."""
+
+INVALID_PROVIDER_CONFIG: Final = "InvalidProviderConfig"
+"""What a provider is configured with cannot be read: no groups are made of it."""
 
 # ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
 

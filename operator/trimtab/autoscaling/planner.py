@@ -44,7 +44,7 @@ def plan(snapshot: Snapshot, inputs: Inputs) -> tuple[Plan, Promises]:
     up = scale_up(snapshot, inputs)
     down = scale_down.plan(
         snapshot,
-        groups(snapshot, inputs.machine_autoscalers),
+        groups(snapshot, inputs.machine_autoscalers, inputs.external),
         inputs.spec,
         now=inputs.now,
         status=inputs.status,

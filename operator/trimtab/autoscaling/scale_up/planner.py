@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,7 +13,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.plan import Kept, ScaleUp
-from trimtab.autoscaling.groups import NodeGroup, Problem, groups
+from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups, NodeGroup, Problem, groups
 from trimtab.autoscaling.scale_up import balancing
 from trimtab.autoscaling.scale_up.classes import PodClass, alike, clashes, classes
 from trimtab.autoscaling.scale_up.counted import Counting, filled
@@ -26,7 +27,7 @@ from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
 from trimtab.autoscaling.scale_up.told import STRATEGY
 from trimtab.autoscaling.scale_up.waiting import Waiting
-from trimtab.autoscaling.template import NodeTemplate, templates
+from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
@@ -42,6 +43,7 @@ class Inputs(Struct, frozen=True):
         priorities: for the expander Priority: patterns of groups' names by priority.
         backoff: why groups must not be asked for nodes at present, in words, by their ids.
         status: of the ClusterAutoscaler: what scale-down remembers is there.
+        external: what providers outside of the cluster say of their groups.
     """
 
     spec: ClusterAutoscalerSpec
@@ -50,6 +52,13 @@ class Inputs(Struct, frozen=True):
     priorities: Mapping[int, tuple[str, ...]] = {}
     backoff: Mapping[str, str] = {}
     status: ClusterAutoscalerStatus = ClusterAutoscalerStatus()
+    external: ExternalGroups = NO_EXTERNAL_GROUPS
+
+
+_TOLD_BY: Final = {
+    TemplateOrigin.ANNOTATIONS: "as its annotations say",
+    TemplateOrigin.PROVIDER: "as its provider says",
+}
 
 
 class NewNode(Struct, frozen=True):
@@ -91,7 +100,7 @@ class _Planner:
         self._snapshot = snapshot
         self._inputs = inputs
         self._placer = Placer(snapshot)
-        found = groups(snapshot, inputs.machine_autoscalers)
+        found = groups(snapshot, inputs.machine_autoscalers, inputs.external)
         startup = inputs.spec.startup_taints
         made = templates(snapshot, found.all, now=inputs.now, startup_taints=startup)
         self._groups: tuple[NodeGroup, ...] = found.all
@@ -242,7 +251,7 @@ class _Planner:
     def _action(self, candidate: Candidate, nodes: Sequence[NewNode]) -> ScaleUp:
         group, template = candidate.group, candidate.template
         pods = sorted(pod.key for node in nodes for pod in node.pods)
-        source = f"like {template.sample}" if template.sample else "as its annotations say"
+        source = f"like {template.sample}" if template.sample else _TOLD_BY[template.origin]
         parts = [
             f"{_plural(len(nodes), 'node')} {source} for {_plural(len(pods), 'pod')}",
             *self._decided.get(group.id, []),

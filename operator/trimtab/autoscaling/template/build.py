@@ -11,6 +11,7 @@ from trimtab.autoscaling.template.annotated import annotated
 from trimtab.autoscaling.template.daemon_sets import DaemonPods, daemon_set_of
 from trimtab.autoscaling.template.learned import Sample, Standing, learned, sample_of
 from trimtab.autoscaling.template.node_template import NodeTemplate, Templates
+from trimtab.autoscaling.template.provided import is_provided, provided
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import DaemonSet, Pod
 
@@ -22,8 +23,8 @@ def templates(
 ) -> Templates:
     """What a new node of each group would be.
 
-    A ready node of the group teaches it; without one the group's annotations say it, and without these a node that is
-    not well. Pure, and the same whatever the order of objects.
+    A ready node of the group teaches it; without one the group's annotations or its provider say it, and without these
+    a node that is not well. Pure, and the same whatever the order of objects.
 
     Args:
         snapshot: with the groups' nodes and their pods, and DaemonSets where they are known.
@@ -48,7 +49,7 @@ def _template(
 ) -> tuple[NodeTemplate | None, tuple[Problem, ...]]:
     sample = sample_of(group, snapshot, now=now, startup=startup)
     if sample is None or sample.standing is Standing.UNWELL:
-        estimate, wrong = annotated(group)
+        estimate, wrong = (provided(group, startup=startup), ()) if is_provided(group) else annotated(group)
         if isinstance(estimate, NodeTemplate):
             return _with_pods(estimate, None, snapshot, daemons), wrong
         if sample is None:

@@ -28,6 +28,8 @@ class TemplateOrigin(StrEnum):
     """From a ready node of the group: what is there is what comes."""
     ANNOTATIONS = "Annotations"
     """From what the group's object says: an estimate, whose allocatable amounts are the capacity less a reserve."""
+    PROVIDER = "Provider"
+    """From the group's provider, which says what a new node would be as a whole."""
 
 
 class NodeTemplate(Struct, frozen=True):

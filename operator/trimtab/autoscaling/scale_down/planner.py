@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 import numpy as np
@@ -63,6 +63,7 @@ def plan(
     now: float,
     status: ClusterAutoscalerStatus | None = None,
     adding: bool = False,
+    only: Collection[str] | None = None,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -76,12 +77,13 @@ def plan(
         now: seconds since the epoch.
         status: of the ClusterAutoscaler: records, and when something was last done.
         adding: whether nodes are added by the same plan.
+        only: the names of the nodes in question, where not all are: the others stay, and nothing is said of them.
     """
     with snapshot.fork():
         past = status or ClusterAutoscalerStatus()
         if adding:
             past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
-        return _Planner(snapshot, groups, spec, past, now).plan()
+        return _Planner(snapshot, groups, spec, past, now, only).plan()
 
 
 class _Planner:
@@ -92,8 +94,10 @@ class _Planner:
         spec: ClusterAutoscalerSpec,
         status: ClusterAutoscalerStatus,
         now: float,
+        only: Collection[str] | None,
     ) -> None:
         self._snapshot, self._groups, self._spec, self._now = snapshot, groups, spec, now
+        self._only = only
         self._nodes = {name: snapshot.nodes.node(slot) for name, slot in sorted(snapshot.nodes.slot_of.items())}
         self._records = recorded(self._nodes.values(), status)
         self._delay = delay(spec, status, now=now)
@@ -138,7 +142,7 @@ class _Planner:
                     pod=self._keepers.get(name, ""),
                 )
                 for name in self._nodes
-                if name not in removed
+                if name in self._kept and name not in removed
             ),
             unneeded=next_records(self._unneeded, self._records, now=self._now),
             disruptions=dict(sorted(self._disruptions.items())),
@@ -151,6 +155,8 @@ class _Planner:
         times = Times(self._spec.scaling_down)
         found = []
         for name, node in self._nodes.items():
+            if self._only is not None and name not in self._only:
+                continue
             slot = slots[name]
             refusal = self._eligibility.refusal(node, slot)
             group = self._groups.group_of(name)

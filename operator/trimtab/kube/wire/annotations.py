@@ -16,6 +16,7 @@ PREFIXES: Final = (
     "scheduler.alpha.kubernetes.io/",
     "cluster-autoscaler.kubernetes.io/",
     "capacity.cluster-autoscaler.kubernetes.io/",
+    "delay-deletion.cluster-autoscaler.kubernetes.io/",
     "autoscaling.openshift.io/",
     "cluster.x-k8s.io/",
     "machine.openshift.io/",

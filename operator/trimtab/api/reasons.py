@@ -494,6 +494,12 @@ NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
 NO_TEMPLATE: Final = "NoTemplate"
 """The group has no node to learn from, and neither its annotations nor its provider say what one would be like."""
 
+INVALID_LEARNED_NODE: Final = "InvalidLearnedNode"
+"""What the annotation ``trimtab.dev/learned-node`` of a group says cannot be, so it is not used; a node replaces it."""
+
+LEARNED_NODE_OUTDATED: Final = "LearnedNodeOutdated"
+"""The group's template has changed since its last node was written down: what that was like is not used any more."""
+
 GROUP_PAUSED: Final = "GroupPaused"
 """The group is not to be scaled at present: it is paused, is being deleted, is handed over between two APIs, or its
 provider has not said lately what it is."""

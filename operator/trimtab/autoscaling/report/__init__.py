@@ -9,5 +9,18 @@ from trimtab.autoscaling.report.pass_report import (
     Totals,
     Waiting,
 )
+from trimtab.autoscaling.report.status import build_status, materially_different, without_pass, worth_writing
 
-__all__ = ["Grown", "Health", "PassReport", "Readiness", "Removed", "Totals", "Waiting"]
+__all__ = [
+    "Grown",
+    "Health",
+    "PassReport",
+    "Readiness",
+    "Removed",
+    "Totals",
+    "Waiting",
+    "build_status",
+    "materially_different",
+    "without_pass",
+    "worth_writing",
+]

@@ -5,7 +5,6 @@ from trimtab.autoscaling.report.pass_report import (
     Health,
     PassReport,
     Readiness,
-    Removed,
     Totals,
     Waiting,
 )
@@ -16,7 +15,6 @@ __all__ = [
     "Health",
     "PassReport",
     "Readiness",
-    "Removed",
     "Totals",
     "Waiting",
     "build_status",

@@ -90,7 +90,7 @@ def _removing(report: PassReport) -> Iterator[str]:
     gone = [removed.node for removed in report.ended if removed.done]
     if gone:
         yield f"removed {plural(len(gone), 'node')} ({named(sorted(gone))})"
-    stayed = [removed for removed in report.ended if not removed.done]
+    stayed = [removed for removed in report.ended if removed.failed]
     if stayed:
         yield f"{plural(len(stayed), 'node')} to be removed stayed ({stayed[0].node}: {stayed[0].message})"
     if report.going:
@@ -166,8 +166,8 @@ def _failed_removal(report: PassReport, previous: ClusterAutoscalerStatus) -> st
     if failed is None or report.finished - failed >= REMEMBERED or (well is not None and well > failed):
         return ""
     for removed in report.ended:
-        if not removed.done:
-            return f"node {removed.node} stays ({removed.failure}): {removed.message}"
+        if removed.failed:
+            return f"node {removed.node} stays ({removed.reason}): {removed.message}"
     before = find_condition(previous.conditions, DEGRADED)
     if before is not None and before.reason == reasons.REMOVALS_FAILING:
         return before.message

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter as Tally
 from typing import Final
 
-from trimtab.api.cluster_autoscaler_status import LastError, NodeGroupStatus, OpenScaleUp
-from trimtab.api.scalars import to_time
+from msgspec.structs import replace
+
+from trimtab.api.cluster_autoscaler_status import MAX_GROUPS, ClusterAutoscalerStatus, NodeGroupStatus
 from trimtab.autoscaling.groups import MachineState, NodeGroup
-from trimtab.autoscaling.report.bounds import short
+from trimtab.autoscaling.memory.state import State, remember
+from trimtab.autoscaling.report.bounds import fitting, short
 from trimtab.autoscaling.report.pass_report import PassReport, Readiness
 
 MESSAGE: Final = 200
@@ -18,32 +20,40 @@ MANAGED_BYTES: Final = 800
 """What ``metadata.managedFields`` takes for a group beside its own bytes: its id once more and each field's name."""
 
 
-def group_statuses(report: PassReport) -> list[NodeGroupStatus]:
-    """One a group, in the order of their ids."""
+def group_statuses(report: PassReport, *, budget: int) -> tuple[tuple[NodeGroupStatus, ...], int]:
+    """One a group, in the order of their ids, and how many there was no room for.
+
+    Args:
+        report: the pass. Groups that are not there at present, and of which something is remembered, count as well.
+        budget: bytes that all of them may take; the first to be cut are those of which there is least to say.
+    """
     counts: Tally[tuple[str, Readiness]] = Tally()
     for node, id_ in report.groups.of_node.items():
         readiness = report.readiness.get(node)
         if readiness is not None:
             counts[id_, readiness] += 1
     unneeded = Tally(report.groups.of_node.get(node, "") for node in report.memory.unneeded)
-    return [_status(report, group, counts, unneeded[group.id]) for group in report.groups.all]
+    made = [_seen(report, group, counts, unneeded[group.id]) for group in report.groups.all]
+    absent = {*report.memory.groups, *report.memory.scale_ups} - report.groups.by_id.keys()
+    made += [NodeGroupStatus(id=id_) for id_ in absent]
+    ranked = sorted(made, key=lambda each: (-_telling(report, each), each.id))
+    whole = _remembered(report.memory, ranked[:MAX_GROUPS])
+    kept = fitting(whole, limit=MAX_GROUPS, budget=budget, beside=MANAGED_BYTES)
+    return tuple(sorted(kept, key=lambda each: each.id)), len(made) - len(kept)
 
 
-def telling(status: NodeGroupStatus) -> int:
+def _telling(report: PassReport, status: NodeGroupStatus) -> int:
     """How much there is to say of a group: what a new process needs first, then what an admin asks about."""
-    if status.scale_up is not None or status.backoff_until is not None or status.failures:
+    record = report.memory.record(status.id)
+    if status.id in report.memory.scale_ups or record.failures or record.given_up or record.troubled:
         return 3
-    if status.unhealthy or status.paused or status.failed or status.last_error is not None:
+    if status.unhealthy or status.paused or status.failed or record.last_error is not None:
         return 2
     return int(bool(status.unready or status.upcoming or status.deleting or status.unneeded))
 
 
-def _status(
-    report: PassReport, group: NodeGroup, counts: Tally[tuple[str, Readiness]], unneeded: int
-) -> NodeGroupStatus:
-    memory = report.memory.groups.get(group.id)
-    starting = counts[group.id, Readiness.STARTING]
-    until = None if memory is None else memory.backoff_until
+def _seen(report: PassReport, group: NodeGroup, counts: Tally[tuple[str, Readiness]], unneeded: int) -> NodeGroupStatus:
+    """What the picture says of a group."""
     return NodeGroupStatus(
         id=group.id,
         min_size=group.minimum,
@@ -51,39 +61,32 @@ def _status(
         target=group.target,
         ready=counts[group.id, Readiness.READY],
         unready=counts[group.id, Readiness.UNREADY],
-        upcoming=group.upcoming + starting,
+        upcoming=group.upcoming + counts[group.id, Readiness.STARTING],
         failed=len(group.in_state(MachineState.FAILED)),
         deleting=max(len(group.in_state(MachineState.DELETING)), counts[group.id, Readiness.GOING]),
         unneeded=unneeded,
         autoscaler=group.autoscaler,
         paused=short(group.paused, MESSAGE),
-        backoff_until=None if until is None else to_time(until),
-        failures=0 if memory is None else memory.failures,
-        last_error=_last_error(report, group),
         unhealthy=short(report.health.groups.get(group.id, ""), MESSAGE),
-        scale_up=_scale_up(report, group.id),
     )
 
 
-def _last_error(report: PassReport, group: NodeGroup) -> LastError | None:
-    """What is remembered, else what a failed machine says: it takes up a place for as long as it is there."""
-    memory = report.memory.groups.get(group.id)
-    error = None if memory is None else memory.last_error
-    if error is not None:
-        return LastError(time=to_time(error.time), reason=_reason(error.reason), message=short(error.message, MESSAGE))
-    for machine in group.in_state(MachineState.FAILED):
-        since = report.started if machine.since is None else machine.since
-        message = short(f"Machine {machine.name}: {machine.message}".rstrip(": "), MESSAGE)
-        return LastError(time=to_time(since), reason=_reason(machine.reason), message=message)
-    return None
+def _remembered(memory: State, statuses: list[NodeGroupStatus]) -> list[NodeGroupStatus]:
+    """The same with what is remembered of each, in the same order."""
+    ids = {each.id for each in statuses}
+    known = State(
+        groups={id_: record for id_, record in memory.groups.items() if id_ in ids},
+        scale_ups={id_: increases for id_, increases in memory.scale_ups.items() if id_ in ids},
+        targets={id_: target for id_, target in memory.targets.items() if id_ in ids},
+    )
+    written = remember(known, ClusterAutoscalerStatus(node_groups=tuple(statuses))).node_groups
+    by_id = {each.id: _short_error(each) for each in written}
+    return [by_id[each.id] for each in statuses]
 
 
-def _reason(code: str) -> str:
-    return short(code, 128) or MachineState.FAILED.value
-
-
-def _scale_up(report: PassReport, id_: str) -> OpenScaleUp | None:
-    found = report.memory.open.get(id_)
-    if found is None:
-        return None
-    return OpenScaleUp(from_=found.from_, to=found.to, since=to_time(found.since), deadline=to_time(found.deadline))
+def _short_error(status: NodeGroupStatus) -> NodeGroupStatus:
+    error = status.last_error
+    if error is None:
+        return status
+    reason = short(error.reason, 128) or MachineState.FAILED.value
+    return replace(status, last_error=replace(error, reason=reason, message=short(error.message, MESSAGE)))

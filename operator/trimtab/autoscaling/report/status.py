@@ -14,7 +14,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from trimtab.api.cluster_autoscaler_status import (
-    MAX_GROUPS,
     MAX_NODES,
     MAX_PENDING,
     MAX_REASONS,
@@ -31,10 +30,11 @@ from trimtab.api.cluster_autoscaler_status import (
 from trimtab.api.conditions import Condition, set_condition
 from trimtab.api.plan import Kept
 from trimtab.api.scalars import to_time
+from trimtab.autoscaling.memory.state import State
 from trimtab.autoscaling.report.bounds import fitting, short, story
 from trimtab.autoscaling.report.conditions import conditions_of
-from trimtab.autoscaling.report.group_status import MANAGED_BYTES, group_statuses, telling
-from trimtab.autoscaling.report.pass_report import Memory, PassReport
+from trimtab.autoscaling.report.group_status import group_statuses
+from trimtab.autoscaling.report.pass_report import PassReport
 from trimtab.autoscaling.report.pending import classes, kept_nodes, kept_pods, waiting
 
 GROUP_BYTES: Final = 500_000
@@ -151,7 +151,7 @@ def _last_pass(report: PassReport) -> LastPass:
     )
 
 
-def _remembered(memory: Memory) -> dict[str, Any]:
+def _remembered(memory: State) -> dict[str, Any]:
     oldest = sorted((since, name) for name, since in memory.unneeded.items())
     nodes = (UnneededNode(name=name, since=to_time(since)) for since, name in oldest)
     unneeded = fitting(nodes, limit=MAX_UNNEEDED, budget=UNNEEDED_BYTES, beside=1)
@@ -168,21 +168,18 @@ def _remembered(memory: Memory) -> dict[str, Any]:
 
 
 def _groups(report: PassReport) -> dict[str, Any]:
-    made = group_statuses(report)
-    ranked = sorted(made, key=lambda each: (-telling(each), each.id))
-    kept = fitting(ranked, limit=MAX_GROUPS, budget=GROUP_BYTES, beside=MANAGED_BYTES)
-    return {
-        "node_groups": tuple(sorted(kept, key=lambda each: each.id)),
-        "node_groups_omitted": len(made) - len(kept),
-    }
+    kept, omitted = group_statuses(report, budget=GROUP_BYTES)
+    return {"node_groups": kept, "node_groups_omitted": omitted}
 
 
 def _removing(report: PassReport) -> dict[str, Any]:
     made = (
         RemovingNode(
             name=name,
-            phase=short(str(going.phase), 128),
-            group=report.groups.of_node.get(name, ""),
+            phase=going.phase.value,
+            group=going.group,
+            since=to_time(going.since),
+            message=short(going.message, MESSAGE),
         )
         for name, going in sorted(report.going.items())
     )

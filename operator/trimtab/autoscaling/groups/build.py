@@ -95,7 +95,9 @@ def _group(
         autoscaler="" if owner is None else owner.key,
         machines=machines,
         options=options,
-        template=TemplateSource(source.annotations, source.node_labels, source.node_taints),
+        template=TemplateSource(
+            source.annotations, source.node_labels, source.node_taints, machine_type=source.machine_type
+        ),
         paused=candidate.paused,
     )
 

@@ -42,3 +42,6 @@ PRICE: Final = "trimtab.dev/price"
 
 RESERVED: Final = "trimtab.dev/reserved"
 """On a group: what of the capacity is not allocatable, ``cpu=500m,memory=1Gi``. Only trimtab has it."""
+
+LEARNED_NODE: Final = "trimtab.dev/learned-node"
+"""On a group: what its nodes were like, in JSON; trimtab writes it, and reads it back while the group has no node."""

@@ -82,6 +82,7 @@ class TemplateSource(Struct, frozen=True, gc=False):
         taints: what its template gives each node.
         node: a new node as a whole, where a provider outside of the cluster says it.
         untold: why such a provider does not say it, in words.
+        machine_type: what is rented for each node, as far as that is told; to be compared only.
     """
 
     annotations: Labels = NO_LABELS
@@ -89,6 +90,7 @@ class TemplateSource(Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
     node: Node | None = None
     untold: str = ""
+    machine_type: str = ""
 
 
 class NodeGroup(Struct, frozen=True, gc=False):

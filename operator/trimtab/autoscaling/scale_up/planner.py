@@ -56,6 +56,8 @@ class Inputs(Struct, frozen=True):
 
 
 _TOLD_BY: Final = {
+    TemplateOrigin.LEARNED: "like {}",
+    TemplateOrigin.RECORDED: "as {} was",
     TemplateOrigin.ANNOTATIONS: "as its annotations say",
     TemplateOrigin.PROVIDER: "as its provider says",
 }
@@ -251,7 +253,7 @@ class _Planner:
     def _action(self, candidate: Candidate, nodes: Sequence[NewNode]) -> ScaleUp:
         group, template = candidate.group, candidate.template
         pods = sorted(pod.key for node in nodes for pod in node.pods)
-        source = f"like {template.sample}" if template.sample else _TOLD_BY[template.origin]
+        source = _TOLD_BY[template.origin].format(template.sample)
         parts = [
             f"{_plural(len(nodes), 'node')} {source} for {_plural(len(pods), 'pod')}",
             *self._decided.get(group.id, []),

@@ -298,7 +298,8 @@ PASS_FAILED: Final = "PassFailed"
 """Not ready, degraded: the last pass ended with an error; the message names it."""
 
 CLUSTER_UNHEALTHY: Final = "ClusterUnhealthy"
-"""Not ready, degraded: so many nodes are not ready that nothing is scaled. Also an event."""
+"""Not ready, degraded: so many nodes are not ready that nothing is scaled, for what is seen may be the network. Also an
+event, and why pods get no nodes, and nodes stay."""
 
 NODE_GROUPS_UNHEALTHY: Final = "NodeGroupsUnhealthy"
 """Degraded: groups have so many nodes that are not ready that these groups are not scaled; all others are."""
@@ -327,7 +328,7 @@ FAILED_TO_SCALE_UP_GROUP: Final = "FailedToScaleUpGroup"
 """Event: a group could not be asked for more nodes; the note has the reason's code."""
 
 SCALE_UP_TIMED_OUT: Final = "ScaleUpTimedOut"
-"""Event: nodes that were asked for did not come in time."""
+"""Event: nodes that were asked for did not come in time; the group backs off, and pods are planned without them."""
 
 SCALE_DOWN: Final = "ScaleDown"
 """Event on a node: it is being removed; on a pod: it was evicted for that; on the ClusterAutoscaler: a node with pods
@@ -391,6 +392,35 @@ MAX_GPUS_REACHED: Final = "MaxGpusReached"
 
 GROUP_BACKS_OFF: Final = "GroupBacksOff"
 """A group would take the pod, but failed to bring nodes a short while ago; the message says until when it is left."""
+
+SCALE_UP_NOT_SEEN: Final = "ScaleUpNotSeen"
+"""A group would take the pod, but was asked for nodes a moment ago and does not show it yet: the next pass knows."""
+
+GROUP_UNHEALTHY: Final = "GroupUnhealthy"
+"""Too many of the group's nodes are not ready, or what makes its machines does not answer: it is left as it is."""
+
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""A group is smaller than its minimum and is raised to it, since ``enforceNodeGroupMinSize`` is Enabled."""
+
+# ── What became of nodes that were asked for ────────────────────────────────────────────────────────────────────────
+
+SCALE_UP_COMPLETED: Final = "ScaleUpCompleted"
+"""All nodes of an increase are there."""
+
+MACHINE_FAILED: Final = "MachineFailed"
+"""A machine failed before it became a node; the group backs off at once, and pods are planned elsewhere."""
+
+NODE_NOT_STARTED: Final = "NodeNotStarted"
+"""A new node joined and did not become ready in the time that nodes have to start; the group backs off."""
+
+TARGET_CHANGED: Final = "TargetChanged"
+"""Somebody else set a group's size while nodes were waited for; the new size is the truth."""
+
+TARGET_LOWERED: Final = "TargetLowered"
+"""A group's size was lowered by nodes that never came."""
+
+DELETE_UNREGISTERED: Final = "DeleteUnregistered"
+"""Machines were taken away that failed, or did not become nodes in time (upstream's name)."""
 
 # ── Why a node is removed, and why one stays ────────────────────────────────────────────────────────────────────────
 

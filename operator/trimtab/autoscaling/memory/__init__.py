@@ -1,5 +1,31 @@
 """What is remembered from pass to pass, and what of that has come true: pure, and kept in the cluster."""
 
+from trimtab.autoscaling.memory.advance import advance, provision_seconds
+from trimtab.autoscaling.memory.asked import answered, begun, lowered
+from trimtab.autoscaling.memory.backoff import backoff_words
+from trimtab.autoscaling.memory.findings import Finding, Findings
+from trimtab.autoscaling.memory.health import Health, HealthSettings, health
+from trimtab.autoscaling.memory.readiness import Readiness, readiness
 from trimtab.autoscaling.memory.state import GroupRecord, OpenScaleUp, State, Trouble, recall, remember
 
-__all__ = ["GroupRecord", "OpenScaleUp", "State", "Trouble", "recall", "remember"]
+__all__ = [
+    "Finding",
+    "Findings",
+    "GroupRecord",
+    "Health",
+    "HealthSettings",
+    "OpenScaleUp",
+    "Readiness",
+    "State",
+    "Trouble",
+    "advance",
+    "answered",
+    "backoff_words",
+    "begun",
+    "health",
+    "lowered",
+    "provision_seconds",
+    "readiness",
+    "recall",
+    "remember",
+]

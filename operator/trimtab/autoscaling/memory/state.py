@@ -92,6 +92,7 @@ class State(Struct, frozen=True):
         groups: by the groups' ids; groups of which nothing is remembered are not in it.
         scale_ups: increases whose nodes are not all there, by the groups' ids; each group's in the order of time, one
             beginning where the one before ends.
+        targets: what each group was last known to be asked for, by its id.
         unneeded: since when nodes are unneeded, by name.
         last_scale_up: when nodes were last asked for.
         last_scale_down: when a node was last removed.
@@ -100,6 +101,7 @@ class State(Struct, frozen=True):
 
     groups: Mapping[str, GroupRecord] = {}
     scale_ups: Mapping[str, tuple[OpenScaleUp, ...]] = {}
+    targets: Mapping[str, int] = {}
     unneeded: Mapping[str, float] = {}
     last_scale_up: float | None = None
     last_scale_down: float | None = None
@@ -125,6 +127,7 @@ def recall(status: ClusterAutoscalerStatus) -> State:
     return State(
         groups=groups,
         scale_ups=scale_ups,
+        targets={each.id: each.target for each in status.node_groups},
         unneeded={each.name: each.since.timestamp() for each in sorted(status.unneeded, key=lambda each: each.name)},
         last_scale_up=_seconds(status.last_scale_up),
         last_scale_down=_seconds(status.last_scale_down),
@@ -166,7 +169,7 @@ def written_time(seconds: float) -> datetime:
 def _groups(state: State, there: Sequence[NodeGroupStatus]) -> tuple[tuple[NodeGroupStatus, ...], int]:
     """The groups with what is remembered of them, by id, and how many there is no room for."""
     found = {each.id: _remembered(each, state) for each in there}
-    for id_ in sorted({*state.groups, *state.scale_ups} - found.keys()):
+    for id_ in sorted({*state.groups, *state.scale_ups, *state.targets} - found.keys()):
         found[id_] = _remembered(NodeGroupStatus(id=id_), state)
     first = sorted(found, key=lambda id_: (id_ not in state.scale_ups, id_ not in state.groups, id_))
     ids = sorted(first[: written.MAX_GROUPS])
@@ -178,6 +181,7 @@ def _remembered(status: NodeGroupStatus, state: State) -> NodeGroupStatus:
     error = record.last_error
     return replace(
         status,
+        target=state.targets.get(status.id, status.target),
         failures=record.failures,
         backoff_until=_time(record.backoff_until),
         last_error=None

@@ -1,10 +1,10 @@
 """What the autoscaler tells: status, events, metrics and upstream's ConfigMap, all from one value a pass."""
 
+from trimtab.autoscaling.memory.health import Health
+from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.report.pass_report import (
     Grown,
-    Health,
     PassReport,
-    Readiness,
     Totals,
     Waiting,
 )

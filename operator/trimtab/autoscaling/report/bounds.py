@@ -26,18 +26,17 @@ def stored(value: Struct) -> int:
     return len(wire) + sum(5 * wire.count(sign) for sign in _ESCAPED)
 
 
-def fitting(values: Iterable[T], *, limit: int, budget: int, beside: int = 0) -> tuple[T, ...]:
+def fitting(values: Iterable[T], *, limit: int, budget: int) -> tuple[T, ...]:
     """As many of the first values as fit.
 
     Args:
         values: the most telling first.
         limit: how many there may be.
         budget: bytes that all of them may take.
-        beside: bytes that each takes beside its own: commas, and what the API server keeps of who wrote it.
     """
     kept: list[T] = []
     for value in values:
-        budget -= stored(value) + beside
+        budget -= stored(value) + 1  # and a comma
         if len(kept) == limit or budget < 0:
             break
         kept.append(value)

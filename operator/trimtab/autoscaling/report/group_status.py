@@ -9,15 +9,13 @@ from msgspec.structs import replace
 
 from trimtab.api.cluster_autoscaler_status import MAX_GROUPS, ClusterAutoscalerStatus, NodeGroupStatus
 from trimtab.autoscaling.groups import MachineState, NodeGroup
+from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.memory.state import State, remember
 from trimtab.autoscaling.report.bounds import fitting, short
-from trimtab.autoscaling.report.pass_report import PassReport, Readiness
+from trimtab.autoscaling.report.pass_report import PassReport
 
 MESSAGE: Final = 200
 """Bytes of a message about a group: there may be 500 of them."""
-
-MANAGED_BYTES: Final = 800
-"""What ``metadata.managedFields`` takes for a group beside its own bytes: its id once more and each field's name."""
 
 
 def group_statuses(report: PassReport, *, budget: int) -> tuple[tuple[NodeGroupStatus, ...], int]:
@@ -38,7 +36,7 @@ def group_statuses(report: PassReport, *, budget: int) -> tuple[tuple[NodeGroupS
     made += [NodeGroupStatus(id=id_) for id_ in absent]
     ranked = sorted(made, key=lambda each: (-_telling(report, each), each.id))
     whole = _remembered(report.memory, ranked[:MAX_GROUPS])
-    kept = fitting(whole, limit=MAX_GROUPS, budget=budget, beside=MANAGED_BYTES)
+    kept = fitting(whole, limit=MAX_GROUPS, budget=budget)
     return tuple(sorted(kept, key=lambda each: each.id)), len(made) - len(kept)
 
 

@@ -7,7 +7,6 @@ function of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
@@ -16,22 +15,12 @@ from trimtab.api.plan import Plan, ScaleUp
 from trimtab.autoscaling.actuation.removal import RemovalOutcome, RemovalState
 from trimtab.autoscaling.groups import Groups, Problem
 from trimtab.autoscaling.memory.findings import Finding
+from trimtab.autoscaling.memory.health import Health
+from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.memory.state import State
 from trimtab.autoscaling.providers import Scaled
 
 Mode = Literal["Act", "Simulate"]
-
-
-class Readiness(StrEnum):
-    """What a node is, as far as capacity goes."""
-
-    READY = "Ready"
-    UNREADY = "Unready"
-    """It is there and its Ready condition does not say True."""
-    STARTING = "Starting"
-    """It is there and not usable yet: young, or with a startup taint. It counts as on its way."""
-    GOING = "Going"
-    """It is being deleted, or has the taint of those that are."""
 
 
 class Grown(Struct, frozen=True):
@@ -73,18 +62,6 @@ class Totals(Struct, frozen=True):
     nodes: int = 0
     cores: int = 0
     memory_gib: int = 0
-
-
-class Health(Struct, frozen=True):
-    """Whether the cluster, and each group, is well enough to be scaled.
-
-    Attributes:
-        cluster: why the whole cluster is not, in words; empty where it is.
-        groups: why a group is not, by its id; groups that are well are not in it.
-    """
-
-    cluster: str = ""
-    groups: Mapping[str, str] = {}
 
 
 class PassReport(Struct, frozen=True):

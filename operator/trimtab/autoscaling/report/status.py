@@ -37,7 +37,7 @@ from trimtab.autoscaling.report.group_status import group_statuses
 from trimtab.autoscaling.report.pass_report import PassReport
 from trimtab.autoscaling.report.pending import classes, kept_nodes, kept_pods, waiting
 
-GROUP_BYTES: Final = 500_000
+GROUP_BYTES: Final = 600_000
 UNNEEDED_BYTES: Final = 120_000
 KEPT_BYTES: Final = 160_000
 PENDING_BYTES: Final = 80_000
@@ -154,7 +154,7 @@ def _last_pass(report: PassReport) -> LastPass:
 def _remembered(memory: State) -> dict[str, Any]:
     oldest = sorted((since, name) for name, since in memory.unneeded.items())
     nodes = (UnneededNode(name=name, since=to_time(since)) for since, name in oldest)
-    unneeded = fitting(nodes, limit=MAX_UNNEEDED, budget=UNNEEDED_BYTES, beside=1)
+    unneeded = fitting(nodes, limit=MAX_UNNEEDED, budget=UNNEEDED_BYTES)
     times = {
         "last_scale_up": memory.last_scale_up,
         "last_scale_down": memory.last_scale_down,
@@ -183,7 +183,7 @@ def _removing(report: PassReport) -> dict[str, Any]:
         )
         for name, going in sorted(report.going.items())
     )
-    kept = fitting(made, limit=MAX_REMOVING, budget=REMOVING_BYTES, beside=1)
+    kept = fitting(made, limit=MAX_REMOVING, budget=REMOVING_BYTES)
     return {"removing": kept, "removing_omitted": len(report.going) - len(kept)}
 
 
@@ -198,7 +198,7 @@ def _kept(report: PassReport, kept: list[Kept]) -> dict[str, Any]:
         )
         for each in _in_turn(kept)
     )
-    shown = fitting(nodes, limit=MAX_NODES, budget=KEPT_BYTES, beside=1)
+    shown = fitting(nodes, limit=MAX_NODES, budget=KEPT_BYTES)
     counts = Tally(each.reason for each in kept)
     return {
         "kept": tuple(sorted(shown, key=lambda each: each.name)),
@@ -234,7 +234,7 @@ def _pending(report: PassReport) -> dict[str, Any]:
         )
         for each in found
     )
-    shown = fitting(made, limit=MAX_PENDING, budget=PENDING_BYTES, beside=1)
+    shown = fitting(made, limit=MAX_PENDING, budget=PENDING_BYTES)
     return {
         "pending": shown,
         "pending_omitted": sum(each.count for each in found) - sum(each.count for each in shown),

@@ -55,6 +55,10 @@ bench: $(STAMP) ## measure
 bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, beside the real descheduler
 	$(BIN)/python benchmarks/live.py $(OPTIONS)
 
+.PHONY: bench-reaction
+bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how soon it asks for nodes, and what nodes cost in requests
+	$(BIN)/python benchmarks/reaction.py $(OPTIONS)
+
 # How many random pods, and the seed of the first random cluster.
 N ?= 1000
 SEED ?= 1

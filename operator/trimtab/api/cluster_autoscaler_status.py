@@ -27,6 +27,7 @@ MAX_BOOTS: Final = 16
 MAX_TROUBLED: Final = 16
 
 _ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
+"""Of lists that are written whole: of others the API server would keep who wrote which field of which item."""
 GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
 
 
@@ -168,7 +169,7 @@ class ClusterAutoscalerStatus(Status, frozen=True):
     last_scale_down: Annotated[datetime | None, doc("When a node was last removed.")] = None
     last_scale_down_failure: Annotated[datetime | None, doc("When removing a node last failed.")] = None
     node_groups: Annotated[
-        tuple[NodeGroupStatus, ...], bounded("The groups of nodes.", limit=MAX_GROUPS, **list_map("id"))
+        tuple[NodeGroupStatus, ...], bounded("The groups of nodes.", limit=MAX_GROUPS, **_ATOMIC)
     ] = ()
     node_groups_omitted: Annotated[NaturalInt, doc("Groups for which there was no room here.")] = 0
     unneeded: Annotated[

@@ -12,9 +12,7 @@ from trimtab.autoscaling.report.status import build_status, materially_different
 
 __all__ = [
     "Grown",
-    "Health",
     "PassReport",
-    "Readiness",
     "Totals",
     "Waiting",
     "build_status",

@@ -1,13 +1,6 @@
 """What the autoscaler tells: status, events, metrics and upstream's ConfigMap, all from one value a pass."""
 
-from trimtab.autoscaling.memory.health import Health
-from trimtab.autoscaling.memory.readiness import Readiness
-from trimtab.autoscaling.report.pass_report import (
-    Grown,
-    PassReport,
-    Totals,
-    Waiting,
-)
+from trimtab.autoscaling.report.pass_report import Grown, PassReport, Totals, Waiting
 from trimtab.autoscaling.report.status import build_status, materially_different, without_pass, worth_writing
 
 __all__ = [

@@ -540,6 +540,39 @@ PROVIDER_UNREACHABLE: Final = "ProviderUnreachable"
 INVALID_PROVIDER_CONFIG: Final = "InvalidProviderConfig"
 """What a provider is configured with cannot be read: no groups are made of it."""
 
+# ── What a MachineAutoscaler's conditions and events say ────────────────────────────────────────────────────────────
+
+LIMITS_SET: Final = "LimitsSet"
+"""Ready: the target has the limits."""
+
+ABOVE_MAXIMUM: Final = "AboveMaximum"
+"""Ready: the target has the limits, and is larger than ``maxReplicas``: it is not shrunk for that."""
+
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""Ready: the target has the limits, and is smaller than ``minReplicas``: it is raised to that only where the
+ClusterAutoscaler's ``enforceNodeGroupMinSize`` is Enabled."""
+
+INVALID_MACHINE_AUTOSCALER: Final = "InvalidMachineAutoscaler"
+"""Not ready: the spec cannot be used; the message names the fields. What the target has from before stays."""
+
+LIMITS_NOT_SET: Final = "LimitsNotSet"
+"""Not ready: the API server does not let the limits be written, or taken from an earlier target; it is tried again."""
+
+SUCCESSFUL_UPDATE: Final = "SuccessfulUpdate"
+"""Event: annotations of a target were set, put back or removed; the note says which."""
+
+FAILED_GET_TARGET: Final = "FailedGetTarget"
+"""Event: the target is not there, or cannot be scaled; the note says which."""
+
+FAILED_SET_OWNER: Final = "FailedSetOwner"
+"""Event: another MachineAutoscaler has the target; the note names it."""
+
+FAILED_UPDATE_TARGET: Final = "FailedUpdateTarget"
+"""Event: the API server does not let annotations of a target be written."""
+
+FAILED_VALIDATION: Final = "FailedValidation"
+"""Event: the spec cannot be used; the note names the fields."""
+
 # ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
 
 SCALE_REFUSED: Final = "ScaleRefused"

@@ -481,6 +481,29 @@ DELAY_AFTER_DELETE: Final = "DelayAfterDelete"
 DELAY_AFTER_FAILURE: Final = "DelayAfterFailure"
 """Removing a node failed less than ``delayAfterFailure`` ago: none is removed."""
 
+# ── Why a removal that had begun came to nothing ────────────────────────────────────────────────────────────────────
+
+REMOVAL_FAILED: Final = "RemovalFailed"
+"""The removal failed in a way that nobody foresaw; the message has the error."""
+
+NODE_NOT_WRITTEN: Final = "NodeNotWritten"
+"""The API server did not let the node be tainted and cordoned, or no answer came."""
+
+POD_DID_NOT_END: Final = "PodDidNotEnd"
+"""A pod was evicted and is still there after its grace period and some time more."""
+
+PODS_KEEP_COMING: Final = "PodsKeepComing"
+"""Pods that tolerate its taint came onto the node as often as it was drained."""
+
+TAINT_TAKEN_OFF: Final = "TaintTakenOff"
+"""Somebody took the taint of a node that goes off, and so means to keep it."""
+
+MACHINE_SPARED: Final = "MachineSpared"
+"""The group's size was lowered, but other machines went, or the size was raised again: this one stays."""
+
+AUTOSCALER_GONE: Final = "AutoscalerGone"
+"""The ClusterAutoscaler was deleted: what was begun is taken back."""
+
 # ── Why a pod keeps its node ────────────────────────────────────────────────────────────────────────────────────────
 
 CONTROLLER_NOT_FOUND: Final = "ControllerNotFound"

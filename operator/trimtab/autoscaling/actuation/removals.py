@@ -1,0 +1,395 @@
+"""All removals of one process: those that a plan asks for, and what earlier processes left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from trimtab.api import reasons
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.node_removal import RemoveNode
+from trimtab.autoscaling.actuation.batches import Batches
+from trimtab.autoscaling.actuation.candidates import marks, write_marks
+from trimtab.autoscaling.actuation.course import Course, Means, begun
+from trimtab.autoscaling.actuation.leftovers import Leftover, Step, leftovers, stray_marks
+from trimtab.autoscaling.actuation.picture import Grouping, Picture
+from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Silent, Teller
+from trimtab.autoscaling.actuation.settings import DEFAULTS, RemovalSettings
+from trimtab.autoscaling.actuation.signs import signs_of
+from trimtab.autoscaling.actuation.taking_back import give_back
+from trimtab.autoscaling.actuation.writing import Guarded
+from trimtab.autoscaling.groups import Groups, NodeGroup
+from trimtab.autoscaling.providers import Provider
+from trimtab.autoscaling.scale_down.eligibility import DISABLED
+from trimtab.cluster.live import LiveCluster
+from trimtab.disruption.refusal import Refusal
+from trimtab.kube.api import Api
+from trimtab.kube.clock import Clock
+from trimtab.kube.objects import Node
+
+log = logging.getLogger(__name__)
+
+JUST_NOW: Final = 30.0
+"""Seconds after a removal's end in which a pass's picture may be of before it."""
+
+LOOK_AGAIN: Final = 600.0
+"""Seconds until a mark that stayed after it was to be taken off is looked at again: it is somebody else's."""
+
+LAST_WORD: Final = 20.0
+"""Seconds that a stopping process takes to return nodes, by default."""
+
+_HOLDING: Final = frozenset(Phase) - {Phase.VERIFYING, Phase.RETURNING}
+"""Phases in which a removal takes one of the places of those that may go on at a time."""
+
+
+class Removals:
+    """Removes nodes; one a process. A pass begins and reconciles, and never waits for a removal.
+
+    Args:
+        api: the API server.
+        live: the live picture.
+        grouping: makes the groups of a snapshot, as passes do.
+        providers: by the API group of the groups that they act on. Make them with a :class:`.writing.Guarded` API, so
+            that each of their requests is sent only while this process leads.
+        clock: where the time comes from.
+        leading: whether this process may still act.
+        stale: what keeps the picture from being acted on now, ``None`` where nothing does.
+        settings: how to wait and try.
+        teller: hears of removals as they happen.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        live: LiveCluster,
+        grouping: Grouping,
+        providers: Mapping[str, Provider],
+        clock: Clock,
+        leading: Callable[[], bool],
+        stale: Callable[[], str | None],
+        settings: RemovalSettings = DEFAULTS,
+        teller: Teller | None = None,
+    ) -> None:
+        self._settings, self._clock = settings, clock
+        self._leading, self._stale = leading, stale
+        self._api = Guarded(api, leading)
+        self._picture = Picture(live, grouping, clock)
+        self._batches = Batches(providers, self._picture, clock, settings, self._blind)
+        self._means = Means(
+            api=api,
+            picture=self._picture,
+            batches=self._batches,
+            clock=clock,
+            settings=settings,
+            leading=leading,
+            stale=stale,
+            teller=teller or Silent(),
+            at_once=asyncio.Semaphore(settings.in_flight),
+        )
+        self._courses: dict[str, Course] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._returning: dict[str, RemovalState] = {}
+        self._lately: dict[str, float] = {}
+        self._unmarked: dict[tuple[str, str], float] = {}
+        self._recording: asyncio.Task[None] | None = None
+        self._outcomes: list[RemovalOutcome] = []
+        self._cleaned: dict[str, str] = {}
+        self._closing = False
+        self.foreign: Mapping[str, str] = {}
+        """Nodes with a taint of somebody else's, by name, with its value: left alone, as the last pass saw them."""
+
+    @property
+    def going(self) -> Mapping[str, RemovalState]:
+        """Removals that go on, by node; nodes among them from which leftovers are being taken away."""
+        return {**self._returning, **{name: course.state for name, course in self._courses.items()}}
+
+    def take_outcomes(self) -> tuple[RemovalOutcome, ...]:
+        """How removals ended since this was last asked, in that order."""
+        taken, self._outcomes = tuple(self._outcomes), []
+        return taken
+
+    def take_cleaned(self) -> Mapping[str, str]:
+        """Nodes from which leftovers of an earlier process were taken since this was last asked, with their UIDs."""
+        taken, self._cleaned = self._cleaned, {}
+        return taken
+
+    def begin(self, actions: Sequence[RemoveNode], spec: ClusterAutoscalerSpec, groups: Groups) -> tuple[str, ...]:
+        """Begin removals that a plan asks for, as many as may go on at a time; the next plan asks for the others.
+
+        Args:
+            actions: of the plan, in its order.
+            spec: of the ClusterAutoscaler.
+            groups: that the plan was made on.
+
+        Returns:
+            The names of the nodes whose removal has begun.
+        """
+        self._picture.spec = spec
+        if self._closing or spec.mode != "Act" or self._blind() is not None:
+            return ()
+        names = []
+        for action in actions:
+            if action.node in self._courses or action.node in self._returning or self._just_ended(action.node):
+                continue
+            state = begun(action, now=self._clock.now())
+            refusal = self._cannot(action, groups)
+            if refusal is not None:
+                self._outcomes.append(_not_begun(state, refusal, now=self._clock.now()))
+            elif self._room(empty=state.empty):
+                self._start(Course(state, self._means))
+                names.append(action.node)
+        return tuple(names)
+
+    async def reconcile(
+        self, nodes: Iterable[Node], groups: Groups, spec: ClusterAutoscalerSpec | None, *, now: float
+    ) -> None:
+        """Hold removals against a pass's own picture: end those that are not to go on, see to what is left of others.
+
+        Args:
+            nodes: of the cluster.
+            groups: of the same picture.
+            spec: of the ClusterAutoscaler; ``None`` where there is none: then everything is returned.
+            now: seconds since the epoch.
+        """
+        there = {node.name: node for node in nodes}
+        if spec is not None:
+            self._picture.spec = spec
+        self._lately = {name: at for name, at in self._lately.items() if self._just_ended(name)}
+        for name, refusal in self._against(there, groups, spec).items():
+            self._courses[name].end(refusal)
+        left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
+        self.foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
+        if self._closing or self._blind() is not None:
+            return
+        for each in left:
+            self._see_to(each)
+        self._sweep(groups, {each.node.name for each in left})
+
+    def record(self, unneeded: Mapping[str, float], nodes: Iterable[Node]) -> None:
+        """Write on nodes since when they are unneeded, and take it off those that are needed; without waiting for it.
+
+        Args:
+            unneeded: since when nodes are, by name, in seconds since the epoch; empty to take all records away.
+            nodes: of the cluster.
+        """
+        if self._closing or self._blind() is not None:
+            return
+        if self._recording is not None and not self._recording.done():
+            return  # what is not written now is found undone by the next pass
+        settings = self._settings
+        found = marks(nodes, unneeded, self.going, soft_taints=settings.soft_taints, most=settings.writes)
+        if found:
+            self._recording = self._spawn(write_marks(self._api, found, settings), "record unneeded nodes")
+
+    async def finish(self, seconds: float = LAST_WORD) -> None:
+        """End at the process's end: return every node that can still be kept, and leave the others to who comes next.
+
+        Args:
+            seconds: for all of it; what is not done by then a later process finds by the signs on the nodes.
+        """
+        self._closing = True
+        for course in self._courses.values():
+            course.end(Refusal(reasons.SHUTTING_DOWN, "trimtab is stopping; whoever takes over judges the node anew"))
+        until = self._clock.monotonic() + seconds
+        while self._leading() and self._clock.monotonic() < until and any(self._to_wait_for()):
+            await self._clock.sleep(min(0.1, self._settings.poll))
+        await self._batches.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _to_wait_for(self) -> Iterable[str]:
+        yield from self._returning
+        yield from (name for name, course in self._courses.items() if course.phase is not Phase.VERIFYING)
+
+    # --- beginning -----------------------------------------------------------------------------------------------
+
+    def _blind(self) -> str | None:
+        """What keeps anybody from acting now."""
+        return self._stale() if self._leading() else "another process may lead by now"
+
+    def _cannot(self, action: RemoveNode, groups: Groups) -> Refusal | None:
+        """Why a removal would come to nothing in the end, which is better known before pods are evicted for it."""
+        group = groups.by_id.get(action.group)
+        if group is None:
+            return Refusal(reasons.SCALE_TARGET_GONE, f"{action.group} is no group any more")
+        if self._batches.provider(group) is None:
+            return Refusal(reasons.SCALE_REFUSED, f"nothing here speaks {group.api_version}")
+        if not action.machine:
+            return Refusal(reasons.SCALE_REFUSED, f"{group.kind} {group.key} shows no machine for the node")
+        rivals = [each.name for each in group.machines if each.marked and each.node not in self._courses]
+        if rivals and stray_marks(group, busy=()):
+            message = f"{', '.join(rivals)}: marked by somebody else, and might go instead"
+            return Refusal(reasons.SCALE_REFUSED, message)
+        return None
+
+    def _room(self, *, empty: bool) -> bool:
+        """Whether another removal may go on."""
+        states = [course.state for course in self._courses.values() if course.phase in _HOLDING]
+        most = self._settings.empty_at_once if empty else self._settings.drains_at_once
+        return sum(state.empty is empty for state in states) < most
+
+    def _start(self, course: Course) -> None:
+        self._courses[course.state.node] = course
+        log.info("node %s goes: %s", course.state.node, course.state.why or "begun by an earlier process")
+        self._spawn(self._run(course), f"remove node {course.state.node}")
+
+    async def _run(self, course: Course) -> None:
+        name = course.state.node
+        outcome = await course.run()
+        del self._courses[name]
+        self._lately[name] = self._clock.monotonic()
+        self._outcomes.append(outcome)
+        if course.state.resumed and not outcome.done and not outcome.left:
+            self._cleaned[name] = outcome.uid
+        level = logging.INFO if outcome.done or outcome.result is Result.ABORTED else logging.WARNING
+        told = "is removed" if outcome.done else "stays"
+        log.log(level, "node %s %s: %s", name, told, outcome.message, extra={"reason": outcome.reason})
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- reconciling ---------------------------------------------------------------------------------------------
+
+    def _just_ended(self, node: str) -> bool:
+        return self._clock.monotonic() - self._lately.get(node, -JUST_NOW) < JUST_NOW
+
+    def _ours(self, node: str) -> bool:
+        return node in self._courses or node in self._returning or self._just_ended(node)
+
+    def _against(
+        self, nodes: Mapping[str, Node], groups: Groups, spec: ClusterAutoscalerSpec | None
+    ) -> dict[str, Refusal]:
+        """Removals that are not to go on, with the reason."""
+        found: dict[str, Refusal] = {}
+        for name, course in self._courses.items():
+            group = groups.by_id.get(course.state.group)
+            refusal = _unwanted(spec) or _of_group(group) or self._of_node(nodes.get(name), course)
+            if refusal is not None:
+                found[name] = refusal
+        return found | self._below_minimum(groups, found)
+
+    def _of_node(self, node: Node | None, course: Course) -> Refusal | None:
+        if node is None or (course.state.uid and node.uid != course.state.uid):
+            return Refusal(reasons.ALREADY_GONE, "the node is gone, or another has its name")
+        if node.annotations.get(DISABLED) == "true":
+            return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, f"its annotation {DISABLED} says true")
+        shown = self._clock.now() - course.state.since > JUST_NOW
+        if shown and not signs_of(node).ours and course.phase is not Phase.TAINTING:
+            return Refusal(reasons.TAINT_TAKEN_OFF, "somebody has taken its taint off, and so means to keep it")
+        return None
+
+    def _below_minimum(self, groups: Groups, ending: Mapping[str, Refusal]) -> dict[str, Refusal]:
+        """The removals begun last of groups that would have too few nodes with all of them; sizes may have changed."""
+        found: dict[str, Refusal] = {}
+        by_group: dict[str, list[Course]] = {}
+        for name, course in self._courses.items():
+            if name not in ending:
+                by_group.setdefault(course.state.group, []).append(course)
+        for id_, courses in by_group.items():
+            group = groups.by_id[id_]
+            open_ = [course for course in courses if course.can_end]
+            if len(open_) + sum(course.phase is Phase.VERIFYING for course in courses) < len(courses):
+                continue  # its size is being changed at this moment
+            verifying = {course.state.node for course in courses if course.phase is Phase.VERIFYING}
+            there = sum(node not in verifying for node in group.nodes)
+            short = group.minimum - (min(group.target, there) - len(open_))
+            if short > 0:
+                for course in sorted(open_, key=lambda each: (-each.state.since, each.state.node))[:short]:
+                    message = f"{group.kind} {group.key} must have {group.minimum} nodes at least, and has {there}"
+                    found[course.state.node] = Refusal(reasons.NODE_GROUP_MIN_SIZE_REACHED, message)
+        return found
+
+    def _see_to(self, left: Leftover) -> None:
+        """Go on with what an earlier process began, or take it back."""
+        step = left.step
+        if step is Step.GO_ON and not self._room(empty=False):
+            step = Step.RETURN
+        state = RemovalState(
+            node=left.node.name,
+            group="" if left.group is None else left.group.id,
+            machine=left.machine.key if left.machine is not None and left.machine.name else "",
+            phase=Phase.WAITING,
+            since=left.signs.since or 0.0,
+            message="begun by an earlier process",
+            uid=left.node.uid,
+            resumed=True,
+        )
+        if step in (Step.GO_ON, Step.VERIFY):
+            self._start(Course(state, self._means, removal=left.removal))
+        elif step is Step.RETURN:
+            self._returning[state.node] = replace(state, phase=Phase.RETURNING)
+            self._spawn(self._return(state), f"return node {state.node}")
+
+    async def _return(self, state: RemovalState) -> None:
+        try:
+            left = await give_back(self._means, self._api, state.node, state.uid, group=state.group)
+        finally:
+            del self._returning[state.node]
+        self._lately[state.node] = self._clock.monotonic()
+        if left:
+            log.warning("node %s has leftovers of a removal: %s", state.node, left)
+        else:
+            self._cleaned[state.node] = state.uid
+            log.info("node %s is as it was: leftovers of a removal were taken away", state.node)
+
+    def _sweep(self, groups: Groups, left: set[str]) -> None:
+        """Take marks of ours off machines of which nobody knows a removal."""
+        busy = {*left, *self._courses, *self._returning, *self._lately}
+        now = self._clock.monotonic()
+        for group in groups.all:
+            names = [
+                name
+                for name in stray_marks(group, busy=busy)
+                if now - self._unmarked.get((group.id, name), -LOOK_AGAIN) >= LOOK_AGAIN
+            ]
+            provider = self._batches.provider(group)
+            if names and provider is not None:
+                self._unmarked |= {(group.id, name): now for name in names}
+                self._spawn(self._unmark(provider, group, names), f"unmark machines of {group.id}")
+        self._unmarked = {key: at for key, at in self._unmarked.items() if now - at < LOOK_AGAIN}
+
+    async def _unmark(self, provider: Provider, group: NodeGroup, names: Sequence[str]) -> None:
+        for name in await provider.unmark(group, names):
+            self._unmarked.pop((group.id, name), None)  # no answer: again in the next pass
+
+
+def _unwanted(spec: ClusterAutoscalerSpec | None) -> Refusal | None:
+    if spec is None:
+        return Refusal(reasons.AUTOSCALER_GONE, "there is no ClusterAutoscaler any more")
+    if spec.mode != "Act":
+        return Refusal(reasons.SIMULATED, f"spec.mode is {spec.mode}")
+    if not spec.scaling_down.enabled:
+        return Refusal(reasons.SCALE_DOWN_DISABLED, "spec.scaleDown.enabled is false")
+    return None
+
+
+def _of_group(group: NodeGroup | None) -> Refusal | None:
+    if group is None:
+        return Refusal(reasons.SCALE_TARGET_GONE, "its group is none any more")
+    if group.paused:
+        return Refusal(reasons.GROUP_PAUSED, f"{group.kind} {group.key} is not scaled: {group.paused}")
+    return None
+
+
+def _not_begun(state: RemovalState, refusal: Refusal, *, now: float) -> RemovalOutcome:
+    return RemovalOutcome(
+        node=state.node,
+        group=state.group,
+        result=Result.ABORTED,
+        reason=refusal.reason,
+        message=refusal.message,
+        started=now,
+        finished=now,
+        uid=state.uid,
+        machine=state.machine,
+        why=state.why,
+    )

@@ -74,7 +74,7 @@ def advance(
         state,
         groups=_with_absent(records, state, groups, now),
         scale_ups=open_,
-        targets={group.id: open_[group.id][-1].to if group.id in open_ else group.target for group in groups.all},
+        targets={group.id: target for group in groups.all if (target := _target(group, open_))},
         unneeded={name: min(since, now) for name, since in state.unneeded.items()},
         last_scale_up=_latest(added, now),
         last_scale_down=_latest([state.last_scale_down], now),
@@ -90,6 +90,10 @@ def provision_seconds(group: NodeGroup, default: float) -> float:
     """How long machines of a group may take to become nodes: its own option, else ``maxNodeProvisionTime``."""
     own = group.options.provision_seconds
     return default if own is None else own
+
+
+def _target(group: NodeGroup, open_: Mapping[str, tuple[OpenScaleUp, ...]]) -> int:
+    return open_[group.id][-1].to if group.id in open_ else group.target
 
 
 def _with_absent(records: dict[str, GroupRecord], state: State, groups: Groups, now: float) -> dict[str, GroupRecord]:

@@ -76,8 +76,9 @@ def lowered(state: State, scaled: Scaled) -> State:
 
 def _with(state: State, group: str, increases: tuple[OpenScaleUp, ...], target: int) -> State:
     scale_ups = {**state.scale_ups, group: bounded(increases)}
-    if not increases:
-        del scale_ups[group]
+    targets = {**state.targets, group: target}
     return replace(
-        state, scale_ups=dict(sorted(scale_ups.items())), targets=dict(sorted({**state.targets, group: target}.items()))
+        state,
+        scale_ups={id_: each for id_, each in sorted(scale_ups.items()) if each},
+        targets={id_: each for id_, each in sorted(targets.items()) if each},
     )

@@ -129,9 +129,9 @@ class GroupMemory:
         target, believed, now = self._census.target, self._believed, self._now
         since = now
         if believed is None or target > believed:
-            made = [machine.since for machine in self._census.pending if machine.since is not None]
-            recent = [time for time in made if now - self._seconds < time <= now]
-            since = float(int(max(recent, default=now)))
+            made = sorted(machine.since for machine in self._census.pending if machine.since is not None)
+            others = made[total(self.increases) :]
+            since = float(int(max((time for time in others if now - self._seconds < time <= now), default=now)))
             self.added = since
             if believed is not None and self.increases:
                 message = f"the target is {target}, where it was {believed}: {_nodes(number)} more are waited for"

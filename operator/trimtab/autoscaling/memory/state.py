@@ -92,7 +92,8 @@ class State(Struct, frozen=True):
         groups: by the groups' ids; groups of which nothing is remembered are not in it.
         scale_ups: increases whose nodes are not all there, by the groups' ids; each group's in the order of time, one
             beginning where the one before ends.
-        targets: what each group was last known to be asked for, by its id.
+        targets: what each group was last known to be asked for, by its id; groups of which that is nothing are not
+            in it.
         unneeded: since when nodes are unneeded, by name.
         last_scale_up: when nodes were last asked for.
         last_scale_down: when a node was last removed.
@@ -127,7 +128,7 @@ def recall(status: ClusterAutoscalerStatus) -> State:
     return State(
         groups=groups,
         scale_ups=scale_ups,
-        targets={each.id: each.target for each in status.node_groups},
+        targets={each.id: each.target for each in status.node_groups if each.target},
         unneeded={each.name: each.since.timestamp() for each in sorted(status.unneeded, key=lambda each: each.name)},
         last_scale_up=_seconds(status.last_scale_up),
         last_scale_down=_seconds(status.last_scale_down),

@@ -1,9 +1,11 @@
 """What the autoscaler tells: status, events, metrics and upstream's ConfigMap, all from one value a pass."""
 
+from trimtab.autoscaling.report.events import EventTeller
 from trimtab.autoscaling.report.pass_report import Grown, PassReport, Totals, Waiting
 from trimtab.autoscaling.report.status import build_status, materially_different, without_pass, worth_writing
 
 __all__ = [
+    "EventTeller",
     "Grown",
     "PassReport",
     "Totals",

@@ -88,6 +88,7 @@ class PassReport(Struct, frozen=True):
         problems: what is wrong with objects that the autoscaler reads, beside those of the groups.
         error: what ended the pass early, in words; empty where nothing did.
         phases: how many seconds each part of planning took, by its name.
+        uid: of the ClusterAutoscaler, so that events on it are found beside it.
     """
 
     started: float
@@ -110,3 +111,4 @@ class PassReport(Struct, frozen=True):
     problems: Sequence[Problem] = ()
     error: str = ""
     phases: Mapping[str, float] = {}
+    uid: str = ""

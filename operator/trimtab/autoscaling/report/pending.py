@@ -18,13 +18,13 @@ NOT_ASKING: Final = frozenset({reasons.NOT_UNSCHEDULABLE, reasons.SCHEDULING_GAT
 PLACED: Final = frozenset({reasons.FITS_ON_NODE, reasons.FITS_ON_UPCOMING_NODE, reasons.NOMINATED})
 """Reasons of pods that need no new node: they have a place, or will have one."""
 
-_DELAYED: Final = frozenset({reasons.SCALE_UP_DELAYED})
-"""Not judged yet."""
+_SOON: Final = frozenset({reasons.SCALE_UP_DELAYED, reasons.SCALE_UP_NOT_SEEN})
+"""Reasons of pods that a later pass judges anew, whatever becomes of the cluster."""
 
 
 def helpless(kept: Kept) -> bool:
     """Whether the pod waits, and neither a node that is there nor a new one is for it."""
-    return kept.reason not in NOT_ASKING and kept.reason not in PLACED and kept.reason not in _DELAYED
+    return kept.reason not in NOT_ASKING and kept.reason not in PLACED and kept.reason not in _SOON
 
 
 class PendingClass(Struct, frozen=True):

@@ -89,3 +89,13 @@ class LiveCluster:
             self._snapshot.put(new)
         elif old is not None:
             self._snapshot.remove(old)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread, and wait for its end even when cancelled: until then it uses what the caller lent it."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise

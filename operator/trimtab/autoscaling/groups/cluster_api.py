@@ -21,7 +21,7 @@ from trimtab.kube.objects.machine import CLUSTER_API
 
 Machines = dict[tuple[str, str], list[ClusterMachine]]
 
-_MIRROR_NAMESPACES: Final = {"openshift-cluster-api": "openshift-machine-api"}
+MIRROR_NAMESPACES: Final = {"openshift-cluster-api": "openshift-machine-api"}
 """Where OpenShift keeps the two sides of a MachineSet that it mirrors: Cluster API's, and the Machine API's."""
 
 
@@ -73,7 +73,7 @@ def governed_set(source: ClusterMachineSet, machine_sets: Mapping[str, MachineSe
     owner = owner_of(source, CLUSTER_API)
     if owner is not None and owner.kind == "MachineDeployment":
         return f"MachineDeployment {source.namespace}/{owner.name} sets its size"
-    twin = machine_sets.get(f"{_MIRROR_NAMESPACES.get(source.namespace)}/{source.name}")
+    twin = machine_sets.get(f"{MIRROR_NAMESPACES.get(source.namespace)}/{source.name}")
     if twin is None or twin.authoritative_api == MIRRORED:
         return ""
     return f"the MachineSet {twin.key} of the Machine API, which is authoritative, sets its size"

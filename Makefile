@@ -82,9 +82,9 @@ generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, m
 	$(BIN)/python -m tools.generate
 
 .PHONY: proto
-proto: $(STAMP) ## write slim_pb2 and quick_pod_pb2 from their schemas; a newer protoc raises the bound of protobuf in pyproject.toml
+proto: $(STAMP) ## write every *_pb2 from its schema; a newer protoc raises the bound of protobuf in pyproject.toml
 	$(BIN)/python -m grpc_tools.protoc --proto_path=operator --python_out=operator --pyi_out=operator \
-		operator/trimtab/kube/wire/slim.proto operator/trimtab/kube/wire/quick_pod.proto
+		$$(find operator -name '*.proto')
 
 .PHONY: lock
 lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows

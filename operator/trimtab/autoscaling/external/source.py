@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups
 from trimtab.autoscaling.providers.provider import Provider
 
@@ -27,11 +28,14 @@ class Source(Protocol):
     name: str
     provider: Provider
 
-    async def observe(self) -> ExternalGroups:
+    async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
         """What the provider says now. It never raises and never takes long.
 
         What could not be read is told as a problem, and groups that are known from before are told as they were, but
         paused: they keep their nodes, and nobody acts on what may have changed.
+
+        Args:
+            spec: of the ClusterAutoscaler: a provider is told what holds where its groups want nothing else.
         """
         ...
 
@@ -51,10 +55,14 @@ class Sources:
         """Who acts on the groups, by what :func:`~trimtab.autoscaling.providers.api_group_of` says of them."""
         return {source.name: source.provider for source in self._sources}
 
-    async def observe(self) -> ExternalGroups:
-        """What all of them say, asked side by side."""
+    async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
+        """What all of them say, asked side by side.
+
+        Args:
+            spec: of the ClusterAutoscaler.
+        """
         found = NO_EXTERNAL_GROUPS
-        for told in await asyncio.gather(*(source.observe() for source in self._sources)):
+        for told in await asyncio.gather(*(source.observe(spec) for source in self._sources)):
             found |= told
         return found
 

@@ -25,6 +25,8 @@ MAX_REMOVING: Final = 100
 MAX_INCREASES: Final = 8
 MAX_BOOTS: Final = 16
 MAX_TROUBLED: Final = 16
+MAX_REPLACEMENTS: Final = 4
+MAX_REPLACED: Final = 20
 
 _ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
 """Of lists that are written whole: of others the API server would keep who wrote which field of which item."""
@@ -127,6 +129,36 @@ class RemovingNode(Status, frozen=True):
     message: Annotated[ShortText, doc("What it waits for.")] = ""
 
 
+class ReplacedNode(Status, frozen=True):
+    """A node whose place others take."""
+
+    name: Annotated[ObjectName, doc("The node.")]
+    uid: Annotated[str, bounded("Its UID: a later node of the name is not meant.", limit=64)] = ""
+
+
+class ReplacingGroup(Status, frozen=True):
+    """A group that gets nodes for a replacement."""
+
+    id: Annotated[GroupId, doc("Which group: Kind/namespace/name.")]
+    from_: Annotated[NaturalInt, doc("Its size before.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The size that was asked for.")]
+
+
+class Replacement(Status, frozen=True):
+    """Nodes that are replaced by others: these come first, and then those are drained."""
+
+    nodes: Annotated[tuple[ReplacedNode, ...], bounded("The nodes that go.", limit=MAX_REPLACED, **_ATOMIC)]
+    groups: Annotated[
+        tuple[ReplacingGroup, ...], bounded("The groups that get the new ones.", limit=MAX_REPLACED, **_ATOMIC)
+    ]
+    since: Annotated[datetime, doc("When the new nodes were asked for.")]
+    deadline: Annotated[datetime, doc("When it is given up.")]
+    given_up: Annotated[
+        datetime | None, doc("When it was given up; nothing else is replaced for a while after that.")
+    ] = None
+    message: Annotated[ShortText, doc("How far it is, or why it was given up.")] = ""
+
+
 class ReasonCount(Status, frozen=True):
     """How many nodes stay for one reason."""
 
@@ -184,6 +216,10 @@ class ClusterAutoscalerStatus(Status, frozen=True):
         bounded("Nodes that are being removed, the first of them by name.", limit=MAX_REMOVING, **_ATOMIC),
     ] = ()
     removing_omitted: Annotated[NaturalInt, doc("Nodes that are being removed and for which there was no room.")] = 0
+    replacements: Annotated[
+        tuple[Replacement, ...],
+        bounded("Nodes that are replaced by fewer or cheaper ones.", limit=MAX_REPLACEMENTS, **_ATOMIC),
+    ] = ()
     kept: Annotated[
         tuple[KeptNode, ...],
         bounded(

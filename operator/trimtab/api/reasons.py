@@ -422,6 +422,26 @@ TARGET_LOWERED: Final = "TargetLowered"
 DELETE_UNREGISTERED: Final = "DeleteUnregistered"
 """Machines were taken away that failed, or did not become nodes in time (upstream's name)."""
 
+# ── Why nodes are replaced by others, and why not ───────────────────────────────────────────────────────────────────
+
+REPLACEMENT: Final = "Replacement"
+"""Nodes are added to take the place of dearer ones, or a node goes whose place others have taken."""
+
+REPLACEMENT_GOES_ON: Final = "ReplacementGoesOn"
+"""The node was added to take the place of others, and stays until these are gone."""
+
+REPLACEMENT_GIVEN_UP: Final = "ReplacementGivenUp"
+"""New nodes did not come, or the old ones could not be drained in time; nothing else is replaced for a while."""
+
+REPLACEMENT_WAITS: Final = "ReplacementWaits"
+"""Nothing is replaced while pods wait, nodes come or go, or shortly after; the message says what it waits for."""
+
+NOT_CHEAPER: Final = "NotCheaper"
+"""No other group's nodes would hold the pods of a group's nodes for so much less that it is worth moving them."""
+
+PRICE_UNKNOWN: Final = "PriceUnknown"
+"""The group does not say what a node of it costs an hour (annotation ``trimtab.dev/price``): none is replaced."""
+
 # ── Why a node is removed, and why one stays ────────────────────────────────────────────────────────────────────────
 
 UNDERUTILIZED: Final = "Underutilized"

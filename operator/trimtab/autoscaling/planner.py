@@ -49,6 +49,7 @@ def plan(snapshot: Snapshot, inputs: Inputs) -> tuple[Plan, Promises]:
         now=inputs.now,
         status=inputs.status,
         adding=bool(up.actions),
+        standstill=scale_down.Standstill(inputs.halted, inputs.unhealthy),
     )
     made = Plan(now=inputs.now, kept=(*up.kept, *down.kept), scaling=(*up.actions, *down.actions))
     return made, Promises(up.reserved, down)

@@ -223,13 +223,14 @@ def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[Desche
 def make_whole(policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None) -> Plan:
     """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
     from trimtab.api.plan import Plan
+    from trimtab.autoscaling.memory import remembering
     from trimtab.autoscaling.planner import plan as scale
     from trimtab.autoscaling.planner import reserve
     from trimtab.descheduling.planner import plan as move
 
     if autoscaling is None:
         return move(seen.snapshot, policies, **seen.told())
-    scaled, promises = scale(seen.snapshot, autoscaling)
+    scaled, promises = scale(seen.snapshot, remembering(seen.snapshot, autoscaling))
     if not policies:
         return scaled
     with seen.snapshot.fork():

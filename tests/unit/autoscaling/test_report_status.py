@@ -278,7 +278,7 @@ class TestGroups:
         memory = State(
             groups={id_of("a"): in_trouble(boots=(61.5,), troubled=("a-7",)), id_of("gone"): in_trouble()},
             scale_ups={id_of("b"): opened()},
-            targets={id_of("a"): 2, id_of("b"): 4, id_of("gone"): 0},
+            targets={id_of("a"): 2, id_of("b"): 4},
             unneeded={"a-0": NOW - 60, "a-1": NOW - 70},
             last_scale_up=NOW - 60,
             last_scale_down=NOW - 600,

@@ -5,6 +5,7 @@ from trimtab.autoscaling.memory.asked import answered, begun, lowered
 from trimtab.autoscaling.memory.backoff import backoff_words
 from trimtab.autoscaling.memory.findings import Finding, Findings
 from trimtab.autoscaling.memory.health import Health, HealthSettings, health
+from trimtab.autoscaling.memory.planning import remembering, with_memory
 from trimtab.autoscaling.memory.readiness import Readiness, readiness
 from trimtab.autoscaling.memory.state import GroupRecord, OpenScaleUp, State, Trouble, recall, remember
 
@@ -28,4 +29,6 @@ __all__ = [
     "readiness",
     "recall",
     "remember",
+    "remembering",
+    "with_memory",
 ]

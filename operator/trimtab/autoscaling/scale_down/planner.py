@@ -24,6 +24,7 @@ from trimtab.autoscaling.scale_down.kinds import Kinds, ordinary
 from trimtab.autoscaling.scale_down.records import next_records, recorded
 from trimtab.autoscaling.scale_down.room import Room
 from trimtab.autoscaling.scale_down.simulation import Attempt, Simulation
+from trimtab.autoscaling.scale_down.standstill import NO_STANDSTILL, Standstill
 from trimtab.autoscaling.scale_down.utilization import percent, threshold_of, utilization
 from trimtab.cluster.resources import CPU, MEMORY, IntArray
 from trimtab.cluster.snapshot import Snapshot
@@ -64,6 +65,7 @@ def plan(
     status: ClusterAutoscalerStatus | None = None,
     adding: bool = False,
     only: Collection[str] | None = None,
+    standstill: Standstill = NO_STANDSTILL,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -78,12 +80,13 @@ def plan(
         status: of the ClusterAutoscaler: records, and when something was last done.
         adding: whether nodes are added by the same plan.
         only: the names of the nodes in question, where not all are: the others stay, and nothing is said of them.
+        standstill: what is left as it is, its records included.
     """
     with snapshot.fork():
         past = status or ClusterAutoscalerStatus()
         if adding:
             past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
-        return _Planner(snapshot, groups, spec, past, now, only).plan()
+        return _Planner(snapshot, groups, spec, past, now, only, standstill).plan()
 
 
 class _Planner:
@@ -95,9 +98,10 @@ class _Planner:
         status: ClusterAutoscalerStatus,
         now: float,
         only: Collection[str] | None,
+        standstill: Standstill,
     ) -> None:
         self._snapshot, self._groups, self._spec, self._now = snapshot, groups, spec, now
-        self._only = only
+        self._only, self._standstill = only, standstill
         self._nodes = {name: snapshot.nodes.node(slot) for name, slot in sorted(snapshot.nodes.slot_of.items())}
         self._records = recorded(self._nodes.values(), status)
         self._delay = delay(spec, status, now=now)
@@ -160,6 +164,10 @@ class _Planner:
             slot = slots[name]
             refusal = self._eligibility.refusal(node, slot)
             group = self._groups.group_of(name)
+            if group is not None and (still := self._standstill.refusal(group)) is not None:
+                refusal = refusal or still
+                if name in self._records:
+                    self._unneeded.append(name)
             if refusal is None and group is not None:
                 refusal = self._floors.refusal(group, node)
             if refusal is not None or group is None:

@@ -313,6 +313,9 @@ REMOVALS_FAILING: Final = "RemovalsFailing"
 INVALID_NODE_GROUPS: Final = "InvalidNodeGroups"
 """Degraded: MachineAutoscalers, or annotations of node groups, are wrong; the rest is scaled."""
 
+PRIORITY_CONFIG_MAP_INVALID: Final = "PriorityConfigMapInvalid"
+"""Degraded, and an event: the ConfigMap of the expander Priority is missing or cannot be read; other expanders decide."""
+
 # ── What the autoscaler's events say ────────────────────────────────────────────────────────────────────────────────
 
 TRIGGERED_SCALE_UP: Final = "TriggeredScaleUp"
@@ -400,7 +403,7 @@ GROUP_UNHEALTHY: Final = "GroupUnhealthy"
 """Too many of the group's nodes are not ready, or what makes its machines does not answer: it is left as it is."""
 
 BELOW_MINIMUM: Final = "BelowMinimum"
-"""A group is smaller than its minimum and is raised to it, since ``enforceNodeGroupMinSize`` is Enabled."""
+"""A group is smaller than its minimum: it is raised to that only where ``enforceNodeGroupMinSize`` is Enabled."""
 
 # ── What became of nodes that were asked for ────────────────────────────────────────────────────────────────────────
 
@@ -590,10 +593,6 @@ LIMITS_SET: Final = "LimitsSet"
 
 ABOVE_MAXIMUM: Final = "AboveMaximum"
 """Ready: the target has the limits, and is larger than ``maxReplicas``: it is not shrunk for that."""
-
-BELOW_MINIMUM: Final = "BelowMinimum"
-"""Ready: the target has the limits, and is smaller than ``minReplicas``: it is raised to that only where the
-ClusterAutoscaler's ``enforceNodeGroupMinSize`` is Enabled."""
 
 INVALID_MACHINE_AUTOSCALER: Final = "InvalidMachineAutoscaler"
 """Not ready: the spec cannot be used; the message names the fields. What the target has from before stays."""

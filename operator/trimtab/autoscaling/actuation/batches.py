@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.autoscaling.actuation.ending import Ended, aborted, failed
@@ -174,7 +175,7 @@ class Batches:
         for ticket in chosen:
             ticket.sent = True
         asked = self._clock.monotonic()
-        removal = await provider.remove(group, list(chosen.values()), now=self._clock.now())
+        removal = await provider.remove(*_to_mark(group, chosen.values()), now=self._clock.now())
         for ticket in chosen:
             ticket.sent = False
         if not removal.done and not removal.doubt:
@@ -198,6 +199,16 @@ def _machines(group: NodeGroup, tickets: Sequence[Ticket]) -> dict[Ticket, Group
         else:
             found[ticket] = machine
     return found
+
+
+def _to_mark(group: NodeGroup, chosen: Collection[GroupMachine]) -> tuple[NodeGroup, list[GroupMachine]]:
+    """The group as if none of the machines were marked yet: marks that the picture shows may be taken off by now.
+
+    A machine without one would stay, and any other of its group go, with all that runs there.
+    """
+    names = {machine.name for machine in chosen}
+    machines = tuple(replace(each, marked=False) if each.name in names else each for each in group.machines)
+    return replace(group, machines=machines), [each for each in machines if each.name in names]
 
 
 def _behind(group: NodeGroup) -> str:

@@ -66,6 +66,7 @@ class Course:
         self._clock, self._settings = means.clock, means.settings
         self._api = Guarded(means.api, means.leading)
         self._removal = removal
+        self._found = removal is not None
         self._calls = 0.0
         self._stopping = asyncio.Event()
         self._against: Refusal | None = None
@@ -167,7 +168,7 @@ class Course:
         assert removal is not None
         self._go(Phase.VERIFYING, f"{removal.before} machines were asked for, now {removal.after}")
         verifying = Verifying(self._means.picture, self._means.batches, self._clock, self._settings)
-        self.say(await verifying.until_gone(taken, self.state.group, seen=self.state.resumed, leading=self._leads))
+        self.say(await verifying.until_gone(taken, self.state.group, seen=self._found, leading=self._leads))
 
     def _leads(self) -> None:
         if not self._means.leading():
@@ -214,7 +215,7 @@ class Course:
         if not found:
             raise aborted(Refusal(reasons.TAINT_TAKEN_OFF, "the taint that an earlier process had set is gone"))
         # What it marked would stand in the way of others of the group, should this one take longer.
-        left = await unmark(self._means, self.state.node, self.state.group, "")
+        left = await unmark(self._means, self.state.node, self.state.group, None)
         if left:
             raise failed(reasons.SCALE_UNREACHABLE, f"{left} was not taken off")
 
@@ -310,7 +311,7 @@ class Course:
         if not ended.silent and self._means.leading():
             self._go(Phase.RETURNING, f"it stays: {ended.refusal.message}")
             left = await give_back(
-                self._means, self._api, self.state.node, self.state.uid, group=self.state.group, mark=self._mark
+                self._means, self._api, self.state.node, self.state.uid, group=self.state.group, removal=self._removal
             )
         return replace(
             self._outcome(ended.result, ended.refusal.reason, ended.refusal.message),
@@ -318,10 +319,6 @@ class Course:
             refused_uid="" if ended.pod is None else ended.pod.uid,
             left=left,
         )
-
-    @property
-    def _mark(self) -> str:
-        return "" if self._removal is None else self._removal.mark
 
     def _outcome(self, result: Result, reason: str, message: str) -> RemovalOutcome:
         state = self.state

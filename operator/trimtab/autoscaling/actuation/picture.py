@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling import scale_down
 from trimtab.autoscaling.actuation.signs import CORDONED_BY, REMOVING, signs_of
 from trimtab.autoscaling.groups import Groups
-from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.live import LiveCluster, in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.clock import Clock
@@ -89,9 +90,14 @@ class Picture:
             self._looking = asyncio.create_task(self._look(), name="judge nodes again that go")
         return await asyncio.shield(asked)
 
+    async def stop(self) -> None:
+        """Wait for looks that nobody waits for any more: until their end they have the picture to themselves."""
+        looks = [each for each in (self._making, self._looking) if each is not None]
+        await asyncio.gather(*looks, return_exceptions=True)
+
     async def _make(self) -> Groups:
         async with self._live.borrow() as snapshot:
-            found = await asyncio.to_thread(self._grouping, snapshot)
+            found = await in_thread(partial(self._grouping, snapshot))
         self._groups = (self._clock.monotonic(), found)
         return found
 
@@ -101,8 +107,9 @@ class Picture:
             asked, self._asked = self._asked, {}
             try:
                 async with self._live.borrow() as snapshot:
-                    found = await asyncio.to_thread(
-                        judge_again, snapshot, self._grouping, self.spec, tuple(asked), now=self._clock.now()
+                    now = self._clock.now()
+                    found = await in_thread(
+                        partial(judge_again, snapshot, self._grouping, self.spec, tuple(asked), now=now)
                     )
             except Exception as error:  # a defect in the way of judging must not stop a removal where it is
                 log.exception("could not judge again whether %s still go", ", ".join(sorted(asked)))

@@ -202,6 +202,7 @@ class Removals:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._picture.stop()
 
     def _to_wait_for(self) -> Iterable[str]:
         yield from self._returning

@@ -10,6 +10,7 @@ from trimtab.autoscaling.actuation.settings import RemovalSettings
 from trimtab.autoscaling.actuation.signs import returning
 from trimtab.autoscaling.actuation.writing import NotLeading, write
 from trimtab.autoscaling.groups import MachineState
+from trimtab.autoscaling.providers import Removal
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import Clock
 
@@ -41,7 +42,7 @@ class Means(Protocol):
         ...
 
 
-async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, mark: str = "") -> str:
+async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, removal: Removal | None = None) -> str:
     """Return a node to how it was.
 
     The machine's mark goes first: with the taint gone a marked machine would be the first to go with all that runs
@@ -53,7 +54,7 @@ async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, 
         node: its name.
         uid: only this very node; empty for whichever has the name.
         group: the id of its group.
-        mark: the text of the mark, where it is known.
+        removal: what was asked for, where something was: what it marked may not be in the picture yet.
 
     Returns:
         What is left and why, in words; empty where all was returned. Another pass tries again.
@@ -63,7 +64,7 @@ async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, 
     tries = 0
     unmarked = ""
     while True:
-        unmarked = await unmark(means, node, group, mark)
+        unmarked = await unmark(means, node, group, removal)
         try:
             await write(api, node, uid, returning, timeout=settings.timeout)
         except NotLeading as error:
@@ -80,18 +81,19 @@ async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, 
         tries += 1
 
 
-async def unmark(means: Means, node: str, group: str, mark: str) -> str:
+async def unmark(means: Means, node: str, group: str, removal: Removal | None) -> str:
     """Take our mark off the node's machine; returns what was left, in words."""
     found = (await means.picture.groups()).by_id.get(group)
     if found is None:
         return ""
     provider = means.batches.provider(found)
+    ours = () if removal is None else removal.machines
     marked = [
         each.name
         for each in found.machines
-        if each.node == node and each.marked and each.state is not MachineState.DELETING
+        if each.node == node and each.state is not MachineState.DELETING and (each.marked or each.name in ours)
     ]
     if provider is None or not marked:
         return ""
-    left = await provider.unmark(found, marked, mark=mark)
+    left = await provider.unmark(found, marked, mark="" if removal is None else removal.mark)
     return f"the mark of machine {', '.join(left)}" if left else ""

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from trimtab.cli.errors import Reported, reported
+from trimtab.cli.external_options import external_options
 from trimtab.cli.options import prometheus_options, prometheus_settings, scoring_option
 from trimtab.kube.errors import InputError
 from trimtab.runtime.settings import CONTROLLERS, Settings
 
 if TYPE_CHECKING:
+    from trimtab.autoscaling.external import ExternalSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
 
@@ -82,6 +84,7 @@ def _ending_at_once() -> Iterator[None]:
 )
 @scoring_option("policies that it would undo are held, and their conditions say so.")
 @prometheus_options
+@external_options
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -101,6 +104,7 @@ def run(
     prometheus_url: str,
     prometheus_token_file: str,
     prometheus_ca_file: str,
+    external: ExternalSettings | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -122,6 +126,7 @@ def run(
             identity=identity,
             scoring=scoring,
             prometheus=prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file),
+            external=external,
         )
         try:
             app.run(settings)

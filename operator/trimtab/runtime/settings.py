@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from trimtab.autoscaling.external import ExternalSettings
     from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
@@ -29,6 +30,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         identity: who holds the Lease; ``""`` for host name and a random part.
         scoring: how the cluster's scheduler scores nodes; ``None`` where nobody has said.
         prometheus: whom policies' queries are put to; ``None`` where nobody has said.
+        external: who makes nodes beside machine APIs, and who chooses among groups; ``None`` where nobody does.
     """
 
     controllers: tuple[str, ...] = CONTROLLERS
@@ -42,3 +44,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     identity: str = ""
     scoring: Scoring | None = None
     prometheus: PrometheusSettings | None = None
+    external: ExternalSettings | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.groups.keys import MAX_SIZE, MIN_SIZE, OWNER
+from trimtab.autoscaling.groups.keys import CAPACITY, MAX_SIZE, MIN_SIZE, OWNER
 from trimtab.autoscaling.machine_autoscalers.capacity import COPIES, Changes, copies, without_copies
 from trimtab.kube.objects import AnyMachineSet
 from trimtab.kube.objects.machine import MACHINE_API
@@ -15,8 +15,14 @@ Operation = dict[str, Any]
 """One of RFC 6902."""
 
 
-def wanted(source: AnyMachineSet, autoscaler: MachineAutoscaler) -> Changes:
-    """What differs on a target from what its MachineAutoscaler says; empty where nothing does."""
+def wanted(source: AnyMachineSet, autoscaler: MachineAutoscaler, *, adopt: bool = False) -> Changes:
+    """What differs on a target from what its MachineAutoscaler says; empty where nothing does.
+
+    Args:
+        source: the target.
+        autoscaler: the one that has it.
+        adopt: whether OpenShift's operator had it until now: see :func:`.capacity.copies`.
+    """
     prefix = f"{source.api_group}/"
     said = {
         prefix + MIN_SIZE: str(autoscaler.spec.min_replicas),
@@ -25,10 +31,14 @@ def wanted(source: AnyMachineSet, autoscaler: MachineAutoscaler) -> Changes:
     }
     changes: Changes = {key: text for key, text in said.items() if source.annotations.get(key) != text}
     if source.api_group == MACHINE_API:
-        # Ours to begin with, and no record: then OpenShift's operator has had it, and its copies are there.
-        adopt = source.annotations.get(OWNER) == autoscaler.key and COPIES not in source.annotations
-        changes |= copies(source.annotations, adopt=adopt)
+        had = source.annotations.get(OWNER) == autoscaler.key and COPIES not in source.annotations
+        changes |= copies(source.annotations, adopt=adopt and had)
     return changes
+
+
+def is_limit(changes: Iterable[str]) -> bool:
+    """Whether limits, or whose they are, are among the annotations that change; capacities change by themselves."""
+    return any(key != COPIES and not key.startswith(CAPACITY) for key in changes)
 
 
 def released(source: AnyMachineSet, owner: str) -> Changes:

@@ -15,7 +15,8 @@ from typing import Any, Final
 from trimtab.api import reasons
 from trimtab.api.conditions import READY, find_condition
 from trimtab.autoscaling.groups.keys import OWNER
-from trimtab.autoscaling.machine_autoscalers.annotations import released, told, wanted
+from trimtab.autoscaling.machine_autoscalers.annotations import is_limit, released, told, wanted
+from trimtab.autoscaling.machine_autoscalers.capacity import Changes
 from trimtab.autoscaling.machine_autoscalers.contest import Contest
 from trimtab.autoscaling.machine_autoscalers.decision import Decision, decide
 from trimtab.autoscaling.machine_autoscalers.registry import Entry, MachineAutoscalers
@@ -218,9 +219,11 @@ class MachineAutoscalerController:
     async def _carry_out(self, entry: Entry) -> float | None:
         decision = decide(entry, self.autoscalers, self._targets)
         target = decision.target
-        changes = {} if target is None or entry.autoscaler is None else wanted(target, entry.autoscaler)
-        put_back = bool(changes) and _had(entry, decision)
-        if put_back:
+        changes: Changes = {}
+        if target is not None and entry.autoscaler is not None:
+            changes = wanted(target, entry.autoscaler, adopt=entry.is_openshifts)
+        again = bool(changes) and _had(entry, decision)
+        if again:
             pause = self._contest.pause(entry.key)
             if pause:
                 return pause
@@ -229,9 +232,9 @@ class MachineAutoscalerController:
             await self._writing.keep(entry)
             if changes:
                 await self._writing.annotate(target, changes)
-                if put_back:
+                if again:
                     self._contest.count(entry.key)
-                self._telling.updated(entry, target, told(target, changes), put_back=put_back)
+                self._telling.updated(entry, target, told(target, changes), put_back=again and is_limit(changes))
         return await self._tell(entry, decision)
 
     async def _release(self, key: str, entry: Entry | None, targets: tuple[AnyMachineSet, ...]) -> None:

@@ -31,7 +31,6 @@ class Entry(Struct, frozen=True):
         autoscaler: what it says; ``None`` where that cannot be used.
         problem: why it cannot.
         status: as it stands on the server.
-        last_target: ``status.lastTargetRef``, in its own namespace.
     """
 
     metadata: ObjectMeta
@@ -58,8 +57,13 @@ class Entry(Struct, frozen=True):
         return TargetKey.of_reference(self.autoscaler.spec.scale_target_ref, self.metadata.namespace)
 
     @property
+    def is_openshifts(self) -> bool:
+        """Whether OpenShift's operator has reported on it, and trimtab never has: conditions are ours alone."""
+        return self.status.last_target_ref is not None and not self.status.conditions
+
+    @property
     def last_target(self) -> TargetKey | None:
-        """The target that the status names."""
+        """The target that ``status.lastTargetRef`` names."""
         found = self.status.last_target_ref
         return None if found is None else TargetKey.of_reference(found, self.metadata.namespace)
 

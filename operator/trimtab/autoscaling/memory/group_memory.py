@@ -113,16 +113,24 @@ class GroupMemory:
         surplus = total(self.increases) - self._waited
         if believed is not None and target < believed and surplus > 0 and self.increases:
             dropped = min(believed - target, surplus)
-            if not all(each.doubt for each in self.increases[-1:]):
-                self._tell(
-                    reasons.TARGET_CHANGED,
-                    f"the target is {target}, where it was {believed}: {_nodes(dropped)} fewer are waited for",
-                    dropped,
-                )
+            self._dropped(self.increases[-1], believed, dropped)
             self.increases = cut(self.increases, dropped)
         missing = self._census.absent - self.record.given_up - total(self.increases)
         if missing > 0:
             self._found(missing)
+
+    def _dropped(self, last: OpenScaleUp, believed: int, number: int) -> None:
+        """Say what became of nodes that nobody asks for any more; of a request in doubt it was said then."""
+        if last.doubt:
+            return
+        target = self._census.target
+        if target <= last.from_ and self._now - last.since < 2 * UNSEEN:
+            # Never shown: its provider says yes and does nothing, or somebody takes back whatever is asked for.
+            message = f"it was asked for {believed}, said yes, and its target is {target}"
+            self._fail(reasons.TARGET_CHANGED, message, number)
+            return
+        message = f"the target is {target}, where it was {believed}: {_nodes(number)} fewer are waited for"
+        self._tell(reasons.TARGET_CHANGED, message, number)
 
     def _found(self, number: int) -> None:
         """Nodes are missing that nobody here asked for."""

@@ -17,11 +17,12 @@ from trimtab.api import reasons
 from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling.actuation.batches import Batches, Taken, Ticket
 from trimtab.autoscaling.actuation.drain import Drain, daemon_pods, to_evict
-from trimtab.autoscaling.actuation.ending import Ended, Leading, Stale, aborted, failed, superseded
+from trimtab.autoscaling.actuation.ending import Ended, aborted, failed
 from trimtab.autoscaling.actuation.picture import Picture
 from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Teller
 from trimtab.autoscaling.actuation.settings import RemovalSettings
 from trimtab.autoscaling.actuation.signs import DELAY_DELETION, Seen, marking
+from trimtab.autoscaling.actuation.steering import Leading, Stale, Steering
 from trimtab.autoscaling.actuation.taking_back import give_back, unmark
 from trimtab.autoscaling.actuation.verifying import Verifying
 from trimtab.autoscaling.actuation.writing import Guarded, write
@@ -68,8 +69,7 @@ class Course:
         self._removal = removal
         self._found = removal is not None
         self._calls = 0.0
-        self._stopping = asyncio.Event()
-        self._against: Refusal | None = None
+        self._steering = Steering(means.clock, means.settings, means.leading, means.stale, self.say)
         self._ticket: Ticket | None = None
         self._drain = Drain(
             state.node,
@@ -78,7 +78,7 @@ class Course:
             clock=means.clock,
             settings=means.settings,
             at_once=means.at_once,
-            control=self,
+            control=self._steering,
         )
 
     # --- from outside --------------------------------------------------------------------------------------------
@@ -96,9 +96,8 @@ class Course:
 
     def end(self, refusal: Refusal) -> None:
         """Let it end and the node be as it was, unless it is too late for that."""
-        if self.phase not in (Phase.VERIFYING, Phase.RETURNING) and self._against is None:
-            self._against = refusal
-            self._stopping.set()
+        if self.phase not in (Phase.VERIFYING, Phase.RETURNING):
+            self._steering.end(refusal)
 
     async def run(self) -> RemovalOutcome:
         """Go through it. Nothing is raised, whatever happens to the node."""
@@ -113,36 +112,8 @@ class Course:
         self._means.teller.ended(outcome)
         return outcome
 
-    # --- control -------------------------------------------------------------------------------------------------
-
-    async def checkpoint(self) -> None:
-        """See :class:`~trimtab.autoscaling.actuation.ending.Control`."""
-        began = self._clock.monotonic()
-        while True:
-            if not self._means.leading():
-                raise superseded()
-            if self._against is not None:
-                raise aborted(self._against)
-            why = self._means.stale()
-            if why is None:
-                return
-            if self._clock.monotonic() - began >= self._settings.blind:
-                raise aborted(Refusal(reasons.CLUSTER_UNREACHABLE, f"the picture of the cluster is not current: {why}"))
-            self.say(f"the picture of the cluster is not current: {why}")
-            await self.pause(self._settings.poll)
-
-    async def pause(self, seconds: float) -> None:
-        """See :class:`~trimtab.autoscaling.actuation.ending.Control`."""
-        tasks = {asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(self._stopping.wait())}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
     def say(self, message: str) -> None:
-        """See :class:`~trimtab.autoscaling.actuation.ending.Control`."""
+        """Tell what is being waited for."""
         self.state = replace(self.state, message=message)
 
     def _go(self, phase: Phase, message: str = "") -> None:
@@ -168,15 +139,11 @@ class Course:
         assert removal is not None
         self._go(Phase.VERIFYING, f"{removal.before} machines were asked for, now {removal.after}")
         verifying = Verifying(self._means.picture, self._means.batches, self._clock, self._settings)
-        self.say(await verifying.until_gone(taken, self.state.group, seen=self._found, leading=self._leads))
-
-    def _leads(self) -> None:
-        if not self._means.leading():
-            raise superseded()
+        self.say(await verifying.until_gone(taken, self.state.group, seen=self._found, leading=self._steering.lead))
 
     async def _taint(self) -> None:
         """One request: taint, cordon, and that they are ours."""
-        await self.checkpoint()
+        await self._steering.checkpoint()
         node = await self._node()
         if any(key.startswith(DELAY_DELETION) for key in node.annotations):
             self.say("its annotations will let it wait")
@@ -187,7 +154,7 @@ class Course:
                 self._api, node.name, node.uid, change, seen=Seen.guess(node), timeout=self._settings.timeout
             )
         except (ApiError, Unreachable) as error:
-            await self.checkpoint()
+            await self._steering.checkpoint()
             raise failed(reasons.NODE_NOT_WRITTEN, f"the node was not tainted: {error}") from None
         if not there:
             raise aborted(Refusal(reasons.ALREADY_GONE, "the node is gone, or another has its name"))
@@ -199,7 +166,7 @@ class Course:
         Raises:
             Ended: it is not.
         """
-        await self.checkpoint()
+        await self._steering.checkpoint()
         found = False
 
         def look(seen: Seen) -> tuple[()]:
@@ -210,7 +177,7 @@ class Course:
         try:
             await write(self._api, self.state.node, self.state.uid, look, timeout=self._settings.timeout)
         except (ApiError, Unreachable) as error:
-            await self.checkpoint()
+            await self._steering.checkpoint()
             raise failed(reasons.NODE_NOT_WRITTEN, f"the node could not be read: {error}") from None
         if not found:
             raise aborted(Refusal(reasons.TAINT_TAKEN_OFF, "the taint that an earlier process had set is gone"))
@@ -222,8 +189,8 @@ class Course:
     async def _wait(self) -> None:
         self._go(Phase.WAITING, "whoever is about to put a pod on the node has a moment to see the taint")
         left = self.state.since + self._settings.taint_delay - self._clock.now()
-        await self.pause(min(max(0.0, left), self._settings.taint_delay))
-        await self.checkpoint()
+        await self._steering.pause(min(max(0.0, left), self._settings.taint_delay))
+        await self._steering.checkpoint()
 
     async def _empty(self) -> None:
         """Judge the node again and evict what is there, until nothing is that has to be."""
@@ -257,9 +224,9 @@ class Course:
         Raises:
             Ended: it would not.
         """
-        await self.checkpoint()
+        await self._steering.checkpoint()
         found = await self._means.picture.still_goes(self.state.node)
-        await self.checkpoint()
+        await self._steering.checkpoint()
         if isinstance(found, Refusal):
             raise aborted(Refusal(found.reason, f"judged again, it stays: {found.message}"))
         if not self.state.why:
@@ -273,8 +240,8 @@ class Course:
             if not asking:
                 return
             self._go(Phase.DELAYED, f"its annotation {asking[0]} asks for it")
-            await self.checkpoint()
-            await self.pause(self._settings.poll)
+            await self._steering.checkpoint()
+            await self._steering.pause(self._settings.poll)
 
     async def _take_away(self) -> Taken:
         """Have the machine taken away, together with others of the group that are so far.
@@ -283,10 +250,10 @@ class Course:
             Ended: it was not.
         """
         self._go(Phase.DRAINED, "waiting for others of its group that are about to be so far")
-        await self.checkpoint()
+        await self._steering.checkpoint()
         self._ticket = ticket = Ticket(self.state.node, self.state.group)
         self._means.batches.join(ticket)
-        stopping = asyncio.create_task(self._stopping.wait())
+        stopping = asyncio.create_task(self._steering.stopping.wait())
         try:
             while not ticket.answer.done():
                 waited: set[asyncio.Future[Any]] = {ticket.answer} if ticket.sent else {ticket.answer, stopping}
@@ -300,7 +267,7 @@ class Course:
             await asyncio.gather(stopping, return_exceptions=True)
         if not ticket.answer.done():
             ticket.answer.cancel()
-            await self.checkpoint()
+            await self._steering.checkpoint()
         return await ticket.answer
 
     # --- the end -------------------------------------------------------------------------------------------------

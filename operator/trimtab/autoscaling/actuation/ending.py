@@ -60,10 +60,7 @@ class Control(Protocol):
         """Wait, at most until the removal is to end."""
         ...
 
-    def say(self, message: str) -> None:
-        """Tell what is being waited for."""
+    @property
+    def say(self) -> Callable[[str], None]:
+        """Tells what is being waited for."""
         ...
-
-
-Leading = Callable[[], bool]
-Stale = Callable[[], str | None]

@@ -16,15 +16,14 @@ from trimtab.autoscaling.actuation.batches import Batches
 from trimtab.autoscaling.actuation.candidates import marks, write_marks
 from trimtab.autoscaling.actuation.course import Course, Means, begun
 from trimtab.autoscaling.actuation.leftovers import Leftover, Step, leftovers, stray_marks
+from trimtab.autoscaling.actuation.objections import JUST_NOW, objections
 from trimtab.autoscaling.actuation.picture import Grouping, Picture
 from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Silent, Teller
 from trimtab.autoscaling.actuation.settings import DEFAULTS, RemovalSettings
-from trimtab.autoscaling.actuation.signs import signs_of
 from trimtab.autoscaling.actuation.taking_back import give_back
 from trimtab.autoscaling.actuation.writing import Guarded
 from trimtab.autoscaling.groups import Groups, NodeGroup
 from trimtab.autoscaling.providers import Provider
-from trimtab.autoscaling.scale_down.eligibility import DISABLED
 from trimtab.cluster.live import LiveCluster
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
@@ -32,9 +31,6 @@ from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Node
 
 log = logging.getLogger(__name__)
-
-JUST_NOW: Final = 30.0
-"""Seconds after a removal's end in which a pass's picture may be of before it."""
 
 LOOK_AGAIN: Final = 600.0
 """Seconds until a mark that stayed after it was to be taken off is looked at again: it is somebody else's."""
@@ -160,7 +156,7 @@ class Removals:
         if spec is not None:
             self._picture.spec = spec
         self._lately = {name: at for name, at in self._lately.items() if self._just_ended(name)}
-        for name, refusal in self._against(there, groups, spec).items():
+        for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
         self.foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
@@ -266,49 +262,6 @@ class Removals:
     def _ours(self, node: str) -> bool:
         return node in self._courses or node in self._returning or self._just_ended(node)
 
-    def _against(
-        self, nodes: Mapping[str, Node], groups: Groups, spec: ClusterAutoscalerSpec | None
-    ) -> dict[str, Refusal]:
-        """Removals that are not to go on, with the reason."""
-        found: dict[str, Refusal] = {}
-        for name, course in self._courses.items():
-            group = groups.by_id.get(course.state.group)
-            refusal = _unwanted(spec) or _of_group(group) or self._of_node(nodes.get(name), course)
-            if refusal is not None:
-                found[name] = refusal
-        return found | self._below_minimum(groups, found)
-
-    def _of_node(self, node: Node | None, course: Course) -> Refusal | None:
-        if node is None or (course.state.uid and node.uid != course.state.uid):
-            return Refusal(reasons.ALREADY_GONE, "the node is gone, or another has its name")
-        if node.annotations.get(DISABLED) == "true":
-            return Refusal(reasons.SCALE_DOWN_DISABLED_ANNOTATION, f"its annotation {DISABLED} says true")
-        shown = self._clock.now() - course.state.since > JUST_NOW
-        if shown and not signs_of(node).ours and course.phase is not Phase.TAINTING:
-            return Refusal(reasons.TAINT_TAKEN_OFF, "somebody has taken its taint off, and so means to keep it")
-        return None
-
-    def _below_minimum(self, groups: Groups, ending: Mapping[str, Refusal]) -> dict[str, Refusal]:
-        """The removals begun last of groups that would have too few nodes with all of them; sizes may have changed."""
-        found: dict[str, Refusal] = {}
-        by_group: dict[str, list[Course]] = {}
-        for name, course in self._courses.items():
-            if name not in ending:
-                by_group.setdefault(course.state.group, []).append(course)
-        for id_, courses in by_group.items():
-            group = groups.by_id[id_]
-            open_ = [course for course in courses if course.can_end]
-            if len(open_) + sum(course.phase is Phase.VERIFYING for course in courses) < len(courses):
-                continue  # its size is being changed at this moment
-            verifying = {course.state.node for course in courses if course.phase is Phase.VERIFYING}
-            there = sum(node not in verifying for node in group.nodes)
-            short = group.minimum - (min(group.target, there) - len(open_))
-            if short > 0:
-                for course in sorted(open_, key=lambda each: (-each.state.since, each.state.node))[:short]:
-                    message = f"{group.kind} {group.key} must have {group.minimum} nodes at least, and has {there}"
-                    found[course.state.node] = Refusal(reasons.NODE_GROUP_MIN_SIZE_REACHED, message)
-        return found
-
     def _see_to(self, left: Leftover) -> None:
         """Go on with what an earlier process began, or take it back."""
         step = left.step
@@ -361,24 +314,6 @@ class Removals:
     async def _unmark(self, provider: Provider, group: NodeGroup, names: Sequence[str]) -> None:
         for name in await provider.unmark(group, names):
             self._unmarked.pop((group.id, name), None)  # no answer: again in the next pass
-
-
-def _unwanted(spec: ClusterAutoscalerSpec | None) -> Refusal | None:
-    if spec is None:
-        return Refusal(reasons.AUTOSCALER_GONE, "there is no ClusterAutoscaler any more")
-    if spec.mode != "Act":
-        return Refusal(reasons.SIMULATED, f"spec.mode is {spec.mode}")
-    if not spec.scaling_down.enabled:
-        return Refusal(reasons.SCALE_DOWN_DISABLED, "spec.scaleDown.enabled is false")
-    return None
-
-
-def _of_group(group: NodeGroup | None) -> Refusal | None:
-    if group is None:
-        return Refusal(reasons.SCALE_TARGET_GONE, "its group is none any more")
-    if group.paused:
-        return Refusal(reasons.GROUP_PAUSED, f"{group.kind} {group.key} is not scaled: {group.paused}")
-    return None
 
 
 def _not_begun(state: RemovalState, refusal: Refusal, *, now: float) -> RemovalOutcome:

@@ -14,7 +14,7 @@ from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.providers import Removal, Verdict, verify
 from trimtab.kube.clock import Clock
 
-LAG: Final = 15.0
+LAG: Final = 30.0
 """Seconds that the picture may still show the size from before a change that was granted."""
 
 DOUBT: Final = 30.0

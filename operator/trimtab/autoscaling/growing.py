@@ -52,8 +52,8 @@ class Outcomes(Struct, frozen=True):
     """What has come of requests since the last time somebody asked.
 
     Attributes:
-        grown: of groups that were asked for more, in the order in which they answered.
-        corrected: of targets that were set right.
+        grown: of groups that were asked for more, in the order of their ids.
+        corrected: of targets that were set right, in the same order.
     """
 
     grown: tuple[Grown, ...] = ()
@@ -152,7 +152,10 @@ class Growing:
 
     def take(self) -> Outcomes:
         """What has come of requests since the last call."""
-        found = Outcomes(tuple(self._grown), tuple(self._corrected))
+        found = Outcomes(
+            tuple(sorted(self._grown, key=lambda each: each.scaled.group)),
+            tuple(sorted(self._corrected, key=lambda each: each.group)),
+        )
         self._grown, self._corrected = [], []
         return found
 

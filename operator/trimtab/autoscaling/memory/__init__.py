@@ -1,4 +1,10 @@
-"""What is remembered from pass to pass, and what of that has come true: pure, and kept in the cluster."""
+"""What is remembered from pass to pass, and what of that has come true: pure, and kept in the cluster.
+
+A process begins with :func:`recall`. A pass goes :func:`readiness`, :func:`advance`, :func:`health`, and plans
+:func:`with_memory` of these. What it then does it notes in the state (:func:`~trimtab.autoscaling.growing.noted` for
+groups that are asked for more or set right, :func:`lowered` for each removal of nodes that is done), and the state is
+written into the status (:func:`remember`).
+"""
 
 from trimtab.autoscaling.memory.advance import advance, provision_seconds
 from trimtab.autoscaling.memory.asked import answered, begun, lowered

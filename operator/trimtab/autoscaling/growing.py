@@ -67,14 +67,21 @@ class Growing:
         providers: who acts on groups, by what :func:`~trimtab.autoscaling.providers.api_group_of` says of them.
         clock: where the time comes from.
         seconds: until one request counts as hanging.
+        wake: called when a group has answered, so that a pass that did not wait for it need not wait for the next one.
     """
 
     def __init__(
-        self, providers: Mapping[str, Provider], clock: Clock = SYSTEM_CLOCK, *, seconds: float = SECONDS
+        self,
+        providers: Mapping[str, Provider],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        seconds: float = SECONDS,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         self._providers = providers
         self._clock = clock
         self._seconds = seconds
+        self._wake = wake
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asking: dict[str, Asking] = {}
         self._grown: list[Grown] = []
@@ -159,12 +166,21 @@ class Growing:
         self._grown, self._corrected = [], []
         return found
 
-    async def finish(self) -> None:
-        """Stop, at the end of the process: what is not answered is in doubt, and the next process finds out."""
+    async def finish(self, seconds: float = 0.0) -> Outcomes:
+        """Stop, at the end of the process: what is not answered is in doubt, and the next process finds out.
+
+        Args:
+            seconds: to wait for answers before that.
+
+        Returns:
+            What has come of requests since it was last taken.
+        """
+        await self.settled(seconds)
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        return self.take()
 
     def _start(self, group: str, work: Any) -> None:
         task = asyncio.create_task(work, name=f"scale {group}")
@@ -176,6 +192,8 @@ class Growing:
             del self._tasks[group]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("group %s: %s", group, error, exc_info=error)
+        if self._wake is not None:
+            self._wake()
 
     async def _grow(self, group: NodeGroup, action: ScaleUp) -> None:
         at = self._clock.now()

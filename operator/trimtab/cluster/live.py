@@ -62,6 +62,11 @@ class LiveCluster:
             raise RuntimeError("the snapshot is borrowed")
         return question(self._snapshot)
 
+    @property
+    def present(self) -> Snapshot:
+        """The picture, to look up single objects on the event loop; a planner's trials may show in it."""
+        return self._snapshot
+
     def pod(self, key: str) -> Pod | None:
         """The pod as the watches last told it, ``None`` where there is none (any more)."""
         return self._snapshot.pods.get(key)

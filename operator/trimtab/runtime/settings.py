@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
-CONTROLLERS: Final = ("descheduler",)
+DESCHEDULER: Final = "descheduler"
+CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
+
+CONTROLLERS: Final = (DESCHEDULER, CLUSTER_AUTOSCALER)
 """The controllers that exist; each brings its own RBAC in the chart."""
 
 

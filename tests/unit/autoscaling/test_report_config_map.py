@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.builders import node, pod
 from tests.fakes.api import FakeApi
 from tests.unit.autoscaling.reporting import (
     NOW,
@@ -22,10 +21,8 @@ from trimtab.autoscaling.memory.health import Health
 from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.memory.state import GroupRecord, State
 from trimtab.autoscaling.report.config_map import KEY, LAST_UPDATED, NAME, StatusConfigMap
-from trimtab.autoscaling.report.pass_report import PassReport, Totals
-from trimtab.autoscaling.report.seen import totals, waiting
+from trimtab.autoscaling.report.pass_report import PassReport
 from trimtab.autoscaling.report.upstream_status import MOST_BYTES, read, same_story, text_of, upstream_status
-from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Forbidden
 
 NAMESPACE = "trimtab-system"
@@ -202,27 +199,3 @@ class TestWriting:
 
     async def test_an_outage_raises_nothing(self) -> None:
         assert not await StatusConfigMap(FakeApi(down=True), namespace=NAMESPACE).write(report(group("a")))
-
-
-def test_totals_are_what_nodes_are_and_not_what_is_left_for_pods() -> None:
-    nodes = [
-        node(f"n{number}").allocatable(cpu="3500m", memory="14Gi").capacity(cpu="4", memory="16Gi").build()
-        for number in range(3)
-    ]
-    assert totals(nodes) == Totals(nodes=3, cores=12, memory_gib=48)
-    assert totals([]) == Totals()
-
-
-def test_pods_without_a_node_are_known_with_the_time_of_their_condition() -> None:
-    snapshot = Snapshot(
-        [
-            node("n1").build(),
-            pod("waits").unschedulable().build(),
-            pod("new").build(),
-            pod("runs").on("n1").build(),
-        ]
-    )
-    found = waiting(snapshot)
-    assert found.keys() == {"shop/waits", "shop/new"}
-    assert found["shop/new"].since is None
-    assert found["shop/waits"].uid == snapshot.pods["shop/waits"].uid

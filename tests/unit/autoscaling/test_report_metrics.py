@@ -79,10 +79,10 @@ def counted() -> Counted:
     ],
 )
 def test_passes_are_counted_by_how_they_ended(counted: Counted, more: dict[str, Any], result: str, well: int) -> None:
-    counted.observe(report(group(), phases={"ScaleUp": 0.2, "Dreaming": 1.0}, **more))
+    counted.observe(report(group(), phases={"plan": 0.2, "Dreaming": 1.0}, **more))
     assert counted(f"{OURS}passes_total") == {("Act", result): 1}
     assert counted(f"{OURS}pass_seconds_sum") == {(): 0.25}
-    assert counted(f"{OURS}plan_seconds_count") == {("ScaleUp",): 1, ("Other",): 1}
+    assert counted(f"{OURS}plan_seconds_count") == {("plan",): 1, ("Other",): 1}
     assert counted(f"{OURS}cluster_healthy") == {(): well}
     assert counted(f"{OURS}last_pass_timestamp_seconds") == {(): NOW + 0.25}
     assert counted(f"{THEIRS}cluster_safe_to_autoscale") == {(): float(result == "Completed")}

@@ -27,7 +27,8 @@ NO_CORES_LIMIT: Final = 320_000
 NO_MEMORY_LIMIT: Final = 6_400_000
 """Upstream's largest cores and GiB, which it shows where nobody sets a limit."""
 
-_FUNCTIONS: Final = {"Observe": "updateClusterState", "ScaleUp": "scaleUp", "ScaleDown": "findUnneeded"}
+_FUNCTIONS: Final = {"observe": "cloudProviderRefresh", "plan": "scaleUp", "act": "scaleDown"}
+"""Upstream's functions by the parts of a pass; planning up and down is one part here."""
 _COOLDOWN: Final = frozenset({reasons.DELAY_AFTER_ADD, reasons.DELAY_AFTER_DELETE, reasons.DELAY_AFTER_FAILURE})
 _SKIPPED_UP: Final = {
     reasons.MAX_CORES_REACHED: "CpuResourceLimit",
@@ -49,7 +50,7 @@ class CompatibleMetrics:
         self.last_activity = self._series("last_activity", "When a part of the autoscaler last ran.", "activity")
         self.durations = Histogram(
             "cluster_autoscaler_function_duration_seconds",
-            "Seconds that parts of a pass took: main, updateClusterState, scaleUp, findUnneeded.",
+            "Seconds that parts of a pass took: main (all of it), cloudProviderRefresh, scaleUp (planning), scaleDown.",
             ["function"],
             buckets=_BUCKETS,
             registry=registry,

@@ -19,8 +19,9 @@ from trimtab.autoscaling.report.series import MAX_GROUPS, OTHER, Series, code
 COMPLETED: Final = "Completed"
 """The result of passes that went well; the others are reasons: PassFailed, ClusterUnhealthy."""
 
-PHASES: Final = ("Observe", "ScaleUp", "ScaleDown", "Act")
-"""Parts of a pass that are told apart by time; any other counts as Other."""
+PHASES: Final = ("observe", "plan", "act")
+"""Parts of a pass that are told apart by time: what is asked of providers, judging and planning, and acting; any other
+counts as Other."""
 
 _TIMES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
 _WAITS: Final = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 900)

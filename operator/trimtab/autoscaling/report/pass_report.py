@@ -87,7 +87,7 @@ class PassReport(Struct, frozen=True):
         cleaned: nodes from which leftovers of an earlier process were taken (taints, cordons), with their UIDs.
         problems: what is wrong with objects that the autoscaler reads, beside those of the groups.
         error: what ended the pass early, in words; empty where nothing did.
-        phases: how many seconds each part of planning took, by its name.
+        phases: how many seconds each part of the pass took: observe, plan, act.
         uid: of the ClusterAutoscaler, so that events on it are found beside it.
     """
 

@@ -550,7 +550,7 @@ async def test_a_whole_plan_over_two_groups_from_pending_pods_to_instances(fake:
 async def test_nothing_of_grpc_is_loaded_before_somebody_is_asked() -> None:
     code = (
         "import sys; from trimtab.autoscaling.external import ExternalSettings, GrpcEndpoint, open_sources;"
-        "open_sources(ExternalSettings(cloud_provider=GrpcEndpoint('localhost:1')), snapshot=lambda: None);"
+        "open_sources(ExternalSettings(cloud_provider=GrpcEndpoint('localhost:1')), api=None, snapshot=lambda: None);"
         "print(sorted(name for name in sys.modules if name.partition('.')[0] == 'grpc'))"
     )
     process = await asyncio.create_subprocess_exec(

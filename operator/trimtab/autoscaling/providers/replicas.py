@@ -172,6 +172,9 @@ class Replicas:
         except Failed as error:
             if error.failure is Failure.NOT_FOUND:
                 raise
+            if there is not None and error.failure is Failure.CONFLICT:
+                message = f"its target is not {group.target} any more, or it has not {there} machines"
+                raise Failed(Failure.CONFLICT, message) from None
             await self._after_failure(group, to, error, calls)
 
     async def _after_failure(self, group: NodeGroup, to: int, error: Failed, calls: _Calls) -> None:

@@ -52,6 +52,10 @@ class Fleet(FakeApi):
         """Whether the machine controller works."""
         self.binds = True
         """Whether the scheduler does."""
+        self.frozen = False
+        """Whether budgets stay as they are counted; then their evictions are refused where `refuses` says so."""
+        self.refuses = True
+        """Whether a frozen budget refuses, whatever its status says: the disruption controller's is newer."""
         self.lowest: dict[str, int] = {}
         self.evictions: list[str] = []
         self._made = 0
@@ -160,9 +164,7 @@ class Fleet(FakeApi):
             for each in going:
                 self._gone(each)
             alive = [each for each in there if each not in going]
-            marked = sorted(
-                alive, key=lambda each: (not each["metadata"].get("annotations", {}).get(MARK), each["metadata"]["name"])
-            )
+            marked = sorted(alive, key=lambda each: (not _marked(each), each["metadata"]["name"]))
             for each in marked[: max(0, len(alive) - self.replicas(name))]:
                 self.edit(f"{MACHINES}/{each['metadata']['name']}", metadata={"deletionTimestamp": self._now()})
 
@@ -179,16 +181,15 @@ class Fleet(FakeApi):
             for each in self._pods():
                 if each["spec"].get("nodeName") == on:
                     self._end(f"{PODS}/{each['metadata']['name']}")
-            self._drop(f"{NODES}/{on}")
-        self._drop(f"{MACHINES}/{machine['metadata']['name']}")
+            self.drop(f"{NODES}/{on}")
+        self.drop(f"{MACHINES}/{machine['metadata']['name']}")
 
     def _pods(self) -> list[dict[str, Any]]:
         return [each for path, each in sorted(self.objects.items()) if path.startswith(f"{PODS}/")]
 
     def _end(self, path: str) -> None:
-        """A pod is gone, and its ReplicaSet has made another already."""
         if path in self.objects:
-            self._drop(path)
+            self.drop(path)
 
     def _renew(self, old: dict[str, Any]) -> None:
         owners = old["metadata"].get("ownerReferences") or ()
@@ -210,7 +211,8 @@ class Fleet(FakeApi):
         if found["metadata"].get("deletionTimestamp"):
             return {}
         budget = self.objects.get(f"{BUDGETS}/{found['metadata']['labels'].get('app')}")
-        if budget is not None and budget["status"]["disruptionsAllowed"] < 1:
+        allowed = budget is None or budget["status"]["disruptionsAllowed"] > 0
+        if budget is not None and (self.refuses if self.frozen else not allowed):
             causes = ({"reason": "DisruptionBudget", "message": "no disruption is allowed"},)
             raise TooManyRequests("Cannot evict pod", status=429, causes=causes)
         self.evictions.append(path.rpartition("/")[2])
@@ -248,7 +250,8 @@ class Fleet(FakeApi):
             self._count(besides=path)
         return stored
 
-    def _drop(self, path: str) -> None:
+    def drop(self, path: str) -> None:
+        """Take an object away behind everybody's back."""
         old = self.objects.pop(path)
         self.live.apply(decode_object(copy.deepcopy(old)), None)
         self._count()
@@ -256,6 +259,8 @@ class Fleet(FakeApi):
     def _count(self, besides: str = "") -> None:
         """The disruption controller, at once."""
         for path in [each for each in self.objects if each.startswith(f"{BUDGETS}/") and each != besides]:
+            if self.frozen:
+                continue
             found = copy.deepcopy(self.objects[path])
             app, least = found["metadata"]["name"], found["spec"]["minAvailable"]
             ready = sum(_ready(each) for each in self.app(app))
@@ -331,6 +336,10 @@ def _merge(into: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     return into
 
 
+def _marked(machine: dict[str, Any]) -> bool:
+    return MARK in machine["metadata"].get("annotations", {})
+
+
 def _ready(each: dict[str, Any]) -> bool:
     return bool(each["spec"].get("nodeName")) and "deletionTimestamp" not in each["metadata"]
 
@@ -338,6 +347,3 @@ def _ready(each: dict[str, Any]) -> bool:
 def _cpu(each: dict[str, Any]) -> int:
     text = each["spec"]["containers"][0].get("resources", {}).get("requests", {}).get("cpu", "0m")
     return int(text.removesuffix("m")) if text.endswith("m") else 1000 * int(text)
-
-
-

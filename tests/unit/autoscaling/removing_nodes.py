@@ -103,7 +103,7 @@ async def running(*operators: Operator, every: float = 2.0) -> AsyncIterator[Non
 
 async def kill(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel without a word, as kill -9 ends what runs."""
-    tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+    tasks.discard(asyncio.current_task())
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -20,7 +20,8 @@ MAX_BOOTS: Final = written.MAX_BOOTS
 MAX_INCREASES: Final = written.MAX_INCREASES
 MAX_TROUBLED: Final = written.MAX_TROUBLED
 
-_MOST_WORDS: Final = 1024
+_MOST_WORDS: Final = 200
+"""Of an error: 500 groups may have one each, and the status is to stay far from what etcd takes."""
 
 
 class Trouble(Struct, frozen=True):
@@ -187,7 +188,7 @@ def _remembered(status: NodeGroupStatus, state: State) -> NodeGroupStatus:
         backoff_until=_time(record.backoff_until),
         last_error=None
         if error is None
-        else written.LastError(written_time(error.time), error.reason, error.message[:_MOST_WORDS]),
+        else written.LastError(written_time(error.time), error.reason[:128], error.message[:_MOST_WORDS]),
         boots=record.boots,
         given_up=record.given_up,
         troubled=record.troubled,

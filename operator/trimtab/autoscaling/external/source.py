@@ -22,11 +22,14 @@ class Source(Protocol):
     Attributes:
         name: of the provider: what its groups' ids begin with, and what
             :func:`~trimtab.autoscaling.providers.api_group_of` says of them.
-        provider: acts on its groups.
     """
 
     name: str
-    provider: Provider
+
+    @property
+    def provider(self) -> Provider:
+        """Acts on its groups."""
+        ...
 
     async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
         """What the provider says now. It never raises and never takes long.

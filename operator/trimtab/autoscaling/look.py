@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus, Replacement
 from trimtab.api.cluster_limits import GIB
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.plan import Plan
@@ -74,6 +74,7 @@ class Seen(Struct, frozen=True):
         waiting: pods without a node.
         totals: what the cluster has.
         records: what is to be written down of groups' nodes.
+        replacements: of nodes by others, for the status, that which the plan begins included.
     """
 
     groups: Groups
@@ -86,6 +87,7 @@ class Seen(Struct, frozen=True):
     waiting: Mapping[str, Waiting]
     totals: Totals
     records: tuple[Recording, ...] = ()
+    replacements: tuple[Replacement, ...] = ()
 
 
 def look(snapshot: Snapshot, asked: Asked) -> Seen:
@@ -122,6 +124,7 @@ def look(snapshot: Snapshot, asked: Asked) -> Seen:
         waiting=waiting(snapshot),
         totals=totals(nodes),
         records=_records(snapshot, found, state, asked) if asked.recording else (),
+        replacements=promises.replacements,
     )
 
 

@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler, ClusterAutoscalerSpec
 from trimtab.api.node_removal import RemoveNode
-from trimtab.api.plan import ScaleUp
+from trimtab.api.plan import Plan, ScaleUp
 from trimtab.autoscaling.actuation import Guarded, RemovalOutcome, Removals
+from trimtab.autoscaling.actuation.signs import signs_of
 from trimtab.autoscaling.corrections import corrections
 from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, Groups, Problem, groups
 from trimtab.autoscaling.growing import Growing, Outcomes, noted
@@ -28,12 +29,15 @@ from trimtab.autoscaling.memory import State, recall, remember
 from trimtab.autoscaling.priorities import NAME as PRIORITY
 from trimtab.autoscaling.priorities import Priorities
 from trimtab.autoscaling.report import PassReport, build_status
+from trimtab.autoscaling.scale_down import UNNEEDED_SINCE
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.status_keeper import StatusKeeper
 from trimtab.autoscaling.template.record import Learned
 from trimtab.autoscaling.turn import Turn
 from trimtab.cluster.live import in_thread
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Node
+from trimtab.kube.rules.taints import DELETION_CANDIDATE
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +78,7 @@ class Passes:
             clock=services.clock,
             leading=services.leading,
             stale=services.stale,
-            teller=services.teller,
+            teller=services.reporter,
         )
 
     def take_up(self, wire: Mapping[str, Any]) -> None:
@@ -106,15 +110,31 @@ class Passes:
         await self._removals.reconcile(nodes, found, spec, now=self._services.clock.now())
 
     async def clean_up(self) -> int:
-        """Take everything of ours from nodes and machines; returns how much of it still goes on."""
+        """Take everything of ours from nodes and machines; returns on how many nodes there is still some of it."""
         async with self._services.live.borrow() as snapshot:
             found = await in_thread(partial(self._grouping, snapshot))
             nodes = [node for node in snapshot.nodes.at if node is not None]
-        now = self._services.clock.now()
-        await self._removals.reconcile(nodes, found, None, now=now)
+        await self._removals.reconcile(nodes, found, None, now=self._services.clock.now())
         self._removals.record({}, nodes)
         self._removals.take_outcomes()
-        return len(self._removals.going)
+        going = self._removals.going
+        return len(going) + sum(signs_of(node).any or marked(node) for node in nodes if node.name not in going)
+
+    def failed(self, autoscaler: ClusterAutoscaler, started: float, error: str) -> None:
+        """Tell of a pass that ended with an error, where passes are counted."""
+        report = PassReport(
+            started=started,
+            finished=self._services.clock.now(),
+            mode=autoscaler.spec.mode,
+            generation=autoscaler.metadata.generation,
+            plan=Plan(now=started),
+            groups=self._groups,
+            memory=self._state,
+            going=self._removals.going,
+            error=error,
+            uid=autoscaler.metadata.uid,
+        )
+        self._services.reporter.tell(report, autoscaler.spec)
 
     def let_others(self) -> None:
         """Where no pass can be made, the turn is others'."""
@@ -132,6 +152,7 @@ class Passes:
             await asyncio.gather(self._learning, return_exceptions=True)
         self._keeper.status = remember(self._state, self._keeper.status)
         await self._keeper.stop()
+        await self._services.reporter.stop()
 
     # --- a pass --------------------------------------------------------------------------------------------------
 
@@ -179,11 +200,16 @@ class Passes:
             told=seen.findings.told,
             cleaned=self._removals.take_cleaned(),
             problems=self._problems(spec),
-            phases={"observe": asked_at - clocked, "plan": planned_at - asked_at},
+            phases={
+                "observe": asked_at - clocked,
+                "plan": planned_at - asked_at,
+                "act": time.perf_counter() - planned_at,
+            },
             uid=autoscaler.metadata.uid,
         )
-        services.teller.tell(report)
+        services.reporter.tell(report, spec)
         self._keeper.put(build_status(report, self._keeper.status))
+        _log(report)
         return bool(gone) or bool(ended) or any(each.scaled.done for each in outcomes.grown)
 
     async def _look(self, asked: Asked) -> Seen:
@@ -204,10 +230,13 @@ class Passes:
                 self._turn.stand_in_line()
         self._turn.give_back()
         if acting:
+            self._keeper.status = replace(self._keeper.status, replacements=seen.replacements)
             self._growing.begin([each for each in scaling if isinstance(each, ScaleUp)], seen.groups)
             if not seen.health.cluster:
                 self._growing.correct(corrections(seen.findings, seen.groups), seen.groups)
-        await self._removals.reconcile(seen.nodes.values(), seen.groups, spec, now=services.clock.now())
+        await self._removals.reconcile(
+            seen.nodes.values(), seen.groups, spec, now=services.clock.now(), marking=self._growing.marking
+        )
         if acting:
             self._removals.record(seen.state.unneeded, seen.nodes.values())
             if seen.records:
@@ -257,3 +286,34 @@ class Passes:
 
     def _grouping(self, snapshot: Snapshot) -> Groups:
         return groups(snapshot, self._services.machine_autoscalers(), self._external)
+
+
+def marked(node: Node) -> bool:
+    """Whether it stands on the node that nobody needs it."""
+    return UNNEEDED_SINCE in node.annotations or any(taint.key == DELETION_CANDIDATE for taint in node.taints)
+
+
+def _log(report: PassReport) -> None:
+    """Log what a pass did; one that did nothing is no news."""
+    for grown in report.grown:
+        scaled = grown.scaled
+        if scaled.done:
+            log.info(
+                "%s: asked for %d instead of %d: %s", scaled.group, scaled.after, scaled.before, grown.action.message
+            )
+        else:
+            log.warning(
+                "%s: could not be asked for %d: %s: %s", scaled.group, scaled.after, scaled.failure, scaled.message
+            )
+    for corrected in report.corrected:
+        level = logging.INFO if corrected.done else logging.WARNING
+        log.log(
+            level,
+            "%s: set to %d instead of %d %s",
+            corrected.group,
+            corrected.after,
+            corrected.before,
+            corrected.message,
+        )
+    for finding in report.told:
+        log.log(logging.WARNING if finding.failure else logging.INFO, "%s: %s", finding.group, finding.message)

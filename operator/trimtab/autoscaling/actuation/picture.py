@@ -16,6 +16,7 @@ from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling import scale_down
 from trimtab.autoscaling.actuation.signs import CORDONED_BY, REMOVING, signs_of
 from trimtab.autoscaling.groups import Groups
+from trimtab.autoscaling.replace.record import Replacing
 from trimtab.cluster.live import LiveCluster, in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.refusal import Refusal
@@ -57,6 +58,8 @@ class Picture:
         self._looking: asyncio.Task[None] | None = None
         self.spec = ClusterAutoscalerSpec()
         """As the last pass had it."""
+        self.replaced: frozenset[str] = frozenset()
+        """Nodes that go because others have taken their place, however much of them is used."""
 
     async def node(self, name: str) -> Node | None:
         """The node; ``None`` where there is none."""
@@ -109,7 +112,15 @@ class Picture:
                 async with self._live.borrow() as snapshot:
                     now = self._clock.now()
                     found = await in_thread(
-                        partial(judge_again, snapshot, self._grouping, self.spec, tuple(asked), now=now)
+                        partial(
+                            judge_again,
+                            snapshot,
+                            self._grouping,
+                            self.spec,
+                            tuple(asked),
+                            now=now,
+                            replaced=self.replaced,
+                        )
                     )
             except Exception as error:  # a defect in the way of judging must not stop a removal where it is
                 log.exception("could not judge again whether %s still go", ", ".join(sorted(asked)))
@@ -123,7 +134,13 @@ class Picture:
 
 
 def judge_again(
-    snapshot: Snapshot, grouping: Grouping, spec: ClusterAutoscalerSpec, nodes: tuple[str, ...], *, now: float
+    snapshot: Snapshot,
+    grouping: Grouping,
+    spec: ClusterAutoscalerSpec,
+    nodes: tuple[str, ...],
+    *,
+    now: float,
+    replaced: frozenset[str] = frozenset(),
 ) -> dict[str, RemoveNode | Refusal]:
     """Judge nodes that are on their way out as if they had not begun to go.
 
@@ -136,6 +153,7 @@ def judge_again(
         spec: of the ClusterAutoscaler.
         nodes: their names.
         now: seconds since the epoch.
+        replaced: those whose place others have taken.
     """
     groups = _unmarked(grouping(snapshot), frozenset(nodes))
     with snapshot.fork():
@@ -143,7 +161,9 @@ def judge_again(
             slot = snapshot.nodes.slot_of.get(name)
             if slot is not None:
                 snapshot.put(_as_before(snapshot.nodes.node(slot)))
-        made = scale_down.plan(snapshot, groups, spec, now=now, only=frozenset(nodes))
+        made = scale_down.plan(
+            snapshot, groups, spec, now=now, only=frozenset(nodes), replacing=Replacing(old=replaced)
+        )
     found: dict[str, RemoveNode | Refusal] = {action.node: action for action in made.actions}
     for kept in made.kept:
         found[kept.name] = Refusal(kept.reason, kept.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -137,12 +137,20 @@ class Removals:
             if refusal is not None:
                 self._outcomes.append(_not_begun(state, refusal, now=self._clock.now()))
             elif self._room(empty=state.empty):
+                replaced = {action.node} if action.reason == reasons.REPLACEMENT else set()
+                self._picture.replaced = self._picture.replaced - {action.node} | replaced
                 self._start(Course(state, self._means))
                 names.append(action.node)
         return tuple(names)
 
     async def reconcile(
-        self, nodes: Iterable[Node], groups: Groups, spec: ClusterAutoscalerSpec | None, *, now: float
+        self,
+        nodes: Iterable[Node],
+        groups: Groups,
+        spec: ClusterAutoscalerSpec | None,
+        *,
+        now: float,
+        marking: Collection[str] = (),
     ) -> None:
         """Hold removals against a pass's own picture: end those that are not to go on, see to what is left of others.
 
@@ -151,6 +159,7 @@ class Removals:
             groups: of the same picture.
             spec: of the ClusterAutoscaler; ``None`` where there is none: then everything is returned.
             now: seconds since the epoch.
+            marking: ids of groups whose machines somebody else of this process is marking at present.
         """
         there = {node.name: node for node in nodes}
         if spec is not None:
@@ -164,7 +173,7 @@ class Removals:
             return
         for each in left:
             self._see_to(each)
-        self._sweep(groups, {each.node.name for each in left})
+        self._sweep([group for group in groups.all if group.id not in marking], {each.node.name for each in left})
 
     def record(self, unneeded: Mapping[str, float], nodes: Iterable[Node]) -> None:
         """Write on nodes since when they are unneeded, and take it off those that are needed; without waiting for it.
@@ -295,11 +304,11 @@ class Removals:
             self._cleaned[state.node] = state.uid
             log.info("node %s is as it was: leftovers of a removal were taken away", state.node)
 
-    def _sweep(self, groups: Groups, left: set[str]) -> None:
+    def _sweep(self, groups: Iterable[NodeGroup], left: set[str]) -> None:
         """Take marks of ours off machines of which nobody knows a removal."""
         busy = {*left, *self._courses, *self._returning, *self._lately}
         now = self._clock.monotonic()
-        for group in groups.all:
+        for group in groups:
             names = [
                 name
                 for name in stray_marks(group, busy=busy)

@@ -16,6 +16,7 @@ from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.node_removal import PodMove, RemoveNode
 from trimtab.api.plan import Kept
 from trimtab.autoscaling.groups import Groups
+from trimtab.autoscaling.replace.record import NONE, Replacing
 from trimtab.autoscaling.scale_down.candidates import Candidate, Turns
 from trimtab.autoscaling.scale_down.drainability import Context, Outcome
 from trimtab.autoscaling.scale_down.eligibility import Eligibility, Times, Waiting, delay, too_soon, unready
@@ -66,6 +67,7 @@ def plan(
     adding: bool = False,
     only: Collection[str] | None = None,
     standstill: Standstill = NO_STANDSTILL,
+    replacing: Replacing = NONE,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -81,12 +83,17 @@ def plan(
         adding: whether nodes are added by the same plan.
         only: the names of the nodes in question, where not all are: the others stay, and nothing is said of them.
         standstill: what is left as it is, its records included.
+        replacing: nodes whose place others have taken, which need be neither unneeded nor so for long, and these
+            others, which stay.
     """
     with snapshot.fork():
         past = status or ClusterAutoscalerStatus()
         if adding:
             past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
-        return _Planner(snapshot, groups, spec, past, now, only, standstill).plan()
+        planner = _Planner(snapshot, groups, spec, past, now, only, standstill, replacing)
+        if not adding:  # nodes were added so that these can go
+            planner.delay_of_replaced = delay(spec, replace(past, last_scale_up=None), now=now)
+        return planner.plan()
 
 
 class _Planner:
@@ -99,14 +106,15 @@ class _Planner:
         now: float,
         only: Collection[str] | None,
         standstill: Standstill,
+        replacing: Replacing,
     ) -> None:
         self._snapshot, self._groups, self._spec, self._now = snapshot, groups, spec, now
-        self._only, self._standstill = only, standstill
+        self._only, self._standstill, self._replacing = only, standstill, replacing
         self._nodes = {name: snapshot.nodes.node(slot) for name, slot in sorted(snapshot.nodes.slot_of.items())}
         self._records = recorded(self._nodes.values(), status)
-        self._delay = delay(spec, status, now=now)
+        self._delay = self.delay_of_replaced = delay(spec, status, now=now)
         self._used = utilization(snapshot, spec, now=now)
-        self._eligibility = Eligibility(spec, groups, self._used)
+        self._eligibility = Eligibility(spec, groups, self._used, replacing)
         self._going = [node for node in self._nodes.values() if self._eligibility.going(node)]
         names = {node.name for node in self._going}
         self._staying = [node for node in self._nodes.values() if node.name not in names]
@@ -174,7 +182,9 @@ class _Planner:
                 self._keep(name, refusal or Refusal(reasons.NOT_AUTOSCALED, "no group that is scaled has the node"))
                 continue
             waiting = times.of(node, group, self._records.get(name))
-            over = waiting.over(self._now) and self._delay is None
+            if name in self._replacing.old:
+                waiting = Waiting(min(self._records.get(name, self._now), self._now), 0.0)
+            over = waiting.over(self._now) and self._delay_of(name) is None
             pods = self._kinds.on(name)
             have = self._snapshot.nodes.allocatable[slot]
             candidate = Candidate(
@@ -255,13 +265,16 @@ class _Planner:
         waiting = Waiting(candidate.since, candidate.needed)
         if not waiting.over(self._now):
             self._keep(name, too_soon(node, waiting, now=self._now))
-        elif self._delay is not None:
-            self._keep(name, self._delay)
+        elif (late := self._delay_of(name)) is not None:
+            self._keep(name, late)
         else:
             self._actions.append(self._removal(candidate, attempt))
             for pod in attempt.drain.evicted:
                 self._disruptions.update(budget.key for budget in self._ledger.matching(pod))
         return True
+
+    def _delay_of(self, name: str) -> Refusal | None:
+        return self.delay_of_replaced if name in self._replacing.old else self._delay
 
     def _keep(self, name: str, refusal: Refusal) -> bool:
         self._kept[name] = refusal
@@ -271,6 +284,8 @@ class _Planner:
         node, group = candidate.node, candidate.group
         machine = self._eligibility.machines.get(node.name)
         reason = reasons.UNDERUTILIZED if attempt.moves else reasons.EMPTY
+        if node.name in self._replacing.old:
+            reason = reasons.REPLACEMENT
         return RemoveNode(
             node=node.name,
             machine_set=group.key,

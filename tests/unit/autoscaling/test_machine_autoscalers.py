@@ -685,6 +685,30 @@ async def test_what_openshifts_operator_has_left_is_taken_over_without_a_change_
         assert world.annotations(target) == {}
 
 
+async def test_under_openshifts_own_definition_nothing_is_told_twice() -> None:
+    """Its server drops all of the status but lastTargetRef; what else was told is in the events."""
+    world = World()
+    world.server.is_openshifts = True
+    target, other = world.make_set("a"), world.make_set("b")
+    good, second = world.make("good"), world.make("second", created="2026-11-21T12:00:00Z")
+    bad = world.make("bad", low=6, target="b")
+    async with world:
+        world.server.calls.clear()
+        assert sorted(world.recorder.reasons()) == ["FailedSetOwner", "FailedValidation", "SuccessfulUpdate"]
+        for _ in range(3):
+            world.annotate(target, {"example.com/x": str(world.clock.now())})
+            world.annotate(other, {"example.com/x": str(world.clock.now())})
+            await asyncio.sleep(LIST_EVERY)
+        assert not world.writes()
+        assert len(world.recorder.events) == 3
+        world.annotate(target, {MAX: "50"})
+        await world.settled()
+        assert "which somebody had changed" in world.recorder.events[-1][2]
+        assert world.status(good)["lastTargetRef"]["name"] == "a"
+        assert not world.status(second)
+        assert not world.status(bad)
+
+
 async def test_copies_that_openshifts_operator_has_made_are_kept_right_from_then_on() -> None:
     """It leaves them as they were when the machines become larger; those that it did not make stay what they are."""
     cpu, memory = f"{CAPACITY}/cpu", f"{CAPACITY}/memory"

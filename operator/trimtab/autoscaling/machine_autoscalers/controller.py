@@ -12,8 +12,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from trimtab.api import reasons
 from trimtab.api.conditions import READY, find_condition
+from trimtab.api.machine_autoscaler import MachineAutoscalerStatus
 from trimtab.autoscaling.groups.keys import OWNER
 from trimtab.autoscaling.machine_autoscalers.annotations import is_limit, released, told, wanted
 from trimtab.autoscaling.machine_autoscalers.capacity import Changes
@@ -55,6 +59,20 @@ LONGEST_STOP: Final = 12.0
 """Seconds that requests get to end when the process does."""
 
 
+class Told(Struct, frozen=True):
+    """What was last written of one.
+
+    Attributes:
+        uid: its UID.
+        status: its status.
+        at: when that was, by the monotonic clock.
+    """
+
+    uid: str
+    status: MachineAutoscalerStatus
+    at: float
+
+
 class MachineAutoscalerController:
     """One for a process.
 
@@ -94,7 +112,7 @@ class MachineAutoscalerController:
         self._telling = Telling(recorder)
         self._contest = Contest(clock)
         self._queue = WorkQueue(self._reconcile, workers=WORKERS, clock=clock, retry=RETRY)
-        self._told_size: dict[str, float] = {}  # when a status was last written, by key
+        self._told: dict[str, Told] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def observe(self, body: Mapping[str, Any], *, gone: bool = False) -> None:
@@ -180,10 +198,10 @@ class MachineAutoscalerController:
         try:
             if entry is None:
                 await self._release(key, None, self._targets.owned_by(key))
-                self._told_size.pop(key, None)
+                self._told.pop(key, None)
                 self._contest.forget(key)
                 return None
-            return await self._look_at(entry)
+            return await self._look_at(self._as_told(entry))
         except Outdated as outdated:
             log.info("MachineAutoscaler %s: %s", key, outdated)
             return 0.0
@@ -248,19 +266,30 @@ class MachineAutoscalerController:
 
     async def _tell(self, entry: Entry, decision: Decision) -> float | None:
         """Write the status where it has changed; returns the seconds until that is due, if it is not yet."""
-        entry = self.autoscalers.get(entry.key) or entry  # with the finalizer that it has by now
         now = self._clock.now()
         status = next_status(entry, decision, now=now)
         if status == entry.status:
             return None
-        since = self._clock.monotonic() - self._told_size.get(entry.key, -SIZES_SETTLE)
+        told = self._told.get(entry.key)
+        since = SIZES_SETTLE if told is None else self._clock.monotonic() - told.at
         if not is_urgent(entry.status, status) and since < SIZES_SETTLE:
             return SIZES_SETTLE - since
         if not decision.ready and told_anew(entry.status, decision):
             self._telling.failed(entry, decision)
-        self._told_size[entry.key] = self._clock.monotonic()
         await self._writing.tell(entry, status)
+        self._told[entry.key] = Told(entry.metadata.uid, status, self._clock.monotonic())
         return None
+
+    def _as_told(self, entry: Entry) -> Entry:
+        """One with the status that was written, where the server did not keep it.
+
+        OpenShift's definition knows ``lastTargetRef`` alone, so its server drops the rest. Else everything would be
+        told anew each time.
+        """
+        told = self._told.get(entry.key)
+        if told is None or told.uid != entry.metadata.uid or entry.status.conditions:
+            return entry
+        return replace(entry, status=told.status)
 
 
 def _had(entry: Entry, decision: Decision) -> bool:

@@ -88,6 +88,7 @@ class Growing:
         self._corrected: list[Scaled] = []
         self._doubtful: dict[str, Removal] = {}
         self._not_before: dict[str, float] = {}
+        self._marking: set[str] = set()
 
     @property
     def running(self) -> Mapping[str, Asking]:
@@ -98,6 +99,11 @@ class Growing:
     def busy(self) -> frozenset[str]:
         """The ids of all groups about which something goes on: they are not begun anew."""
         return frozenset(self._tasks)
+
+    @property
+    def marking(self) -> frozenset[str]:
+        """The ids of groups whose machines are being marked to go: their marks must not be taken for leftovers."""
+        return frozenset(self._marking & self._tasks.keys())
 
     def begin(self, actions: Sequence[ScaleUp], groups: Groups) -> tuple[ScaleUp, ...]:
         """Ask groups for more; returns at once.
@@ -136,6 +142,7 @@ class Growing:
             group = groups.by_id.get(correction.group)
             if group is None or group.id in self._tasks or now < self._not_before.get(group.id, now):
                 continue
+            self._marking.add(group.id)
             self._start(group.id, self._correct(group, correction))
             started.append(correction)
         return tuple(started)
@@ -190,6 +197,7 @@ class Growing:
     def _done(self, group: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(group) is task:
             del self._tasks[group]
+            self._marking.discard(group)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("group %s: %s", group, error, exc_info=error)
         if self._wake is not None:

@@ -203,6 +203,7 @@ async def test_corrections_go_to_the_provider() -> None:
 
     wanted = [Correction(A, 1, "", "", seen.group.machines[1:]), Correction(B, 0, "", "")]
     assert list(all_.correct(wanted, groups)) == wanted
+    assert all_.marking == {A, B}
     assert all_.correct(wanted, groups) == ()
     await all_.settled()
 

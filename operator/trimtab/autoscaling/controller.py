@@ -37,7 +37,7 @@ BLIND: Final = 5.0
 
 LOOK_AGAIN: Final = 0.5
 
-RETURNING: Final = 60.0
+RETURNING: Final = 150.0
 """Seconds that it may take to return all nodes when the ClusterAutoscaler is deleted."""
 
 
@@ -149,12 +149,15 @@ class AutoscalerController:
 
     async def _turn_safely(self) -> bool:
         """One turn of the loop; whatever goes wrong ends in the status and the log, never in the loop."""
+        started = self._services.clock.now()
         try:
             return await self._one()
         except Exception as error:
             log.exception("a pass of the autoscaler failed")
             message = f"{type(error).__name__}: {error}"
             self._tell((READY, False, reasons.PASS_FAILED, message), (DEGRADED, True, reasons.PASS_FAILED, message))
+            if self._autoscaler is not None:
+                self._passes.failed(self._autoscaler, started, message)
             return False
 
     async def _one(self) -> bool:

@@ -7,7 +7,6 @@ next ones hear what came of it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,14 +31,13 @@ from trimtab.autoscaling.report import PassReport, build_status
 from trimtab.autoscaling.scale_down import UNNEEDED_SINCE
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.status_keeper import StatusKeeper
+from trimtab.autoscaling.telling import log_pass
 from trimtab.autoscaling.template.record import Learned
 from trimtab.autoscaling.turn import Turn
 from trimtab.cluster.live import in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.taints import DELETION_CANDIDATE
-
-log = logging.getLogger(__name__)
 
 ACT: Final = "Act"
 
@@ -209,7 +207,7 @@ class Passes:
         )
         services.reporter.tell(report, spec)
         self._keeper.put(build_status(report, self._keeper.status))
-        _log(report)
+        log_pass(report)
         return bool(gone) or bool(ended) or any(each.scaled.done for each in outcomes.grown)
 
     async def _look(self, asked: Asked) -> Seen:
@@ -291,29 +289,3 @@ class Passes:
 def marked(node: Node) -> bool:
     """Whether it stands on the node that nobody needs it."""
     return UNNEEDED_SINCE in node.annotations or any(taint.key == DELETION_CANDIDATE for taint in node.taints)
-
-
-def _log(report: PassReport) -> None:
-    """Log what a pass did; one that did nothing is no news."""
-    for grown in report.grown:
-        scaled = grown.scaled
-        if scaled.done:
-            log.info(
-                "%s: asked for %d instead of %d: %s", scaled.group, scaled.after, scaled.before, grown.action.message
-            )
-        else:
-            log.warning(
-                "%s: could not be asked for %d: %s: %s", scaled.group, scaled.after, scaled.failure, scaled.message
-            )
-    for corrected in report.corrected:
-        level = logging.INFO if corrected.done else logging.WARNING
-        log.log(
-            level,
-            "%s: set to %d instead of %d %s",
-            corrected.group,
-            corrected.after,
-            corrected.before,
-            corrected.message,
-        )
-    for finding in report.told:
-        log.log(logging.WARNING if finding.failure else logging.INFO, "%s: %s", finding.group, finding.message)

@@ -10,13 +10,12 @@ from msgspec import Struct
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.autoscaling.external.source import Sources
 from trimtab.autoscaling.providers import Provider
-from trimtab.autoscaling.report import EventTeller
+from trimtab.autoscaling.report import Reporter
 from trimtab.autoscaling.trigger import Trigger
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.errors import InputError
-from trimtab.kube.events.recorder import Recorder
 
 
 class Services(Struct, frozen=True):
@@ -25,7 +24,6 @@ class Services(Struct, frozen=True):
     Attributes:
         api: the API server.
         live: the picture of the cluster, node groups included.
-        recorder: posts events.
         clock: where the time comes from.
         turn: held by whoever plans moves at present: a policy of the descheduler during its cycle, a pass while it
             plans and begins. Two that believe in the same free slot would both be wrong.
@@ -37,13 +35,12 @@ class Services(Struct, frozen=True):
         sources: providers outside of the cluster.
         machine_autoscalers: all that can be used.
         invalid_machine_autoscalers: the others, by ``namespace/name``, each with what is wrong.
-        teller: tells of passes and removals in events.
+        reporter: tells of passes and removals: events, metrics, upstream's ConfigMap.
         namespace: where the operator's own ConfigMaps are.
     """
 
     api: Api
     live: LiveCluster
-    recorder: Recorder
     clock: Clock
     turn: asyncio.Lock
     stale: Callable[[], str | None]
@@ -53,5 +50,5 @@ class Services(Struct, frozen=True):
     sources: Sources
     machine_autoscalers: Callable[[], tuple[MachineAutoscaler, ...]]
     invalid_machine_autoscalers: Callable[[], Mapping[str, InputError]]
-    teller: EventTeller
+    reporter: Reporter
     namespace: str = "default"

@@ -85,6 +85,13 @@ def _ending_at_once() -> Iterator[None]:
 @scoring_option("policies that it would undo are held, and their conditions say so.")
 @prometheus_options
 @external_options
+@click.option(
+    "--autoscaler-compatible-metrics/--no-autoscaler-compatible-metrics",
+    "compatible_metrics",
+    default=False,
+    show_default=True,
+    help="Count what the autoscaler does by cluster-autoscaler's names (cluster_autoscaler_...) as well.",
+)
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -105,6 +112,7 @@ def run(
     prometheus_token_file: str,
     prometheus_ca_file: str,
     external: ExternalSettings | None,
+    compatible_metrics: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -127,6 +135,7 @@ def run(
             scoring=scoring,
             prometheus=prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file),
             external=external,
+            compatible_metrics=compatible_metrics,
         )
         try:
             app.run(settings)

@@ -17,7 +17,7 @@ from trimtab.autoscaling.machine_autoscalers import KINDS as TARGETS
 from trimtab.autoscaling.machine_autoscalers import MachineAutoscalerController
 from trimtab.autoscaling.machine_autoscalers import handlers as machine_autoscaling
 from trimtab.autoscaling.providers import providers
-from trimtab.autoscaling.report import EventTeller
+from trimtab.autoscaling.report import AutoscalerMetrics, CompatibleMetrics, EventTeller, Reporter, StatusConfigMap
 from trimtab.autoscaling.services import Services as AutoscalerServices
 from trimtab.autoscaling.trigger import Trigger
 from trimtab.cluster.kinds import EVERYTHING, KINDS
@@ -144,7 +144,6 @@ def _autoscaler(parts: Parts) -> Register:
     services = AutoscalerServices(
         api=api,
         live=parts.live,
-        recorder=parts.recorder,
         clock=SYSTEM_CLOCK,
         turn=parts.turn,
         stale=blind,
@@ -154,7 +153,12 @@ def _autoscaler(parts: Parts) -> Register:
         sources=sources,
         machine_autoscalers=lambda: targets.autoscalers.all,
         invalid_machine_autoscalers=lambda: targets.autoscalers.invalid,
-        teller=EventTeller(parts.recorder),
+        reporter=Reporter(
+            EventTeller(parts.recorder),
+            AutoscalerMetrics(parts.registry),
+            compatible=CompatibleMetrics(parts.registry) if parts.settings.compatible_metrics else None,
+            config_map=StatusConfigMap(guarded, namespace=parts.namespace),
+        ),
         namespace=parts.namespace,
     )
 

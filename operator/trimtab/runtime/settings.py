@@ -34,6 +34,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         scoring: how the cluster's scheduler scores nodes; ``None`` where nobody has said.
         prometheus: whom policies' queries are put to; ``None`` where nobody has said.
         external: who makes nodes beside machine APIs, and who chooses among groups; ``None`` where nobody does.
+        compatible_metrics: whether the autoscaler counts by upstream's names (``cluster_autoscaler_…``) as well.
     """
 
     controllers: tuple[str, ...] = CONTROLLERS
@@ -48,3 +49,4 @@ class Settings(Struct, frozen=True, kw_only=True):
     scoring: Scoring | None = None
     prometheus: PrometheusSettings | None = None
     external: ExternalSettings | None = None
+    compatible_metrics: bool = False

@@ -91,7 +91,7 @@ def test_the_autoscaler_may_touch_no_config_map_but_its_own() -> None:
     role = the("Role", "trimtab-cluster-autoscaler")
     assert rights(role) == right(CONFIG_MAPS, "get", "create", "patch")
     bound = {tuple(rule["verbs"]): rule.get("resourceNames") for rule in role["rules"]}
-    assert bound == {("get",): [CONFIG_MAP], ("create",): None, ("patch",): ["cluster-autoscaler-status"]}
+    assert bound == {("get",): [CONFIG_MAP], ("create",): None, ("get", "patch"): ["cluster-autoscaler-status"]}
     assert role["metadata"]["namespace"] == NAMESPACE
 
 

@@ -94,7 +94,9 @@ def test_a_table_escapes_what_would_end_a_cell() -> None:
 
 
 def _schema_paths(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    properties = schema.get("properties")
+    named = schema.get("$ref", "").removeprefix("#/definitions/")
+    properties = SCHEMA["definitions"][named].get("properties") if named else None
+    properties = properties or schema.get("properties")
     if not properties:
         yield path
         return

@@ -104,6 +104,14 @@ class TestDocument:
         counts = document(made)["clusterWide"]["health"]["nodeCounts"]
         assert (counts["unregistered"], counts["longUnregistered"]) == (3, 1)
 
+    def test_a_pass_that_failed_leaves_what_was_seen_and_says_so(self) -> None:
+        first = upstream_status(report(group("a")), None)
+        second = upstream_status(report(started=NOW + 10, error="KeyError: 'x'"), first)
+        assert second.message == "KeyError: 'x'"
+        assert second.node_groups == first.node_groups
+        assert second.time != first.time
+        assert read(text_of(upstream_status(report(error="boom"), None))) is not None
+
     def test_a_part_says_since_when_it_is_as_it_is(self) -> None:
         first = upstream_status(report(group("a")), None)
         later = report(group("a"), started=NOW + 60, memory=State(scale_ups={id_of("a"): opened()}))

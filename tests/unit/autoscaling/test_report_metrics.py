@@ -88,6 +88,29 @@ def test_passes_are_counted_by_how_they_ended(counted: Counted, more: dict[str, 
     assert counted(f"{THEIRS}cluster_safe_to_autoscale") == {(): float(result == "Completed")}
 
 
+def test_a_pass_that_failed_takes_nothing_away_of_what_was_seen(counted: Counted) -> None:
+    counted.observe(report(group(), plan=plan(kept=(kept_pod("shop/a"), kept_node("a-0")))))
+    seen = {
+        name: counted(name)
+        for name in (
+            f"{OURS}pending_pods",
+            f"{OURS}kept_nodes",
+            f"{OURS}group_target_nodes",
+            f"{THEIRS}nodes_count",
+            f"{THEIRS}cluster_cpu_current_cores",
+        )
+    }
+    assert all(seen.values())
+    counted.observe(report(finished=NOW + 9, error="boom"))
+    assert {name: counted(name) for name in seen} == seen
+    assert counted(f"{THEIRS}last_activity") == {
+        ("main",): NOW + 9,
+        ("scaleUp",): NOW + 0.25,
+        ("scaleDown",): NOW + 0.25,
+    }
+    assert counted(f"{THEIRS}errors_total") == {("internalError",): 1}
+
+
 def test_pods_and_nodes_are_shown_by_why(counted: Counted) -> None:
     kept = (
         kept_pod("shop/a"),

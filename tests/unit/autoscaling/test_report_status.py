@@ -93,6 +93,13 @@ class TestConditions:
                 id="nodes were asked for",
             ),
             pytest.param(
+                {"grown": [grown(scale_up(pods=()))]},
+                "True",
+                "PassCompleted",
+                "asked for 2 nodes (openshift-machine-api/a 2→4)",
+                id="nodes were asked for, for no pod",
+            ),
+            pytest.param(
                 {"grown": [grown(scale_up(), failure=Failure.CONFLICT, message="the size is 3 by now")]},
                 "True",
                 "PassCompleted",

@@ -105,9 +105,14 @@ class CompatibleMetrics:
             report: the pass.
             spec: that it went by: its limits are shown.
         """
-        self._show_cluster(report, spec)
-        self._show_groups(report)
-        self._show_nodes(report)
+        well = not report.health.cluster and not report.error
+        self.safe.set(well)
+        activities = ("main", "scaleUp", "scaleDown") if well else ("main",)
+        self.last_activity.set({(activity,): report.finished for activity in activities})
+        if not report.error:  # such a pass has seen nothing, or not all: what the last good one saw stays
+            self._show_cluster(report, spec)
+            self._show_groups(report)
+            self._show_nodes(report)
         self.durations.labels("main").observe(max(0.0, report.finished - report.started))
         for phase, seconds in report.phases.items():
             if phase in _FUNCTIONS:
@@ -117,10 +122,6 @@ class CompatibleMetrics:
         self._count(report)
 
     def _show_cluster(self, report: PassReport, spec: ClusterAutoscalerSpec) -> None:
-        well = not report.health.cluster and not report.error
-        self.safe.set(well)
-        activities = ("main", "scaleUp", "scaleDown") if well else ("main",)
-        self.last_activity.show({(activity,): report.finished for activity in activities})
         self.pods.show({("unschedulable",): waiting(report.plan)})
         limits = spec.resource_limits
         self.max_nodes.set(limits.max_nodes_total or 0)

@@ -78,7 +78,8 @@ def _adding(report: PassReport) -> Iterator[str]:
 
 def _sizes(sizes: list[tuple[str, int, int]], nodes: int, pods: int) -> str:
     told = named([f"{key} {before}→{after}" for key, before, after in sizes])
-    return f"for {plural(nodes, 'node')} for {plural(pods, 'pod')} ({told})"
+    whom = f" for {plural(pods, 'pod')}" if pods else ""
+    return f"for {plural(nodes, 'node')}{whom} ({told})"
 
 
 def _removing(report: PassReport) -> Iterator[str]:

@@ -146,8 +146,9 @@ class AutoscalerMetrics:
     def observe(self, report: PassReport) -> None:
         """Show a pass, and count what ended with it."""
         self._observe_pass(report)
-        self._observe_picture(report)
-        self._observe_groups(report)
+        if not report.error:  # such a pass has seen nothing, or not all: what the last good one saw stays
+            self._observe_picture(report)
+            self._observe_groups(report)
         for grown in report.grown:
             self._count_growth(grown, report)
         for finding in report.told:

@@ -36,9 +36,14 @@ class Series:
         """Show these values, by their labels, and no others."""
         for labels in self._shown - values.keys():
             self.gauge.remove(*labels)
+        self._shown = set()
+        self.set(values)
+
+    def set(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Show these values as well; others stay as they are."""
         for labels, value in values.items():
             self.gauge.labels(*labels).set(value)
-        self._shown = set(values)
+        self._shown |= values.keys()
 
 
 def code(reason: str) -> str:

@@ -253,6 +253,7 @@ def _material(status: ClusterAutoscalerStatus) -> ClusterAutoscalerStatus:
         removing=tuple([replace(each, message=story(each.message)) for each in status.removing]),
         kept=tuple([replace(each, message=story(each.message)) for each in status.kept]),
         pending=tuple([replace(each, message=story(each.message)) for each in status.pending]),
+        replacements=tuple([replace(each, message=story(each.message)) for each in status.replacements]),
     )
 
 

@@ -140,6 +140,8 @@ def upstream_status(report: PassReport, previous: UpstreamStatus | None) -> Upst
     before = previous or UpstreamStatus(time="")
     known = {each.name: each for each in before.node_groups}
     now = rfc3339(report.started)
+    if report.error:  # such a pass has seen nothing, or not all
+        return replace(before, time=go_time(report.started), message=short(report.error, MESSAGE))
     counts: dict[str, Tally[Readiness]] = {}
     for node, readiness in report.readiness.items():
         counts.setdefault(report.groups.of_node.get(node, ""), Tally())[readiness] += 1
@@ -152,7 +154,7 @@ def upstream_status(report: PassReport, previous: UpstreamStatus | None) -> Upst
     )
     return UpstreamStatus(
         time=go_time(report.started),
-        message=short(report.error or report.health.cluster, MESSAGE),
+        message=short(report.health.cluster, MESSAGE),
         cluster_wide=_cluster(report, counts, before.cluster_wide, now),
         node_groups=groups,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus, Replacement
 from trimtab.api.cluster_limits import GIB
@@ -24,6 +25,7 @@ from trimtab.autoscaling.memory import (
     remember,
     with_memory,
 )
+from trimtab.autoscaling.memory.findings import Finding
 from trimtab.autoscaling.planner import plan
 from trimtab.autoscaling.report import Totals, Waiting
 from trimtab.autoscaling.scale_up import Inputs
@@ -118,7 +120,7 @@ def look(snapshot: Snapshot, asked: Asked) -> Seen:
         nodes=nodes,
         standing=standing,
         state=replace(state, unneeded=dict(promises.removals.unneeded)),
-        findings=findings,
+        findings=replace(findings, told=(*findings.told, *map(_given_up, promises.given_up))),
         health=well,
         plan=made,
         waiting=waiting(snapshot),
@@ -126,6 +128,13 @@ def look(snapshot: Snapshot, asked: Asked) -> Seen:
         records=_records(snapshot, found, state, asked) if asked.recording else (),
         replacements=promises.replacements,
     )
+
+
+def _given_up(replacement: Replacement) -> Finding:
+    """What is told of a replacement that was given up."""
+    nodes = ", ".join(each.name for each in replacement.nodes)
+    message = f"{nodes} will not be replaced: {replacement.message}"
+    return Finding(replacement.groups[0].id, reasons.REPLACEMENT_GIVEN_UP, message, count=len(replacement.nodes))
 
 
 def _records(snapshot: Snapshot, found: Groups, state: State, asked: Asked) -> tuple[Recording, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.builders import machine_set, node, pod
 from tests.unit.autoscaling.removing import flat
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus, UnneededNode
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Plan, ScaleUp
 from trimtab.autoscaling.planner import Promises, plan
@@ -72,7 +72,12 @@ class World:
     def keep(self) -> None:
         """Write down what the last plan wants written, as a pass does before it acts."""
         assert self.promises is not None
-        self.status = replace(self.status, replacements=self.promises.replacements)
+        unneeded = self.promises.removals.unneeded.items()
+        self.status = replace(
+            self.status,
+            replacements=self.promises.replacements,
+            unneeded=tuple(UnneededNode(name, datetime.fromtimestamp(since, UTC)) for name, since in unneeded),
+        )
 
     def grow(self, made: Plan, *, cpus: dict[str, str], ready: bool = True) -> list[str]:
         """The groups grow as is planned; the names of the new nodes."""

@@ -133,6 +133,20 @@ def test_nothing_is_waited_for_beyond_its_deadline(steps: list[Any]) -> None:
         assert total(late) <= starting or A in findings.asked
 
 
+@given(STEPS)
+def test_what_does_not_come_is_given_up_whatever_happened_before(steps: list[Any]) -> None:
+    *before, (_, target, machines, _, _, _) = steps
+    still = (target, machines, None, False, 0)
+    played = play([*before, (1, *still), (40, *still), (901, *still), (1, *still)], restart=False)
+    state, findings, group, _ = played[-1]
+
+    nodes = sum(bool(machine.node) and machine.state != "Deleting" for machine in group.machines)
+    assert not state.scale_ups
+    assert findings.upcoming.get(A, group.upcoming) == 0
+    set_right = len(findings.hopeless.get(A, ())) + findings.shortfall.get(A, 0)
+    assert set_right >= min(group.target, max(0, group.target - nodes))
+
+
 @given(st.lists(st.integers(0, 4000), min_size=1, max_size=30))
 def test_a_backoff_never_ends_earlier_for_a_further_failure(pauses: list[int]) -> None:
     record, now = GroupRecord(), T0

@@ -198,6 +198,8 @@ class GroupMemory:
     def _sum_up(self) -> None:
         counted, given_up = self._census, self.record.given_up
         self.upcoming = max(0, counted.absent - given_up)
+        if self.asked:
+            return  # what is to be set right the target tells, once it shows what it was asked for
         self.shortfall = min(given_up, counted.unmade)
         late = [
             machine

@@ -88,7 +88,7 @@ class NodeGroupStatus(Status, frozen=True):
     boots: Annotated[
         tuple[Annotated[float, Meta(ge=0)], ...],
         bounded(
-            "How long its last nodes took from their machine to being ready, in seconds, the newest last.",
+            "How long the slowest node of each of its last scale-ups took to be ready, in seconds, the newest last.",
             limit=MAX_BOOTS,
             **_ATOMIC,
         ),

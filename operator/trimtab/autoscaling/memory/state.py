@@ -68,7 +68,8 @@ class GroupRecord(Struct, frozen=True):
         failures: how often in a row adding nodes failed.
         backoff_until: until when nothing is added to it; it may be past.
         last_error: what last went wrong.
-        boots: how long its last nodes took from their machine to being ready, in seconds, the newest last.
+        boots: how long the slowest node of each of its last scale-ups took, from its machine's creation to being ready,
+            in seconds, the newest last.
         given_up: how much of its target nobody waits for any more: asked for, and never there.
         troubled: machines (their names; nodes' names where there is no machine) that count as failures already.
     """

@@ -156,24 +156,30 @@ class _Planner:
         best: Found | None = None
         lengths = [length for length in _LENGTHS if length < len(accepted)]
         for length in (len(accepted), *lengths) if accepted else ():
-            found = self._try(accepted[:length])
+            new = self._try(accepted[:length])
+            if new == []:
+                break  # what finds its places without new nodes is no replacement, and neither is a part of it
+            found = self._found(accepted[:length], new)
             better = found is not None and (best is None or _rank(found, self._share) > _rank(best, self._share))
             best = found if better else best
         return best
 
-    def _try(self, old: Sequence[Candidate]) -> Found | None:
-        """One set of nodes; ``None`` where its pods find no places, or need no new node to find them."""
+    def _try(self, old: Sequence[Candidate]) -> New | None:
+        """The new nodes that a set of nodes takes; ``None`` where some pod finds no place, or nothing may be tried."""
         sources = {each.group.id for each in old}
         targets = [group for group in self._targets if group.id not in sources]
         if not targets or not self._trials:
             return None
         self._trials -= 1
-        new = self._trial.new_nodes([each.node for each in old], (pod for each in old for pod in each.moving), targets)
-        if not new:  # without new nodes it is no replacement: scale-down decides by utilizationThreshold
-            return None
+        pods = (pod for each in old for pod in each.moving)
+        return self._trial.new_nodes([each.node for each in old], pods, targets)
+
+    def _found(self, old: Sequence[Candidate], new: New | None) -> Found | None:
         before = sum((self._prices[each.group.id] for each in old), start=Fraction(0))
+        if new is None or not before:
+            return None
         after = sum((self._prices[id_] for id_, _ in new), start=Fraction(0))
-        return Found(tuple(old), new, before, after) if before else None
+        return Found(tuple(old), new, before, after)
 
     def _not_cheaper(self, best: Found | None) -> str:
         threshold = f"replaceThreshold is {_percent(self._share)}"

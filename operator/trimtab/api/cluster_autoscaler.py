@@ -26,7 +26,7 @@ PRIORITY_THRESHOLD: Final = -10
 
 OURS: Final = "Only trimtab has this field."
 
-Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price"]
+Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
 Mode = Literal["Act", "Simulate"]
 
@@ -231,8 +231,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
             "How to choose among groups that could take the pods: the first decides, the next decides among those that "
             "it likes equally. LeastWaste: the least cpu and memory left over. Priority: the highest in the ConfigMap "
             "cluster-autoscaler-priority-expander. Random: any, by a fixed seed. Only trimtab has MostPods: most pods "
-            "helped, LeastNodes: fewest nodes, Price: cheapest. LeastWaste where none is given.",
-            limit=6,
+            "helped, LeastNodes: fewest nodes, Price: cheapest, Grpc: what the server says that the operator's settings "
+            "name. LeastWaste where none is given.",
+            limit=7,
             **SET,
         ),
     ] = ()

@@ -29,6 +29,7 @@ from trimtab.autoscaling.memory.findings import Finding
 from trimtab.autoscaling.planner import plan
 from trimtab.autoscaling.report import Totals, Waiting
 from trimtab.autoscaling.scale_up import Inputs
+from trimtab.autoscaling.scale_up.expanders.advice import Advice
 from trimtab.autoscaling.template import templates
 from trimtab.autoscaling.template.recording import Recording, next_records
 from trimtab.cluster.snapshot import Snapshot
@@ -49,6 +50,7 @@ class Asked(Struct, frozen=True):
         machine_autoscalers: all that can be used.
         external: what providers outside of the cluster say.
         priorities: for the expander Priority.
+        advice: for the expander Grpc.
         recording: whether to see what is to be written down of groups' nodes.
     """
 
@@ -59,6 +61,7 @@ class Asked(Struct, frozen=True):
     machine_autoscalers: tuple[MachineAutoscaler, ...]
     external: ExternalGroups
     priorities: Mapping[int, tuple[str, ...]] = {}
+    advice: Advice | None = None
     recording: bool = False
 
 
@@ -112,6 +115,7 @@ def look(snapshot: Snapshot, asked: Asked) -> Seen:
         priorities=asked.priorities,
         status=remember(state, asked.status),
         external=asked.external,
+        advice=asked.advice,
     )
     inputs = with_memory(inputs, state, findings, well)
     made, promises = plan(snapshot, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trimtab.autoscaling.external.expander import advisor
 from trimtab.autoscaling.external.externalgrpc import external_grpc
 from trimtab.autoscaling.external.kwok import kwok
 from trimtab.autoscaling.external.settings import ExternalSettings
@@ -25,4 +26,4 @@ def open_sources(settings: ExternalSettings, *, api: Api, snapshot: Callable[[],
         found.append(external_grpc(settings.cloud_provider, node_of=lambda name: snapshot().nodes.get(name)))
     if settings.kwok_namespace:
         found.append(kwok(api, settings.kwok_namespace, snapshot=snapshot))
-    return Sources(found)
+    return Sources(found, advisor(settings.expander))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.autoscaling.external.expander import Advisor
 from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups
 from trimtab.autoscaling.providers.provider import Provider
 
@@ -48,9 +49,18 @@ class Source(Protocol):
 
 
 class Sources:
-    """All of them; with none it costs nothing."""
+    """All of them; with none it costs nothing.
 
-    def __init__(self, sources: Sequence[Source] = ()) -> None:
+    Args:
+        sources: of groups.
+        advisor: asks the server of the expander Grpc.
+
+    Attributes:
+        advisor: the same.
+    """
+
+    def __init__(self, sources: Sequence[Source] = (), advisor: Advisor | None = None) -> None:
+        self.advisor = advisor or Advisor(None)
         self._sources = tuple(sources)
 
     @property
@@ -71,4 +81,4 @@ class Sources:
 
     async def close(self) -> None:
         """Close all of them."""
-        await asyncio.gather(*(source.close() for source in self._sources))
+        await asyncio.gather(self.advisor.close(), *(source.close() for source in self._sources))

@@ -10,6 +10,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups
+from trimtab.autoscaling.scale_up.expanders.advice import Advice
 
 
 class Inputs(Struct, frozen=True):
@@ -27,6 +28,7 @@ class Inputs(Struct, frozen=True):
         upcoming: how many nodes of a group are on their way, by its id, where that is known better than from the group.
         halted: why nothing at all is added or removed, in words; empty where that is not so.
         external: what providers outside of the cluster say of their groups.
+        advice: for the expander Grpc: what its server said, and what it is to be asked; ``None`` where nobody is asked.
     """
 
     spec: ClusterAutoscalerSpec
@@ -40,3 +42,4 @@ class Inputs(Struct, frozen=True):
     upcoming: Mapping[str, int] = {}
     halted: str = ""
     external: ExternalGroups = NO_EXTERNAL_GROUPS
+    advice: Advice | None = None

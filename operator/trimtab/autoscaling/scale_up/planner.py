@@ -13,6 +13,7 @@ from trimtab.autoscaling.groups import NodeGroup, Problem, groups
 from trimtab.autoscaling.scale_up import balancing
 from trimtab.autoscaling.scale_up.actions import NewNode, actions
 from trimtab.autoscaling.scale_up.classes import PodClass, alike, clashes, classes
+from trimtab.autoscaling.scale_up.contents import pods_of
 from trimtab.autoscaling.scale_up.counted import Counting, filled
 from trimtab.autoscaling.scale_up.expanders import Context, choose
 from trimtab.autoscaling.scale_up.explained import World, explain
@@ -133,7 +134,7 @@ class _Planner:
         candidates, fits = self._ask(found)
         rows = {each.number: self._snapshot.row(each.first.spec) for each in found}
         seed = _seed(self._snapshot, found) if "Random" in self._inputs.spec.expanders else ""
-        context = Context(self._inputs.priorities, seed)
+        context = Context(self._inputs.priorities, seed, self._inputs.advice, lambda option: pods_of(option, waiting))
         spec = self._inputs.spec
         finder = balancing.Finder(candidates, spec.balancing_ignored_labels, enabled=spec.balance_similar_node_groups)
         counting = Counting(fits, rows, clashes(found, self._snapshot), finder)

@@ -21,6 +21,7 @@ from trimtab.api.plan import Plan, ScaleUp
 from trimtab.autoscaling.actuation import Guarded, RemovalOutcome, Removals
 from trimtab.autoscaling.actuation.signs import signs_of
 from trimtab.autoscaling.corrections import corrections
+from trimtab.autoscaling.external.expander import NAME as GRPC
 from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, Groups, Problem, groups
 from trimtab.autoscaling.growing import Growing, Outcomes, noted
 from trimtab.autoscaling.look import Asked, Seen, look
@@ -31,7 +32,7 @@ from trimtab.autoscaling.report import PassReport, build_status
 from trimtab.autoscaling.scale_down import UNNEEDED_SINCE
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.status_keeper import StatusKeeper
-from trimtab.autoscaling.telling import log_pass
+from trimtab.autoscaling.telling import Waking, log_pass
 from trimtab.autoscaling.template.record import Learned
 from trimtab.autoscaling.turn import Turn
 from trimtab.cluster.live import in_thread
@@ -62,7 +63,7 @@ class Passes:
         self._state = State()
         self._external = NO_EXTERNAL_GROUPS
         self._priorities = Priorities(services.api, services.namespace)
-        self._growing = Growing(services.providers, services.clock)
+        self._growing = Growing(services.providers, services.clock, wake=services.trigger.wake)
         self._learned = Learned(Guarded(services.api, services.leading), clock=services.clock.monotonic)
         self._learning: asyncio.Task[Any] | None = None
         self._recorded = -RECORDING
@@ -76,7 +77,7 @@ class Passes:
             clock=services.clock,
             leading=services.leading,
             stale=services.stale,
-            teller=services.reporter,
+            teller=Waking(services.reporter, services.trigger),
         )
 
     def take_up(self, wire: Mapping[str, Any]) -> None:
@@ -141,10 +142,9 @@ class Passes:
     async def stop(self) -> None:
         """End at the process's end: what is in flight is finished, or left so that the next process finds it."""
         await self._turn.leave()
-        await asyncio.gather(self._growing.settled(LAST_WORD), self._removals.finish())
-        self._hear(ClusterAutoscalerSpec())
+        outcomes, _ = await asyncio.gather(self._growing.finish(LAST_WORD), self._removals.finish())
+        self._note(outcomes, ClusterAutoscalerSpec())
         self._count(self._removals.take_outcomes())
-        await self._growing.finish()
         if self._learning is not None:
             self._learning.cancel()
             await asyncio.gather(self._learning, return_exceptions=True)
@@ -161,22 +161,21 @@ class Passes:
         priorities = await self._priorities.read() if await self._may_need_priorities(spec) else {}
         asked_at = time.perf_counter()
         ours = await self._turn.take()
-        seen = await self._look(
-            Asked(
-                spec=spec,
-                status=self._keeper.status,
-                state=self._state,
-                now=started,
-                machine_autoscalers=services.machine_autoscalers(),
-                external=self._external,
-                priorities=priorities,
-                recording=self._record_now(spec),
-            )
+        asked = Asked(
+            spec=spec,
+            status=self._keeper.status,
+            state=self._state,
+            now=started,
+            machine_autoscalers=services.machine_autoscalers(),
+            external=self._external,
+            priorities=priorities,
+            recording=self._record_now(spec),
         )
+        seen = await services.sources.advisor.advised(lambda advice: self._look(replace(asked, advice=advice)))
         planned_at = time.perf_counter()
         self._state, self._groups = seen.state, seen.groups
         gone = await self._act(seen, spec, ours=ours)
-        outcomes = self._hear(spec)
+        outcomes = self._note(self._growing.take(), spec)
         ended = self._removals.take_outcomes()
         self._count(ended)
         report = PassReport(
@@ -253,11 +252,11 @@ class Passes:
         self._recorded = now
         return True
 
-    def _hear(self, spec: ClusterAutoscalerSpec) -> Outcomes:
+    def _note(self, outcomes: Outcomes, spec: ClusterAutoscalerSpec) -> Outcomes:
         """Remember what came of asking for nodes, and what is asked and not answered."""
-        found, running, now = self._growing.take(), self._growing.running, self._services.clock.now()
-        self._state = noted(self._state, found, running, self._groups, spec, now=now)
-        return found
+        running, now = self._growing.running, self._services.clock.now()
+        self._state = noted(self._state, outcomes, running, self._groups, spec, now=now)
+        return outcomes
 
     def _count(self, ended: Sequence[RemovalOutcome]) -> None:
         """Remember how removals ended."""
@@ -277,6 +276,8 @@ class Passes:
 
     def _problems(self, spec: ClusterAutoscalerSpec) -> tuple[Problem, ...]:
         found = [] if self._priorities.problem is None or PRIORITY not in spec.expanders else [self._priorities.problem]
+        advisor = self._services.sources.advisor
+        found += [] if advisor.problem is None or GRPC not in spec.expanders else [advisor.problem]
         for key, error in sorted(self._services.invalid_machine_autoscalers().items()):
             namespace, _, name = key.partition("/")
             found.append(Problem("MachineAutoscaler", namespace, name, reasons.INVALID_MACHINE_AUTOSCALER, str(error)))

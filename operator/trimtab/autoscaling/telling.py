@@ -1,12 +1,36 @@
-"""What a pass tells in the log; events, metrics and the status are made by :mod:`trimtab.autoscaling.report`."""
+"""What a pass tells in the log, and removals the loop; all else is told by :mod:`trimtab.autoscaling.report`."""
 
 from __future__ import annotations
 
 import logging
 
+from trimtab.autoscaling.actuation import RemovalOutcome, RemovalState, Teller
 from trimtab.autoscaling.report import PassReport
+from trimtab.autoscaling.trigger import Trigger
 
 log = logging.getLogger(__name__)
+
+
+class Waking:
+    """Tells of removals as somebody else does, and wakes the loop when one has ended: the next may begin.
+
+    Args:
+        teller: tells.
+        trigger: of the loop.
+    """
+
+    def __init__(self, teller: Teller, trigger: Trigger) -> None:
+        self._teller = teller
+        self._trigger = trigger
+
+    def began(self, state: RemovalState) -> None:
+        """A node has its taint."""
+        self._teller.began(state)
+
+    def ended(self, outcome: RemovalOutcome) -> None:
+        """A removal ended."""
+        self._teller.ended(outcome)
+        self._trigger.wake()
 
 
 def log_pass(report: PassReport) -> None:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from trimtab.autoscaling import one_pass
 from trimtab.autoscaling.actuation import picture
 
 T = TypeVar("T")
@@ -20,3 +21,4 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         return work()
 
     monkeypatch.setattr(picture, "in_thread", at_once)
+    monkeypatch.setattr(one_pass, "in_thread", at_once)

@@ -324,5 +324,6 @@ def begun(action: RemoveNode, *, now: float) -> RemovalState:
         since=float(int(now)),
         uid=action.uid,
         why=action.reason,
+        message=action.message,
         empty=not action.moves,
     )

@@ -167,7 +167,7 @@ class GroupMemory:
                 self.record = replace(self.record, boots=(*self.record.boots, max(seconds))[-MAX_BOOTS:])
             self._tell(
                 reasons.SCALE_UP_COMPLETED,
-                f"{_nodes(each.size)} asked for at {clock(each.since)} are there, {self._now - each.since:g}s later",
+                f"{_nodes(each.size)} asked for at {clock(each.since)} joined within {self._now - each.since:g}s",
                 each.size,
             )
         self.increases = tuple(left)

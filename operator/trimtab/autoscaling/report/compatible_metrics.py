@@ -94,6 +94,9 @@ class CompatibleMetrics:
             ["direction", "reason"],
             registry=self._registry,
         )
+        for direction in ("up", "down"):
+            for reason in sorted(_SKIPPED_UP.values()):
+                self.skipped.labels(direction, reason)  # at 0, so that the first one is an increase for alerts
         self.unregistered = self._gauge(
             "old_unregistered_nodes_removed_count", "Machines taken away that never became nodes."
         )

@@ -37,6 +37,7 @@ class Operator:
         self.stale: str | None = None
         self.records = False
         self.plans = True
+        self.kept: dict[str, str] = {}
         guarded = Guarded(fleet, lambda: self.leading)
         self.removals = Removals(
             api=fleet,
@@ -57,6 +58,7 @@ class Operator:
             made = scale_down.ScalingDown()
             if self.spec is not None:
                 made = scale_down.plan(snapshot, found, self.spec, now=now)
+        self.kept = {each.name: f"{each.reason}: {each.message}" for each in made.kept}
         await self.removals.reconcile(nodes, found, self.spec, now=now)
         if self.spec is not None and self.plans:
             self.removals.begin(made.actions, self.spec, found)

@@ -16,6 +16,8 @@ from trimtab.autoscaling.scale_up.expanders.advice import Advice, Question
 
 T = TypeVar("T")
 
+NAME: Final = "Grpc"
+"""The expander's name in ``spec.expanders``."""
 PATH: Final = "/grpcplugin.Expander/BestOptions"
 SECONDS: Final = 2.0
 """For one answer: pods wait for it."""
@@ -59,7 +61,7 @@ class Advisor:
                 advice.add(question, await self._ask(question))
             except CallFailed as error:
                 message = f"the expander Grpc is not heard, and the next one decides: {error}"
-                self.problem = Problem("Expander", "", "Grpc", reasons.PROVIDER_UNREACHABLE, message)
+                self.problem = Problem("Expander", "", NAME, reasons.PROVIDER_UNREACHABLE, message)
                 break
             made = await plan(advice)
         return made

@@ -57,7 +57,8 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
     """Raise a group of machines from ``from`` to ``to`` for pods that find no place.
 
     ``machine_set`` is ``namespace/name`` of the object that holds the number, whatever its kind; ``group`` is the id
-    that tells kinds and APIs apart. ``pods`` are those that the new nodes are for, ``namespace/name``, sorted.
+    that tells kinds and APIs apart. ``pods`` are those that wait and that the new nodes are for, ``namespace/name``,
+    sorted; none where the nodes take the place of others.
     """
 
     machine_set: str

@@ -7,6 +7,7 @@ places for less. Each plan lowers the price by a share, so no sequence of them g
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -190,19 +191,19 @@ class _Planner:
         return f"the best that was found saves {_percent(best.saved)}; {threshold}"
 
     def _actions(self, best: Found) -> tuple[ScaleUp, ...]:
-        pods = _by_group(best.new)
-        return tuple(self._action(self._groups.by_id[id_], pods[id_], best) for id_ in sorted(pods))
+        counts = Counter(id_ for id_, _ in best.new)
+        return tuple(self._action(self._groups.by_id[id_], counts[id_], best) for id_ in sorted(counts))
 
-    def _action(self, group: NodeGroup, nodes: Sequence[Sequence[str]], best: Found) -> ScaleUp:
+    def _action(self, group: NodeGroup, nodes: int, best: Found) -> ScaleUp:
         names = [each.node.name for each in best.old]
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         moved = sum(len(each.moving) for each in best.old)
         return ScaleUp(
             machine_set=group.key,
             from_=group.target,
-            to=group.target + len(nodes),
+            to=group.target + nodes,
             reason=reasons.REPLACEMENT,
-            pods=tuple(sorted(pod for each in nodes for pod in each)),
+            pods=(),  # nobody waits: these are told, and counted, as pods that do
             message=(
                 f"{_plural(len(best.new), 'new node')} for {float(best.after):g} an hour in place of "
                 f"{_plural(len(names), 'node')} for {float(best.before):g}: {shown}; saves {_percent(best.saved)}, "
@@ -212,7 +213,7 @@ class _Planner:
         )
 
     def _begun(self, best: Found) -> Replacement:
-        counts = {id_: len(nodes) for id_, nodes in sorted(_by_group(best.new).items())}
+        counts = dict(sorted(Counter(id_ for id_, _ in best.new).items()))
         own = (self._groups.by_id[id_].options.provision_seconds for id_ in counts)
         usual = self._inputs.spec.provision_seconds
         now = int(self._inputs.now)
@@ -231,13 +232,6 @@ class _Planner:
 
 def _rank(found: Found, share: Fraction) -> tuple[bool, tuple[Fraction, int, int]]:
     return found.saved >= share, found.merit
-
-
-def _by_group(new: New) -> dict[str, list[list[str]]]:
-    found: dict[str, list[list[str]]] = {}
-    for id_, pods in new:
-        found.setdefault(id_, []).append([pod.key for pod in pods])
-    return found
 
 
 def _unpriced(group: NodeGroup) -> Kept:

@@ -304,8 +304,21 @@ class TestWhereTheNodeStays:
                 "NodeGroupMinSizeReached",
             ),
             (lambda fleet: fleet.drop(f"{SETS}/a"), "ScaleTargetGone"),
+            (
+                lambda fleet: fleet.edit(
+                    f"{PODS}/w1", metadata={"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+                ),
+                "NotSafeToEvictAnnotation",
+            ),
         ],
-        ids=["the taint is taken off", "the node is to stay", "the group is paused", "the minimum rises", "no group"],
+        ids=[
+            "the taint is taken off",
+            "the node is to stay",
+            "the group is paused",
+            "the minimum rises",
+            "no group",
+            "the pod is to stay",
+        ],
     )
     async def test_what_changes_while_its_pods_are_held_back(self, change: Any, reason: str) -> None:
         fleet = drained()

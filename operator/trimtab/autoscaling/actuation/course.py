@@ -145,8 +145,6 @@ class Course:
         """One request: taint, cordon, and that they are ours."""
         await self._steering.checkpoint()
         node = await self._node()
-        if any(key.startswith(DELAY_DELETION) for key in node.annotations):
-            self.say("its annotations will let it wait")
         cordon = self._means.picture.spec.scaling_down.cordon_node_before_terminating == "Enabled"
         change = marking(int(self.state.since), cordon=cordon)
         try:
@@ -188,8 +186,10 @@ class Course:
 
     async def _wait(self) -> None:
         self._go(Phase.WAITING, "whoever is about to put a pod on the node has a moment to see the taint")
-        left = self.state.since + self._settings.taint_delay - self._clock.now()
-        await self._steering.pause(min(max(0.0, left), self._settings.taint_delay))
+        delay = self._settings.taint_delay
+        if self.state.resumed:
+            delay = min(delay, max(0.0, self.state.since + delay - self._clock.now()))
+        await self._steering.pause(delay)
         await self._steering.checkpoint()
 
     async def _empty(self) -> None:
@@ -277,8 +277,9 @@ class Course:
         left = ""
         if not ended.silent and self._means.leading():
             self._go(Phase.RETURNING, f"it stays: {ended.refusal.message}")
+            state = self.state
             left = await give_back(
-                self._means, self._api, self.state.node, self.state.uid, group=self.state.group, removal=self._removal
+                self._means, self._api, state.node, state.uid, group=state.group, removal=self._removal
             )
         return replace(
             self._outcome(ended.result, ended.refusal.reason, ended.refusal.message),

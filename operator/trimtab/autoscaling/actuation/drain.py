@@ -10,6 +10,7 @@ from trimtab.api import reasons
 from trimtab.api.plan import Evict
 from trimtab.autoscaling.actuation.ending import Control, Ended, failed
 from trimtab.autoscaling.actuation.picture import Picture
+from trimtab.autoscaling.actuation.removal import Result
 from trimtab.autoscaling.actuation.settings import RemovalSettings
 from trimtab.autoscaling.scale_down import STRATEGY
 from trimtab.autoscaling.scale_down.drainability.daemon_set import of_daemon_set
@@ -156,6 +157,9 @@ class Drain:
             await self._control.checkpoint()
             if self._ended is not None:
                 raise self._ended
+            blocked = await self._picture.blocks(pod.key) if tries else None
+            if blocked is not None:
+                raise Ended(Result.ABORTED, blocked, pod=pod)
             async with self._at_once:
                 answer = await attempt(
                     self._api, self._action(pod), timeout=self._settings.timeout, grace_period=self._grace(pod)

@@ -17,6 +17,9 @@ from trimtab.kube.objects import Node
 LINGERING = 600.0
 """Seconds that a node which is not ready may outlive its machine, until whoever deletes nodes has seen it."""
 
+NOTICING = 120.0
+"""The same of a node that is ready: its kubelet may be gone, and nobody has noticed yet."""
+
 
 class Step(StrEnum):
     """What is done."""
@@ -56,7 +59,7 @@ def leftovers(
     groups: Groups,
     spec: ClusterAutoscalerSpec | None,
     *,
-    ours: Callable[[str], bool],
+    ours: Callable[[Node], bool],
     settings: RemovalSettings,
     now: float,
 ) -> list[Leftover]:
@@ -75,7 +78,7 @@ def leftovers(
         if not node.annotations and not node.taints:
             continue
         signs = signs_of(node)
-        if (signs.any or signs.foreign) and not ours(node.name):
+        if (signs.any or signs.foreign) and not ours(node):
             found.append(_judge(node, signs, groups, spec, settings, now))
     return sorted(found, key=lambda each: each.node.name)
 
@@ -95,7 +98,8 @@ def _judge(
         return to(Step.LEAVE)
     age = None if signs.since is None else now - signs.since
     if group is None or machine is None:
-        lingers = signs.ours and not node.ready and age is not None and age < LINGERING
+        most = NOTICING if node.ready else LINGERING
+        lingers = signs.ours and spec is not None and age is not None and 0 <= age < most
         return to(Step.LEAVE if lingers else Step.RETURN)
     if machine.state is MachineState.DELETING:
         return to(Step.LEAVE)

@@ -17,8 +17,10 @@ from trimtab.autoscaling import scale_down
 from trimtab.autoscaling.actuation.signs import CORDONED_BY, REMOVING, signs_of
 from trimtab.autoscaling.groups import Groups
 from trimtab.autoscaling.replace.record import Replacing
+from trimtab.autoscaling.scale_down.drainability import Context, Outcome, judge_template
 from trimtab.cluster.live import LiveCluster, in_thread
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.clock import Clock
 from trimtab.kube.frozen import Labels
@@ -71,6 +73,23 @@ class Picture:
         """The pods of a node, by ``namespace/name``."""
         async with self._live.borrow() as snapshot:
             return snapshot.pods_on(node)
+
+    async def blocks(self, key: str) -> Refusal | None:
+        """Why a pod must not be evicted any more, budgets aside: it may have changed while they held it back."""
+        async with self._live.borrow() as snapshot:
+            pod = snapshot.pods.get(key)
+            if pod is None or pod.priority < self.spec.pod_priority_threshold:
+                return None
+            context = Context(
+                snapshot,
+                BudgetLedger(snapshot),
+                self._clock.now(),
+                local_storage_blocks=self.spec.skip_nodes_with_local_storage,
+            )
+            verdict = judge_template(pod, context)
+        if verdict.outcome not in (Outcome.BLOCK, Outcome.WAIT):
+            return None
+        return Refusal(verdict.reason or reasons.BLOCKED_BY_POD, f"pod {key}: {verdict.message}")
 
     async def groups(self) -> Groups:
         """The groups, as they were a moment ago."""

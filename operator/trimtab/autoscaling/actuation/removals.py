@@ -15,7 +15,7 @@ from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling.actuation.batches import Batches
 from trimtab.autoscaling.actuation.candidates import marks, write_marks
 from trimtab.autoscaling.actuation.course import Course, Means, begun
-from trimtab.autoscaling.actuation.leftovers import Leftover, Step, leftovers, stray_marks
+from trimtab.autoscaling.actuation.leftovers import LINGERING, Leftover, Step, leftovers, stray_marks
 from trimtab.autoscaling.actuation.objections import JUST_NOW, objections
 from trimtab.autoscaling.actuation.picture import Grouping, Picture
 from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Silent, Teller
@@ -90,7 +90,7 @@ class Removals:
         self._courses: dict[str, Course] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: dict[str, RemovalState] = {}
-        self._lately: dict[str, float] = {}
+        self._lately: dict[str, tuple[str, float]] = {}
         self._unmarked: dict[tuple[str, str], float] = {}
         self._recording: asyncio.Task[None] | None = None
         self._outcomes: list[RemovalOutcome] = []
@@ -130,7 +130,11 @@ class Removals:
             return ()
         names = []
         for action in actions:
-            if action.node in self._courses or action.node in self._returning or self._just_ended(action.node):
+            if (
+                action.node in self._courses
+                or action.node in self._returning
+                or self._just_ended(action.node, action.uid)
+            ):
                 continue
             state = begun(action, now=self._clock.now())
             refusal = self._cannot(action, groups)
@@ -164,7 +168,7 @@ class Removals:
         there = {node.name: node for node in nodes}
         if spec is not None:
             self._picture.spec = spec
-        self._lately = {name: at for name, at in self._lately.items() if self._just_ended(name)}
+        self._lately = {name: end for name, end in self._lately.items() if self._just_ended(name, end[0])}
         for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
@@ -249,7 +253,7 @@ class Removals:
         name = course.state.node
         outcome = await course.run()
         del self._courses[name]
-        self._lately[name] = self._clock.monotonic()
+        self._remember(name, outcome.uid, LINGERING if outcome.done else JUST_NOW)
         self._outcomes.append(outcome)
         if course.state.resumed and not outcome.done and not outcome.left:
             self._cleaned[name] = outcome.uid
@@ -265,11 +269,17 @@ class Removals:
 
     # --- reconciling ---------------------------------------------------------------------------------------------
 
-    def _just_ended(self, node: str) -> bool:
-        return self._clock.monotonic() - self._lately.get(node, -JUST_NOW) < JUST_NOW
+    def _remember(self, node: str, uid: str, seconds: float) -> None:
+        """That a node's removal has ended: what pictures show of it for some time is no leftover."""
+        self._lately[node] = uid, self._clock.monotonic() + seconds
 
-    def _ours(self, node: str) -> bool:
-        return node in self._courses or node in self._returning or self._just_ended(node)
+    def _just_ended(self, node: str, uid: str) -> bool:
+        ended, until = self._lately.get(node, ("", 0.0))
+        return ended == uid and self._clock.monotonic() < until
+
+    def _ours(self, node: Node) -> bool:
+        name = node.name
+        return name in self._courses or name in self._returning or self._just_ended(name, node.uid)
 
     def _see_to(self, left: Leftover) -> None:
         """Go on with what an earlier process began, or take it back."""
@@ -297,7 +307,7 @@ class Removals:
             left = await give_back(self._means, self._api, state.node, state.uid, group=state.group)
         finally:
             del self._returning[state.node]
-        self._lately[state.node] = self._clock.monotonic()
+        self._remember(state.node, state.uid, JUST_NOW)
         if left:
             log.warning("node %s has leftovers of a removal: %s", state.node, left)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from trimtab.autoscaling.actuation.batches import Batches
@@ -13,6 +14,8 @@ from trimtab.autoscaling.groups import MachineState
 from trimtab.autoscaling.providers import Removal
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import Clock
+
+log = logging.getLogger(__name__)
 
 _PASSING = (Conflict, Invalid, ServerError, TooManyRequests, Unreachable)
 """What another try may find otherwise."""
@@ -62,10 +65,9 @@ async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, 
     clock, settings = means.clock, means.settings
     until = clock.monotonic() + settings.returning
     tries = 0
-    unmarked = ""
     while True:
-        unmarked = await unmark(means, node, group, removal)
         try:
+            unmarked = await unmark(means, node, group, removal)
             await write(api, node, uid, returning, timeout=settings.timeout)
         except NotLeading as error:
             return str(error)
@@ -73,6 +75,9 @@ async def give_back(means: Means, api: Api, node: str, uid: str, *, group: str, 
             why = f"taint and cordon: {error}"
         except ApiError as error:
             return f"taint and cordon: {error}"
+        except Exception as error:  # a defect here must not keep the node among those that go, where nobody sees to it
+            log.exception("node %s could not be returned to how it was", node)
+            return f"{type(error).__name__}: {error}"
         else:
             why = unmarked
         if not why or clock.monotonic() >= until:

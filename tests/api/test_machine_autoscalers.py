@@ -306,3 +306,66 @@ def test_bad_ones_are_refused_at_admission_by_a_plain_request(autoscaler: Autosc
         with pytest.raises(Invalid) as refused:
             autoscaler.client.request("POST", path, manifest)
         assert words[0] in refused.value.message
+
+
+def loosened(schema: Any) -> Any:
+    """A schema without rules and bounds on numbers: what OpenShift's own lets in, and more."""
+    if isinstance(schema, dict):
+        dropped = ("x-kubernetes-validations", "minimum", "maximum")
+        return {key: loosened(value) for key, value in schema.items() if key not in dropped}
+    return [loosened(each) for each in schema] if isinstance(schema, list) else schema
+
+
+@pytest.fixture
+def loose_definition(machine_cluster: LocalCluster, served: None, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Another definition than ours, for as long as the test takes; tells whether it keeps conditions."""
+    del served
+    client, path = machine_cluster.client, f"{CRDS}/{MACHINE_AUTOSCALERS.name}"
+    ours = client.request("GET", path)["spec"]
+    [version] = ours["versions"]
+    schema = loosened(version["schema"])
+    if not request.param:
+        status = schema["openAPIV3Schema"]["properties"]["status"]
+        status["properties"] = {"lastTargetRef": status["properties"]["lastTargetRef"]}
+    patch = {"spec": {**ours, "versions": [{**version, "schema": schema}]}}
+    client.request("PATCH", path, patch, content_type=MERGE)
+    bad = autoscalers.machine_autoscaler(autoscalers.TARGETS_REFUSED["less at most than at least"][0])
+
+    def takes_bad_ones() -> bool:
+        try:
+            client.request("POST", MACHINE_AUTOSCALERS.path(namespace="default"), bad, params={"dryRun": "All"})
+        except Invalid:
+            return False
+        return True
+
+    eventually(takes_bad_ones, what="the other definition holds")
+    yield request.param
+    client.request("PATCH", path, {"spec": ours}, content_type=MERGE)
+    eventually(lambda: not takes_bad_ones(), what="ours holds again")
+
+
+@pytest.mark.parametrize("loose_definition", [True, False], ids=["with our status", "with OpenShift's"], indirect=True)
+def test_bad_ones_that_another_definition_lets_in_are_told_and_stop_no_other(
+    loose_definition: bool, autoscaler: Autoscalers, sets: MachineSets
+) -> None:
+    sets.make("a", 0)
+    autoscaler.make("bad", low=5, high=4)
+    autoscaler.make("good", low=0)
+    autoscaler.has_limits(0, 5, "good")
+    told = ("FailedValidation", "spec.maxReplicas: must be at least minReplicas: 4 is less than 5")
+    eventually(lambda: told in autoscaler.events(), what=f"an event tells it: {autoscaler.events()}")
+    if loose_definition:
+        autoscaler.becomes("InvalidMachineAutoscaler", "bad")
+        autoscaler.becomes("LimitsSet", "good")
+    else:
+        eventually(lambda: autoscaler.get("good").get("status"), what="the status is written as far as it is kept")
+        assert set(autoscaler.get("good")["status"]) == {"lastTargetRef"}
+        sets.annotate("a", {MAX: "50"})
+        autoscaler.has_limits(0, 5, "good")
+        assert autoscaler.events().count(told) == 1
+    autoscaler.edit("bad", minReplicas=1)
+    autoscaler.delete("good")
+    autoscaler.has_limits(1, 4, "bad")
+    autoscaler.delete("bad")
+    eventually(lambda: autoscaler.gone("bad"), what="it is gone", seconds=30)
+    assert autoscaler.annotations() == {}

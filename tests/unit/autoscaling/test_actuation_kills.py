@@ -46,7 +46,7 @@ async def killed_after(fleet: Fleet, request: int, *, answered: bool) -> None:
     before = asyncio.all_tasks()
     living = {asyncio.create_task(fleet.live_on()), asyncio.create_task(first.passes())}
     waiting = asyncio.create_task(over.wait())
-    await asyncio.wait({waiting}, timeout=120)
+    await asyncio.wait({waiting}, timeout=40)
     waiting.cancel()
     await kill((asyncio.all_tasks() - before) | living)
     fleet.after = None

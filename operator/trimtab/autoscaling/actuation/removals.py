@@ -29,11 +29,15 @@ from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.taints import TO_BE_DELETED
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 600.0
 """Seconds until a mark that stayed after it was to be taken off is looked at again: it is somebody else's."""
+
+REFUSED: Final = 120.0
+"""Seconds until a removal is asked about again that would come to nothing: else each pass would tell of it."""
 
 LAST_WORD: Final = 20.0
 """Seconds that a stopping process takes to return nodes, by default."""
@@ -140,6 +144,7 @@ class Removals:
             refusal = self._cannot(action, groups)
             if refusal is not None:
                 self._outcomes.append(_not_begun(state, refusal, now=self._clock.now()))
+                self._remember(action.node, action.uid, REFUSED)
             elif self._room(empty=state.empty):
                 replaced = {action.node} if action.reason == reasons.REPLACEMENT else set()
                 self._picture.replaced = self._picture.replaced - {action.node} | replaced
@@ -172,7 +177,10 @@ class Removals:
         for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
-        self.foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
+        foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
+        for name in sorted(foreign.keys() - self.foreign.keys()):
+            log.warning("node %s has the taint %s of another autoscaler, and is left to it", name, TO_BE_DELETED)
+        self.foreign = foreign
         if self._closing or self._blind() is not None:
             return
         for each in left:

@@ -19,15 +19,15 @@ from trimtab.api.cluster_autoscaler import NAME
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Kept
 from trimtab.autoscaling.actuation.removal import RemovalOutcome, RemovalState
-from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.report.bounds import named, plural, story
 from trimtab.autoscaling.report.lately import Lately
 from trimtab.autoscaling.report.pass_report import Grown, PassReport
 from trimtab.autoscaling.report.pending import helpless, kept_pods, raised
+from trimtab.autoscaling.report.references import group_reference, node_reference, pod_reference
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import CLUSTER_AUTOSCALERS, NODES, PODS
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 
 POD_EVENTS: Final = 500
 """Events on pods in one pass, of each kind: what is left comes in the next ones."""
@@ -79,7 +79,7 @@ class EventTeller:
     def tell(self, report: PassReport) -> None:
         """Tell of a pass: of groups that grow, pods that are helped or not, and what is wrong."""
         self._autoscaler = ObjectReference.to(CLUSTER_AUTOSCALERS, NAME, uid=report.uid)
-        self._tell_of_health(report)
+        self._tell_of_trouble(report)
         self._tell_of_limits(report)
         if report.mode == "Simulate":
             self._tell_what_would_be(report)
@@ -92,7 +92,7 @@ class EventTeller:
                 _SCALE_UP,
                 f"{_name(report, finding.group)}: {finding.message}",
                 type=WARNING if finding.failure else NORMAL,
-                related=self._group(report.groups.by_id.get(finding.group)),
+                related=group_reference(report.groups.by_id.get(finding.group)),
             )
         self._tell_helped()
         self._tell_helpless(report)
@@ -109,11 +109,11 @@ class EventTeller:
         """A removal ended; pods that were evicted for it are told even where the node stays."""
         for pod in sorted(outcome.evicted)[:EVICTED]:
             self._on_pod(
-                _pod(pod, outcome.evicted[pod]),
+                pod_reference(pod, outcome.evicted[pod]),
                 reasons.SCALE_DOWN,
                 _SCALE_DOWN,
                 f"evicted from {outcome.node}, which is to be removed",
-                related=_node(outcome.node, outcome.uid),
+                related=node_reference(outcome.node, outcome.uid),
             )
         if outcome.done:
             self._tell_of_gone(outcome)
@@ -131,27 +131,33 @@ class EventTeller:
             reasons.SCALE_DOWN_EMPTY if empty else reasons.SCALE_DOWN,
             _SCALE_DOWN,
             note,
-            related=_node(outcome.node, outcome.uid),
+            related=node_reference(outcome.node, outcome.uid),
         )
 
     def _tell_of_stayed(self, outcome: RemovalOutcome) -> None:
         left = f"; not taken back: {outcome.left}" if outcome.left else ""
         note = f"{outcome.reason}: {outcome.message}{left}"
         type_ = WARNING if outcome.failed or outcome.left else NORMAL
-        self._on_node(outcome.node, outcome.uid, reasons.SCALE_DOWN_FAILED, f"the node stays: {note}", type=type_)
+        self._onnode_reference(
+            outcome.node, outcome.uid, reasons.SCALE_DOWN_FAILED, f"the node stays: {note}", type=type_
+        )
         if outcome.refused:
             self._on_pod(
-                _pod(outcome.refused, outcome.refused_uid),
+                pod_reference(outcome.refused, outcome.refused_uid),
                 reasons.SCALE_DOWN_FAILED,
                 _SCALE_DOWN,
                 f"keeps node {outcome.node}: {note}",
-                related=_node(outcome.node, outcome.uid),
+                related=node_reference(outcome.node, outcome.uid),
                 type=type_,
             )
 
-    def _tell_of_health(self, report: PassReport) -> None:
+    def _tell_of_trouble(self, report: PassReport) -> None:
         if report.health.cluster and self._news("health", report.health.cluster, report):
             self._say(reasons.CLUSTER_UNHEALTHY, "Wait", f"nothing is scaled: {report.health.cluster}", type=WARNING)
+        for each in report.problems:  # those of MachineAutoscalers are told on themselves
+            if each.reason == reasons.PRIORITY_CONFIG_MAP_INVALID and self._news(each.reason, each.message, report):
+                note = f"{each.kind} {each.namespace}/{each.name}: {each.message}"
+                self._say(each.reason, _SCALE_UP, note, type=WARNING)
 
     def _tell_of_limits(self, report: PassReport) -> None:
         found: dict[str, Kept] = {}
@@ -180,7 +186,7 @@ class EventTeller:
     def _tell_of_group(self, grown: Grown, report: PassReport) -> None:
         action, scaled = grown.action, grown.scaled
         found = report.groups.by_id.get(action.group)
-        related = self._group(found)
+        related = group_reference(found)
         most = "" if found is None else f" (max: {found.maximum})"
         sizes = f"{_name(report, action.group)} {scaled.before}->{scaled.after}{most}"
         if scaled.done:
@@ -240,7 +246,7 @@ class EventTeller:
 
     def _on_node(self, node: str, uid: str, reason: str, note: str, *, type: str = NORMAL) -> None:  # noqa: A002
         self._recorder.event(
-            _node(node, uid), reason=reason, action=_SCALE_DOWN, note=note, type=type, related=self._autoscaler
+            node_reference(node, uid), reason=reason, action=_SCALE_DOWN, note=note, type=type, related=self._autoscaler
         )
 
     def _on_pod(
@@ -257,18 +263,7 @@ class EventTeller:
 
     def _waiting(self, key: str, report: PassReport) -> ObjectReference:
         found = report.waiting.get(key)
-        return _pod(key, "" if found is None else found.uid)
-
-    def _group(self, group: NodeGroup | None) -> ObjectReference | None:
-        if group is None:
-            return None
-        return ObjectReference(
-            kind=group.kind,
-            name=group.name,
-            namespace=group.namespace,
-            uid=group.uid,
-            api_version=group.api_version,
-        )
+        return pod_reference(key, "" if found is None else found.uid)
 
 
 def _helpless(report: PassReport) -> Iterator[tuple[str, str]]:
@@ -290,12 +285,3 @@ def _name(report: PassReport, id_: str) -> str:
     """The group as people know it: kind and ``namespace/name``."""
     group = report.groups.by_id.get(id_)
     return id_ if group is None else f"{group.kind} {group.key}"
-
-
-def _pod(key: str, uid: str) -> ObjectReference:
-    namespace, _, name = key.partition("/")
-    return ObjectReference.to(PODS, name, namespace=namespace, uid=uid)
-
-
-def _node(name: str, uid: str) -> ObjectReference:
-    return ObjectReference.to(NODES, name, uid=uid)

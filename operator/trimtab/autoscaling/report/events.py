@@ -138,9 +138,7 @@ class EventTeller:
         left = f"; not taken back: {outcome.left}" if outcome.left else ""
         note = f"{outcome.reason}: {outcome.message}{left}"
         type_ = WARNING if outcome.failed or outcome.left else NORMAL
-        self._onnode_reference(
-            outcome.node, outcome.uid, reasons.SCALE_DOWN_FAILED, f"the node stays: {note}", type=type_
-        )
+        self._on_node(outcome.node, outcome.uid, reasons.SCALE_DOWN_FAILED, f"the node stays: {note}", type=type_)
         if outcome.refused:
             self._on_pod(
                 pod_reference(outcome.refused, outcome.refused_uid),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from typing import Final
 
 from msgspec import Struct
@@ -205,21 +206,21 @@ class EventTeller:
 
     def _tell_helpless(self, report: PassReport) -> None:
         """Those first that were told longest ago, or never: with very many pods each has its turn."""
-        stories: dict[str, str] = {}
+        stories: dict[tuple[str, str], str] = {}
         found = []
-        for key, note in _helpless(report):
-            same = stories.get(note)
+        for key, reason, message in _helpless(report):
+            same = stories.get((reason, message))
             if same is None:
-                same = stories[note] = story(note)
+                same = stories[reason, message] = story(f"{reason}: {message}")
             if self._pods.is_news(key, same, now=report.finished):
-                found.append((self._pods.last(key), key, note))
-        for _, key, note in sorted(found)[:POD_EVENTS]:
-            self._pods.note(key, stories[note], now=report.finished)
+                found.append((self._pods.last(key), key, reason, message))
+        for _, key, reason, message in nsmallest(POD_EVENTS, found):
+            self._pods.note(key, stories[reason, message], now=report.finished)
             self._on_pod(
                 self._waiting(key, report),
                 reasons.NOT_TRIGGER_SCALE_UP,
                 _SCALE_UP,
-                note,
+                f"{reason}: {message}",
                 related=self._autoscaler,
             )
 
@@ -264,19 +265,22 @@ class EventTeller:
         return pod_reference(key, "" if found is None else found.uid)
 
 
-def _helpless(report: PassReport) -> Iterator[tuple[str, str]]:
-    """Pods that get no node, with why: nothing helps them, or whom they were planned for could not be asked."""
+def _helpless(report: PassReport) -> Iterator[tuple[str, str, str]]:
+    """Pods that get no node, with why: nothing helps them, or whom they were planned for could not be asked.
+
+    Of very many pods the same is said: reason and message stay the planner's own values, which are hashed once.
+    """
     yield from _failed(report.grown)
     for kept in kept_pods(report.plan):
         if helpless(kept):
-            yield f"{kept.namespace}/{kept.name}", f"{kept.reason}: {kept.message}"
+            yield f"{kept.namespace}/{kept.name}", kept.reason, kept.message
 
 
-def _failed(grown: Iterable[Grown]) -> Iterator[tuple[str, str]]:
+def _failed(grown: Iterable[Grown]) -> Iterator[tuple[str, str, str]]:
     for each in grown:
         if not each.scaled.done:
-            note = f"{each.scaled.failure}: {each.action.machine_set} could not be asked: {each.scaled.message}"
-            yield from ((pod, note) for pod in each.action.pods)
+            message = f"{each.action.machine_set} could not be asked: {each.scaled.message}"
+            yield from ((pod, str(each.scaled.failure), message) for pod in each.action.pods)
 
 
 def _name(report: PassReport, id_: str) -> str:

@@ -35,7 +35,7 @@ def test_a_stock_out_in_one_set_is_made_good_by_another_at_once(fleet: Fleet, op
     assert told["backoffUntil"]
     assert told["failures"] >= 1
     assert fleet.audit.scales("a")[0] == 1, "it was asked first"
-    fleet.until(lambda: fleet.events("FailedToScaleUpGroup"), "the failure is told")
+    fleet.until(lambda: fleet.events("MachineFailed"), "the failure is told")
 
 
 def test_some_machines_come_and_the_rest_of_the_pods_get_nodes_of_another_set(fleet: Fleet, operate: Start) -> None:

@@ -15,6 +15,7 @@ from trimtab.api.descheduling_run import DeschedulingRun
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.schema import Schema, docstring, structural_schema
 from trimtab.api.strategy_schema import strategies_schema
+from trimtab.api.taint_manager import TaintManager
 
 _HEADER: Final = "# Made by `trimtab crds` from the types in operator/trimtab/api: change those, not this file.\n"
 
@@ -176,6 +177,32 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         group=_OPENSHIFT,
         version="v1beta1",
         namespaced=True,
+    ),
+    Definition(
+        kind="TaintManager",
+        plural="taintmanagers",
+        short_names=("tm",),
+        type=TaintManager,
+        columns=(
+            Column("Mode", ".spec.mode", description="Observe, EarlierOnly or Own."),
+            Column(
+                "Tainted", ".status.counts.taintedNodes", type="integer", description="Nodes with NoExecute taints."
+            ),
+            Column(
+                "Deadlines",
+                ".status.counts.podsWithDeadline",
+                type="integer",
+                description="Pods whose time on their node is limited.",
+            ),
+            Column("Next", ".status.nextDeadlines[0].due", description="When the next of them goes."),
+            Column(
+                "Ready",
+                '.status.conditions[?(@.type=="Ready")].status',
+                description="Whether it is carried out.",
+            ),
+            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+        ),
+        installed=False,
     ),
 )
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.api import cluster_autoscaler, machine_autoscaler
+from trimtab.api import cluster_autoscaler, machine_autoscaler, taint_manager
 from trimtab.api.autoscaling_checks import check_cluster_autoscaler, check_machine_autoscaler
 from trimtab.api.base import API_VERSION, ObjectMeta
 from trimtab.api.check import FieldError, check, join_path, unknown_key
@@ -21,6 +21,9 @@ from trimtab.api.descheduler_policy import KIND, DeschedulerPolicy, DeschedulerP
 from trimtab.api.descheduler_status import DeschedulerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler, MachineAutoscalerSpec, MachineAutoscalerStatus
 from trimtab.api.schema import structural_schema
+from trimtab.api.taint_manager import TaintManager, TaintManagerSpec
+from trimtab.api.taint_manager_checks import check_taint_manager
+from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.errors import InputError
 
 S = TypeVar("S", bound=Struct)
@@ -89,6 +92,15 @@ MACHINE_AUTOSCALER: Final = Kind(
     check_machine_autoscaler,
     namespaced=True,
 )
+TAINT_MANAGER: Final = Kind(
+    API_VERSION,
+    taint_manager.KIND,
+    TaintManager,
+    TaintManagerSpec,
+    TaintManagerStatus,
+    check_taint_manager,
+    optional_spec=True,
+)
 
 
 def decode_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
@@ -126,6 +138,16 @@ def decode_machine_autoscaler(data: object, *, source: str = "") -> MachineAutos
     """
     autoscaler: MachineAutoscaler = _decode(data, MACHINE_AUTOSCALER, source)
     return autoscaler
+
+
+def decode_taint_manager(data: object, *, source: str = "") -> TaintManager:
+    """A TaintManager from plain data; as :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: with everything that is wrong.
+    """
+    manager: TaintManager = _decode(data, TAINT_MANAGER, source)
+    return manager
 
 
 def _decode(data: object, kind: Kind, source: str) -> Any:

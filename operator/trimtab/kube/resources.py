@@ -79,3 +79,4 @@ CLUSTER_AUTOSCALERS = Resource(
 MACHINE_AUTOSCALERS = Resource("autoscaling.openshift.io", "v1beta1", "machineautoscalers", "MachineAutoscaler")
 DESCHEDULER_POLICIES = Resource("trimtab.dev", "v1alpha1", "deschedulerpolicies", "DeschedulerPolicy", namespaced=False)
 DESCHEDULING_RUNS = Resource("trimtab.dev", "v1alpha1", "deschedulingruns", "DeschedulingRun", namespaced=False)
+TAINT_MANAGERS = Resource("trimtab.dev", "v1alpha1", "taintmanagers", "TaintManager", namespaced=False)

@@ -26,7 +26,7 @@ from tests.volumes import (
     pvc,
     storage_class,
 )
-from tests.workloads import daemon_set, replica_set, replication_controller, service, stateful_set
+from tests.workloads import daemon_set, lease, replica_set, replication_controller, service, stateful_set
 from trimtab.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "csi_node",
     "daemon_set",
     "expression",
+    "lease",
     "machine",
     "machine_deployment",
     "machine_pool",

@@ -79,6 +79,8 @@ def _set(message: Any, name: str, item: Any) -> None:
         return
     if isinstance(item, dt.datetime):
         target.seconds = int(item.timestamp())
+        if isinstance(target, slim_pb2.MicroTime):
+            target.nanos = item.microsecond * 1_000
     elif isinstance(item, msgspec.Struct):
         target.SetInParent()
         _fill(target, item)

@@ -1,11 +1,11 @@
-"""Builders of services and of pods' owners; tests import :mod:`tests.builders`."""
+"""Builders of services, of pods' owners and of Leases; tests import :mod:`tests.builders`."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 from tests.building import Builder, selector
-from trimtab.kube.objects import DaemonSet, ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects import NODE_LEASES, DaemonSet, Lease, ReplicaSet, ReplicationController, Service, StatefulSet
 
 
 class ServiceBuilder(Builder):
@@ -107,3 +107,23 @@ def stateful_set(name: str = "web", namespace: str = "shop") -> StatefulSetBuild
 
 def daemon_set(name: str = "agent", namespace: str = "kube-system") -> DaemonSetBuilder:
     return DaemonSetBuilder(name, namespace)
+
+
+class LeaseBuilder(Builder):
+    """A node's Lease of 40 seconds, as a kubelet makes it."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("coordination.k8s.io/v1", "Lease", name, namespace)
+        self._manifest["spec"] = {"holderIdentity": name, "leaseDurationSeconds": 40}
+
+    def renewed(self, time: str) -> Self:
+        """``2026-11-20T12:00:00.000000Z``."""
+        self._at("spec")["renewTime"] = time
+        return self
+
+    def build(self) -> Lease:
+        return self._decode(Lease)
+
+
+def lease(name: str, namespace: str = NODE_LEASES) -> LeaseBuilder:
+    return LeaseBuilder(name, namespace)

@@ -48,6 +48,7 @@ SPECS: Final[dict[str, frozenset[str]]] = {
     "ReplicationController": frozenset({"replicas", "selector"}),
     "ReplicaSet": frozenset({"replicas", "selector"}),
     "StatefulSet": frozenset({"replicas", "selector"}),
+    "Lease": frozenset({"holderIdentity", "leaseDurationSeconds", "renewTime"}),
 }
 """What is kept of the specs of these kinds; of their status the phase is."""
 

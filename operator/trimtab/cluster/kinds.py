@@ -14,6 +14,7 @@ from trimtab.kube.resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     DAEMON_SETS,
+    LEASES,
     MACHINE_DEPLOYMENTS,
     MACHINE_POOLS,
     MACHINE_SETS,
@@ -65,6 +66,12 @@ NODE_GROUPS: Final[tuple[Resource, ...]] = (
 
 AUTOSCALING: Final[tuple[Resource, ...]] = (DAEMON_SETS, *NODE_GROUPS)
 """What the autoscaler reads besides: which nodes there could be, and what would come with each."""
+
+TAINTING: Final[tuple[Resource, ...]] = (LEASES,)
+"""What the taint manager reads besides: the Leases by which kubelets say that they live.
+
+It needs no more than ``get``, ``list`` and ``watch`` on them, in the namespace kube-node-lease alone.
+"""
 
 EVERYTHING: Final[tuple[Resource, ...]] = (*KINDS[:-1], *AUTOSCALING, PODS)
 """What ``trimtab snapshot`` writes, and what files may hold."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.cluster.kinds import AUTOSCALING, EVERYTHING, KINDS, MAY_LACK, OPTIONAL, versions
+from trimtab.cluster.kinds import AUTOSCALING, EVERYTHING, KINDS, MAY_LACK, OPTIONAL, TAINTING, versions
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import TYPES
 from trimtab.kube.wire.decode import decode_object
@@ -10,7 +10,7 @@ from trimtab.kube.wire.head import GROUPS
 
 
 def test_what_is_read_of_a_server_is_what_can_be_decoded():
-    assert {resource.type_name: resource.group for resource in EVERYTHING} == GROUPS
+    assert {resource.type_name: resource.group for resource in (*EVERYTHING, *TAINTING)} == GROUPS
     assert set(GROUPS) == set(TYPES)
     assert set(KINDS) > MAY_LACK
     assert set(EVERYTHING) == {*KINDS, *AUTOSCALING}

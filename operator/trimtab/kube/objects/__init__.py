@@ -12,6 +12,7 @@ from typing import get_args
 
 from trimtab.kube.objects.affinity import Affinity, NodeAffinity, PodAffinityTerm, PreferredNodeTerm, WeightedPodTerm
 from trimtab.kube.objects.budget import PodDisruptionBudget
+from trimtab.kube.objects.lease import NODE_LEASES, Lease
 from trimtab.kube.objects.machine import (
     AnyMachine,
     AnyMachineSet,
@@ -74,6 +75,7 @@ KubeObject = (
     | StatefulSet
     | ReplicationController
     | DaemonSet
+    | Lease
     | MachineSet
     | Machine
     | MachineDeployment
@@ -87,6 +89,7 @@ TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(K
 
 __all__ = [
     "ENDED",
+    "NODE_LEASES",
     "TYPES",
     "Affinity",
     "AnyMachine",
@@ -103,6 +106,7 @@ __all__ = [
     "KubeObject",
     "LabelRequirement",
     "LabelSelector",
+    "Lease",
     "Machine",
     "MachineDeployment",
     "MachinePool",

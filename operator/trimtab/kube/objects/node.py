@@ -17,7 +17,7 @@ class Taint(Struct, frozen=True, gc=False):
 
 
 class NodeCondition(Struct, frozen=True, gc=False):
-    """core/v1 NodeCondition without its heartbeat, which changes every few seconds and which planners don't read."""
+    """core/v1 NodeCondition; the heartbeat is the node's, see :attr:`Node.heartbeat`."""
 
     type: str
     status: str
@@ -29,6 +29,8 @@ class Node(Struct, frozen=True, gc=False):
     """A node as planners read it; ``images`` are the names of the images it holds, with their sizes in bytes.
 
     ``declared_features`` are those of its kubelet that pods may need (``status.declaredFeatures``), sorted.
+    ``heartbeat`` is when the kubelet last said how it is (``lastHeartbeatTime`` of the Ready condition), by its own
+    clock, in seconds since the epoch; ``None`` where it has said nothing yet.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Node(Struct, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] = ()
     images: ResourceList = NO_RESOURCES
     declared_features: tuple[str, ...] = ()
+    heartbeat: float | None = None
 
     @property
     def key(self) -> str:

@@ -28,6 +28,7 @@ GROUPS: Final = {
     "ReplicaSet": "apps",
     "StatefulSet": "apps",
     "DaemonSet": "apps",
+    "Lease": "coordination.k8s.io",
     "MachineSet": "machine.openshift.io",
     "Machine": "machine.openshift.io",
     "MachineDeployment": "cluster.x-k8s.io",
@@ -66,6 +67,7 @@ _OLDER: Final = {
     "ReplicaSet": ("v1beta2",),
     "StatefulSet": ("v1beta2", "v1beta1"),
     "DaemonSet": ("v1beta2",),
+    "Lease": ("v1beta1",),
 }
 """Versions of the same shape that older clusters write into files; the last of them went with Kubernetes 1.27."""
 
@@ -80,6 +82,7 @@ _NAMESPACED: Final = frozenset(
         "ReplicaSet",
         "StatefulSet",
         "DaemonSet",
+        "Lease",
         "MachineSet",
         "Machine",
         "MachineDeployment",

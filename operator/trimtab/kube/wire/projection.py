@@ -16,6 +16,7 @@ import msgspec
 from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
 from trimtab.kube.objects import (
     KubeObject,
+    Lease,
     Namespace,
     Node,
     NodeCondition,
@@ -183,6 +184,9 @@ def project_node(message: Any, interner: Interner) -> Node:
         ),
         images=_images(status.images, interner),
         declared_features=interner.share(tuple(sorted(status.declared_features))),
+        heartbeat=next(
+            (fields.seconds(each, "last_heartbeat_time") for each in status.conditions if each.type == "Ready"), None
+        ),
     )
 
 
@@ -257,6 +261,24 @@ def project_priority_class(message: Any, interner: Interner) -> PriorityClass:
     )
 
 
+def project_lease(message: Any, interner: Interner) -> Lease:
+    """Project a Lease.
+
+    Raises:
+        FieldError: where the name is missing.
+    """
+    metadata, spec = message.metadata, message.spec
+    return Lease(
+        namespace=interner.string(metadata.namespace or "default"),
+        name=interner.string(fields.required(metadata.name, "metadata.name")),
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        holder=interner.string(spec.holder_identity),
+        duration=spec.lease_duration_seconds,
+        renewed=fields.micro_moment(spec.renew_time),
+    )
+
+
 def projector(kind: str, encode_spec: Key) -> Callable[[Any, Interner], KubeObject]:
     """The projection of a kind, for a codec that keys specs by ``encode_spec``.
 
@@ -285,5 +307,6 @@ _PROJECTORS: Final[dict[str, Callable[[Any, Interner], KubeObject]]] = {
     "ReplicaSet": workload.project_replica_set,
     "StatefulSet": workload.project_stateful_set,
     "DaemonSet": workload.project_daemon_set,
+    "Lease": project_lease,
     **machine.PROJECTORS,
 }

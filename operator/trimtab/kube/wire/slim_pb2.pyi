@@ -88,6 +88,14 @@ class Time(_message.Message):
     seconds: int
     def __init__(self, seconds: _Optional[int] = ...) -> None: ...
 
+class MicroTime(_message.Message):
+    __slots__ = ("seconds", "nanos")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NANOS_FIELD_NUMBER: _ClassVar[int]
+    seconds: int
+    nanos: int
+    def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
+
 class Quantity(_message.Message):
     __slots__ = ("string",)
     STRING_FIELD_NUMBER: _ClassVar[int]
@@ -681,6 +689,22 @@ class ContainerImage(_message.Message):
     size_bytes: int
     def __init__(self, names: _Optional[_Iterable[str]] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
+class NodeCondition(_message.Message):
+    __slots__ = ("type", "status", "last_heartbeat_time", "last_transition_time", "reason", "message")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEAT_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_TRANSITION_TIME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    last_heartbeat_time: Time
+    last_transition_time: Time
+    reason: str
+    message: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., last_heartbeat_time: _Optional[_Union[Time, _Mapping]] = ..., last_transition_time: _Optional[_Union[Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
 class NodeStatus(_message.Message):
     __slots__ = ("capacity", "allocatable", "conditions", "images", "declared_features")
     class CapacityEntry(_message.Message):
@@ -704,10 +728,10 @@ class NodeStatus(_message.Message):
     DECLARED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     capacity: _containers.MessageMap[str, Quantity]
     allocatable: _containers.MessageMap[str, Quantity]
-    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
     images: _containers.RepeatedCompositeFieldContainer[ContainerImage]
     declared_features: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., declared_features: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., declared_features: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")
@@ -1100,3 +1124,21 @@ class PriorityClass(_message.Message):
     value: int
     global_default: bool
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., value: _Optional[int] = ..., global_default: _Optional[bool] = ...) -> None: ...
+
+class LeaseSpec(_message.Message):
+    __slots__ = ("holder_identity", "lease_duration_seconds", "renew_time")
+    HOLDER_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_TIME_FIELD_NUMBER: _ClassVar[int]
+    holder_identity: str
+    lease_duration_seconds: int
+    renew_time: MicroTime
+    def __init__(self, holder_identity: _Optional[str] = ..., lease_duration_seconds: _Optional[int] = ..., renew_time: _Optional[_Union[MicroTime, _Mapping]] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: LeaseSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[LeaseSpec, _Mapping]] = ...) -> None: ...

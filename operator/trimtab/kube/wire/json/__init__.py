@@ -21,6 +21,7 @@ from trimtab.kube.wire.json.base import (
     Quantity,
     Time,
 )
+from trimtab.kube.wire.json.lease import Lease, LeaseSpec
 from trimtab.kube.wire.json.machine import (
     ClusterMachine,
     ClusterMachineSet,
@@ -46,6 +47,7 @@ from trimtab.kube.wire.json.node import (
     ContainerImage,
     Namespace,
     Node,
+    NodeCondition,
     NodeSpec,
     NodeStatus,
     Taint,
@@ -151,6 +153,8 @@ __all__ = [
     "ISCSIVolumeSource",
     "ImageVolumeSource",
     "LabelSelector",
+    "Lease",
+    "LeaseSpec",
     "Machine",
     "MachineDeployment",
     "MachinePool",
@@ -163,6 +167,7 @@ __all__ = [
     "Namespace",
     "Node",
     "NodeAffinity",
+    "NodeCondition",
     "NodeSelector",
     "NodeSelectorTerm",
     "NodeSpec",

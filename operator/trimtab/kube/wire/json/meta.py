@@ -60,7 +60,7 @@ class NodeSelector(Message):
 
 
 class Condition(Message):
-    """A condition of a pod or node."""
+    """A condition of a pod."""
 
     type: str = ""
     status: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from trimtab.kube.wire.json.base import Message, Quantities, Time
-from trimtab.kube.wire.json.meta import Condition, ObjectMeta
+from trimtab.kube.wire.json.meta import ObjectMeta
 
 
 class Taint(Message):
@@ -32,12 +32,23 @@ class ContainerImage(Message):
     size_bytes: int = 0
 
 
+class NodeCondition(Message):
+    """core/v1 NodeCondition."""
+
+    type: str = ""
+    status: str = ""
+    last_heartbeat_time: Time | None = None
+    last_transition_time: Time | None = None
+    reason: str = ""
+    message: str = ""
+
+
 class NodeStatus(Message):
     """core/v1 NodeStatus."""
 
     capacity: Quantities = {}
     allocatable: Quantities = {}
-    conditions: list[Condition] = []
+    conditions: list[NodeCondition] = []
     images: list[ContainerImage] = []
     declared_features: list[str] = []
 

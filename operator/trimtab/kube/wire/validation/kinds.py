@@ -162,6 +162,7 @@ KINDS: Final[dict[str, Shape]] = {
             template=Shape(json.PodTemplateSpec, metadata=Shape(json.ObjectMeta, labels=check_labels), spec=POD_SPEC),
         ),
     ),
+    "Lease": _object("Lease", spec=Shape(json.LeaseSpec, lease_duration_seconds=COUNT32)),
     **{kind: _object(kind, spec=_MACHINE_SPEC) for kind in ("Machine", "ClusterMachine")},
     **{
         kind: _object(kind, spec=_MACHINE_SET_SPEC)

@@ -197,6 +197,13 @@ def scale_down_2000() -> Result:
     return removing.remove()
 
 
+def deadline_150k() -> Result:
+    """All deadlines of 150,000 pods on 5,000 tainted nodes, and timers of as many, 10,000 of them due in a second."""
+    from benchmarks import deadlines
+
+    return deadlines.recompute()
+
+
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "snapshot-5k": snapshot_5k,
     "place-plain": place_plain,
@@ -219,6 +226,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "affinity-surge-zone": affinity_surge_zone,
     "groups-500": groups_500,
     "scale-down-2000": scale_down_2000,
+    "deadline-150k": deadline_150k,
 }
 
 

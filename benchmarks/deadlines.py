@@ -1,0 +1,142 @@
+"""Deadlines of 150,000 pods, every node of which is tainted, and the timers that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from benchmarks.clusters import CREATED, Shape, cluster
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.clock import SYSTEM_CLOCK
+from trimtab.kube.objects import KubeObject, Node, Pod, Taint, Toleration
+from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
+from trimtab.tainting.deadlines import DeadlineBook, Tolerating
+from trimtab.tainting.timers import Timers
+
+NOW: Final = CREATED + 1_000_000.0
+ROUNDS: Final = 3
+
+Result = dict[str, Any]
+
+
+def recompute(shape: Shape | None = None, *, due: int = 10_000) -> Result:
+    """Deadlines of all pods from nothing, then of what changes; then timers of all of them, many due within a second.
+
+    ``seconds`` is the median of the rounds: all taints read, all deadlines computed and compared. The nodes have one
+    to three taints of 5,000 different times; one owner in five bears them for a time of its own, one for ever.
+    """
+    shape = shape or Shape()
+    snapshot = Snapshot(_tainted(cluster(shape)))
+    nodes = [node for node in snapshot.nodes.at if node is not None]
+    rounds, book = [], _book(snapshot)
+    for _ in range(ROUNDS):
+        book = _book(snapshot)
+        started = time.perf_counter()
+        book.everything(nodes, snapshot.pods.values(), now=NOW)
+        rounds.append(time.perf_counter() - started)
+    again = _timed(lambda: book.everything(nodes, snapshot.pods.values(), now=NOW))
+    pods = list(snapshot.pods.values())[:: max(1, shape.pods // 10_000)]
+    one_pod = _timed(lambda: [book.pod_changed(pod, _patient(pod), now=NOW) for pod in pods]) / len(pods)
+    one_node = _timed(lambda: [book.node_changed(node, _freed(node), now=NOW) for node in nodes]) / len(nodes)
+    deadlines = len(_filled(snapshot, nodes).deadlines)
+    late = asyncio.run(lateness(shape.pods, due=due))
+    params = {
+        "nodes": len(nodes),
+        "pods": len(snapshot.pods),
+        "deadlines": deadlines,
+        "again_ms": round(1e3 * again, 1),
+        "pod_us": round(1e6 * one_pod, 1),
+        "node_us": round(1e6 * one_node, 1),
+        **late,
+    }
+    return {"seconds": statistics.median(rounds), "params": params}
+
+
+async def lateness(timers: int, *, due: int) -> Result:
+    """Set so many timers, ``due`` of them within a second from soon on, and tell how late these come, in ms."""
+    late: list[float] = []
+    done = asyncio.Event()
+
+    def fire(when: float) -> None:
+        late.append(SYSTEM_CLOCK.now() - when)
+        if len(late) == due:
+            done.set()
+
+    waiting = Timers(fire, SYSTEM_CLOCK)
+    running = asyncio.create_task(waiting.run())
+    started = time.perf_counter()
+    first = SYSTEM_CLOCK.now() + 2.0
+    for number in range(timers):
+        when = first + (number / due if number < due else 3600.0 + number)
+        waiting.set(f"team/pod-{number:06}", when, when)
+    setting = time.perf_counter() - started
+    for number in range(due, timers):  # moved while the first are waited for, as when a taint goes
+        waiting.set(f"team/pod-{number:06}", first + 7200.0 + number, first)
+        if number % 1000 == 0:
+            await asyncio.sleep(0)
+    await done.wait()
+    running.cancel()
+    late.sort()
+    return {
+        "set_us": round(1e6 * setting / timers, 2),
+        "due_in_a_second": due,
+        "late_p50_ms": round(1e3 * late[due // 2], 2),
+        "late_p99_ms": round(1e3 * late[due * 99 // 100], 2),
+        "late_max_ms": round(1e3 * late[-1], 2),
+    }
+
+
+def _timed(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _book(snapshot: Snapshot) -> DeadlineBook:
+    return DeadlineBook(lambda node: (pod for _, pod in snapshot.items_on(node)), Tolerating())
+
+
+def _filled(snapshot: Snapshot, nodes: list[Node]) -> DeadlineBook:
+    book = _book(snapshot)
+    book.everything(nodes, snapshot.pods.values(), now=NOW)
+    return book
+
+
+def _tainted(objects: Iterable[KubeObject]) -> Iterable[KubeObject]:
+    """Every node with not-ready or unreachable of a time of its own, every third with up to two taints of users."""
+    specs: dict[int, Any] = {}
+    nodes = 0
+    for each in objects:
+        if isinstance(each, Node):
+            nodes += 1
+            keys = [(NOT_READY, UNREACHABLE)[nodes % 2], *("example.com/a", "example.com/b")[: nodes % 3]]
+            yield replace(each, taints=tuple(Taint(key, NO_EXECUTE, "", NOW - 600 + nodes / 10) for key in keys))
+        elif isinstance(each, Pod):
+            owner = int(each.labels["app"].rpartition("-")[2])
+            if owner not in specs:
+                specs[owner] = replace(each.spec, tolerations=(*each.spec.tolerations, *_of_users(owner)))
+            yield replace(each, spec=specs[owner])
+
+
+def _of_users(owner: int) -> tuple[Toleration, ...]:
+    if owner % 5 == 0:
+        return (Toleration("example.com/a", "Exists", "", NO_EXECUTE, 60 * (owner % 50)),)
+    if owner % 5 == 1:
+        return (Toleration("", "Exists", "", NO_EXECUTE),)
+    return ()
+
+
+def _patient(pod: Pod) -> Pod:
+    """The pod with one toleration more."""
+    more = Toleration("example.com/b", "Exists", "", NO_EXECUTE, 3600)
+    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, more)))
+
+
+def _freed(node: Node) -> Node:
+    """The node with one taint less."""
+    return replace(node, taints=node.taints[1:])

@@ -1,0 +1,28 @@
+"""When pods go that are on a node with NoExecute taints: pure, and the same after a restart.
+
+:mod:`.standing` says since when taints stand, :mod:`.tolerance` for how long a pod bears one, :mod:`.rule` when a pod
+goes, :mod:`.columns` the same for all pods of a cluster at once, :mod:`.book` what of it changes with the cluster.
+"""
+
+from trimtab.tainting.deadlines.book import Change, DeadlineBook
+from trimtab.tainting.deadlines.columns import deadlines
+from trimtab.tainting.deadlines.rule import Deadline, deadline, start_on_node
+from trimtab.tainting.deadlines.standing import SINCE_ANNOTATION, NodeTaints, StandingTaint, note, observe
+from trimtab.tainting.deadlines.tolerance import Tolerance, Tolerating, tolerance
+
+__all__ = [
+    "SINCE_ANNOTATION",
+    "Change",
+    "Deadline",
+    "DeadlineBook",
+    "NodeTaints",
+    "StandingTaint",
+    "Tolerance",
+    "Tolerating",
+    "deadline",
+    "deadlines",
+    "note",
+    "observe",
+    "start_on_node",
+    "tolerance",
+]

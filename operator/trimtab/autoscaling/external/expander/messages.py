@@ -33,7 +33,7 @@ def _node(node: Node) -> bytes:
         message.spec.taints.append(slim_pb2.Taint(key=taint.key, value=taint.value, effect=taint.effect))
     _amounts(message.status.capacity, node.capacity)
     _amounts(message.status.allocatable, node.allocatable)
-    message.status.conditions.append(slim_pb2.Condition(type="Ready", status="True"))
+    message.status.conditions.append(slim_pb2.NodeCondition(type="Ready", status="True"))
     return message.SerializeToString(deterministic=True)
 
 

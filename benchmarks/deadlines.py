@@ -24,7 +24,7 @@ ROUNDS: Final = 3
 Result = dict[str, Any]
 
 
-def recompute(shape: Shape | None = None, *, due: int = 10_000) -> Result:
+def recompute(shape: Shape | None = None, *, due: int = 10_000, lead: float = 2.0) -> Result:
     """Deadlines of all pods from nothing, then of what changes; then timers of all of them, many due within a second.
 
     ``seconds`` is the median of the rounds: all taints read, all deadlines computed and compared. The nodes have one
@@ -44,7 +44,7 @@ def recompute(shape: Shape | None = None, *, due: int = 10_000) -> Result:
     one_pod = _timed(lambda: [book.pod_changed(pod, _patient(pod), now=NOW) for pod in pods]) / len(pods)
     one_node = _timed(lambda: [book.node_changed(node, _freed(node), now=NOW) for node in nodes]) / len(nodes)
     deadlines = len(_filled(snapshot, nodes).deadlines)
-    late = asyncio.run(lateness(shape.pods, due=due))
+    late = asyncio.run(lateness(shape.pods, due=due, lead=lead))
     params = {
         "nodes": len(nodes),
         "pods": len(snapshot.pods),
@@ -57,8 +57,8 @@ def recompute(shape: Shape | None = None, *, due: int = 10_000) -> Result:
     return {"seconds": statistics.median(rounds), "params": params}
 
 
-async def lateness(timers: int, *, due: int) -> Result:
-    """Set so many timers, ``due`` of them within a second from soon on, and tell how late these come, in ms."""
+async def lateness(timers: int, *, due: int, lead: float) -> Result:
+    """Set so many timers, ``due`` of them within the second that begins in ``lead``, and tell how late these come."""
     late: list[float] = []
     done = asyncio.Event()
 
@@ -70,7 +70,7 @@ async def lateness(timers: int, *, due: int) -> Result:
     waiting = Timers(fire, SYSTEM_CLOCK)
     running = asyncio.create_task(waiting.run())
     started = time.perf_counter()
-    first = SYSTEM_CLOCK.now() + 2.0
+    first = SYSTEM_CLOCK.now() + lead
     for number in range(timers):
         when = first + (number / due if number < due else 3600.0 + number)
         waiting.set(f"team/pod-{number:06}", when, when)

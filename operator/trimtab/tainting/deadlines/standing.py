@@ -106,12 +106,16 @@ def _recall(node: Node) -> dict[tuple[str, str, float | None], float]:
     if text is None:
         return {}
     try:
-        return {
-            (each.key, each.value, each.time_added): datetime.fromisoformat(each.since).timestamp()
-            for each in _LIST.decode(text)
-        }
+        return {(each.key, each.value, each.time_added): _seconds(each.since) for each in _LIST.decode(text)}
     except (msgspec.DecodeError, ValueError, OverflowError, OSError):
         return {}
+
+
+def _seconds(text: str) -> float:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"has no time zone: {text!r}")
+    return time.timestamp()
 
 
 def _identity(taint: Taint) -> tuple[str, str, float | None]:

@@ -616,6 +616,70 @@ FAILED_UPDATE_TARGET: Final = "FailedUpdateTarget"
 FAILED_VALIDATION: Final = "FailedValidation"
 """Event: the spec cannot be used; the note names the fields."""
 
+# ── Why a pod on a tainted node goes, and why it stays ──────────────────────────────────────────────────────────────
+
+NO_EXECUTE_TAINT: Final = "NoExecuteTaint"
+"""The node has a NoExecute taint that the pod does not tolerate, or only for a while; the message says since when, and
+by which toleration."""
+
+TOLERATES_TAINTS: Final = "ToleratesTaints"
+"""The pod tolerates every NoExecute taint of its node without end."""
+
+# ── Why a node is tainted, is freed of a taint, or waits ────────────────────────────────────────────────────────────
+
+NODE_NOT_READY: Final = "NodeNotReady"
+"""The node's Ready condition is False, or it has not said yet whether it is ready: taint not-ready."""
+
+NODE_UNREACHABLE: Final = "NodeUnreachable"
+"""The node's Ready condition is Unknown: taint unreachable."""
+
+NODE_CONDITION: Final = "NodeCondition"
+"""Another condition of the node asks for the taint; the message names it."""
+
+NODE_CORDONED: Final = "NodeCordoned"
+"""The node is unschedulable, and has the taint that says so."""
+
+NODE_CONDITION_ENDED: Final = "NodeConditionEnded"
+"""Nothing asks for the taint any more: it is taken off."""
+
+NODE_RECOVERED: Final = "NodeRecovered"
+"""The node is ready again: its NoExecute taints are taken off at once."""
+
+ALL_ZONES_DOWN: Final = "AllZonesDown"
+"""No node of any zone is ready: rather we are cut off than they are. NoExecute taints are taken off, and none is put
+on."""
+
+ALL_NODES_IN_DOUBT: Final = "AllNodesInDoubt"
+"""Every node is down or has missed two renewals of its Lease: no NoExecute taint is put on until it is clear whether
+all zones are down."""
+
+OUTAGE_ENDED: Final = "OutageEnded"
+"""All zones were down until just now: nodes get their grace period anew before one is tainted."""
+
+ZONE_DISRUPTED: Final = "ZoneDisrupted"
+"""Too many nodes of the zone are not ready for any to be tainted: its rate is 0."""
+
+EVICTION_RATE_LIMITED: Final = "EvictionRateLimited"
+"""Another node of the zone was tainted, or has failed before this one; it is tainted in its turn."""
+
+# ── What is thought of a node that says nothing ─────────────────────────────────────────────────────────────────────
+
+NODE_SILENT: Final = "NodeSilent"
+"""By our watches the node has been silent for longer than its grace period: the API server is asked before it counts as
+Unknown."""
+
+NODE_STATUS_UNKNOWN: Final = "NodeStatusUnknown"
+"""The node has stopped renewing its Lease and posting its status; upstream's word in the conditions."""
+
+NODE_STATUS_NEVER_UPDATED: Final = "NodeStatusNeverUpdated"
+"""The node has never posted its status; upstream's word in the conditions."""
+
+STALE_WATCHES: Final = "StaleWatches"
+"""Our own watches have said nothing for too long: nothing is done about nodes until they do."""
+
+WATCHES_BEHIND: Final = "WatchesBehind"
+"""The API server knows of a renewal that our watches have not told of: nothing is done about nodes until they have."""
+
 # ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
 
 SCALE_REFUSED: Final = "ScaleRefused"

@@ -1,0 +1,224 @@
+"""The node lifecycle: which nodes are asked after, marked Unknown, tainted and freed of taints, and why. Pure.
+
+One pass over the nodes plans all of it on one picture: the zones are judged before any taint is placed, so that none is
+placed in the pass that finds all zones down (upstream races with itself there). Acting goes in the plan's order: ask,
+mark nodes, patch taints, mark pods; each is guarded by what was seen, and what fails is found undone by the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.api import reasons
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Lease, Node
+from trimtab.tainting.conditions import TaintChange, no_schedule_changes, ready_status
+from trimtab.tainting.health import (
+    Answer,
+    AskFirst,
+    Heard,
+    Judgement,
+    MarkPodNotReady,
+    MarkUnknown,
+    Verdict,
+    excused,
+    judge,
+    listen,
+    mark_unknown,
+    pods_not_ready,
+)
+from trimtab.tainting.health.judging import ask_first
+from trimtab.tainting.lifecycle_memory import LifecycleMemory
+from trimtab.tainting.lifecycle_settings import LifecycleSettings
+from trimtab.tainting.no_execute import Look, NoExecute, Waiting, no_execute
+from trimtab.tainting.queue import failed_at
+from trimtab.tainting.zones import Zone, all_down, zones
+
+_NO_ANSWERS: Final[Mapping[str, Answer]] = {}
+
+
+class LifecyclePlan(Struct, frozen=True, kw_only=True):
+    """What is to be done about the nodes, in the order of acting.
+
+    Attributes:
+        now: for when it was made, in seconds since the epoch.
+        held: why nothing is done at all, one of :mod:`trimtab.api.reasons`; empty where it is.
+        ask: nodes to read from the API server before they count as Unknown.
+        unknown: nodes whose conditions become Unknown.
+        taints: to put on and take off, by node and then key; see :func:`trimtab.tainting.patches.patches`.
+        pods: to be marked as not ready, by node.
+        waiting: nodes that are to be tainted later, the first first.
+        taken: of each node that the queue gave free in this pass, what :func:`given_back` needs.
+        zones: by name.
+        memory: for the next pass.
+        next_look: when the next pass is worth while though nothing changes; ``None`` for never.
+    """
+
+    now: float
+    held: str = ""
+    ask: tuple[AskFirst, ...] = ()
+    unknown: tuple[MarkUnknown, ...] = ()
+    taints: tuple[TaintChange, ...] = ()
+    pods: tuple[MarkPodNotReady, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    taken: Mapping[str, tuple[str, float | None]] = {}
+    zones: Mapping[str, Zone] = {}
+    memory: LifecycleMemory
+    next_look: float | None = None
+
+
+def plan_lifecycle(
+    snapshot: Snapshot,
+    settings: LifecycleSettings,
+    *,
+    now: float,
+    memory: LifecycleMemory | None = None,
+    watching: float | None = None,
+    answers: Mapping[str, Answer] = _NO_ANSWERS,
+) -> LifecyclePlan:
+    """Plan one pass.
+
+    Args:
+        snapshot: nodes, their Leases, and pods.
+        settings: grace periods, thresholds, rates.
+        now: seconds since the epoch.
+        memory: of the last pass. Without one, as for a cluster from a file, nodes are what their conditions say: how
+            long ago they were heard of cannot be told from a picture of unknown age.
+        watching: when our watches of nodes and Leases last proved that they work (an event, a bookmark, a GET that
+            agreed); ``None`` where nothing is watched.
+        answers: what the API server said of nodes that were asked after, by node.
+    """
+    live, memory = memory is not None, memory or LifecycleMemory()
+    if watching is not None and now - watching > settings.stale_watch_after:
+        blind = watching if memory.blind_since is None else min(memory.blind_since, watching)
+        held = msgspec.structs.replace(memory, blind_since=blind)
+        return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=held)
+    nodes = {node.name: node for node in sorted(filter(None, snapshot.nodes.at), key=lambda node: node.name)}
+    if not live:
+        return _act(snapshot, nodes, {}, settings, memory, now)
+    memory = _seeing(memory, now)
+    heard = listen(memory.heard, nodes.values(), snapshot.shelves.of(Lease), now=now)
+    memory = msgspec.structs.replace(memory, heard=heard)
+    judged = {name: judge(node, heard[name], answers.get(name), settings, now=now) for name, node in nodes.items()}
+    if any(each.verdict is Verdict.BEHIND for each in judged.values()):
+        return LifecyclePlan(now=now, held=reasons.WATCHES_BEHIND, memory=memory, next_look=now + 1.0)
+    return _act(snapshot, nodes, judged, settings, memory, now)
+
+
+def given_back(memory: LifecycleMemory, plan: LifecyclePlan, node: str) -> LifecycleMemory:
+    """The memory where a node's NoExecute taint was refused for certain: its zone need not wait for it.
+
+    Of a patch without an answer nobody knows; what it took stays taken.
+
+    Args:
+        memory: of the plan, or what has become of it since.
+        plan: that took the node from the queue.
+        node: its name.
+    """
+    taken = plan.taken.get(node)
+    if taken is None or memory.spent.get(taken[0]) != plan.now:
+        return memory
+    zone, before = taken
+    spent = {**memory.spent, zone: before} if before is not None else dict(memory.spent)
+    if before is None:
+        del spent[zone]
+    return msgspec.structs.replace(memory, spent=spent)
+
+
+def _seeing(memory: LifecycleMemory, now: float) -> LifecycleMemory:
+    """The memory once our watches work again: the time in between counts as nobody's silence."""
+    if memory.blind_since is None:
+        return memory
+    blind = max(0.0, now - memory.blind_since)
+    return msgspec.structs.replace(memory, heard=excused(memory.heard, blind, now=now), blind_since=None)
+
+
+def _act(
+    snapshot: Snapshot,
+    nodes: Mapping[str, Node],
+    judged: Mapping[str, Judgement],
+    settings: LifecycleSettings,
+    memory: LifecycleMemory,
+    now: float,
+) -> LifecyclePlan:
+    ready = {name: _ready(node, judged.get(name)) for name, node in nodes.items()}
+    found = zones(nodes.values(), ready, settings)
+    memory = _after_outage(memory, down=all_down(found.values()), now=now)
+    doubted = _all_in_doubt(nodes, ready, memory.heard, now)
+    look = Look(nodes, ready, found, settings, memory, now, in_doubt=doubted)
+    executed = no_execute(look)
+    changes = [change for name, node in nodes.items() for change in no_schedule_changes(node, ready[name], now=now)]
+    changes += executed.changes
+    changes.sort(key=lambda each: (each.node, each.taint.key, each.taint.effect, each.add))
+    return LifecyclePlan(
+        now=now,
+        ask=tuple(ask_first(nodes[name], each) for name, each in judged.items() if each.verdict is Verdict.ASK),
+        unknown=tuple(
+            mark
+            for name, each in judged.items()
+            if each.verdict is Verdict.UNKNOWN and (mark := mark_unknown(nodes[name], each, now=now)) is not None
+        ),
+        taints=tuple(changes),
+        pods=_pods(snapshot, nodes, ready, now),
+        waiting=executed.waiting,
+        taken=executed.taken,
+        zones=found,
+        memory=msgspec.structs.replace(memory, queue=executed.queue, spent=executed.spent),
+        next_look=_next_look(judged, executed, now),
+    )
+
+
+def _ready(node: Node, judgement: Judgement | None) -> str | None:
+    if judgement is not None and judgement.verdict is Verdict.UNKNOWN:
+        return "Unknown"
+    return ready_status(node)
+
+
+def _after_outage(memory: LifecycleMemory, *, down: bool, now: float) -> LifecycleMemory:
+    """The memory with what the end of an outage of everything means: every node is given its grace period anew.
+
+    Upstream resets the times of its probes likewise.
+    """
+    if down == memory.all_down:
+        return memory
+    if down:
+        return msgspec.structs.replace(memory, all_down=True)
+    heard = {name: msgspec.structs.replace(each, at=now) for name, each in memory.heard.items()}
+    return msgspec.structs.replace(memory, all_down=False, back=now, heard=heard)
+
+
+def _all_in_doubt(
+    nodes: Mapping[str, Node],
+    ready: Mapping[str, str | None],
+    heard: Mapping[str, Heard],
+    now: float,
+) -> bool:
+    """Whether every node is down, or has missed two renewals: all zones may be about to be found down.
+
+    Nodes of one outage pass their grace period one by one, some seconds apart; the first of them would be tainted
+    before the last tells that it is all of them. While one node is heard of, nothing is held up.
+    """
+    return all(ready[name] != "True" or (name in heard and heard[name].in_doubt(now)) for name in nodes)
+
+
+def _pods(
+    snapshot: Snapshot, nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float
+) -> tuple[MarkPodNotReady, ...]:
+    marks: list[MarkPodNotReady] = []
+    for name, node in nodes.items():
+        status = ready[name]
+        if status is not None and status != "True":
+            since = failed_at(node, status, now)
+            marks += pods_not_ready(node, snapshot.pods_on(name), since=since, now=now)
+    return tuple(marks)
+
+
+def _next_look(judged: Mapping[str, Judgement], executed: NoExecute, now: float) -> float | None:
+    """The next moment at which time alone changes something: a grace period ends, or a zone may go on."""
+    times = [each.due for each in judged.values() if each.verdict is Verdict.HEARD and each.due >= now]
+    times += [each.due for each in executed.waiting if each.due is not None]
+    return max(now, min(times)) if times else None

@@ -1,0 +1,189 @@
+"""When nodes that fail are tainted, against upstream's timeline (v1.36) and what is promised beyond it."""
+
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.tainting.nodes import DEFAULTS, World, a_node, no_execute_of
+from trimtab.api import reasons
+
+DETECTED = 52.0
+"""The last renewal was at 0 and the grace period is 50 s; then the API server is asked, and answers a second later."""
+
+
+def cluster(*counts: int) -> list[str]:
+    """Names of nodes: ``a01`` is the first of the first zone."""
+    return [f"{zone}{place:02}" for zone, count in zip("abcdef", counts, strict=False) for place in range(1, count + 1)]
+
+
+def world(*counts: int, settings=DEFAULTS) -> World:
+    return World([a_node(name, zone=name[0]) for name in cluster(*counts)], settings=settings)
+
+
+def of(zone: str, many: int) -> list[str]:
+    return [f"{zone}{place:02}" for place in range(1, many + 1)]
+
+
+@pytest.mark.parametrize(
+    ("counts", "failing", "times"),
+    [
+        ((10,), of("a", 1), [DETECTED]),
+        ((30,), of("a", 10), [DETECTED + 10 * place for place in range(10)]),
+        ((5, 5, 5), of("a", 5), [DETECTED + 10 * place for place in range(5)]),
+        ((5, 5, 5), [*of("a", 5), *of("b", 5)], [DETECTED + 10 * place for place in range(5) for _ in range(2)]),
+        ((5, 5), [*of("a", 5), "b01"], [DETECTED, *(DETECTED + 10 * place for place in range(5))]),
+        ((5, 5, 5), [*of("a", 5), *of("b", 5), *of("c", 5)], []),
+        ((1,), ["a01"], []),
+        ((4,), of("a", 4), []),
+        ((5,), of("a", 3), []),
+        ((4,), of("a", 2), [DETECTED, DETECTED + 10]),
+        ((60,), of("a", 40), [DETECTED, DETECTED + 100, DETECTED + 200]),
+        ((50,), of("a", 40), []),
+    ],
+    ids=[
+        "one node of ten",
+        "ten nodes of thirty, one every ten seconds",
+        "one zone of three, at the rate of a zone that is well",
+        "two zones of three, each at its own rate",
+        "one zone of two, and a node of the other",
+        "all three zones: nothing",
+        "a cluster of one node: nothing",
+        "the only zone: nothing",
+        "three of five, a small zone in partial disruption: nothing",
+        "two of four are too few for a partial disruption",
+        "forty of sixty, a large zone in partial disruption",
+        "forty of fifty are not a large zone",
+    ],
+)
+def test_nodes_are_tainted_when_upstream_taints_them(counts, failing, times):
+    live = world(*counts)
+    live.fail(*failing)
+    live.run(270)
+    assert [second for _, second in live.tainted] == times
+    assert {name for name, _ in live.unknown} == set(failing)
+    assert not live.freed
+
+
+def test_nodes_are_tainted_in_the_order_in_which_they_failed_whatever_their_names():
+    live = world(10)
+    order = ["a07", "a03", "a05", "a01"]
+    for name in order:
+        live.fail(name)
+        live.run(live.second + 10)
+    live.run(200)
+    assert [name for name, _ in live.tainted] == order
+
+
+def test_a_node_that_recovers_while_it_waits_is_never_tainted_and_the_next_one_is_not_delayed():
+    live = world(10)
+    live.fail(*of("a", 3))
+    live.run(55)
+    live.recover("a02")
+    live.run(120)
+    assert live.tainted == [("a01", DETECTED), ("a03", DETECTED + 10)]
+
+
+def test_a_node_that_recovers_loses_its_taints_at_once():
+    live = world(10)
+    live.fail("a01")
+    live.run(100)
+    live.recover("a01")
+    live.run(101)
+    assert live.freed == [("a01", 101)]
+    assert live.nodes["a01"].taints == ()
+
+
+def test_when_the_last_zone_goes_down_too_all_taints_are_taken_off():
+    live = world(3, 3)
+    live.fail(*of("a", 3))
+    live.run(75)
+    assert [name for name, _ in live.tainted] == ["a01", "a02", "a03"]
+    live.fail(*of("b", 3))
+    live.run(140)
+    assert {name for name, _ in live.freed} == set(of("a", 3))
+    assert not any(no_execute_of(node) for node in live.nodes.values())
+    assert live.plan.memory.all_down
+
+
+def test_while_all_nodes_fall_silent_one_by_one_none_is_tainted_before_it_is_clear_that_all_are_down():
+    live = world(4, 4)
+    for name in cluster(4, 4):
+        live.fail(name)
+        live.leases[name] = live._lease(name, live.second)
+        live.run(live.second + 1)
+    live.run(300)
+    assert not live.tainted
+    assert len(live.unknown) == 8
+
+
+def test_after_an_outage_of_everything_nodes_get_their_grace_period_anew():
+    live = world(3, 3)
+    live.fail(*cluster(3, 3))
+    live.run(100)
+    live.recover("a01")
+    live.run(100 + 49)
+    assert not live.tainted
+    live.recover("a02", "a03", "b01", "b02")
+    live.run(200)
+    assert live.tainted == [("b03", 101 + 50)]
+
+
+def test_the_full_disruption_rate_can_hold_a_zone_that_is_all_down():
+    live = world(3, 3, settings=replace(DEFAULTS, full_disruption_eviction_rate=0.0))
+    live.fail(*of("a", 3))
+    live.run(300)
+    assert [name for name, _ in live.tainted] == []  # all three were found together, so no state lies between
+    assert {waiting.reason for waiting in live.plan.waiting} == {reasons.ZONE_DISRUPTED}
+
+
+def test_who_waits_is_told_when_and_why():
+    live = world(10)
+    live.fail(*of("a", 3))
+    live.run(DETECTED)
+    assert [(each.node, each.place, each.reason) for each in live.plan.waiting] == [
+        ("a02", 1, reasons.EVICTION_RATE_LIMITED),
+        ("a03", 2, reasons.EVICTION_RATE_LIMITED),
+    ]
+    assert [each.due - live.plan.now for each in live.plan.waiting] == [10.0, 20.0]
+    assert live.plan.next_look == live.plan.now + 10.0 - (live.plan.now + 10.0 - live.plan.next_look)
+    assert "3 of 10 nodes not ready" in live.plan.waiting[0].message
+
+
+@pytest.mark.parametrize("away", [0, 5, 30], ids=["at once", "5 s later", "30 s later"])
+@pytest.mark.parametrize("killed_at", [25, 45, 51, 52, 57, 62, 71])
+def test_a_kill_at_any_time_restarts_neither_grace_periods_nor_rates(killed_at, away):
+    live = world(10)
+    live.fail(*of("a", 3))
+    live.run(killed_at)
+    live.kill(away=away)
+    live.run(160)
+    seconds = [second for _, second in live.tainted]
+    assert [name for name, _ in live.tainted] == of("a", 3)
+    assert all(later - sooner >= 10 for sooner, later in pairwise(seconds))
+    back = killed_at + away
+    on_time = [DETECTED, DETECTED + 10, DETECTED + 20]
+    for second, promised in zip(seconds, on_time, strict=True):
+        assert second >= promised
+    assert seconds[0] <= max(DETECTED, back + 2)
+
+
+def test_a_kill_before_anybody_was_silent_for_long_costs_two_renewals_at_most():
+    live = world(10)
+    live.fail("a01")
+    live.run(15)
+    live.kill(away=40)
+    live.run(120)
+    assert live.tainted == [("a01", 15 + 40 + 1 + 20 + 2)]
+
+
+def test_a_restart_during_an_outage_of_everything_still_knows_of_it():
+    live = world(3, 3)
+    live.fail(*cluster(3, 3))
+    live.run(100)
+    live.kill(away=10)
+    live.run(120)
+    live.recover("a01")
+    live.run(121 + 49)
+    assert not live.tainted
+    assert live.memory.back is not None

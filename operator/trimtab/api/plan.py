@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api.node_removal import RemoveNode
+from trimtab.api.pod_deletion import Delete
 
 How = Literal["Evict", "Surge"]
 
@@ -73,7 +74,7 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
 Scaling = ScaleUp | RemoveNode
 """What is done to groups of nodes."""
 
-Action = Evict | Scaling
+Action = Evict | Scaling | Delete
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -103,17 +104,20 @@ class Plan(Struct, frozen=True):
         kept: what was considered and left, in the order of judgement.
         scaling: which groups of nodes to grow, by their ids, then which nodes to remove, in order; ``None`` where
             nothing autoscales. They come first: what they reserve is not promised again.
+        deletions: pods whose time on a tainted node is limited, the first to go first; ``None`` where nothing manages
+            taints. They come last: when they go is no choice of the plan.
     """
 
     now: float
     actions: tuple[Evict, ...] = ()
     kept: tuple[Kept, ...] = ()
     scaling: tuple[Scaling, ...] | None = None
+    deletions: tuple[Delete, ...] | None = None
 
     @property
     def every_action(self) -> tuple[Action, ...]:
         """All actions, in order."""
-        return (*(self.scaling or ()), *self.actions)
+        return (*(self.scaling or ()), *self.actions, *(self.deletions or ()))
 
     def document(self) -> dict[str, object]:
         """The plan as ``trimtab plan -o json`` prints it, ready for JSON or YAML."""
@@ -131,6 +135,8 @@ class Plan(Struct, frozen=True):
         counts: Counter[str] = Counter({"Evict": 0})  # told also where it is none, so that a script can ask for it
         if self.scaling is not None:
             counts.update({"ScaleUp": 0, "RemoveNode": 0})
+        if self.deletions is not None:
+            counts["Delete"] = 0
         counts.update(str(action.__struct_config__.tag) for action in self.every_action)
         return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 

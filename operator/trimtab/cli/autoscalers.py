@@ -24,6 +24,8 @@ CONFIG_MAP: Final = "cluster-autoscaler-priority-expander"
 class Autoscalers:
     """What documents say of autoscaling, in whatever order they come."""
 
+    kinds: Final = KINDS
+
     def __init__(self) -> None:
         self.cluster: ClusterAutoscaler | None = None
         self._machine: dict[str, MachineAutoscaler] = {}

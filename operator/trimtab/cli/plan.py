@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,20 +19,19 @@ from trimtab.cli.options import (
     prometheus_settings,
     scoring_option,
 )
+from trimtab.cli.plan_table import SHOWN, show
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
     from trimtab.api.eviction_memory import Memory
     from trimtab.api.plan import Plan
     from trimtab.autoscaling.scale_up import Inputs
+    from trimtab.cli.taint_managers import TaintManagers
     from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.cluster.rollouts import Rollouts
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage import Usage
     from trimtab.descheduling.policy_conflicts import Scoring
-
-SHOWN: Final = 5
-"""Rows of each reason that the table shows of what was kept, unless ``--all`` is given."""
 
 
 @click.command()
@@ -44,7 +43,7 @@ SHOWN: Final = 5
     multiple=True,
     required=True,
     help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; ClusterAutoscaler and "
-    "MachineAutoscalers; several documents a file; repeatable.",
+    "MachineAutoscalers; TaintManager; several documents a file; repeatable.",
 )
 @click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
 @click.option(
@@ -88,20 +87,24 @@ def plan(
     trimtab.dev/unneeded-since, in the status of the ClusterAutoscaler, or by its taint
     DeletionCandidateOfClusterAutoscaler.
 
+    With a TaintManager the plan says of each pod on a node with NoExecute taints when it goes, because of which taint
+    and toleration, or why it stays. A taint without timeAdded and without a note of trimtab's counts from now on.
+
     html is one page that needs nothing else: how full nodes are before and after, nodes that are added and that go, the
     moves, what is kept and why.
     """
     from trimtab.cli.autoscalers import Autoscalers
     from trimtab.cli.output import emit
     from trimtab.cli.policies import load_policies, refuse_conflicts
+    from trimtab.cli.taint_managers import TaintManagers
 
     check_connection(cluster, kubeconfig, context)
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
     if (*policies, cluster).count(STDIN) > 1:
         raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
     with reported():
-        autoscalers = Autoscalers()  # policies first: reading them is quick, and the cluster may not be
-        wanted = load_policies(policies, skip_invalid=skip_invalid, autoscalers=autoscalers)
+        autoscalers, taints = Autoscalers(), TaintManagers()  # policies first: reading them is quick
+        wanted = load_policies(policies, skip_invalid=skip_invalid, beside=(autoscalers, taints))
         refuse_conflicts(wanted, scoring)
         seen = observe(
             cluster,
@@ -115,9 +118,9 @@ def plan(
         )
         inputs = autoscalers.inputs(now=seen.now) if autoscalers else None
         if form == "html":
-            show_page(wanted, seen, inputs, everything=everything)
+            show_page(wanted, seen, inputs, taints, everything=everything)
             return
-        document = make_whole(wanted, seen, inputs).document()
+        document = make_whole(wanted, seen, inputs, taints).document()
         if form == "table":
             show(document, everything=everything)
         else:
@@ -217,11 +220,14 @@ def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[Desche
     return [policy for policy in policies if (wanted := measured_by(policy)) and wanted.source == source]
 
 
-def make_whole(policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None) -> Plan:
+def make_whole(
+    policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None, taints: TaintManagers
+) -> Plan:
     """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
     from trimtab.descheduling.planner import plan as move
 
-    return _beside(seen, policies, autoscaling, lambda: (move(seen.snapshot, policies, **seen.told()), None))[0]
+    made, _ = _beside(seen, policies, autoscaling, lambda: (move(seen.snapshot, policies, **seen.told()), None))
+    return taints.complete(made, seen.snapshot, now=seen.now)
 
 
 M = TypeVar("M")
@@ -263,7 +269,12 @@ def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now
 
 
 def show_page(
-    policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None, *, everything: bool
+    policies: Sequence[DeschedulerPolicy],
+    seen: Seen,
+    autoscaling: Inputs | None,
+    taints: TaintManagers,
+    *,
+    everything: bool,
 ) -> None:
     """Print a plan as a page."""
     from trimtab.cli.report import page, report
@@ -272,89 +283,7 @@ def show_page(
     made, measures = _beside(
         seen, policies, autoscaling, lambda: plan_and_measure(seen.snapshot, policies, **seen.told())
     )
+    made = taints.complete(made, seen.snapshot, now=seen.now)
     spec = None if autoscaling is None else autoscaling.spec
     content = report(made, measures or (), seen.snapshot, policies, cluster=seen.source, autoscaler=spec)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
-
-
-def show(document: dict[str, Any], *, everything: bool) -> None:
-    """Print a plan for people: how much, then what is done, then what is kept, by reason.
-
-    Args:
-        document: of :meth:`trimtab.api.plan.Plan.document`.
-        everything: all that is kept, however long.
-    """
-    from trimtab.cli.output import echo, table
-
-    counts = document["summary"]
-    done = ", ".join(f"{number} {action}" for action, number in counts.items() if number and action != "kept")
-    echo(f"{click.style('Plan', bold=True)} for {document['now']}: {done or 'nothing to do'}; {counts['kept']} kept")
-    evictions = [action for action in document["actions"] if action["action"] == "Evict"]
-    scaling = [action for action in document["actions"] if action["action"] == "ScaleUp"]
-    removals = [action for action in document["actions"] if action["action"] == "RemoveNode"]
-    if scaling:
-        echo()
-        echo(table(["MACHINES", "FROM", "TO", "PODS", "REASON", "MESSAGE"], _scaling_rows(scaling)))
-    if removals:
-        echo()
-        echo(table(["NODE", "MACHINES", "PODS", "REASON", "MESSAGE"], _removal_rows(removals)))
-    if evictions:
-        echo()
-        echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(evictions)))
-    for reason, kept in _by_reason(document["kept"]):
-        rows = kept if everything else kept[:SHOWN]
-        echo()
-        echo(f"{click.style('Kept', bold=True)}: {reason} ({len(kept)})")
-        echo(table([], [_kept_row(each) for each in rows], indent="  "))
-        if len(rows) < len(kept):
-            echo(f"  … and {len(kept) - len(rows)} more (--all shows them)")
-
-
-def _scaling_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            action["group"],
-            str(action["from"]),
-            str(action["to"]),
-            str(len(action["pods"])),
-            action["reason"],
-            action["message"],
-        ]
-        for action in actions
-    ]
-
-
-def _removal_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [action["node"], action["group"], str(len(action["moves"])), action["reason"], action["message"]]
-        for action in actions
-    ]
-
-
-def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [
-            action["policy"],
-            action["strategy"],
-            f"{action['namespace']}/{action['pod']}",
-            action["node"],
-            (action["target"] or "-") + (" (surge)" if action.get("how") == SURGE else ""),
-            action["reason"],
-            action["message"],
-        ]
-        for action in actions
-    ]
-
-
-def _kept_row(kept: dict[str, Any]) -> list[str]:
-    name = f"{kept['namespace']}/{kept['name']}" if kept["namespace"] else kept["name"]
-    named = name if kept["kind"] == "Pod" else f"{kept['kind']} {name}".strip()
-    return [named, kept.get("node", ""), kept["strategy"], kept["message"]]
-
-
-def _by_reason(kept: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """What was kept by reason, the most frequent reason last: the rare ones are those that one looks for."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for each in kept:
-        groups.setdefault(each["reason"], []).append(each)
-    return sorted(groups.items(), key=lambda group: (len(group[1]), group[0]))

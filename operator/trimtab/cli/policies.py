@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 import msgspec
@@ -16,7 +16,6 @@ from trimtab.kube.errors import InputError
 
 if TYPE_CHECKING:
     from trimtab.api.descheduler_policy import DeschedulerPolicy
-    from trimtab.cli.autoscalers import Autoscalers
     from trimtab.descheduling.imports.draft import Imported
     from trimtab.descheduling.policy_conflicts import Scoring
     from trimtab.kube.wire.documents import Document
@@ -24,22 +23,37 @@ if TYPE_CHECKING:
 KIND: Final = "DeschedulerPolicy"
 
 
+class Beside(Protocol):
+    """Takes documents that are no policies of a descheduler, and that may stand beside them."""
+
+    @property
+    def kinds(self) -> Sequence[tuple[str, str]]:
+        """Kind and API version of what it takes."""
+        ...
+
+    def __bool__(self) -> bool: ...
+
+    def take(self, manifest: Mapping[str, Any], *, source: str, place: str) -> bool:
+        """Take a document if it is one of those; tells whether it is."""
+        ...
+
+
 def load_policies(
-    sources: Sequence[str], *, skip_invalid: bool = False, autoscalers: Autoscalers | None = None
+    sources: Sequence[str], *, skip_invalid: bool = False, beside: Sequence[Beside] = ()
 ) -> tuple[DeschedulerPolicy, ...]:
     """The policies of files, in the order of their names, so that the order of files and documents has no say.
 
     Args:
         sources: files, or ``-`` for standard input.
         skip_invalid: report documents that cannot be used and go on, instead of raising.
-        autoscalers: takes the documents about autoscaling, which are no policies without it.
+        beside: take documents of other kinds, which are no policies without them.
 
     Raises:
         InputError: a file, a document or a field cannot be used, two policies have one name, or there is nothing.
     """
     found = {
         policy.name: policy
-        for imported in read_policies(sources, skip_invalid=skip_invalid, autoscalers=autoscalers)
+        for imported in read_policies(sources, skip_invalid=skip_invalid, beside=beside)
         for policy in imported.policies
     }
     return tuple(found[name] for name in sorted(found))
@@ -62,7 +76,7 @@ def refuse_conflicts(policies: Sequence[DeschedulerPolicy], scoring: Scoring | N
 
 
 def read_policies(
-    sources: Sequence[str], *, skip_invalid: bool = False, autoscalers: Autoscalers | None = None
+    sources: Sequence[str], *, skip_invalid: bool = False, beside: Sequence[Beside] = ()
 ) -> list[Imported]:
     """What each document of the files comes to, in their order; what is left out of it is told on stderr.
 
@@ -75,9 +89,9 @@ def read_policies(
     for source in sources:
         for document in _documents(source):
             try:
-                if autoscalers is not None and _autoscales(document, source, autoscalers):
+                if any(_taken(document, source, other) for other in beside):
                     continue
-                imported = _decode(document, source, also=autoscalers is not None)
+                imported = _decode(document, source, beside=beside)
                 names.add(imported, _where(source, document.place))
             except InputError as error:
                 located = _located(error, source, document.place)
@@ -87,9 +101,8 @@ def read_policies(
             else:
                 _warn(imported, _where(source, document.place))
                 found.append(imported)
-    if not found and not autoscalers:
-        allowed = _allowed(also=autoscalers is not None)
-        raise InputError(f"no policy found; allowed are {allowed}", source=", ".join(sources))
+    if not found and not any(beside):
+        raise InputError(f"no policy found; allowed are {_allowed(beside)}", source=", ".join(sources))
     return found
 
 
@@ -131,18 +144,18 @@ def _documents(source: str) -> list[Document]:
         raise _located(error, source) from None
 
 
-def _autoscales(document: Document, source: str, autoscalers: Autoscalers) -> bool:
-    """Whether a document is about autoscaling and has been taken."""
-    return autoscalers.take(_manifest(document), source=source, place=_where(source, document.place))
+def _taken(document: Document, source: str, other: Beside) -> bool:
+    """Whether a document is of another kind and has been taken."""
+    return other.take(_manifest(document), source=source, place=_where(source, document.place))
 
 
-def _decode(document: Document, source: str, *, also: bool = False) -> Imported:
+def _decode(document: Document, source: str, *, beside: Sequence[Beside] = ()) -> Imported:
     manifest = _manifest(document)
     kind, version = manifest.get("kind") or document.kind, manifest.get("apiVersion")
     decode = _readers().get((str(kind), str(version)))
     if decode is None:
         this = f"{kind or 'an object without kind'} of {version or 'no apiVersion'}"
-        raise InputError(f"{this} is no policy; allowed are {_allowed(also=also)}")
+        raise InputError(f"{this} is no policy; allowed are {_allowed(beside)}")
     metadata = manifest.get("metadata")
     named = isinstance(metadata, dict) and metadata.get("name")
     return decode({**manifest, "kind": kind}, source=source if named else _where(source, document.place))
@@ -214,11 +227,10 @@ def _readers() -> dict[tuple[str, str], Callable[..., Imported]]:
     return {(KIND, "trimtab.dev/v1alpha1"): _own, **FORMATS, ("ConfigMap", "v1"): _in_config_map}
 
 
-def _allowed(*, also: bool = False) -> str:
-    """The kinds that are read; those of autoscalers also, where they are."""
-    from trimtab.cli.autoscalers import KINDS
-
-    *first, last = (f"{kind} of {version}" for kind, version in (*_readers(), *(KINDS if also else ())))
+def _allowed(beside: Sequence[Beside]) -> str:
+    """The kinds that are read; those beside policies also, where they are."""
+    also = [kind for other in beside for kind in other.kinds]
+    *first, last = (f"{kind} of {version}" for kind, version in (*_readers(), *also))
     return f"{', '.join(first)} and {last}"
 
 

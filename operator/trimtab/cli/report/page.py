@@ -10,6 +10,7 @@ from typing import Final
 from trimtab import __version__
 from trimtab.api.plan import rfc3339
 from trimtab.cli.report.content import Report
+from trimtab.cli.report.deletions import deletions_section
 from trimtab.cli.report.kept import kept_section
 from trimtab.cli.report.machines import machines_section
 from trimtab.cli.report.markup import Html, element
@@ -45,7 +46,7 @@ def page(report: Report, *, everything: bool = False) -> str:
             element(
                 "p", "What would be done at ", element("time", when, datetime=when), ", and why. Nothing was changed."
             ),
-            _contents(machines=report.plan.scaling is not None),
+            _contents(machines=report.plan.scaling is not None, taints=report.plan.deletions is not None),
         ),
         element(
             "main",
@@ -54,6 +55,7 @@ def page(report: Report, *, everything: bool = False) -> str:
             strategies_section(report),
             nodes_section(report.usage),
             moves_section(report.plan, moves),
+            None if report.plan.deletions is None else deletions_section(report.plan, moves),
             kept_section(report.plan, kept),
             policies_section(report),
         ),
@@ -76,13 +78,14 @@ def page(report: Report, *, everything: bool = False) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _contents(*, machines: bool) -> Html:
+def _contents(*, machines: bool, taints: bool) -> Html:
     places = (
         ("summary", "Summary"),
         *([("machines", "Nodes added and removed")] if machines else []),
         ("strategies", "Strategies"),
         ("nodes", "Nodes"),
         ("moves", "Moves"),
+        *([("taints", "Taints")] if taints else []),
         ("kept", "Kept"),
         ("policies", "Policies"),
     )

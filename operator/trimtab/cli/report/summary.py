@@ -29,9 +29,10 @@ def summary_section(report: Report) -> Html:
         *([_card(anew, "started anew where they are")] if anew else []),
         *([_card(surging, "of these renewed by a rollout of their Deployment")] if surging else []),
         *([_card(removed, "removed, having run to their end")] if removed else []),
+        *([] if plan.deletions is None else [_card(len(plan.deletions), "with a time to go, because of taints")]),
         _card(len(plan.kept), "kept, each with a reason"),
     ]
-    told = None if plan.actions or plan.scaling else note(_NOTHING[plan.scaling is not None])
+    told = None if plan.actions or plan.scaling or plan.deletions else note(_NOTHING[plan.scaling is not None])
     return section("summary", "Summary", element("ul", *cards, class_="cards"), told, _spread(usage))
 
 

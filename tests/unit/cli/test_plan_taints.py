@@ -1,0 +1,137 @@
+"""``trimtab plan`` with a TaintManager among the policies."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import node, pod
+
+NOW = "2026-11-20T12:00:00Z"
+MANAGER = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: TaintManager
+metadata: {name: default}
+spec:
+  taints: [{key: example.com/maintenance, policy: Evict}]
+"""
+POLICY = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: DeschedulerPolicy
+metadata: {name: default}
+spec:
+  strategies: {RemoveDuplicates: {}}
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Any:
+    def write(*documents: str, name: str = "policy.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text("---\n".join(documents))
+        return path
+
+    return write
+
+
+def objects() -> list[Any]:
+    started = "2026-11-20T10:00:00Z"
+    return [
+        node("n1").taint("node.kubernetes.io/unreachable", "", "NoExecute", added="2026-11-20T11:58:00Z"),
+        node("n2").taint("example.com/maintenance", "", "NoExecute", added="2026-11-20T11:00:00Z"),
+        node("n3"),
+        pod("web-1")
+        .on("n1")
+        .started(started)
+        .tolerates("node.kubernetes.io/unreachable", "", "NoExecute", seconds=300),
+        pod("agent").on("n1").started(started).tolerates("node.kubernetes.io/unreachable", "", "NoExecute"),
+        pod("web-2").on("n2").started(started),
+        pod("web-3").on("n3").started(started),
+    ]
+
+
+def planned(result: Any) -> Any:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return msgspec.json.decode(result.stdout)
+
+
+@pytest.mark.parametrize("documents", [(MANAGER,), (POLICY, MANAGER)], ids=["alone", "beside a policy"])
+def test_a_plan_says_of_each_pod_on_a_tainted_node_when_it_goes_or_why_it_stays(run, write, policy, documents) -> None:
+    cluster = write("c.json", *objects())
+    document = planned(run("plan", "--cluster", cluster, "--policy", policy(*documents), "--now", NOW, "-o", "json"))
+
+    assert [(each["action"], each["pod"], each["due"], each.get("how")) for each in document["actions"]] == [
+        ("Delete", "web-2", NOW, "Evict"),
+        ("Delete", "web-1", "2026-11-20T12:03:00Z", None),
+    ]
+    assert document["summary"]["Delete"] == 2
+    (kept,) = [each for each in document["kept"] if each["strategy"] == "TaintManager"]
+    assert (kept["name"], kept["node"], kept["reason"]) == ("agent", "n1", "ToleratesTaints")
+
+
+def test_without_a_taint_manager_taints_end_nothing(run, write, policy) -> None:
+    cluster = write("c.json", *objects())
+    document = planned(run("plan", "--cluster", cluster, "--policy", policy(POLICY), "--now", NOW, "-o", "json"))
+
+    assert "Delete" not in document["summary"]
+
+
+def test_the_same_cluster_in_another_order_gives_the_same_bytes(run, write, policy) -> None:
+    printed = set()
+    for seed in range(3):
+        cluster = write("c.json", *random.Random(seed).sample(objects(), len(objects())))
+        for form in ("json", "html"):
+            result = run("plan", "--cluster", cluster, "--policy", policy(MANAGER), "--now", NOW, "-o", form)
+            assert result.exit_code == 0
+            printed.add(result.stdout)
+
+    assert len(printed) == 2
+
+
+def test_the_table_has_those_that_go_first_first_and_says_how_many_more_there_are(run, write, policy) -> None:
+    many = [pod(f"more-{number:02}").on("n2").started("2026-11-20T10:00:00Z") for number in range(30)]
+    cluster = write("c.json", *objects(), *many)
+    shown = run("plan", "--cluster", cluster, "--policy", policy(MANAGER), "--now", NOW)
+    whole = run("plan", "--cluster", cluster, "--policy", policy(MANAGER), "--now", NOW, "--all")
+
+    assert "32 Delete" in shown.stdout
+    assert "… and 12 more (--all shows them)" in shown.stdout
+    assert "shop/web-1" not in shown.stdout
+    assert "shop/more-00 (evict)" in shown.stdout
+    assert "node.kubernetes.io/unreachable:NoExecute for 300s" in whole.stdout
+    assert "more (--all" not in whole.stdout
+
+
+def test_the_page_shows_who_goes_when_and_why(run, write, policy) -> None:
+    arguments = ("--policy", policy(MANAGER), "--now", NOW, "-o", "html")
+    page = run("plan", "--cluster", write("c.json", *objects()), *arguments).stdout
+    calm = run("plan", "--cluster", write("c.json", node("n1"), pod("web").on("n1")), *arguments).stdout
+
+    assert 'id="taints"' in page
+    assert 'href="#taints"' in page
+    assert "2 pods on 2 tainted nodes." in page
+    assert "tolerated by node.kubernetes.io/unreachable:NoExecute for 300s" in page
+    assert "There is nothing to do" not in page
+    assert "No pod has to leave its node because of a taint." in calm
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ((MANAGER, MANAGER), "TaintManager/default: is there twice"),
+        ((MANAGER.replace("Evict", "Drain"),), "TaintManager/default: spec.taints[0].policy: must be Delete or Evict"),
+        ((MANAGER.replace("default", "other"),), "there is one TaintManager for the whole cluster"),
+        (("{apiVersion: v1, kind: Pod, metadata: {name: a}}",), "TaintManager of trimtab.dev/v1alpha1"),
+    ],
+    ids=["twice", "a policy that is none", "another name", "no policy at all"],
+)
+def test_what_cannot_be_used_is_told_in_one_line(run, write, policy, documents, words) -> None:
+    result = run("plan", "--cluster", write("c.json", node("n1")), "--policy", policy(*documents), "--now", NOW)
+
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -81,8 +81,7 @@ def written(node: Node, changes: Iterable[TaintChange]) -> Node:
         "spec": {"taints": [_taint_body(taint) for taint in node.taints]} if node.taints else {},
         "status": {"conditions": [{"type": each.type, "status": each.status} for each in node.conditions]},
     }
-    for operation in patch.operations:
-        apply(body, operation)
+    apply_all(body, patch.operations)
     taints = tuple(
         Taint(
             each["key"],
@@ -102,6 +101,12 @@ def _taint_body(taint: Taint) -> dict[str, str]:
     if taint.time_added is not None:
         body["timeAdded"] = datetime.fromtimestamp(taint.time_added, UTC).isoformat()
     return body
+
+
+def apply_all(body, operations) -> None:
+    """A JSON patch."""
+    for operation in operations:
+        apply(body, operation)
 
 
 def apply(body, operation) -> None:

@@ -1,0 +1,328 @@
+"""Whether nodes live, what is asked and written, and that nothing is done on the word of stale watches."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, apply_all
+from trimtab.api import reasons
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import NODE_LEASES, Lease
+from trimtab.tainting.health import Answer, Heard, Verdict, excused, judge, listen, mark_unknown
+from trimtab.tainting.lifecycle_memory import (
+    LifecycleMemory,
+    LifecycleRecord,
+    decode_record,
+    encode_record,
+    recall,
+    remember,
+)
+from trimtab.tainting.planner import given_back, plan_lifecycle
+
+NOW = START + 1000.0
+
+
+def a_lease(name="n1", renewed=0.0, duration=40):
+    return {f"{NODE_LEASES}/{name}": Lease(NODE_LEASES, name, duration=duration, renewed=START + renewed)}
+
+
+def heard_at(second, stamp=(START, None), uid="uid-n1", **fields):
+    return Heard(uid, stamp, START + second, **fields)
+
+
+# ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("known", "node", "renewed", "at"),
+    [
+        (heard_at(10), a_node(), 0.0, 10.0),
+        (heard_at(10), a_node(), 20.0, 1000.0),
+        (heard_at(10), a_node(), -3600.0, 1000.0),
+        (heard_at(10), a_node(heartbeat=START + 5), 0.0, 1000.0),
+        (heard_at(10, uid="another"), a_node(), 990.0, 990.0),
+        (None, a_node(), 990.0, 990.0),
+        (None, a_node(), 5000.0, 1000.0),
+        (None, a_node(heartbeat=START + 995), 990.0, 995.0),
+        (heard_at(10, recalled=True), a_node(), 0.0, 10.0),
+        (heard_at(10, recalled=True), a_node(), 950.0, 950.0),
+        (heard_at(10, recalled=True), a_node(), -3600.0, 10.0),
+    ],
+    ids=[
+        "nothing new",
+        "renewed: by our clock",
+        "a clock set back says something too",
+        "a status posted",
+        "another node of the name",
+        "first seen: by its own clock",
+        "first seen: a fast clock counts as now",
+        "first seen: the later of both",
+        "written down by an earlier process, and silent since",
+        "written down, and renewed while nobody listened",
+        "written down, and renewed by a slow clock: no earlier than what is known",
+    ],
+)
+def test_a_node_is_heard_when_what_it_says_changes(known, node, renewed, at):
+    heard = listen({"n1": known} if known else {}, [node], a_lease(renewed=renewed), now=NOW)
+    assert heard["n1"].at == START + at
+    assert not heard["n1"].recalled
+
+
+def test_a_node_that_never_said_anything_counts_from_its_creation():
+    heard = listen({}, [a_node(ready=None)], {}, now=NOW)
+    assert heard["n1"].at == START - 3600.0
+
+
+def test_nodes_that_are_gone_are_forgotten():
+    assert listen({"n9": heard_at(0)}, [], {}, now=NOW) == {}
+
+
+def test_time_in_which_we_heard_nobody_is_nobodys_silence():
+    assert excused({"n1": heard_at(0)}, 30.0, now=NOW)["n1"].at == START + 30.0
+    assert excused({"n1": heard_at(990)}, 30.0, now=NOW)["n1"].at == NOW
+
+
+# ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ANSWER = Answer("uid-n1", (START, None), NOW - 1)
+READY, SILENT, NEW = a_node(), a_node(ready="Unknown"), a_node(ready=None)
+
+
+@pytest.mark.parametrize(
+    ("node", "heard", "answer", "verdict"),
+    [
+        (READY, heard_at(950.0), None, Verdict.HEARD),
+        (READY, heard_at(949.9), None, Verdict.ASK),
+        (READY, heard_at(949.9), ANSWER, Verdict.UNKNOWN),
+        (READY, heard_at(949.9), replace(ANSWER, at=NOW - 11), Verdict.ASK),
+        (READY, heard_at(949.9), replace(ANSWER, uid="another"), Verdict.ASK),
+        (READY, heard_at(949.9), replace(ANSWER, stamp=(START + 9, None)), Verdict.BEHIND),
+        (READY, heard_at(949.9), replace(ANSWER, stamp=(None, None)), Verdict.BEHIND),
+        (READY, heard_at(999.5), replace(ANSWER, stamp=(START + 9, None)), Verdict.HEARD),
+        (SILENT, heard_at(0.0), None, Verdict.STANDS),
+        (NEW, heard_at(945.0), None, Verdict.HEARD),
+        (NEW, heard_at(939.0), None, Verdict.ASK),
+        (READY, heard_at(0.0, believed=NOW), None, Verdict.HEARD),
+        (READY, heard_at(0.0, believed=NOW - 1), None, Verdict.ASK),
+        (a_node(ready="False"), heard_at(0.0), ANSWER, Verdict.UNKNOWN),
+    ],
+    ids=[
+        "within its grace period, to the second",
+        "beyond it: the API server is asked",
+        "the API server knows no more",
+        "an old answer is none",
+        "an answer about another node of the name is none",
+        "the API server knows more: the watches are behind",
+        "the Lease is gone, and the watches have not told",
+        "the watches have caught up since",
+        "Unknown already: nobody is asked again",
+        "a new node has its startup grace period",
+        "and no longer",
+        "this process is too young to believe it",
+        "and now it is not",
+        "not ready, and then silent",
+    ],
+)
+def test_a_node_is_judged(node, heard, answer, verdict):
+    assert judge(node, heard, answer, DEFAULTS, now=NOW).verdict is verdict
+
+
+def test_a_kubelet_that_renews_rarely_is_given_two_of_its_renewals():
+    world = {"n1": a_node()}
+    [first] = listen({}, world.values(), a_lease(renewed=0.0, duration=120), now=NOW).values()
+    assert first.believed == NOW + 60.0
+    assert not replace(first, at=NOW - 59.0, believed=0.0).in_doubt(NOW)
+    assert replace(first, at=NOW - 61.0, believed=0.0).in_doubt(NOW)
+
+
+# ── marking ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def marked(node, heard=None):
+    judgement = judge(node, heard or heard_at(0), ANSWER, DEFAULTS, now=NOW)
+    return mark_unknown(node, judgement, now=NOW)
+
+
+def conditions_after(node):
+    body = {
+        "metadata": {"uid": node.uid, "resourceVersion": node.resource_version},
+        "status": {"conditions": [{"type": each.type, "status": each.status} for each in node.conditions]}
+        if node.conditions
+        else {},
+    }
+    apply_all(body, marked(node).operations)
+    return {each["type"]: (each["status"], each.get("reason")) for each in body["status"]["conditions"]}
+
+
+def test_what_the_kubelet_says_becomes_unknown_and_the_network_is_not_its_to_say():
+    node = a_node(conditions={"NetworkUnavailable": "False"})
+    said = ("Unknown", "NodeStatusUnknown")
+    assert conditions_after(node) == {
+        "NetworkUnavailable": ("False", None),
+        "MemoryPressure": said,
+        "DiskPressure": said,
+        "PIDPressure": said,
+        "Ready": said,
+    }
+
+
+def test_conditions_that_were_never_there_say_so():
+    said = ("Unknown", "NodeStatusNeverUpdated")
+    assert conditions_after(a_node(ready=None)) == dict.fromkeys(
+        ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"), said
+    )
+
+
+def test_a_node_that_is_unknown_already_is_not_written_again():
+    assert marked(SILENT) is None
+
+
+def test_a_mark_has_upstreams_reason_and_the_numbers():
+    mark = marked(READY)
+    assert (mark.reason, mark.message) == (reasons.NODE_STATUS_UNKNOWN, "silent for 1000s, may be for 50s")
+    assert {"op": "test", "path": "/metadata/resourceVersion", "value": "1"} in mark.operations
+
+
+@pytest.mark.parametrize(
+    ("node", "pod", "is_marked"),
+    [
+        (a_node(ready="Unknown", since=100), a_pod("web", "n1"), True),
+        (a_node(ready="False", since=100), a_pod("web", "n1"), True),
+        (a_node(ready="False", since=100), a_pod("web", "n1", ready_since=101), False),
+        (a_node(ready="Unknown", since=100), a_pod("web", "n1", ready=False), False),
+        (a_node(ready="Unknown", since=100), a_pod("web", "n1", phase="Succeeded"), False),
+        (a_node(ready="True"), a_pod("web", "n1"), False),
+        (a_node(ready=None), a_pod("web", "n1"), False),
+        (a_node(ready="Unknown", since=100), a_pod("web", "n2"), False),
+    ],
+    ids=[
+        "not heard of",
+        "not ready",
+        "its kubelet has said later that the pod is ready",
+        "not ready anyway",
+        "at its end",
+        "the node is ready",
+        "a node that has just joined",
+        "on another node",
+    ],
+)
+def test_pods_on_nodes_that_are_not_ready_are_marked(node, pod, is_marked):
+    plan = plan_lifecycle(Snapshot([node, a_node("n2"), pod]), DEFAULTS, now=NOW)
+    assert [mark.pod for mark in plan.pods] == (["web"] if is_marked else [])
+    for mark in plan.pods:
+        assert mark.body == {
+            "metadata": {"uid": "uid-web", "resourceVersion": ""},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-20T12:16:40Z"}]
+            },
+        }
+
+
+# ── watches ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_done_while_our_watches_are_stale_and_the_time_is_excused():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.run(15)
+    live.watch, live.frozen = live.second, dict(live.leases)
+    live.run(200)
+    assert live.plan.held == reasons.STALE_WATCHES
+    assert not live.unknown
+    assert not live.tainted
+    live.watch = None
+    live.run(300)
+    assert not live.unknown
+    assert not live.asked
+
+
+def test_a_node_that_died_while_our_watches_were_stale_gets_the_rest_of_its_grace_period():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.run(15)
+    live.fail("n0")
+    live.watch, live.frozen = live.second, dict(live.leases)
+    live.run(100)
+    live.watch = None
+    live.run(200)
+    assert live.tainted == [("n0", 10 + 50 + (101 - 15) + 2)]
+
+
+def test_a_watch_that_froze_unnoticed_marks_no_node():
+    nodes = {f"n{place}": a_node(f"n{place}", heartbeat=START) for place in range(6)}
+    frozen = [lease for name in nodes for lease in a_lease(name, 0.0).values()]
+    memory = LifecycleMemory()
+    for second in range(200):
+        now = START + second
+        stamp = (START + second // 10 * 10, START)
+        answers = {name: Answer(node.uid, stamp, now) for name, node in nodes.items() if second > 50}
+        plan = plan_lifecycle(
+            Snapshot([*nodes.values(), *frozen]), DEFAULTS, now=now, memory=memory, watching=now, answers=answers
+        )
+        memory = plan.memory
+        assert not plan.unknown
+        assert not plan.taints
+    assert plan.held == reasons.WATCHES_BEHIND
+
+
+def test_without_an_answer_nobody_is_marked_however_long_it_takes():
+    node, lease = a_node(heartbeat=START), a_lease()
+    memory = LifecycleMemory()
+    for second in range(0, 500, 5):
+        plan = plan_lifecycle(
+            Snapshot([node, a_node("n2"), *lease.values()]), DEFAULTS, now=START + second, memory=memory
+        )
+        memory = plan.memory
+        assert not plan.unknown
+    assert "n1" in [question.node for question in plan.ask]
+    assert plan.ask[0].reason == reasons.NODE_SILENT
+    assert plan.ask[0].message == "silent for 495s, may be for 50s"
+
+
+# ── what is written down ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_written_down_while_all_is_well():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.run(100)
+    assert remember(live.memory, now=START + 100) == LifecycleRecord()
+
+
+def test_the_record_changes_only_when_something_happens():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.fail("n0", "n1")
+    texts = []
+    live.run(200, lambda each: texts.append(encode_record(remember(each.memory, now=START + each.second))))
+    assert len(set(texts)) <= 6
+
+
+def test_a_record_comes_back_as_it_was():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.fail("n0", "n1")
+    live.run(60)
+    record = remember(live.memory, now=START + 60)
+    assert decode_record(encode_record(record)) == record
+    assert set(record.silent) == {"n0", "n1"}
+    assert record.silent["n0"].heard == START
+    assert remember(recall(record, now=START + 60), now=START + 60) == record
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"silent": 1}'], ids=["empty", "cut off", "a list", "other types"])
+def test_a_record_that_cannot_be_read_is_as_none(text):
+    assert decode_record(text) == LifecycleRecord()
+
+
+def test_times_of_a_record_that_lie_ahead_count_as_now():
+    record = decode_record(
+        '{"spent": {"z": 99999999999}, "back": 99999999999, "silent": {"n1": {"uid": "u", "heard": 99999999999}}}'
+    )
+    memory = recall(record, now=NOW)
+    assert (memory.spent["z"], memory.back, memory.heard["n1"].at) == (NOW, NOW, NOW)
+
+
+def test_a_refused_taint_gives_its_turn_back_and_one_without_an_answer_does_not():
+    nodes = [a_node(f"n{place}", ready="Unknown" if place < 2 else "True") for place in range(6)]
+    plan = plan_lifecycle(Snapshot(nodes), DEFAULTS, now=NOW)
+    assert list(plan.taken) == ["n0"]
+    assert plan.memory.spent == {"": NOW}
+    assert given_back(plan.memory, plan, "n0").spent == {}
+    assert given_back(plan.memory, plan, "n1") == plan.memory
+    later = replace(plan.memory, spent={"": NOW + 10})
+    assert given_back(later, plan, "n0") == later

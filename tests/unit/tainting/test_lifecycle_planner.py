@@ -1,0 +1,232 @@
+"""What a pass plans, from one picture; and what holds for every history of a cluster."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, no_execute_of
+from trimtab.api import reasons
+from trimtab.api.taint_manager import NodeLifecycle
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Taint
+from trimtab.tainting.lifecycle_memory import LifecycleMemory
+from trimtab.tainting.lifecycle_settings import LifecycleSettings, lifecycle_settings
+from trimtab.tainting.planner import plan_lifecycle
+
+NOW = START + 1000.0
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+
+
+def no_execute(key, second=None):
+    return Taint(key, "NoExecute", "", None if second is None else START + second)
+
+
+def plan(*objects, memory=None, at=NOW):
+    return plan_lifecycle(Snapshot(objects), DEFAULTS, now=at, memory=memory)
+
+
+def told(made, effect="NoExecute"):
+    return [
+        (change.node, f"{'+' if change.add else '-'}{change.taint.key.rpartition('/')[2]}", change.reason)
+        for change in made.taints
+        if change.taint.effect == effect
+    ]
+
+
+WELL = [a_node(f"well{place}") for place in range(5)]
+NO_SCHEDULE_TAINT = Taint(UNREACHABLE, "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("node", "changes"),
+    [
+        (a_node("n1"), []),
+        (a_node("n1", None), []),
+        (a_node("n1", "False"), [("n1", "+not-ready", reasons.NODE_NOT_READY)]),
+        (a_node("n1", "Unknown"), [("n1", "+unreachable", reasons.NODE_UNREACHABLE)]),
+        (a_node("n1", "Unknown", taints=[no_execute(UNREACHABLE)]), []),
+        (
+            a_node("n1", "Unknown", taints=[no_execute(NOT_READY)]),
+            [("n1", "-not-ready", reasons.NODE_CONDITION_ENDED), ("n1", "+unreachable", reasons.NODE_UNREACHABLE)],
+        ),
+        (
+            a_node("n1", "False", taints=[no_execute(UNREACHABLE)]),
+            [("n1", "+not-ready", reasons.NODE_NOT_READY), ("n1", "-unreachable", reasons.NODE_CONDITION_ENDED)],
+        ),
+        (
+            a_node("n1", "False", taints=[no_execute(UNREACHABLE), no_execute(NOT_READY)]),
+            [("n1", "-unreachable", reasons.NODE_CONDITION_ENDED)],
+        ),
+        (
+            a_node("n1", taints=[no_execute(UNREACHABLE), no_execute(NOT_READY)]),
+            [("n1", "-not-ready", reasons.NODE_RECOVERED), ("n1", "-unreachable", reasons.NODE_RECOVERED)],
+        ),
+        (a_node("n1", taints=[no_execute("example.com/x"), no_execute("node.kubernetes.io/out-of-service")]), []),
+    ],
+    ids=[
+        "well",
+        "has not said anything",
+        "not ready",
+        "not heard of",
+        "tainted already",
+        "from not ready to not heard of",
+        "heard of again, not ready",
+        "both, of which one is right",
+        "recovered",
+        "taints of others",
+    ],
+)
+def test_one_node_of_six(node, changes):
+    assert told(plan(node, *WELL)) == changes
+
+
+def test_a_swap_keeps_the_time_at_which_the_outage_began():
+    [change] = [
+        change
+        for change in plan(a_node("n1", "Unknown", taints=[no_execute(NOT_READY, 7)]), *WELL).taints
+        if change.add and change.taint.effect == "NoExecute"
+    ]
+    assert change.taint == no_execute(UNREACHABLE, 7)
+
+
+def test_a_swap_and_a_recovery_wait_for_no_rate():
+    tainted = [a_node(f"n{place}", "Unknown", taints=[no_execute(NOT_READY, 999)]) for place in range(3)]
+    back = [a_node(f"m{place}", taints=[no_execute(NOT_READY, 999)]) for place in range(3)]
+    made = plan(*tainted, *back, *WELL, memory=LifecycleMemory(spent={"": NOW - 1}))
+    assert len(told(made)) == 3 * 2 + 3
+
+
+def test_the_reason_has_the_numbers():
+    made = plan(a_node("n1", "Unknown", since=940, zone="a"), *(replace(node) for node in WELL))
+    [change] = [change for change in made.taints if change.taint.effect == "NoExecute"]
+    assert change.message == (
+        "condition Ready is Unknown for 60s; zone /a is FullDisruption, 1 of 1 nodes not ready, 0.1 nodes/s"
+    )
+
+
+def test_with_all_zones_down_taints_go_and_none_comes_and_scheduling_is_still_kept_off():
+    made = plan(a_node("n1", "Unknown", zone="a", taints=[no_execute(UNREACHABLE)]), a_node("n2", "False", zone="b"))
+    assert told(made) == [("n1", "-unreachable", reasons.ALL_ZONES_DOWN)]
+    assert [node for node, _, _ in told(made, "NoSchedule")] == ["n1", "n2"]
+    assert made.memory.all_down
+
+
+def test_without_a_record_the_rate_goes_on_from_the_taints():
+    tainted = a_node("n1", "Unknown", taints=[no_execute(UNREACHABLE, 995), NO_SCHEDULE_TAINT])
+    made = plan(tainted, a_node("n2", "Unknown"), *WELL)
+    assert told(made) == []
+    assert [(each.node, each.due) for each in made.waiting] == [("n2", START + 996 + 10)]
+
+
+def test_a_picture_from_a_file_judges_nodes_by_their_conditions_alone():
+    made = plan(a_node("n1", heartbeat=START - 9999.0), *WELL)
+    assert not made.ask
+    assert not made.taints
+
+
+def test_settings_have_upstreams_defaults_and_the_kinds_are_the_same():
+    assert lifecycle_settings(NodeLifecycle()) == LifecycleSettings()
+    own = lifecycle_settings(NodeLifecycle(node_eviction_rate=0.5, node_monitor_grace_period="2m"))
+    assert (own.full_disruption_eviction_rate, own.node_monitor_grace_period) == (0.5, 120.0)
+
+
+# ── what always holds ───────────────────────────────────────────────────────────────────────────────────────────────
+
+NAMES = [f"{zone}{place}" for zone in "abc" for place in range(4)]
+steps = st.lists(
+    st.tuples(st.sampled_from(["fail", "recover", "kill", "wait"]), st.sets(st.sampled_from(NAMES), max_size=5)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def lived(history, check=lambda _: None) -> World:
+    live = World([a_node(name, zone=name[0]) for name in NAMES])
+    for what, names in history:
+        if what == "fail":
+            live.fail(*sorted(names))
+        elif what == "recover":
+            live.recover(*sorted(names & live.dead))
+        elif what == "kill":
+            live.kill(away=len(names))
+        live.run(live.second + 25, check)
+    return live
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_no_rate_is_ever_exceeded_whatever_happens_and_however_often_we_are_killed(history):
+    live = lived(history)
+    for zone in "abc":
+        times = [second for name, second in live.tainted if name[0] == zone]
+        assert all(later - sooner >= 10 for sooner, later in pairwise(times))
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_only_nodes_that_are_down_are_tainted_and_those_that_are_back_are_free(history):
+    def check(live: World) -> None:
+        for name, node in live.nodes.items():
+            if name not in live.dead:
+                assert not no_execute_of(node), (name, live.second)
+
+    live = lived(history, check)
+    assert {name for name, _ in live.unknown} <= {name for _, names in history for name in names}
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_within_a_zone_nobody_is_tainted_before_who_failed_earlier(history):
+    def check(live: World) -> None:
+        waits = {name: place.since for name, place in live.memory.queue.items()}
+        for name in live.plan.taken:
+            others = [waits[each.node] for each in live.plan.waiting if each.node[0] == name[0]]
+            assert all(waits[name] <= since for since in others)
+
+    lived(history, check)
+
+
+objects = st.lists(
+    st.builds(
+        lambda name, ready, zone, since, taints, cordoned: a_node(
+            name, ready, zone=zone, since=since, taints=[no_execute(key, 5) for key in taints], unschedulable=cordoned
+        ),
+        st.sampled_from([f"n{place}" for place in range(12)]),
+        st.sampled_from(["True", "False", "Unknown", None]),
+        st.sampled_from(["", "a", "b"]),
+        st.integers(0, 900),
+        st.sets(st.sampled_from([NOT_READY, UNREACHABLE, "example.com/x"])),
+        st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda node: node.name,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(objects, st.randoms())
+def test_the_order_in_which_objects_come_does_not_matter(nodes, random):
+    pods = [a_pod(f"web-{place}", f"n{place}") for place in range(12)]
+    shuffled = [*nodes, *pods]
+    random.shuffle(shuffled)
+    assert plan(*nodes, *pods) == plan(*shuffled)
+
+
+@settings(max_examples=150, deadline=None)
+@given(objects)
+def test_at_most_one_node_a_zone_is_taken_and_each_that_failed_is_tainted_taken_or_waits(nodes):
+    made = plan(*nodes)
+    zones = [zone for zone, _ in made.taken.values()]
+    assert len(zones) == len(set(zones))
+    put = {change.node for change in made.taints if change.add and change.taint.effect == "NoExecute"}
+    waits = {each.node for each in made.waiting}
+    assert not put & waits
+    for node in nodes:
+        failed = any(each.type == "Ready" and each.status != "True" for each in node.conditions)
+        if failed and not made.memory.all_down:
+            assert (node.name in put) + (node.name in waits) + bool(no_execute_of(node)) >= 1
+        if not failed:
+            assert node.name not in put | waits

@@ -1,0 +1,166 @@
+"""How zones are, and how fast their nodes may be tainted."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.tainting.nodes import DEFAULTS, START, a_node
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import Taint
+from trimtab.tainting.queue import Queued, failed_at, next_at, queued, spent_by
+from trimtab.tainting.zones import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
+
+OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
+
+
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        ({}, ""),
+        ({NEW + "zone": "a"}, "/a"),
+        ({NEW + "region": "eu"}, "eu/"),
+        ({NEW + "region": "eu", NEW + "zone": "a"}, "eu/a"),
+        ({OLD + "region": "eu", OLD + "zone": "a"}, "eu/a"),
+        ({OLD + "zone": "old", NEW + "zone": "new"}, "/old"),
+        ({OLD + "zone": "", NEW + "zone": "new"}, "/new"),
+        ({OLD + "region": "eu", NEW + "zone": "a"}, "eu/a"),
+    ],
+    ids=["none", "zone", "region", "both", "old labels", "the old one wins", "an empty one is none", "mixed"],
+)
+def test_the_zone_of_a_node_is_in_its_labels(labels, name):
+    assert zone_of(FrozenMap(labels)) == name
+
+
+@pytest.mark.parametrize(
+    ("ready", "not_ready", "state", "rate"),
+    [
+        (0, 0, NORMAL, 0.1),
+        (1, 0, NORMAL, 0.1),
+        (10, 2, NORMAL, 0.1),
+        (1, 2, NORMAL, 0.1),
+        (2, 3, PARTIAL, 0.0),
+        (3, 3, NORMAL, 0.1),
+        (9, 11, PARTIAL, 0.0),
+        (10, 10, NORMAL, 0.1),
+        (20, 30, PARTIAL, 0.0),
+        (20, 31, PARTIAL, 0.01),
+        (0, 1, FULL, 0.1),
+        (0, 100, FULL, 0.1),
+    ],
+    ids=[
+        "nobody counts",
+        "one node",
+        "two of twelve",
+        "two of three are too few",
+        "three of five",
+        "three of six are too few of them",
+        "the threshold itself",
+        "just below it",
+        "fifty nodes are not large",
+        "fifty-one are",
+        "a single node",
+        "all of a hundred",
+    ],
+)
+def test_a_zone_has_upstreams_state_and_rate(ready, not_ready, state, rate):
+    assert state_of(ready, not_ready, DEFAULTS) == state
+    assert rate_of(state, ready + not_ready, DEFAULTS) == rate
+
+
+def test_a_zone_that_is_all_down_can_have_its_own_rate():
+    settings = replace(DEFAULTS, full_disruption_eviction_rate=0.02)
+    assert [rate_of(state, 10, settings) for state in (NORMAL, FULL)] == [0.1, 0.02]
+
+
+def counted(*nodes):
+    return zones(nodes, {node.name: "True" if node.ready else "Unknown" for node in nodes}, DEFAULTS)
+
+
+def excluded(node):
+    return replace(node, labels=FrozenMap({**node.labels, "node.kubernetes.io/exclude-disruption": ""}))
+
+
+def test_nodes_that_are_excluded_are_not_counted():
+    found = counted(a_node("n1", zone="a"), excluded(a_node("n2", "Unknown", zone="a")))
+    assert (found["/a"].ready, found["/a"].not_ready) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "down"),
+    [
+        ([], False),
+        ([a_node("n1")], False),
+        ([a_node("n1", "Unknown")], True),
+        ([a_node("n1", "Unknown", zone="a"), a_node("n2", "False", zone="b")], True),
+        ([a_node("n1", "Unknown", zone="a"), a_node("n2", zone="b")], False),
+        ([a_node("n1", "Unknown", zone="a"), excluded(a_node("n2", zone="b"))], True),
+        ([excluded(a_node("n1", "Unknown"))], False),
+    ],
+    ids=["no node", "one that is well", "one", "all zones", "one zone", "the rest is excluded", "all is excluded"],
+)
+def test_all_zones_are_down_when_no_node_that_counts_is_ready(nodes, down):
+    assert all_down(counted(*nodes).values()) is down
+
+
+# ── the queue ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("node", "ready", "second"),
+    [
+        (a_node(ready="False", since=10), "False", 10),
+        (a_node(ready="True", since=10), "Unknown", 99),
+        (a_node(ready=None), "Unknown", 99),
+    ],
+    ids=["as it stands", "as we judge it, since now", "without a condition"],
+)
+def test_a_node_has_failed_when_its_condition_changed(node, ready, second):
+    assert failed_at(node, ready, START + 99) == START + second
+
+
+def test_the_first_to_fail_is_the_first_to_go_and_names_decide_between_equals():
+    failed = {"c": Queued("c", 5.0), "b": Queued("b", 7.0), "a": Queued("a", 7.0), "d": Queued("d", 1.0)}
+    assert list(queued({}, failed, now=10.0)) == ["d", "c", "a", "b"]
+
+
+def test_a_node_keeps_its_place_though_its_condition_changes_again():
+    before = queued({}, {"a": Queued("a", 1.0), "b": Queued("b", 2.0)}, now=3.0)
+    after = queued(before, {"a": Queued("a", 9.0), "b": Queued("b", 2.0)}, now=10.0)
+    assert after == before
+    assert list(after) == ["a", "b"]
+
+
+def test_a_new_node_of_the_same_name_comes_in_anew():
+    before = queued({}, {"a": Queued("a", 1.0), "b": Queued("b", 2.0)}, now=3.0)
+    assert list(queued(before, {"a": Queued("new", 9.0), "b": Queued("b", 2.0)}, now=10.0)) == ["b", "a"]
+
+
+def test_a_time_ahead_of_ours_counts_as_now():
+    assert queued({}, {"a": Queued("a", 99.0)}, now=3.0) == {"a": Queued("a", 3.0)}
+
+
+@pytest.mark.parametrize(
+    ("spent", "rate", "at"),
+    [
+        (None, 0.1, 100.0),
+        (95.0, 0.1, 105.0),
+        (95.0, 0.01, 195.0),
+        (None, 0.0, None),
+        (95.0, 0.0, None),
+        (500.0, 0.1, 110.0),
+        (1.0, 0.1, 11.0),
+    ],
+    ids=["never", "lately", "at another rate", "no rate", "no rate any more", "a clock set back", "long ago"],
+)
+def test_the_next_one_goes_a_whole_interval_after_the_last(spent, rate, at):
+    assert next_at(spent, rate, now=100.0) == at
+
+
+def test_without_a_record_the_taints_themselves_say_when_the_last_one_was_put_on():
+    nodes = [
+        a_node("n1", taints=[Taint("node.kubernetes.io/unreachable", "NoExecute", "", 50.0)]),
+        a_node("n2", taints=[Taint("node.kubernetes.io/not-ready", "NoExecute", "", 70.0)]),
+        a_node("n3", taints=[Taint("example.com/x", "NoExecute", "", 90.0)]),
+        a_node("n4", taints=[Taint("node.kubernetes.io/not-ready", "NoSchedule", "", 90.0)]),
+    ]
+    assert spent_by(nodes, now=100.0) == 71.0
+    assert spent_by(nodes[2:], now=100.0) is None

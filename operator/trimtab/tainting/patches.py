@@ -1,8 +1,8 @@
 """What is written to a node for changes of its taints: one guarded JSON patch (RFC 6902), and when to try again.
 
 The patch builds on places in lists, and each place is tested to hold what was seen there: an edit of another taint in
-between is kept, and one of ours makes the API server refuse the whole. A NoExecute taint is guarded by the Ready
-condition too, so that a node that has recovered in between does not get one.
+between is kept, and one of ours makes the API server refuse the whole. Not-ready and unreachable are guarded by the
+Ready condition too, so that a node that has recovered in between does not get one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from msgspec import Struct
 from trimtab.api.plan import rfc3339
 from trimtab.kube.objects import Node, Taint
 from trimtab.kube.retry import Backoff
-from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.conditions import READY, READY_KEYS, TaintChange
 
 Operation = Mapping[str, Any]
@@ -90,11 +89,11 @@ def _patch(node: Node, changes: list[TaintChange]) -> TaintPatch:
 
 
 def _guards(node: Node, added: list[Taint]) -> list[Operation]:
-    """That the node has not recovered: what a NoExecute taint says is still its Ready status."""
-    for taint in added:
-        if taint.effect != NO_EXECUTE:
+    """That the node has not recovered: what the taint says is still its Ready status."""
+    keys = {taint.key for taint in added}
+    for status, key in READY_KEYS.items():
+        if key not in keys:
             continue
-        status = next(status for status, key in READY_KEYS.items() if key == taint.key)
         for place, condition in enumerate(node.conditions):
             if condition.type == READY:
                 path = f"/status/conditions/{place}"

@@ -72,6 +72,11 @@ def test_a_node_that_never_said_anything_counts_from_its_creation():
     assert heard["n1"].at == START - 3600.0
 
 
+def test_the_lease_of_a_former_node_of_the_name_says_nothing_of_the_new_one():
+    node = replace(a_node(ready=None), created=NOW - 5)
+    assert listen({}, [node], a_lease(renewed=0.0), now=NOW)["n1"].at == NOW - 5
+
+
 def test_nodes_that_are_gone_are_forgotten():
     assert listen({"n9": heard_at(0)}, [], {}, now=NOW) == {}
 

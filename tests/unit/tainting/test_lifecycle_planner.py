@@ -156,7 +156,7 @@ def lived(history, check=lambda _: None) -> World:
     return live
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps)
 def test_no_rate_is_ever_exceeded_whatever_happens_and_however_often_we_are_killed(history):
     live = lived(history)
@@ -165,7 +165,7 @@ def test_no_rate_is_ever_exceeded_whatever_happens_and_however_often_we_are_kill
         assert all(later - sooner >= 10 for sooner, later in pairwise(times))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps)
 def test_only_nodes_that_are_down_are_tainted_and_those_that_are_back_are_free(history):
     def check(live: World) -> None:
@@ -177,7 +177,7 @@ def test_only_nodes_that_are_down_are_tainted_and_those_that_are_back_are_free(h
     assert {name for name, _ in live.unknown} <= {name for _, names in history for name in names}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps)
 def test_within_a_zone_nobody_is_tainted_before_who_failed_earlier(history):
     def check(live: World) -> None:

@@ -111,9 +111,11 @@ def _heard_again(node: Node, before: Heard, stamp: Stamp, renewal: float, now: f
 def _first(node: Node, stamp: Stamp, renewal: float, now: float) -> Heard:
     """A node that this process sees for the first time."""
     said = [time for time in stamp if time is not None]
-    if not said:  # since its creation, by the API server's clock and not the kubelet's
-        return Heard(node.uid, stamp, now if node.created is None else min(now, node.created), renewal)
-    return Heard(node.uid, stamp, min(now, max(said)), renewal, believed=now + 2 * renewal)
+    created = now if node.created is None else min(now, node.created)  # by the API server's clock, not the kubelet's
+    if not said:
+        return Heard(node.uid, stamp, created, renewal)
+    at = max(said) if node.created is None else max(created, *said)  # the Lease may be a former node's of this name
+    return Heard(node.uid, stamp, min(now, at), renewal, believed=now + 2 * renewal)
 
 
 def excused(known: Mapping[str, Heard], seconds: float, *, now: float) -> dict[str, Heard]:

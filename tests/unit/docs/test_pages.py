@@ -15,7 +15,12 @@ from tools.generate import ROOT
 from tools.generate.reference import commands, metrics, reason_codes
 
 from trimtab.api import reasons
-from trimtab.api.decode import decode_cluster_autoscaler, decode_machine_autoscaler, decode_policy
+from trimtab.api.decode import (
+    decode_cluster_autoscaler,
+    decode_machine_autoscaler,
+    decode_policy,
+    decode_taint_manager,
+)
 from trimtab.descheduling.imports.formats import FORMATS
 from trimtab.runtime.probes import LONGEST_SILENCE
 
@@ -109,6 +114,7 @@ def test_every_policy_that_is_shown_is_good(document: Any) -> None:
 AUTOSCALERS: dict[str, Callable[[Any], object]] = {
     "ClusterAutoscaler": decode_cluster_autoscaler,
     "MachineAutoscaler": decode_machine_autoscaler,
+    "TaintManager": decode_taint_manager,
 }
 
 
@@ -121,7 +127,7 @@ AUTOSCALERS: dict[str, Callable[[Any], object]] = {
         if isinstance(document, dict) and document.get("kind") in AUTOSCALERS
     ],
 )
-def test_every_autoscaler_that_is_shown_is_good(document: Any) -> None:
+def test_every_autoscaler_and_taint_manager_that_is_shown_is_good(document: Any) -> None:
     assert AUTOSCALERS[document["kind"]](document)
 
 

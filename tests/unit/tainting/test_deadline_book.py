@@ -19,7 +19,7 @@ class World:
 
     def __init__(self, *objects: Node | Pod) -> None:
         self.snapshot = Snapshot()
-        self.book = DeadlineBook(self.snapshot.pods_on, ALL)
+        self.book = DeadlineBook(self.snapshot.items_on, ALL)
         for each in objects:
             self.put(each)
 
@@ -228,8 +228,9 @@ def test_a_restart_with_the_notes_gives_the_same_deadlines() -> None:
     noted = note(world.book.taints["n1"])
     assert noted is not None
 
-    again = DeadlineBook(lambda _: pods, ALL)
-    again.everything([node(*taints, since=noted)], pods, now=START + 250)
+    items = [(each.key, each) for each in pods]
+    again = DeadlineBook(lambda _: items, ALL)
+    again.everything([node(*taints, since=noted)], items, now=START + 250)
     assert again.deadlines == world.book.deadlines
     assert world.due() == 300
 
@@ -237,7 +238,7 @@ def test_a_restart_with_the_notes_gives_the_same_deadlines() -> None:
 def test_what_is_not_there_after_a_relist_is_forgotten() -> None:
     world = World(node(A), node(A, name="n2"), pod(), pod(name="other", on="n2"))
 
-    changes = world.book.everything([node(A)], [pod()], now=START)
+    changes = world.book.everything([node(A)], [("shop/web", pod())], now=START)
     assert [(change.key, change.after) for change in changes] == [("shop/other", None)]
     assert set(world.book.taints) == {"n1"}
 

@@ -165,17 +165,18 @@ def test_columns_say_what_the_rule_says_of_each_pod(
         if each.node in known and (found := deadline(each, known[each.node].standing, rule, now=NOW)) is not None
     }
 
-    concerned = [each for each in several if each.node in known and columns.concerned(each)]
+    items = [(each.key, each) for each in several]
+    concerned = [item for item in items if item[1].node in known and columns.concerned(item[1])]
     assert columns._Table(concerned, known, rule, now=NOW).deadlines() == one_by_one
-    assert deadlines(several, known, rule, now=NOW) == one_by_one
-    assert deadlines(reversed(several), known, rule, now=NOW) == one_by_one
+    assert deadlines(items, known, rule, now=NOW) == one_by_one
+    assert deadlines(reversed(items), known, rule, now=NOW) == one_by_one
 
 
 def test_many_pods_are_computed_as_columns_and_the_same() -> None:
     many = [pod(Toleration("a", "Exists", "", "NoExecute", number % 7), name=f"p{number}") for number in range(100)]
     known = {"n1": observe(node(Taint("a", "NoExecute", "", START)), None, now=NOW)}
 
-    found = deadlines(many, known, ALL, now=NOW)
+    found = deadlines(((each.key, each) for each in many), known, ALL, now=NOW)
     assert {key: each.due - START for key, each in found.items()} == {f"shop/p{n}": n % 7 for n in range(100)}
 
 
@@ -195,7 +196,7 @@ class World:
 
     def __init__(self, rule: Tolerating) -> None:
         self.snapshot = Snapshot()
-        self.book = DeadlineBook(self.snapshot.pods_on, rule)
+        self.book = DeadlineBook(self.snapshot.items_on, rule)
         self.now = NOW
         self.known: dict[str, NodeTaints] = {}
 
@@ -225,7 +226,7 @@ class World:
 
     def fresh(self) -> dict[str, Deadline]:
         known = {name: each for name, each in self.known.items() if each.standing}
-        return deadlines(self.snapshot.pods.values(), known, self.book.rule, now=self.now)
+        return deadlines(self.snapshot.pods.items(), known, self.book.rule, now=self.now)
 
 
 @settings(max_examples=200)
@@ -262,7 +263,7 @@ def test_reading_by_another_rule_and_a_look_at_everything_leave_nothing_behind(
 
     nodes = [each for each in world.snapshot.nodes.at if each is not None]
     world.known = {each.name: observe(each, world.known.get(each.name), now=world.now) for each in nodes}
-    world.book.everything(nodes, world.snapshot.pods.values(), now=world.now)
+    world.book.everything(nodes, world.snapshot.pods.items(), now=world.now)
     assert world.book.deadlines == world.fresh()
     world.book.read_by(other, now=world.now)
     assert world.book.deadlines == world.fresh()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.kube.objects import Node, Pod
-from trimtab.tainting.deadlines.columns import deadlines
+from trimtab.tainting.deadlines.columns import Item, deadlines
 from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.deadlines.standing import NodeTaints, observe
 from trimtab.tainting.deadlines.tolerance import Tolerating
+
+_KEY: Final = attrgetter("key")
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -29,7 +33,8 @@ class DeadlineBook:
     come in any order: a pod whose node is not known yet has none, until the node comes.
 
     Args:
-        pods_on: the pods on a node, those as the book was last told included.
+        pods_on: the pods on a node with their keys, in any order, as the book has last been told of them; e.g.
+            :meth:`~trimtab.cluster.snapshot.Snapshot.items_on`.
         rule: how tolerations are read.
 
     Attributes:
@@ -38,7 +43,7 @@ class DeadlineBook:
         taints: by node; of nodes that have NoExecute taints.
     """
 
-    def __init__(self, pods_on: Callable[[str], Iterable[Pod]], rule: Tolerating) -> None:
+    def __init__(self, pods_on: Callable[[str], Iterable[Item]], rule: Tolerating) -> None:
         self.rule = rule
         self.deadlines: dict[str, Deadline] = {}
         self.taints: dict[str, NodeTaints] = {}
@@ -58,17 +63,18 @@ class DeadlineBook:
         if after == before:
             return []
         pods = list(self._pods_on(node.name))
-        return self._settle((pod.key for pod in pods), deadlines(pods, self.taints, self.rule, now=now))
+        return self._settle((key for key, _ in pods), deadlines(pods, self.taints, self.rule, now=now))
 
     def pod_changed(self, old: Pod | None, new: Pod | None, *, now: float) -> list[Change]:
         """A pod came, changed or went."""
         pod = new or old
         if pod is None or (pod.node not in self.taints and pod.key not in self.deadlines):
             return []
-        found = deadlines((new,), self.taints, self.rule, now=now) if new is not None else {}
-        return self._settle((pod.key,), found)
+        key = pod.key
+        found = deadlines(((key, new),), self.taints, self.rule, now=now) if new is not None else {}
+        return self._settle((key,), found)
 
-    def everything(self, nodes: Iterable[Node], pods: Iterable[Pod], *, now: float) -> list[Change]:
+    def everything(self, nodes: Iterable[Node], pods: Iterable[Item], *, now: float) -> list[Change]:
         """See the whole cluster anew, as after a relist; what is not in it is gone."""
         self._seen = {node.name: observe(node, self._seen.get(node.name), now=now) for node in nodes}
         self.taints = {name: taints for name, taints in self._seen.items() if taints.standing}
@@ -80,8 +86,8 @@ class DeadlineBook:
         if rule == self.rule:
             return []
         self.rule = rule
-        pods = [pod for node in self.taints for pod in self._pods_on(node)]
-        return self._settle((pod.key for pod in pods), deadlines(pods, self.taints, rule, now=now))
+        pods = [item for node in self.taints for item in self._pods_on(node)]
+        return self._settle((key for key, _ in pods), deadlines(pods, self.taints, rule, now=now))
 
     def _see(self, name: str, node: Node | None, *, now: float) -> NodeTaints | None:
         """Take a node in, or let it go; its taints, ``None`` for none."""
@@ -107,4 +113,4 @@ class DeadlineBook:
             else:
                 self.deadlines[key] = after
             changes.append(Change(key, before, after))
-        return sorted(changes, key=lambda change: change.key)
+        return sorted(changes, key=_KEY)

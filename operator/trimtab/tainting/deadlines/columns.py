@@ -20,6 +20,8 @@ from trimtab.tainting.deadlines.tolerance import Tolerating, tolerance
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Item = tuple[str, Pod]
+"""A pod with its key ``namespace/name``, which a cluster's picture has made already."""
 
 FEW: Final = 32
 """Up to so many pods one after the other are quicker than arrays."""
@@ -28,19 +30,19 @@ _NONE: Final = -1
 
 
 def deadlines(
-    pods: Iterable[Pod], taints: Mapping[str, NodeTaints], rule: Tolerating, *, now: float
+    pods: Iterable[Item], taints: Mapping[str, NodeTaints], rule: Tolerating, *, now: float
 ) -> dict[str, Deadline]:
     """When each of these pods goes, by ``namespace/name``; those that stay are not in it.
 
     Args:
-        pods: on any node or none, in any order.
+        pods: with their keys, on any node or none, in any order.
         taints: by the node's name; nodes without NoExecute taints need not be there.
         rule: how tolerations are read.
         now: seconds since the epoch.
     """
-    there = [pod for pod in pods if pod.node in taints and concerned(pod)]
+    there = [item for item in pods if item[1].node in taints and concerned(item[1])]
     if len(there) <= FEW:
-        each = (deadline(pod, taints[pod.node].standing, rule, now=now) for pod in there)
+        each = (deadline(pod, taints[pod.node].standing, rule, now=now) for _, pod in there)
         return {found.key: found for found in each if found is not None}
     return _Table(there, taints, rule, now=now).deadlines()
 
@@ -58,17 +60,29 @@ class _Table:
         classes: int64, shape (pods,): which of ``tolerations`` each pod has.
     """
 
-    def __init__(self, pods: list[Pod], taints: Mapping[str, NodeTaints], rule: Tolerating, *, now: float) -> None:
+    def __init__(self, pods: list[Item], taints: Mapping[str, NodeTaints], rule: Tolerating, *, now: float) -> None:
         self._pods = pods
         self._rule = rule
         self._kinds: list[Taint] = []
         self._borne_by: list[Toleration | None] = []
         rows: dict[str, int] = {}
-        self.place: Ints = np.fromiter((rows.setdefault(pod.node, len(rows)) for pod in pods), np.int64, len(pods))
+        by_value: dict[tuple[Toleration, ...], int] = {}
+        by_spec: dict[int, int] = {}  # specs are shared: their identity spares most of the hashing; the pods keep them
+        place, start, classes = [], [], []
+        for _, pod in pods:
+            spec = pod.spec
+            number = by_spec.get(id(spec))
+            if number is None:
+                number = by_spec[id(spec)] = by_value.setdefault(spec.tolerations, len(by_value))
+            classes.append(number)
+            place.append(rows.setdefault(pod.node, len(rows)))
+            start.append(start_on_node(pod, now=now))
+        self.place: Ints = np.array(place, dtype=np.int64)
+        self.start: Floats = np.array(start, dtype=np.float64)
+        self.classes: Ints = np.array(classes, dtype=np.int64)
+        self._tolerations = list(by_value)
         self.nodes = [taints[name] for name in rows]
         self.kinds, self.since = self._columns(now)
-        self.start: Floats = np.fromiter((start_on_node(pod, now=now) for pod in pods), np.float64, len(pods))
-        self.classes, self._tolerations = _classes(pods)
 
     def deadlines(self) -> dict[str, Deadline]:
         """The first due of each pod, over all taints of its node."""
@@ -94,8 +108,7 @@ class _Table:
         columns = (rows, self.place[rows], due[rows], base[rows], which[rows], borne[rows])
         found = {}
         for row, place, end, since, column, by in zip(*(each.tolist() for each in columns), strict=True):
-            pod, taint = self._pods[row], self.nodes[place].standing[column].taint
-            key = pod.key
+            (key, pod), taint = self._pods[row], self.nodes[place].standing[column].taint
             found[key] = Deadline(key, pod.uid, pod.node, end, since, taint, self._borne_by[by])
         return found
 
@@ -125,17 +138,3 @@ class _Table:
             seconds[place] = how.seconds
             self._borne_by.append(how.toleration)
         return seconds[back], first + back.astype(np.int64)
-
-
-def _classes(pods: list[Pod]) -> tuple[Ints, list[tuple[Toleration, ...]]]:
-    """Which list of tolerations each pod has, and the lists."""
-    by_value: dict[tuple[Toleration, ...], int] = {}
-    by_spec: dict[int, int] = {}  # specs are shared: their identity spares most of the hashing; the pods keep them
-    numbers = []
-    for pod in pods:
-        spec = pod.spec
-        number = by_spec.get(id(spec))
-        if number is None:
-            number = by_spec[id(spec)] = by_value.setdefault(spec.tolerations, len(by_value))
-        numbers.append(number)
-    return np.array(numbers, dtype=np.int64), list(by_value)

@@ -49,14 +49,14 @@ def plan_deletions(
     """
     seen = {node.name: observe(node, (known or {}).get(node.name), now=now) for node in snapshot.nodes.at if node}
     taints = {name: seen[name] for name in sorted(seen) if seen[name].standing}
-    pods = [pod for name in taints for pod in snapshot.pods_on(name)]
+    pods = [item for name in taints for item in snapshot.items_on(name)]
     found = deadlines(pods, taints, Tolerating.of(spec), now=now)
     going = sorted(found.values(), key=lambda each: (max(each.due, now), each.key))
-    staying = sorted((pod for pod in pods if pod.key not in found), key=lambda pod: pod.key)
+    staying = sorted((item for item in pods if item[0] not in found), key=lambda item: item[0])
     hows: dict[str, How] = {policy.key: BY_EVICTION for policy in spec.taints if policy.policy == EVICT}
     return PodsOnTaints(
         tuple(_delete(each, hows.get(each.taint.key, "Delete"), now) for each in going),
-        tuple(_kept(pod, taints[pod.node]) for pod in staying),
+        tuple(_kept(pod, taints[pod.node]) for _, pod in staying),
     )
 
 

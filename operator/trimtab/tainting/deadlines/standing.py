@@ -41,7 +41,7 @@ class StandingTaint(Struct, frozen=True, gc=False):
         return self.taint.time_added == self.since
 
 
-class NodeTaints(Struct, frozen=True):
+class NodeTaints(Struct, frozen=True, gc=False):
     """The NoExecute taints of one node, by key and value, none where it has none.
 
     ``uid`` is the node's: a later node of its name starts anew.

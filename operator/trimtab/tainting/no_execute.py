@@ -10,9 +10,10 @@ from trimtab.api import reasons
 from trimtab.kube.objects import Node, Taint
 from trimtab.kube.rules.taints import NO_EXECUTE
 from trimtab.tainting.conditions import READY_KEYS, TaintChange, no_execute_taints, reason_of, swap
+from trimtab.tainting.health.heard import NEVER
 from trimtab.tainting.lifecycle_memory import LifecycleMemory
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
-from trimtab.tainting.queue import Queued, failed_at, next_at, queued, spent_by
+from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued
 from trimtab.tainting.zones import Zone, zone_of
 
 
@@ -125,20 +126,19 @@ def _served(look: Look, queue: Mapping[str, Queued], changes: list[TaintChange])
 
 
 def _spent(look: Look) -> dict[str, float]:
-    """When each zone's last node was taken: as remembered, else as the taints say; of zones that are gone nothing.
+    """When each zone's last node was taken: as remembered, or as a taint says that is younger than the memory.
 
-    By the taints alone a record that was lost lets nothing go faster.
+    The taints stand in for a record that was lost, or that a kill kept from being written: nothing goes faster for it.
+    Of zones that are gone nothing is kept.
     """
-    unknown: dict[str, list[Node]] = {zone: [] for zone in look.zones if zone not in look.memory.spent}
-    if unknown:
-        for node in look.nodes.values():
-            if node.taints and (zone := zone_of(node.labels)) in unknown:
-                unknown[zone].append(node)
     spent = {zone: time for zone, time in look.memory.spent.items() if zone in look.zones}
-    for zone, nodes in unknown.items():
-        time = spent_by(nodes, now=look.now)
-        if time is not None:
-            spent[zone] = time
+    for node in look.nodes.values():
+        if not node.taints:
+            continue
+        time = latest_time(node)
+        zone = zone_of(node.labels)
+        if time is not None and time > spent.get(zone, NEVER):
+            spent[zone] = min(look.now, time + 1.0)  # taints have whole seconds: it may have been up to one later
     return dict(sorted(spent.items()))
 
 

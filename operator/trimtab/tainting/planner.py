@@ -83,7 +83,8 @@ def plan_lifecycle(
     """Plan one pass.
 
     Args:
-        snapshot: nodes, their Leases, and pods.
+        snapshot: nodes, their Leases, and pods; of a live cluster not before all of them have been listed, for a Lease
+            that comes late is taken for one that was renewed.
         settings: grace periods, thresholds, rates.
         now: seconds since the epoch.
         memory: of the last pass. Without one, as for a cluster from a file, nodes are what their conditions say: how
@@ -213,8 +214,9 @@ def _pods(
         status = ready[name]
         if status is not None and status != "True":
             since = failed_at(node, status, now)
-            marks += pods_not_ready(node, snapshot.pods_on(name), since=since, now=now)
-    return tuple(marks)
+            on_node = (pod for _, pod in snapshot.items_on(name))
+            marks += pods_not_ready(node, on_node, since=since, now=now)
+    return tuple(sorted(marks, key=lambda each: (each.node, each.namespace, each.pod)))
 
 
 def _next_look(judged: Mapping[str, Judgement], executed: NoExecute, now: float) -> float | None:

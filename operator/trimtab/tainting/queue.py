@@ -7,7 +7,7 @@ is the time at which the last one was taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -74,10 +74,7 @@ def next_at(spent: float | None, rate: float, *, now: float) -> float | None:
     return now if spent is None else min(spent, now) + 1.0 / rate
 
 
-def spent_by(nodes: Iterable[Node], *, now: float) -> float | None:
-    """When the last of a zone's nodes was tainted as the taints say, where no record does.
-
-    Taints have whole seconds, so it may have been up to one later.
-    """
-    times = [taint.time_added for node in nodes for taint in no_execute_taints(node).values()]
-    return max((min(now, time + 1.0) for time in times if time is not None), default=None)
+def latest_time(node: Node) -> float | None:
+    """When a node's NoExecute taints of the node lifecycle were put on, the last of them; ``None`` where none says."""
+    times = [taint.time_added for taint in no_execute_taints(node).values() if taint.time_added is not None]
+    return max(times, default=None)

@@ -15,7 +15,14 @@ from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, NodeCondition, Pod, PodSpec, Taint
 from trimtab.tainting.conditions import NO_EXECUTE_KEYS, TaintChange
 from trimtab.tainting.health import Answer
-from trimtab.tainting.lifecycle_memory import LifecycleMemory, decode_record, encode_record, recall, remember
+from trimtab.tainting.lifecycle_memory import (
+    LifecycleMemory,
+    LifecycleRecord,
+    decode_record,
+    encode_record,
+    recall,
+    remember,
+)
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
 from trimtab.tainting.patches import patches
 from trimtab.tainting.planner import LifecyclePlan, plan_lifecycle
@@ -145,6 +152,7 @@ class World:
         self.dead: set[str] = set()
         self.settings = settings
         self.memory = LifecycleMemory()
+        self.before = LifecycleRecord()
         self.second = 0.0
         self.watch: float | None = None  # second at which our watches froze
         self.frozen: dict[str, Lease] = {}
@@ -182,9 +190,12 @@ class World:
         ]
         self.nodes[name] = replace(node, conditions=tuple(conditions))
 
-    def kill(self, *, away: float = 0.0) -> None:
-        """Our process is killed, and another one starts so many seconds later with the record of this one."""
-        record = remember(self.memory, now=START + self.second)
+    def kill(self, *, away: float = 0.0, unwritten: bool = False) -> None:
+        """Our process is killed, and another one starts so many seconds later with the record of this one.
+
+        ``unwritten``: it was killed after it acted and before it wrote down that it did.
+        """
+        record = self.before if unwritten else remember(self.memory, now=START + self.second)
         for _ in range(int(away)):
             self._tick()
         self.answers = {}
@@ -205,6 +216,7 @@ class World:
 
     def step(self) -> LifecyclePlan:
         """One pass, and what it says is done."""
+        self.before = remember(self.memory, now=START + self.second)
         now = START + self.second
         leases = self.frozen if self.watch is not None else self.leases
         picture = Snapshot([*self.nodes.values(), *leases.values()])

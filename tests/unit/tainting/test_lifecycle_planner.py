@@ -136,8 +136,12 @@ def test_settings_have_upstreams_defaults_and_the_kinds_are_the_same():
 # ── what always holds ───────────────────────────────────────────────────────────────────────────────────────────────
 
 NAMES = [f"{zone}{place}" for zone in "abc" for place in range(4)]
+KINDS = ["fail", "recover", "kill", "kill unwritten", "wait"]
 steps = st.lists(
-    st.tuples(st.sampled_from(["fail", "recover", "kill", "wait"]), st.sets(st.sampled_from(NAMES), max_size=5)),
+    st.tuples(
+        st.sampled_from(KINDS),
+        st.sets(st.sampled_from(NAMES), max_size=5),
+    ),
     min_size=1,
     max_size=12,
 )
@@ -150,8 +154,8 @@ def lived(history, check=lambda _: None) -> World:
             live.fail(*sorted(names))
         elif what == "recover":
             live.recover(*sorted(names & live.dead))
-        elif what == "kill":
-            live.kill(away=len(names))
+        elif what.startswith("kill"):
+            live.kill(away=len(names), unwritten=what.endswith("unwritten"))
         live.run(live.second + 25, check)
     return live
 

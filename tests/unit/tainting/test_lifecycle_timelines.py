@@ -168,6 +168,21 @@ def test_a_kill_at_any_time_restarts_neither_grace_periods_nor_rates(killed_at, 
     assert seconds[0] <= max(DETECTED, back + 2)
 
 
+@pytest.mark.parametrize("times", [1, 5], ids=["once", "five times in a row"])
+def test_a_kill_between_a_taint_and_its_record_lets_nobody_go_sooner(times):
+    live = world(10)
+    live.fail(*of("a", 3))
+    live.run(DETECTED)
+    for _ in range(times):
+        live.kill(unwritten=True)
+        live.run(live.second + 1)
+    live.run(120)
+    seconds = [second for _, second in live.tainted]
+    assert [name for name, _ in live.tainted] == of("a", 3)
+    assert seconds[0] == DETECTED
+    assert all(10 <= later - sooner <= 11 for sooner, later in pairwise(seconds))
+
+
 def test_a_kill_before_anybody_was_silent_for_long_costs_two_renewals_at_most():
     live = world(10)
     live.fail("a01")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Taint
-from trimtab.tainting.queue import Queued, failed_at, next_at, queued, spent_by
+from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued
 from trimtab.tainting.zones import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
 
 OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
@@ -155,12 +155,23 @@ def test_the_next_one_goes_a_whole_interval_after_the_last(spent, rate, at):
     assert next_at(spent, rate, now=100.0) == at
 
 
-def test_without_a_record_the_taints_themselves_say_when_the_last_one_was_put_on():
-    nodes = [
-        a_node("n1", taints=[Taint("node.kubernetes.io/unreachable", "NoExecute", "", 50.0)]),
-        a_node("n2", taints=[Taint("node.kubernetes.io/not-ready", "NoExecute", "", 70.0)]),
-        a_node("n3", taints=[Taint("example.com/x", "NoExecute", "", 90.0)]),
-        a_node("n4", taints=[Taint("node.kubernetes.io/not-ready", "NoSchedule", "", 90.0)]),
-    ]
-    assert spent_by(nodes, now=100.0) == 71.0
-    assert spent_by(nodes[2:], now=100.0) is None
+@pytest.mark.parametrize(
+    ("taints", "time"),
+    [
+        ([], None),
+        ([Taint("node.kubernetes.io/unreachable", "NoExecute")], None),
+        ([Taint("node.kubernetes.io/unreachable", "NoExecute", "", 50.0)], 50.0),
+        (
+            [
+                Taint("node.kubernetes.io/unreachable", "NoExecute", "", 50.0),
+                Taint("node.kubernetes.io/not-ready", "NoExecute", "", 70.0),
+                Taint("node.kubernetes.io/not-ready", "NoSchedule", "", 90.0),
+                Taint("example.com/x", "NoExecute", "", 90.0),
+            ],
+            70.0,
+        ),
+    ],
+    ids=["none", "without a time", "one", "the last of both, and of no other"],
+)
+def test_a_node_says_by_its_taints_when_it_was_taken(taints, time):
+    assert latest_time(a_node("n1", taints=taints)) == time

@@ -2,12 +2,14 @@
 
 :mod:`.standing` says since when taints stand, :mod:`.tolerance` for how long a pod bears one, :mod:`.rule` when a pod
 goes, :mod:`.columns` the same for all pods of a cluster at once, :mod:`.book` what of it changes with the cluster,
-:mod:`.planner` what ``trimtab plan`` shows of it.
+:mod:`.planner` what ``trimtab plan`` shows of it, :mod:`.report` what the status does.
 """
 
 from trimtab.tainting.deadlines.book import Change, DeadlineBook
 from trimtab.tainting.deadlines.columns import deadlines
+from trimtab.tainting.deadlines.placed import PlacedPods
 from trimtab.tainting.deadlines.planner import PodsOnTaints, plan_deletions
+from trimtab.tainting.deadlines.report import next_deadlines, overdue
 from trimtab.tainting.deadlines.rule import Deadline, deadline, start_on_node
 from trimtab.tainting.deadlines.standing import SINCE_ANNOTATION, NodeTaints, StandingTaint, note, observe
 from trimtab.tainting.deadlines.tolerance import Tolerance, Tolerating, tolerance
@@ -19,6 +21,7 @@ __all__ = [
     "Deadline",
     "DeadlineBook",
     "NodeTaints",
+    "PlacedPods",
     "PodsOnTaints",
     "StandingTaint",
     "Tolerance",
@@ -26,8 +29,10 @@ __all__ = [
     "deadline",
     "deadline_in_words",
     "deadlines",
+    "next_deadlines",
     "note",
     "observe",
+    "overdue",
     "plan_deletions",
     "start_on_node",
     "taint_in_words",

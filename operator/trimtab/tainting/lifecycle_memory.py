@@ -12,8 +12,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from trimtab.kube.objects import Node
+from trimtab.tainting.conditions import ready_status, unknown_already
 from trimtab.tainting.health import Heard, silent_ones
-from trimtab.tainting.queue import Queued
+from trimtab.tainting.queue import Queued, failed_at
 
 
 class LifecycleMemory(Struct, frozen=True, kw_only=True):
@@ -53,11 +55,11 @@ class QueueRecord(Struct, frozen=True, rename="camel"):
 
 
 class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a later process has to know: JSON of some 100 bytes a node that is silent or waits, and no more.
+    """What a later process has to know: JSON of some 100 bytes a node that has fallen silent, until it is Unknown.
 
     Attributes:
-        silent: by node.
-        queue: by node.
+        silent: by node; those that are not Unknown yet.
+        queue: by node; those whose condition has changed while they waited.
         spent: by zone.
         all_down: see :class:`LifecycleMemory`.
         back: see :class:`LifecycleMemory`.
@@ -72,17 +74,30 @@ class LifecycleRecord(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     blind_since: float | None = None
 
 
-def remember(memory: LifecycleMemory, *, now: float) -> LifecycleRecord:
-    """What is to be written down. It is equal to the last one while nothing has happened that matters.
+def remember(memory: LifecycleMemory, nodes: Mapping[str, Node], *, now: float) -> LifecycleRecord:
+    """What is to be written down: nothing that the nodes say themselves. It is equal to the last while nothing happens.
+
+    A node that is Unknown says so, and its Ready condition since when, which is its place in the queue but where the
+    condition has changed since it failed. So a cluster that is all down needs no long record.
 
     Args:
         memory: after a pass.
+        nodes: as the pass saw them, or later ones, by name.
         now: seconds since the epoch.
     """
-    silent = silent_ones(memory.heard, now=now)
+    silent = {
+        name: SilentRecord(each.uid, each.at, *each.stamp)
+        for name, each in silent_ones(memory.heard, now=now).items()
+        if name in nodes and not unknown_already(nodes[name])
+    }
+    queue = {
+        name: QueueRecord(each.uid, each.since)
+        for name, each in sorted(memory.queue.items())
+        if name in nodes and failed_at(nodes[name], ready_status(nodes[name]), now) != each.since
+    }
     return LifecycleRecord(
-        silent={name: SilentRecord(each.uid, each.at, *each.stamp) for name, each in silent.items()},
-        queue={name: QueueRecord(each.uid, each.since) for name, each in sorted(memory.queue.items())},
+        silent=silent,
+        queue=queue,
         spent=dict(sorted(memory.spent.items())),
         all_down=memory.all_down,
         back=memory.back,

@@ -195,7 +195,7 @@ class World:
 
         ``unwritten``: it was killed after it acted and before it wrote down that it did.
         """
-        record = self.before if unwritten else remember(self.memory, now=START + self.second)
+        record = self.before if unwritten else remember(self.memory, self.nodes, now=START + self.second)
         for _ in range(int(away)):
             self._tick()
         self.answers = {}
@@ -216,7 +216,7 @@ class World:
 
     def step(self) -> LifecyclePlan:
         """One pass, and what it says is done."""
-        self.before = remember(self.memory, now=START + self.second)
+        self.before = remember(self.memory, self.nodes, now=START + self.second)
         now = START + self.second
         leases = self.frozen if self.watch is not None else self.leases
         picture = Snapshot([*self.nodes.values(), *leases.values()])

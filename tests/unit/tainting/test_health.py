@@ -287,26 +287,44 @@ def test_without_an_answer_nobody_is_marked_however_long_it_takes():
 def test_nothing_is_written_down_while_all_is_well():
     live = World([a_node(f"n{place}") for place in range(6)])
     live.run(100)
-    assert remember(live.memory, now=START + 100) == LifecycleRecord()
+    assert remember(live.memory, live.nodes, now=START + 100) == LifecycleRecord()
 
 
 def test_the_record_changes_only_when_something_happens():
     live = World([a_node(f"n{place}") for place in range(6)])
     live.fail("n0", "n1")
     texts = []
-    live.run(200, lambda each: texts.append(encode_record(remember(each.memory, now=START + each.second))))
+    live.run(200, lambda each: texts.append(encode_record(remember(each.memory, each.nodes, now=START + each.second))))
     assert len(set(texts)) <= 6
 
 
 def test_a_record_comes_back_as_it_was():
     live = World([a_node(f"n{place}") for place in range(6)])
     live.fail("n0", "n1")
-    live.run(60)
-    record = remember(live.memory, now=START + 60)
+    live.run(45)
+    record = remember(live.memory, live.nodes, now=START + 45)
     assert decode_record(encode_record(record)) == record
     assert set(record.silent) == {"n0", "n1"}
     assert record.silent["n0"].heard == START
-    assert remember(recall(record, now=START + 60), now=START + 60) == record
+    assert remember(recall(record, now=START + 45), live.nodes, now=START + 45) == record
+
+
+def test_what_nodes_say_themselves_is_not_written_down():
+    live = World([a_node(f"n{place}") for place in range(6)])
+    live.fail("n0", "n1")
+    live.run(60)
+    assert "n1" in live.memory.queue
+    assert remember(live.memory, live.nodes, now=START + 60) == LifecycleRecord(spent={"": START + 52})
+
+
+def test_the_place_of_a_node_whose_condition_changed_while_it_waited_is_written_down():
+    nodes = {name: a_node(name, ready="False", since=since) for name, since in (("n1", 10), ("n2", 20), ("n3", 30))}
+    well = [a_node(f"well{place}") for place in range(9)]
+    made = plan_lifecycle(Snapshot([*nodes.values(), *well]), DEFAULTS, now=NOW)
+    assert list(made.taken) == ["n1"]
+    nodes["n2"] = a_node("n2", ready="Unknown", since=1001)
+    record = remember(made.memory, nodes, now=NOW + 1)
+    assert {name: place.since for name, place in record.queue.items()} == {"n2": START + 20}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"silent": 1}'], ids=["empty", "cut off", "a list", "other types"])

@@ -129,6 +129,15 @@ def test_after_an_outage_of_everything_nodes_get_their_grace_period_anew():
     assert live.tainted == [("b03", 101 + 50)]
 
 
+def test_after_an_outage_of_everything_nobody_is_asked_after_before_a_whole_grace_period():
+    live = World([a_node(name, ready="False", zone=name[0]) for name in cluster(2, 2)])
+    live.fail("a01")
+    live.run(45)
+    live.recover("b01")
+    live.run(120)
+    assert live.asked[0] == ("a01", 46 + 50 + 1)
+
+
 def test_the_full_disruption_rate_can_hold_a_zone_that_is_all_down():
     live = world(3, 3, settings=replace(DEFAULTS, full_disruption_eviction_rate=0.0))
     live.fail(*of("a", 3))

@@ -169,6 +169,35 @@ def test_no_rate_is_ever_exceeded_whatever_happens_and_however_often_we_are_kill
         assert all(later - sooner >= 10 for sooner, later in pairwise(times))
 
 
+def outage(kills=()):
+    """A zone of four that fails at once, of three zones, with kills at these seconds, some before what is written."""
+    live = World([a_node(name, zone=name[0]) for name in NAMES])
+    live.run(20)
+    live.fail("a0", "a1", "a2", "a3")
+    for place, second in enumerate(sorted(kills)):
+        live.run(second)
+        live.kill(unwritten=place % 2 == 1)
+    return live.run(200)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(21, 110), min_size=10, max_size=10))
+def test_ten_kills_during_an_outage_of_a_zone_lose_nothing_and_let_nothing_happen_early(kills):
+    promised, live = outage().tainted, outage(kills)
+    assert [name for name, _ in live.tainted] == [name for name, _ in promised]
+    for (_, second), (_, expected) in zip(live.tainted, promised, strict=True):
+        assert second >= expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sets(st.integers(42, 110), min_size=10, max_size=10))
+def test_once_the_silence_is_written_down_kills_delay_next_to_nothing(kills):
+    """Each may cost the second of a question that has to be asked anew, and that of a taint's whole seconds."""
+    promised, live = outage().tainted, outage(kills)
+    for (_, second), (_, expected) in zip(live.tainted, promised, strict=True):
+        assert second <= expected + len(kills)
+
+
 @settings(max_examples=25, deadline=None)
 @given(steps)
 def test_only_nodes_that_are_down_are_tainted_and_those_that_are_back_are_free(history):

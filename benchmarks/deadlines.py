@@ -15,7 +15,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.objects import KubeObject, Node, Pod, Taint, Toleration
 from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
-from trimtab.tainting.deadlines import DeadlineBook, Tolerating
+from trimtab.tainting.deadlines import DeadlineBook, PlacedPods, Tolerating
 from trimtab.tainting.timers import Timers
 
 NOW: Final = CREATED + 1_000_000.0
@@ -33,18 +33,21 @@ def recompute(shape: Shape | None = None, *, due: int = 10_000, lead: float = 2.
     shape = shape or Shape()
     snapshot = Snapshot(_tainted(cluster(shape)))
     nodes = [node for node in snapshot.nodes.at if node is not None]
-    rounds, worked, book = [], [], _book(snapshot)
+    placed = PlacedPods()
+    for pod in snapshot.pods.values():
+        placed.pod_changed(None, pod)
+    rounds, worked, book = [], [], DeadlineBook(placed.on, Tolerating())
     for _ in range(ROUNDS):
-        book = _book(snapshot)
+        book = DeadlineBook(placed.on, Tolerating())
         started, busy = time.perf_counter(), time.process_time()
-        book.everything(nodes, snapshot.pods.items(), now=NOW)
+        book.everything(nodes, placed.every(), now=NOW)
         rounds.append(time.perf_counter() - started)
         worked.append(time.process_time() - busy)
-    again = _timed(lambda: book.everything(nodes, snapshot.pods.items(), now=NOW))
+    deadlines = len(book.deadlines)
+    again = _timed(lambda: book.everything(nodes, placed.every(), now=NOW))
     pods = list(snapshot.pods.values())[:: max(1, shape.pods // 10_000)]
     one_pod = _timed(lambda: [book.pod_changed(pod, _patient(pod), now=NOW) for pod in pods]) / len(pods)
     one_node = _timed(lambda: [book.node_changed(node, _freed(node), now=NOW) for node in nodes]) / len(nodes)
-    deadlines = len(_filled(snapshot, nodes).deadlines)
     late = asyncio.run(lateness(shape.pods, due=due, lead=lead))
     params = {
         "nodes": len(nodes),
@@ -97,16 +100,6 @@ def _timed(work: Any) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _book(snapshot: Snapshot) -> DeadlineBook:
-    return DeadlineBook(snapshot.items_on, Tolerating())
-
-
-def _filled(snapshot: Snapshot, nodes: list[Node]) -> DeadlineBook:
-    book = _book(snapshot)
-    book.everything(nodes, snapshot.pods.items(), now=NOW)
-    return book
 
 
 def _tainted(objects: Iterable[KubeObject]) -> Iterable[KubeObject]:

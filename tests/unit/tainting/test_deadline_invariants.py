@@ -166,8 +166,9 @@ def test_columns_say_what_the_rule_says_of_each_pod(
     }
 
     items = [(each.key, each) for each in several]
-    concerned = [item for item in items if item[1].node in known and columns.concerned(item[1])]
-    assert columns._Table(concerned, known, rule, now=NOW).deadlines() == one_by_one
+    there = [each for each in several if each.node in known and columns.concerned(each)]
+    keys = [each.key for each in there]
+    assert columns._Table(keys, there, known, rule, now=NOW).deadlines() == one_by_one
     assert deadlines(items, known, rule, now=NOW) == one_by_one
     assert deadlines(reversed(items), known, rule, now=NOW) == one_by_one
 

@@ -243,6 +243,14 @@ def test_what_is_not_there_after_a_relist_is_forgotten() -> None:
     assert set(world.book.taints) == {"n1"}
 
 
+def test_a_swap_that_nobody_followed_may_be_a_new_outage_and_counts_from_its_own_time() -> None:
+    carried = pod(bears(NOT_READY, 300), bears(UNREACHABLE, 300))
+    world = World(node(taint(NOT_READY)), carried)
+
+    world.book.everything([node(taint(UNREACHABLE, added=200))], [(carried.key, carried)], now=START + 210)
+    assert world.due() == 500
+
+
 def test_a_taint_without_a_time_that_was_seen_to_go_begins_again_though_the_old_note_is_still_there() -> None:
     world = World(node(taint("a", added=None)), pod(bears("a", 100)))
     noted = note(world.book.taints["n1"]) or ""

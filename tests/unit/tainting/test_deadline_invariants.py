@@ -263,7 +263,9 @@ def test_reading_by_another_rule_and_a_look_at_everything_leave_nothing_behind(
     world.now += 10_000  # all that was still to come has come
 
     nodes = [each for each in world.snapshot.nodes.at if each is not None]
-    world.known = {each.name: observe(each, world.known.get(each.name), now=world.now) for each in nodes}
+    world.known = {
+        each.name: observe(each, world.known.get(each.name), now=world.now, followed=False) for each in nodes
+    }
     world.book.everything(nodes, world.snapshot.pods.items(), now=world.now)
     assert world.book.deadlines == world.fresh()
     world.book.read_by(other, now=world.now)

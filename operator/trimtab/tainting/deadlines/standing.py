@@ -51,7 +51,7 @@ class NodeTaints(Struct, frozen=True, gc=False):
     standing: tuple[StandingTaint, ...]
 
 
-def observe(node: Node, before: NodeTaints | None, *, now: float) -> NodeTaints:
+def observe(node: Node, before: NodeTaints | None, *, now: float, followed: bool = True) -> NodeTaints:
     """What is known of a node's NoExecute taints, now that the node looks like this.
 
     A taint that was there before, with the same value and time, counts from when it did. A new one counts from its
@@ -63,11 +63,15 @@ def observe(node: Node, before: NodeTaints | None, *, now: float) -> NodeTaints:
         before: what was known of it; ``None`` where nothing was, as after a restart: then what is noted counts. Of a
             node that was seen before the note says nothing new, and may be of taints that are gone.
         now: seconds since the epoch.
+        followed: whether every change of the node since was seen. If not, the node may have been well in between, and a
+            swap counts from its own time: pods go later than they might, and none too soon.
     """
     if before is not None and before.uid != node.uid:
         before = None
     known = _recall(node) if before is None else {_identity(each.taint): each.since for each in before.standing}
-    outage = {each.taint.key: each.since for each in before.standing if each.taint.key in SWAPPED} if before else {}
+    outage: dict[str, float] = {}
+    if before is not None and followed:
+        outage = {each.taint.key: each.since for each in before.standing if each.taint.key in SWAPPED}
     standing = []
     for taint in _no_execute(node.taints):
         since = known.get(_identity(taint))

@@ -75,7 +75,7 @@ class DeadlineBook:
         return self._settle((key,), found)
 
     def everything(self, nodes: Iterable[Node], pods: Iterable[Item], *, now: float) -> list[Change]:
-        """See the whole cluster anew, as after a relist; what is not in it is gone, and changes may have been missed."""
+        """See the whole cluster anew, as after a relist: what is not in it is gone, and changes were missed."""
         seen = self._seen
         self._seen = {node.name: observe(node, seen.get(node.name), now=now, followed=False) for node in nodes}
         self.taints = {name: taints for name, taints in self._seen.items() if taints.standing}

@@ -55,6 +55,10 @@ bench: $(STAMP) ## measure
 bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, beside the real descheduler
 	$(BIN)/python benchmarks/live.py $(OPTIONS)
 
+.PHONY: bench-reaction
+bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how soon it asks for nodes, and what nodes cost in requests
+	$(BIN)/python benchmarks/reaction.py $(OPTIONS)
+
 # How many random pods, and the seed of the first random cluster.
 N ?= 1000
 SEED ?= 1
@@ -78,9 +82,9 @@ generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, m
 	$(BIN)/python -m tools.generate
 
 .PHONY: proto
-proto: $(STAMP) ## write slim_pb2 and quick_pod_pb2 from their schemas; a newer protoc raises the bound of protobuf in pyproject.toml
+proto: $(STAMP) ## write every *_pb2 from its schema; a newer protoc raises the bound of protobuf in pyproject.toml
 	$(BIN)/python -m grpc_tools.protoc --proto_path=operator --python_out=operator --pyi_out=operator \
-		operator/trimtab/kube/wire/slim.proto operator/trimtab/kube/wire/quick_pod.proto
+		$$(find operator -name '*.proto')
 
 .PHONY: lock
 lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows

@@ -113,7 +113,7 @@ class OperatorProcess:
 
     def __init__(self, target: Target, directory: Path, *arguments: str, name: str = "operator") -> None:
         self.log = directory / f"{name}.log"
-        self._kubeconfig = target.service_account_kubeconfig(NAMESPACE, RELEASE, path=directory / f"{name}.kubeconfig")
+        self.kubeconfig = target.service_account_kubeconfig(NAMESPACE, RELEASE, path=directory / f"{name}.kubeconfig")
         self._arguments = arguments
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -126,7 +126,7 @@ class OperatorProcess:
 
     def start(self, *, ready: bool = True) -> None:
         """Start it and, unless told otherwise, wait until its picture of the cluster is complete."""
-        command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self._kubeconfig}"]
+        command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self.kubeconfig}"]
         command += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -37,6 +38,8 @@ from trimtab.local.client import Client
 
 RESOURCES = {resource.kind: resource for resource in (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS)}
 MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +57,8 @@ def served(client: Client) -> None:
 
 
 def create(client: Client, manifest: dict[str, Any], *, validation: str = "Strict", dry_run: bool = True) -> Any:
-    params = {"fieldValidation": validation} | ({"dryRun": "All"} if dry_run else {})
+    """Make one; without a validation as a plain client does, which says nothing of it."""
+    params = ({"fieldValidation": validation} if validation else {}) | ({"dryRun": "All"} if dry_run else {})
     return client.request("POST", path_of(manifest), manifest, params=params)
 
 
@@ -87,15 +91,15 @@ def test_a_good_machine_autoscaler_is_taken_and_reads_back_the_same(client: Clie
     assert decode_machine_autoscaler(create(client, manifest)).spec == decode_machine_autoscaler(manifest).spec
 
 
-@pytest.mark.parametrize("validation", ["Strict", "Ignore"])
-@pytest.mark.parametrize(
-    ("manifest", "words"),
-    [
-        *((autoscalers.cluster_autoscaler(spec), words) for spec, words in autoscalers.REFUSED.values()),
-        *((autoscalers.machine_autoscaler(spec), words) for spec, words in autoscalers.TARGETS_REFUSED.values()),
-    ],
-    ids=[*autoscalers.REFUSED, *autoscalers.TARGETS_REFUSED],
-)
+BAD = [
+    *((autoscalers.cluster_autoscaler(spec), words) for spec, words in autoscalers.REFUSED.values()),
+    *((autoscalers.machine_autoscaler(spec), words) for spec, words in autoscalers.TARGETS_REFUSED.values()),
+]
+BAD_IDS = [*autoscalers.REFUSED, *autoscalers.TARGETS_REFUSED]
+
+
+@pytest.mark.parametrize("validation", ["Strict", "Ignore", ""])
+@pytest.mark.parametrize(("manifest", "words"), BAD, ids=BAD_IDS)
 def test_a_bad_autoscaler_is_refused_whatever_validation_the_client_asks_for(
     client: Client, manifest: dict[str, Any], words: tuple[str, ...], validation: str
 ) -> None:
@@ -105,10 +109,76 @@ def test_a_bad_autoscaler_is_refused_whatever_validation_the_client_asks_for(
     assert words[0].removeprefix("spec.") in refused.value.message
 
 
+@pytest.fixture
+def good_ones(client: Client) -> Iterator[dict[str, dict[str, Any]]]:
+    """One of each kind that is good and there."""
+    made = {kind: create(client, manifest, dry_run=False) for kind, manifest in GOOD.items()}
+    yield made
+    for each in made.values():
+        client.request("DELETE", own_path(each))
+
+
+def own_path(manifest: dict[str, Any]) -> str:
+    return f"{path_of(manifest)}/{manifest['metadata']['name']}"
+
+
+def test_a_good_autoscaler_cannot_be_made_bad(client: Client, good_ones: dict[str, dict[str, Any]]) -> None:
+    """By writing it anew or by a patch: the server spares fields that do not change, and no others."""
+    wrong = []
+    for what, (manifest, words) in zip(BAD_IDS, BAD, strict=True):
+        good = good_ones[manifest["kind"]]
+        anew = {**good, "spec": manifest["spec"]}
+        patch = [{"op": "replace", "path": "/spec", "value": manifest["spec"]}]
+        for method, body, content_type in (("PUT", anew, "application/json"), ("PATCH", patch, JSON_PATCH)):
+            try:
+                client.request(method, own_path(good), body, content_type=content_type, params={"dryRun": "All"})
+            except Invalid as error:
+                if words[0].removeprefix("spec.") not in error.message:
+                    wrong.append(f"{what} by {method} is told as {error.message}")
+            else:
+                wrong.append(f"{what} by {method} is taken")
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (autoscalers.REFUSED["OpenShift's own slip"][0], "is no field: it is written unneededTime"),
+        (autoscalers.REFUSED["fewer cores at most than at least"][0], "must be at least min"),
+    ],
+    ids=["the slip", "limits"],
+)
+def test_server_side_apply_is_no_way_around(
+    client: Client, good_ones: dict[str, dict[str, Any]], spec: str, words: str
+) -> None:
+    params = {"dryRun": "All", "fieldManager": "somebody", "force": "true", "fieldValidation": "Ignore"}
+    manifest = autoscalers.cluster_autoscaler(spec)
+    with pytest.raises(Invalid, match=words):
+        client.request("PATCH", own_path(good_ones[manifest["kind"]]), manifest, content_type=APPLY, params=params)
+
+
 @pytest.mark.parametrize("name", ["cluster", "default-2"])
 def test_a_cluster_autoscaler_of_another_name_is_refused_and_told_why(client: Client, name: str) -> None:
     with pytest.raises(Invalid, match="must be default: there is one ClusterAutoscaler for the whole cluster"):
         create(client, autoscalers.cluster_autoscaler("{}", name=name))
+
+
+def test_a_name_that_the_server_is_to_make_up_is_no_way_around(client: Client) -> None:
+    manifest = autoscalers.cluster_autoscaler("{}")
+    manifest["metadata"] = {"generateName": "default-"}
+    with pytest.raises(Invalid, match="must be default"):
+        create(client, manifest)
+
+
+@pytest.mark.parametrize("validation", [*VALIDATION, ""])
+def test_openshifts_own_slip_is_refused_with_the_name_that_is_meant(client: Client, validation: str) -> None:
+    """Its example prints unneededTime with one n; its server drops that field, and the default applies."""
+    seed = autoscalers.seed()
+    seed["spec"]["scaleDown"]["uneededTime"] = seed["spec"]["scaleDown"].pop("unneededTime")
+    with pytest.raises(Invalid) as refused:
+        create(client, seed, validation=validation)
+    assert "spec.scaleDown.uneededTime" in refused.value.message
+    assert "is no field: it is written unneededTime" in refused.value.message
 
 
 @pytest.mark.parametrize(("spec", "field"), autoscalers.UNKNOWN_FIELDS.values(), ids=autoscalers.UNKNOWN_FIELDS)
@@ -159,6 +229,49 @@ def test_both_judge_alike(client: Client, place: tuple[str, Any], value: Any, ch
     except Invalid as error:
         theirs = error.message
     assert bool(ours) == bool(theirs), f"we say {ours or 'good'!r}, the API server says {theirs or 'good'!r}"
+
+
+MUTATION = st.tuples(
+    st.sampled_from(PLACES),
+    st.sampled_from([*VALUES, "0.5", "0", "1h1h", "-1s", "Enabled", "Random", "MachineSet", ["Random", "Random"]]),
+    st.sampled_from(["set", "add", "drop"]),
+    st.sampled_from(["enabled", "uneededTime", "unneededTime", "min", "max", "type", "kind", "apiVersion", "x"]),
+)
+
+
+@pytest.mark.usefixtures("client")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mutations=st.lists(MUTATION, min_size=1, max_size=3))
+def test_whatever_the_server_stores_can_be_used(client: Client, mutations: list[Any]) -> None:
+    """A plain client's unknown fields are dropped, its defaults are filled in; what is left trimtab must take."""
+    (kind, _), *_ = mutations[0]
+    manifest = copy.deepcopy(GOOD[kind])
+    for (of, path), value, change, key in mutations:
+        if of == kind:
+            _mutate(manifest["spec"], path, value, change, key)
+    try:
+        stored = create(client, manifest, validation="")
+    except Invalid:
+        return
+    DECODERS[kind](stored)
+
+
+def _mutate(where: Any, path: Any, value: Any, change: str, key: str) -> None:
+    """Change one place, if an earlier change has left it there."""
+    for step in path[:-1]:
+        try:
+            where = where[step]
+        except (KeyError, IndexError, TypeError):
+            return
+    last = path[-1]
+    if not isinstance(where, dict):
+        if isinstance(where, list) and change == "set" and isinstance(last, int) and last < len(where):
+            where[last] = value
+        return
+    if change == "drop":
+        where.pop(last, None)
+    else:
+        where[key if change == "add" else last] = value
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -56,7 +56,8 @@ from trimtab.kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
-from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.state import ServerAbilities
 from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.decode import decode_json
 

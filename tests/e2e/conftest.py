@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from examples.demo.install import OperatorProcess, apply, install, wait_for
 from examples.demo.workloads import deployment
+from tests.fixtures.audit import Audit
+from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings
 from trimtab.kube.api import NotFound
 from trimtab.local.client import Client
 from trimtab.local.cluster import LocalCluster
@@ -169,6 +172,43 @@ def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
             nonlocal count
             count += 1
             process = OperatorProcess(target or stage.cluster, tmp_path, *arguments, name=f"operator-{count}")
+            process.start(ready=ready)
+            stack.callback(lambda: process.running() and process.stop())
+            return process
+
+        yield begin
+
+
+@pytest.fixture(scope="module")
+def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalCluster, Audit]:
+    """A cluster that makes nodes of MachineSets and has none else, the chart in it, and its audit log."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("these tests need the machine controller and the audit log of a local control plane")
+    audit = Audit(tmp_path_factory.mktemp("audit"))
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(machine_settings(audit), nodes=0)
+    install_autoscaler(cluster)
+    return cluster, audit
+
+
+@pytest.fixture
+def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
+    """That cluster with a namespace of the test's own; machines, pods and autoscalers are gone afterwards."""
+    cluster, audit = audited
+    with fleet_of(cluster, f"test-{secrets.token_hex(4)}", audit) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
+    """Start an operator that autoscales, without a lease unless told to; what still runs is stopped in the end."""
+    with ExitStack() as stack:
+        count = 0
+
+        def begin(*arguments: str, elect: bool = False, ready: bool = True) -> OperatorProcess:
+            nonlocal count
+            count += 1
+            more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
+            process = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
             process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
             return process

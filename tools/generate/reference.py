@@ -16,6 +16,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from tools.generate import table
 from trimtab.api import reasons
+from trimtab.autoscaling.report.compatible_metrics import CompatibleMetrics
+from trimtab.autoscaling.report.metrics import AutoscalerMetrics
 from trimtab.cli.main import cli
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.runtime.metrics import RuntimeMetrics
@@ -46,6 +48,8 @@ def metrics() -> list[Metric]:
     registry = CollectorRegistry()
     RuntimeMetrics(registry)
     DeschedulerMetrics(registry)
+    AutoscalerMetrics(registry)
+    CompatibleMetrics(registry)
     found = []
     for collector in registry._collector_to_names:  # noqa: SLF001 - there is no public way to the label names
         if isinstance(collector, MetricWrapperBase):

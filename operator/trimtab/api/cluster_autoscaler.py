@@ -26,7 +26,7 @@ PRIORITY_THRESHOLD: Final = -10
 
 OURS: Final = "Only trimtab has this field."
 
-Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price"]
+Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
 Mode = Literal["Act", "Simulate"]
 
@@ -87,6 +87,18 @@ class ScaleDown(Spec, frozen=True):
         Threshold,
         doc(f"The utilizationThreshold of nodes with GPUs, of which only the GPUs count. {OURS}", THRESHOLD_RULE),
     ] = "0.5"
+    replace: Annotated[
+        OnOff,
+        doc(
+            "Whether nodes are replaced by fewer or cheaper ones of other groups that would hold their pods, where the "
+            "annotation trimtab.dev/price says what a node of each group costs an hour. New nodes come first; then the "
+            f"old ones are drained, however much of them is used. It moves pods that run well. {OURS}"
+        ),
+    ] = "Disabled"
+    replace_threshold: Annotated[
+        Threshold,
+        doc(f"By how much of their price nodes must become cheaper to be replaced. {OURS}", THRESHOLD_RULE),
+    ] = "0.15"
 
     @property
     def delay_after_add_seconds(self) -> float:
@@ -122,6 +134,11 @@ class ScaleDown(Spec, frozen=True):
     def gpu_threshold(self) -> float:
         """``gpuUtilizationThreshold`` as a share."""
         return float(self.gpu_utilization_threshold)
+
+    @property
+    def replace_share(self) -> float:
+        """``replaceThreshold`` as a share."""
+        return float(self.replace_threshold)
 
 
 class ScaleUp(Spec, frozen=True):
@@ -214,8 +231,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
             "How to choose among groups that could take the pods: the first decides, the next decides among those that "
             "it likes equally. LeastWaste: the least cpu and memory left over. Priority: the highest in the ConfigMap "
             "cluster-autoscaler-priority-expander. Random: any, by a fixed seed. Only trimtab has MostPods: most pods "
-            "helped, LeastNodes: fewest nodes, Price: cheapest. LeastWaste where none is given.",
-            limit=6,
+            "helped, LeastNodes: fewest nodes, Price: cheapest, Grpc: what the server says that the operator's settings "
+            "name. LeastWaste where none is given.",
+            limit=7,
             **SET,
         ),
     ] = ()

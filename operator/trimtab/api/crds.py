@@ -155,7 +155,6 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         refine=_with_misspelt_times,
         group=_OPENSHIFT,
         version="v1",
-        installed=False,
     ),
     Definition(
         kind="MachineAutoscaler",
@@ -177,7 +176,6 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         group=_OPENSHIFT,
         version="v1beta1",
         namespaced=True,
-        installed=False,
     ),
 )
 

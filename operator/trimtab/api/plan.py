@@ -57,7 +57,8 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
     """Raise a group of machines from ``from`` to ``to`` for pods that find no place.
 
     ``machine_set`` is ``namespace/name`` of the object that holds the number, whatever its kind; ``group`` is the id
-    that tells kinds and APIs apart. ``pods`` are those that the new nodes are for, ``namespace/name``, sorted.
+    that tells kinds and APIs apart. ``pods`` are those that wait and that the new nodes are for, ``namespace/name``,
+    sorted; none where the nodes take the place of others.
     """
 
     machine_set: str
@@ -77,7 +78,10 @@ Action = Evict | Scaling
 
 
 class Kept(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A candidate that was considered and left where it is, with the reason code."""
+    """A candidate that was considered and left where it is, with the reason code.
+
+    ``pod`` is the pod that keeps a node, ``namespace/name``; it is left out where no single one does.
+    """
 
     kind: str
     namespace: str
@@ -87,6 +91,7 @@ class Kept(Struct, frozen=True, gc=False, omit_defaults=True):
     message: str
     policy: str = ""
     node: str = ""
+    pod: str = ""
 
 
 class Plan(Struct, frozen=True):

@@ -280,6 +280,72 @@ RUN_COMPLETED: Final = "RunCompleted"
 RUN_INTERRUPTED: Final = "RunInterrupted"
 """Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""
 
+# ── What the autoscaler's conditions say ────────────────────────────────────────────────────────────────────────────
+
+PASS_COMPLETED: Final = "PassCompleted"
+"""Ready: the last pass ran to its end; the message says what came of it."""
+
+WAITING_FOR_FIRST_PASS: Final = "WaitingForFirstPass"
+"""Ready unknown: no pass has run since this generation was written."""
+
+SCALING: Final = "Scaling"
+"""Progressing: nodes that were asked for are on their way, or nodes are being removed; the message names them."""
+
+INVALID_AUTOSCALER: Final = "InvalidAutoscaler"
+"""Not ready, degraded: the ClusterAutoscaler's spec cannot be used; the message names the fields."""
+
+PASS_FAILED: Final = "PassFailed"
+"""Not ready, degraded: the last pass ended with an error; the message names it."""
+
+CLUSTER_UNHEALTHY: Final = "ClusterUnhealthy"
+"""Not ready, degraded: so many nodes are not ready that nothing is scaled, for what is seen may be the network. Also an
+event, and why pods get no nodes, and nodes stay."""
+
+NODE_GROUPS_UNHEALTHY: Final = "NodeGroupsUnhealthy"
+"""Degraded: groups have so many nodes that are not ready that these groups are not scaled; all others are."""
+
+NODE_GROUPS_FAILING: Final = "NodeGroupsFailing"
+"""Degraded: nodes that were asked for did not come, and their groups are left alone for a while."""
+
+REMOVALS_FAILING: Final = "RemovalsFailing"
+"""Degraded: the last removal of a node failed, and none has gone well since."""
+
+INVALID_NODE_GROUPS: Final = "InvalidNodeGroups"
+"""Degraded: MachineAutoscalers, or annotations of node groups, are wrong; the rest is scaled."""
+
+PRIORITY_CONFIG_MAP_INVALID: Final = "PriorityConfigMapInvalid"
+"""Degraded, and an event: the ConfigMap of the expander Priority is missing or cannot be read; other expanders decide."""
+
+# ── What the autoscaler's events say ────────────────────────────────────────────────────────────────────────────────
+
+TRIGGERED_SCALE_UP: Final = "TriggeredScaleUp"
+"""Event on a pending pod: nodes have been asked for, for it among others; the note names the group and its sizes."""
+
+NOT_TRIGGER_SCALE_UP: Final = "NotTriggerScaleUp"
+"""Event on a pending pod: no node is added for it; the note has the reason's code, and what each group says."""
+
+SCALED_UP_GROUP: Final = "ScaledUpGroup"
+"""Event: a group has been asked for more nodes."""
+
+FAILED_TO_SCALE_UP_GROUP: Final = "FailedToScaleUpGroup"
+"""Event: a group could not be asked for more nodes; the note has the reason's code."""
+
+SCALE_UP_TIMED_OUT: Final = "ScaleUpTimedOut"
+"""Event: nodes that were asked for did not come in time; the group backs off, and pods are planned without them."""
+
+SCALE_DOWN: Final = "ScaleDown"
+"""Event on a node: it is being removed; on a pod: it was evicted for that; on the ClusterAutoscaler: a node with pods
+went."""
+
+SCALE_DOWN_EMPTY: Final = "ScaleDownEmpty"
+"""Event: a node without pods that need a place went."""
+
+SCALE_DOWN_FAILED: Final = "ScaleDownFailed"
+"""Event: a node was to go and stays; also on the pod that keeps it."""
+
+CLUSTER_AUTOSCALER_CLEANUP: Final = "ClusterAutoscalerCleanup"
+"""Event on a node: taints or a cordon that an earlier process had left on it were taken away."""
+
 # ── Why a group of nodes grows, and why pods stay pending ───────────────────────────────────────────────────────────
 
 PENDING_PODS: Final = "PendingPods"
@@ -329,6 +395,55 @@ MAX_GPUS_REACHED: Final = "MaxGpusReached"
 
 GROUP_BACKS_OFF: Final = "GroupBacksOff"
 """A group would take the pod, but failed to bring nodes a short while ago; the message says until when it is left."""
+
+SCALE_UP_NOT_SEEN: Final = "ScaleUpNotSeen"
+"""A group would take the pod, but was asked for nodes a moment ago and does not show it yet: the next pass knows."""
+
+GROUP_UNHEALTHY: Final = "GroupUnhealthy"
+"""Too many of the group's nodes are not ready, or what makes its machines does not answer: it is left as it is."""
+
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""A group is smaller than its minimum: it is raised to that only where ``enforceNodeGroupMinSize`` is Enabled."""
+
+# ── What became of nodes that were asked for ────────────────────────────────────────────────────────────────────────
+
+SCALE_UP_COMPLETED: Final = "ScaleUpCompleted"
+"""All nodes of an increase are there."""
+
+MACHINE_FAILED: Final = "MachineFailed"
+"""A machine failed before it became a node; the group backs off at once, and pods are planned elsewhere."""
+
+NODE_NOT_STARTED: Final = "NodeNotStarted"
+"""A new node joined and did not become ready in the time that nodes have to start; the group backs off."""
+
+TARGET_CHANGED: Final = "TargetChanged"
+"""Somebody else set a group's size while nodes were waited for; the new size is the truth."""
+
+TARGET_LOWERED: Final = "TargetLowered"
+"""A group's size was lowered by nodes that never came."""
+
+DELETE_UNREGISTERED: Final = "DeleteUnregistered"
+"""Machines were taken away that failed, or did not become nodes in time (upstream's name)."""
+
+# ── Why nodes are replaced by others, and why not ───────────────────────────────────────────────────────────────────
+
+REPLACEMENT: Final = "Replacement"
+"""Nodes are added to take the place of dearer ones, or a node goes whose place others have taken."""
+
+REPLACEMENT_GOES_ON: Final = "ReplacementGoesOn"
+"""The node was added to take the place of others, and stays until these are gone."""
+
+REPLACEMENT_GIVEN_UP: Final = "ReplacementGivenUp"
+"""New nodes did not come, or the old ones could not be drained in time; nothing else is replaced for a while."""
+
+REPLACEMENT_WAITS: Final = "ReplacementWaits"
+"""Nothing is replaced while pods wait, nodes come or go, or shortly after; the message says what it waits for."""
+
+NOT_CHEAPER: Final = "NotCheaper"
+"""No other group's nodes would hold the pods of a group's nodes for so much less that it is worth moving them."""
+
+PRICE_UNKNOWN: Final = "PriceUnknown"
+"""The group does not say what a node of it costs an hour (annotation ``trimtab.dev/price``): none is replaced."""
 
 # ── Why a node is removed, and why one stays ────────────────────────────────────────────────────────────────────────
 
@@ -389,6 +504,29 @@ DELAY_AFTER_DELETE: Final = "DelayAfterDelete"
 DELAY_AFTER_FAILURE: Final = "DelayAfterFailure"
 """Removing a node failed less than ``delayAfterFailure`` ago: none is removed."""
 
+# ── Why a removal that had begun came to nothing ────────────────────────────────────────────────────────────────────
+
+REMOVAL_FAILED: Final = "RemovalFailed"
+"""The removal failed in a way that nobody foresaw; the message has the error."""
+
+NODE_NOT_WRITTEN: Final = "NodeNotWritten"
+"""The API server did not let the node be tainted and cordoned, or no answer came."""
+
+POD_DID_NOT_END: Final = "PodDidNotEnd"
+"""A pod was evicted and is still there after its grace period and some time more."""
+
+PODS_KEEP_COMING: Final = "PodsKeepComing"
+"""Pods that tolerate its taint came onto the node as often as it was drained."""
+
+TAINT_TAKEN_OFF: Final = "TaintTakenOff"
+"""Somebody took the taint of a node that goes off, and so means to keep it."""
+
+MACHINE_SPARED: Final = "MachineSpared"
+"""The group's size was lowered, but other machines went, or the size was raised again: this one stays."""
+
+AUTOSCALER_GONE: Final = "AutoscalerGone"
+"""The ClusterAutoscaler was deleted: what was begun is taken back."""
+
 # ── Why a pod keeps its node ────────────────────────────────────────────────────────────────────────────────────────
 
 CONTROLLER_NOT_FOUND: Final = "ControllerNotFound"
@@ -430,10 +568,52 @@ NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
 """Two machines say that a node is theirs; it counts for the first."""
 
 NO_TEMPLATE: Final = "NoTemplate"
-"""The group has no node to learn from, and its annotations do not say what a node of it would be like."""
+"""The group has no node to learn from, and neither its annotations nor its provider say what one would be like."""
+
+INVALID_LEARNED_NODE: Final = "InvalidLearnedNode"
+"""What the annotation ``trimtab.dev/learned-node`` of a group says cannot be, so it is not used; a node replaces it."""
+
+LEARNED_NODE_OUTDATED: Final = "LearnedNodeOutdated"
+"""The group's template has changed since its last node was written down: what that was like is not used any more."""
 
 GROUP_PAUSED: Final = "GroupPaused"
-"""The group is not to be scaled at present: it is paused, is being deleted, or is handed over between two APIs."""
+"""The group is not to be scaled at present: it is paused, is being deleted, is handed over between two APIs, or its
+provider has not said lately what it is."""
+
+PROVIDER_UNREACHABLE: Final = "ProviderUnreachable"
+"""A provider outside of the cluster does not answer, or answers with an error; its groups wait until it does."""
+
+INVALID_PROVIDER_CONFIG: Final = "InvalidProviderConfig"
+"""What a provider is configured with cannot be read: no groups are made of it."""
+
+# ── What a MachineAutoscaler's conditions and events say ────────────────────────────────────────────────────────────
+
+LIMITS_SET: Final = "LimitsSet"
+"""Ready: the target has the limits."""
+
+ABOVE_MAXIMUM: Final = "AboveMaximum"
+"""Ready: the target has the limits, and is larger than ``maxReplicas``: it is not shrunk for that."""
+
+INVALID_MACHINE_AUTOSCALER: Final = "InvalidMachineAutoscaler"
+"""Not ready: the spec cannot be used; the message names the fields. What the target has from before stays."""
+
+LIMITS_NOT_SET: Final = "LimitsNotSet"
+"""Not ready: the API server does not let the limits be written, or taken from an earlier target; it is tried again."""
+
+SUCCESSFUL_UPDATE: Final = "SuccessfulUpdate"
+"""Event: annotations of a target were set, put back or removed; the note says which."""
+
+FAILED_GET_TARGET: Final = "FailedGetTarget"
+"""Event: the target is not there, or cannot be scaled; the note says which."""
+
+FAILED_SET_OWNER: Final = "FailedSetOwner"
+"""Event: another MachineAutoscaler has the target; the note names it."""
+
+FAILED_UPDATE_TARGET: Final = "FailedUpdateTarget"
+"""Event: the API server does not let annotations of a target be written."""
+
+FAILED_VALIDATION: Final = "FailedValidation"
+"""Event: the spec cannot be used; the note names the fields."""
 
 # ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
 

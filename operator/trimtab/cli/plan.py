@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -88,7 +88,8 @@ def plan(
     trimtab.dev/unneeded-since, in the status of the ClusterAutoscaler, or by its taint
     DeletionCandidateOfClusterAutoscaler.
 
-    html is one page that needs nothing else: how full nodes are before and after, the moves, what is kept and why.
+    html is one page that needs nothing else: how full nodes are before and after, nodes that are added and that go, the
+    moves, what is kept and why.
     """
     from trimtab.cli.autoscalers import Autoscalers
     from trimtab.cli.output import emit
@@ -101,10 +102,6 @@ def plan(
     with reported():
         autoscalers = Autoscalers()  # policies first: reading them is quick, and the cluster may not be
         wanted = load_policies(policies, skip_invalid=skip_invalid, autoscalers=autoscalers)
-        if autoscalers and form == "html":
-            raise click.UsageError(
-                "html shows how pods are moved, and no nodes that are added: use table, json or yaml"
-            )
         refuse_conflicts(wanted, scoring)
         seen = observe(
             cluster,
@@ -116,10 +113,10 @@ def plan(
             now=now,
             machines=bool(autoscalers),
         )
-        if form == "html":
-            show_page(wanted, seen, everything=everything)
-            return
         inputs = autoscalers.inputs(now=seen.now) if autoscalers else None
+        if form == "html":
+            show_page(wanted, seen, inputs, everything=everything)
+            return
         document = make_whole(wanted, seen, inputs).document()
         if form == "table":
             show(document, everything=everything)
@@ -222,20 +219,33 @@ def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[Desche
 
 def make_whole(policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None) -> Plan:
     """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
-    from trimtab.api.plan import Plan
-    from trimtab.autoscaling.planner import plan as scale
-    from trimtab.autoscaling.planner import reserve
     from trimtab.descheduling.planner import plan as move
 
+    return _beside(seen, policies, autoscaling, lambda: (move(seen.snapshot, policies, **seen.told()), None))[0]
+
+
+M = TypeVar("M")
+
+
+def _beside(
+    seen: Seen, policies: Sequence[DeschedulerPolicy], autoscaling: Inputs | None, move: Callable[[], tuple[Plan, M]]
+) -> tuple[Plan, M | None]:
+    """The plan of nodes, if any, and beside it that of policies, made by ``move``, with what else that returns."""
+    from trimtab.api.plan import Plan
+    from trimtab.autoscaling.memory import remembering
+    from trimtab.autoscaling.planner import plan as scale
+    from trimtab.autoscaling.planner import reserve
+
     if autoscaling is None:
-        return move(seen.snapshot, policies, **seen.told())
-    scaled, promises = scale(seen.snapshot, autoscaling)
+        return move()
+    scaled, promises = scale(seen.snapshot, remembering(seen.snapshot, autoscaling))
     if not policies:
-        return scaled
+        return scaled, None
     with seen.snapshot.fork():
         reserve(seen.snapshot, promises)
-        moved = move(seen.snapshot, policies, **seen.told())
-    return Plan(now=seen.now, actions=moved.actions, kept=(*scaled.kept, *moved.kept), scaling=scaled.scaling)
+        moved, more = move()
+    kept = (*scaled.kept, *moved.kept)
+    return Plan(now=seen.now, actions=moved.actions, kept=kept, scaling=scaled.scaling), more
 
 
 def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
@@ -252,13 +262,18 @@ def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now
     return found
 
 
-def show_page(policies: Sequence[DeschedulerPolicy], seen: Seen, *, everything: bool) -> None:
+def show_page(
+    policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None, *, everything: bool
+) -> None:
     """Print a plan as a page."""
     from trimtab.cli.report import page, report
     from trimtab.descheduling.planner import plan_and_measure
 
-    made, measures = plan_and_measure(seen.snapshot, policies, **seen.told())
-    content = report(made, measures, seen.snapshot, policies, cluster=seen.source)
+    made, measures = _beside(
+        seen, policies, autoscaling, lambda: plan_and_measure(seen.snapshot, policies, **seen.told())
+    )
+    spec = None if autoscaling is None else autoscaling.spec
+    content = report(made, measures or (), seen.snapshot, policies, cluster=seen.source, autoscaler=spec)
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
 
 

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from trimtab.cli.errors import Reported, reported
+from trimtab.cli.external_options import external_options
 from trimtab.cli.options import prometheus_options, prometheus_settings, scoring_option
 from trimtab.kube.errors import InputError
 from trimtab.runtime.settings import CONTROLLERS, Settings
 
 if TYPE_CHECKING:
+    from trimtab.autoscaling.external import ExternalSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
 
@@ -82,6 +84,14 @@ def _ending_at_once() -> Iterator[None]:
 )
 @scoring_option("policies that it would undo are held, and their conditions say so.")
 @prometheus_options
+@external_options
+@click.option(
+    "--autoscaler-compatible-metrics/--no-autoscaler-compatible-metrics",
+    "compatible_metrics",
+    default=False,
+    show_default=True,
+    help="Count what the autoscaler does by cluster-autoscaler's names (cluster_autoscaler_...) as well.",
+)
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -101,6 +111,8 @@ def run(
     prometheus_url: str,
     prometheus_token_file: str,
     prometheus_ca_file: str,
+    external: ExternalSettings | None,
+    compatible_metrics: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -122,6 +134,8 @@ def run(
             identity=identity,
             scoring=scoring,
             prometheus=prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file),
+            external=external,
+            compatible_metrics=compatible_metrics,
         )
         try:
             app.run(settings)

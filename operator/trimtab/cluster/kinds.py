@@ -69,6 +69,14 @@ AUTOSCALING: Final[tuple[Resource, ...]] = (DAEMON_SETS, *NODE_GROUPS)
 EVERYTHING: Final[tuple[Resource, ...]] = (*KINDS[:-1], *AUTOSCALING, PODS)
 """What ``trimtab snapshot`` writes, and what files may hold."""
 
+MADE_BY: Final[dict[Resource, tuple[Resource, ...]]] = {
+    MACHINE_SETS: (MACHINES,),
+    MACHINE_DEPLOYMENTS: (CLUSTER_MACHINE_SETS, CLUSTER_MACHINES),
+    CLUSTER_MACHINE_SETS: (CLUSTER_MACHINES,),
+    MACHINE_POOLS: (CLUSTER_MACHINES,),
+}
+"""What each kind of node groups makes: whoever sees the one and not the other takes machines for missing."""
+
 OPTIONAL: Final[frozenset[Resource]] = frozenset(AUTOSCALING)
 """Kinds that may be absent, or hidden from who reads: then there is nothing to autoscale, and all else holds."""
 

@@ -12,18 +12,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import KINDS, NODE_GROUPS
 from trimtab.cluster.owners import OwnerKey
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import TYPES, KubeObject, Pod
+from trimtab.kube.resources import Resource
 
 T = TypeVar("T")
 
 
 class LiveCluster:
-    """One Snapshot kept up to date by watches; implements what the executor needs to see of the cluster."""
+    """One Snapshot kept up to date by watches; implements what the executor needs to see of the cluster.
 
-    def __init__(self) -> None:
+    Args:
+        kinds: what is watched: what :attr:`sizes` counts.
+    """
+
+    def __init__(self, kinds: Sequence[Resource] = KINDS) -> None:
+        self._kinds = kinds
         self._snapshot = Snapshot()
         self._borrowed = asyncio.Lock()
         self._waiting: list[tuple[KubeObject | None, KubeObject | None]] = []
@@ -56,6 +62,11 @@ class LiveCluster:
             raise RuntimeError("the snapshot is borrowed")
         return question(self._snapshot)
 
+    @property
+    def present(self) -> Snapshot:
+        """The picture, to look up single objects on the event loop; a planner's trials may show in it."""
+        return self._snapshot
+
     def pod(self, key: str) -> Pod | None:
         """The pod as the watches last told it, ``None`` where there is none (any more)."""
         return self._snapshot.pods.get(key)
@@ -66,12 +77,14 @@ class LiveCluster:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many objects of each kind the picture holds."""
+        """How many objects of each kind the picture holds: by the plural, with its group where several have it."""
         snapshot = self._snapshot
         counted = {"nodes": len(snapshot.nodes), "pods": len(snapshot.pods)}
         shelved = {
-            resource.plural: len(snapshot.shelves.of(TYPES[resource.kind]))
-            for resource in KINDS
+            resource.name if resource in NODE_GROUPS else resource.plural: len(
+                snapshot.shelves.of(TYPES[resource.type_name])
+            )
+            for resource in self._kinds
             if resource.plural not in counted
         }
         return counted | shelved
@@ -81,3 +94,13 @@ class LiveCluster:
             self._snapshot.put(new)
         elif old is not None:
             self._snapshot.remove(old)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Work in a thread, and wait for its end even when cancelled: until then it uses what the caller lent it."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait({working})
+        raise

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.eviction_memory import Memory
 from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.api.windows import closes_at
+from trimtab.cluster.live import in_thread
 from trimtab.cluster.rollouts import Rollouts, read_rollouts
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage, matched
@@ -38,8 +39,6 @@ from trimtab.disruption.outcome import Outcome
 from trimtab.disruption.refusal import Refusal
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 LONGEST_ACTING: Final = 300.0
 """Seconds that a cycle may act. A plan ages: what is left after that is planned anew, on the picture as it is then."""
@@ -150,7 +149,7 @@ class Cycle:
         async with services.live.borrow() as snapshot:
             nodes, pods = len(snapshot.nodes), len(snapshot.pods)
             began = time.perf_counter()
-            plan = await _in_thread(lambda: self._plan_on(snapshot, started))
+            plan = await in_thread(lambda: self._plan_on(snapshot, started))
             services.metrics.plan_seconds.labels(self._policy.name).observe(time.perf_counter() - began)
             found = (snapshot.pods.get(action.key) for action in wanted)
             present = frozenset(pod.uid for pod in found if pod is not None)
@@ -278,13 +277,3 @@ class _Made(Struct, frozen=True):
     nodes: int
     pods: int
     present: frozenset[str]
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Work in a thread, and wait for its end even when cancelled: until then it uses what the caller lent it."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.wait({working})
-        raise

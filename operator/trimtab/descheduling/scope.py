@@ -10,6 +10,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage import Usage
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_labels
+from trimtab.kube.rules.taints import TO_BE_DELETED
 
 
 class Scope:
@@ -25,7 +26,7 @@ class Scope:
         now: likewise.
         usage: likewise.
         selected: bool, shape (nodes.capacity,); the nodes that ``nodeSelector`` picks.
-        up: bool, same shape; the nodes that can start a pod: ready and not being deleted.
+        up: bool, same shape; the nodes that can start a pod: ready, and neither being deleted nor about to be.
         destinations: bool, same shape; both. Whether a pod tolerates a cordon or a taint is the filters' to say.
         sources: the slots of the selected nodes by name. Pods are also moved off nodes that are not ready or cordoned.
         narrow: whether there may be pods that the policy does not look at (:meth:`covers`).
@@ -74,5 +75,10 @@ def _unselected(spec: DeschedulerPolicySpec, snapshot: Snapshot) -> frozenset[st
 
 
 def can_start_pods(node: Node) -> bool:
-    """Whether a node is ready and stays; a node of which no condition is known, as in hand-written files, is ready."""
-    return node.deleted is None and (not node.conditions or node.ready)
+    """Whether a node is ready and stays; a node of which no condition is known, as in hand-written files, is ready.
+
+    One that a cluster autoscaler takes away does not stay, whatever a pod tolerates.
+    """
+    if node.deleted is not None or any(taint.key == TO_BE_DELETED for taint in node.taints):
+        return False
+    return not node.conditions or node.ready

@@ -71,6 +71,7 @@ CLUSTER_MACHINES = Resource("cluster.x-k8s.io", "v1beta2", "machines", "Machine"
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CLUSTER_AUTOSCALERS = Resource(
     "autoscaling.openshift.io", "v1", "clusterautoscalers", "ClusterAutoscaler", namespaced=False

@@ -19,16 +19,11 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.prometheus import Prometheus
-from trimtab.descheduling import handlers as descheduling
-from trimtab.descheduling.metrics import DeschedulerMetrics
-from trimtab.descheduling.peers import Peers
-from trimtab.descheduling.services import Services
-from trimtab.disruption.executor import Executor
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
+from trimtab.runtime.controllers import Parts, Register, controllers, definitions_of, kinds_of
 from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity
@@ -69,34 +64,35 @@ class App:
             if settings.prometheus is not None:
                 prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
-            live = LiveCluster()
-            watches = Watches(api, live)
-            definitions = Definitions(api, (DESCHEDULER_POLICIES, DESCHEDULING_RUNS), clock=SYSTEM_CLOCK)
+            kinds = kinds_of(settings.controllers)
+            live = LiveCluster(kinds)
+            watches = Watches(api, live, kinds)
+            definitions = Definitions(api, definitions_of(settings.controllers), clock=SYSTEM_CLOCK)
+            registers = controllers(
+                Parts(
+                    settings=settings,
+                    api=api,
+                    live=live,
+                    watches=watches,
+                    recorder=recorder,
+                    registry=self._registry,
+                    leading=lambda: elector is None or elector.leading,
+                    namespace=settings.lease_namespace or api.default_namespace,
+                    prometheus=prometheus,
+                    turn=asyncio.Lock(),
+                )
+            )
             await self._serve_probes(stack, watches, definitions)
             _background(stack, self._count_objects(live), "object counts")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
             log.info("watching %s", config.server, extra={"server": config.server, "identity": self._identity})
-            metrics = DeschedulerMetrics(self._registry)
-            services = Services(
-                api=api,
-                live=live,
-                executor=Executor(api=api, recorder=recorder, clock=SYSTEM_CLOCK, view=live, observe=metrics.ended),
-                recorder=recorder,
-                clock=SYSTEM_CLOCK,
-                metrics=metrics,
-                turn=asyncio.Lock(),
-                stale=watches.stale,
-                leading=lambda: elector is None or elector.leading,
-                peers=Peers(settings.scoring),
-                prometheus=prometheus,
-            )
             if not await self._unless_stopped(definitions.served(), watching):
                 return
             if elector is None:
-                await self._operate(api, services, watching, elector)
+                await self._operate(api, registers, watching, elector)
             else:
-                await self._lead(api, services, watching, elector)
+                await self._lead(api, registers, watching, elector)
 
     def _elector(self, api: Transport) -> LeaderElector:
         settings = self._settings
@@ -117,12 +113,12 @@ class App:
         _background(stack, heartbeat.run(), "heartbeat")
 
     async def _lead(
-        self, api: Transport, services: Services, watching: list[asyncio.Task[None]], elector: LeaderElector
+        self, api: Transport, registers: list[Register], watching: list[asyncio.Task[None]], elector: LeaderElector
     ) -> None:
         """Wait for the lease, and hold it while the controllers run."""
         try:
             if await self._unless_stopped(elector.acquire(), watching):
-                await self._operate(api, services, watching, elector)
+                await self._operate(api, registers, watching, elector)
         finally:
             await elector.release()
 
@@ -139,11 +135,16 @@ class App:
         return working in done and not self._stop.is_set()
 
     async def _operate(
-        self, api: Transport, services: Services, watching: list[asyncio.Task[None]], elector: LeaderElector | None
+        self,
+        api: Transport,
+        registers: list[Register],
+        watching: list[asyncio.Task[None]],
+        elector: LeaderElector | None,
     ) -> None:
         """Run the controllers until a signal, a lost lease or a failed part ends it."""
         operator = KopfOperator(api)
-        descheduling.register(operator.registry, services)
+        for register in registers:
+            register(operator.registry)
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         losing = asyncio.create_task(elector.lost.wait(), name="watch the lease") if elector else None
         running = operator.start()

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from trimtab.autoscaling.external import ExternalSettings
     from trimtab.cluster.prometheus import PrometheusSettings
     from trimtab.descheduling.policy_conflicts import Scoring
 
-CONTROLLERS: Final = ("descheduler",)
+DESCHEDULER: Final = "descheduler"
+CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
+
+CONTROLLERS: Final = (DESCHEDULER, CLUSTER_AUTOSCALER)
 """The controllers that exist; each brings its own RBAC in the chart."""
 
 
@@ -29,6 +33,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         identity: who holds the Lease; ``""`` for host name and a random part.
         scoring: how the cluster's scheduler scores nodes; ``None`` where nobody has said.
         prometheus: whom policies' queries are put to; ``None`` where nobody has said.
+        external: who makes nodes beside machine APIs, and who chooses among groups; ``None`` where nobody does.
+        compatible_metrics: whether the autoscaler counts by upstream's names (``cluster_autoscaler_…``) as well.
     """
 
     controllers: tuple[str, ...] = CONTROLLERS
@@ -42,3 +48,5 @@ class Settings(Struct, frozen=True, kw_only=True):
     identity: str = ""
     scoring: Scoring | None = None
     prometheus: PrometheusSettings | None = None
+    external: ExternalSettings | None = None
+    compatible_metrics: bool = False

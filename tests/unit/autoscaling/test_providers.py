@@ -82,7 +82,8 @@ def node_group(target: int = 3, *, machines: str = "xyz", **given: Any) -> NodeG
 def served(group: NodeGroup) -> MachineApi:
     api = MachineApi()
     spec = {"replicas": group.target} if group.target else {}
-    api.put(SCALE, {"metadata": {"name": "a", "uid": "u"}, "spec": spec})
+    there = sum(machine.state is not DELETING for machine in group.machines)
+    api.put(SCALE, {"metadata": {"name": "a", "uid": "u"}, "spec": spec, "status": {"replicas": there}})
     for machine in group.machines:
         api.put(f"{ROOT}/machines/{machine.name}", {"metadata": {"name": machine.name}})
     return api
@@ -360,3 +361,112 @@ def test_rights_reach_sizes_and_marks_only(dialect: Any) -> None:
     assert all(resource.endswith("/scale") for resource in scales["resources"])
     assert machines["resources"] == ["machines"]
     assert {verb for rule in (scales, machines) for verb in rule["verbs"]} == {"get", "patch"}
+
+
+def nodeless(target: int, *, pending: str = "", failed: str = "", running: str = "", **more: Any) -> NodeGroup:
+    """A group with machines that have no node beside those that have."""
+    made = [GroupMachine("m", letter, RUNNING, node=f"n-{letter}") for letter in running]
+    made += [GroupMachine("m", letter, MachineState.PENDING) for letter in pending]
+    made += [GroupMachine("m", letter, FAILED, reason="InsufficientResources") for letter in failed]
+    return replace(node_group(target, **more), machines=tuple(made))
+
+
+async def test_a_target_is_lowered_by_what_was_never_made() -> None:
+    api = served(group := node_group(5))
+
+    scaled = await acting(api).lower(group, 3)
+
+    assert (scaled.done, scaled.before, scaled.after, scaled.calls) == (True, 5, 3, 2)
+    assert api.replicas() == 3
+    assert not api.marks()
+
+
+async def test_a_target_is_lowered_to_nothing() -> None:
+    api = served(group := node_group(2, machines=""))
+
+    assert (await acting(api).lower(group, 0)).done
+    assert api.replicas() == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "to", "words"),
+    [
+        (node_group(5), 5, "5 is no less: the target is 5"),
+        (node_group(5), 6, "6 is no less: the target is 5"),
+        (node_group(5), 2, "2 is fewer than the 3 machines that are there: one of them would go"),
+        (node_group(5, minimum=4), 3, "3 is below the minimum of 4"),
+        (node_group(5, paused="for a reason"), 4, "the group is not scaled: for a reason"),
+    ],
+    ids=["no less", "more", "machines are there", "below the minimum", "paused"],
+)
+async def test_a_target_is_not_lowered_where_that_would_harm(group: NodeGroup, to: int, words: str) -> None:
+    api = served(group)
+
+    scaled = await acting(api).lower(group, to)
+
+    assert (scaled.failure, scaled.message, scaled.calls) == (Failure.REFUSED, words, 0)
+    assert not api.calls
+
+
+async def test_a_target_is_not_lowered_below_the_machines_that_the_group_tells_of() -> None:
+    api = served(group := node_group(5))
+    api.objects[SCALE]["status"]["replicas"] = 4
+
+    scaled = await acting(api).lower(group, 3)
+
+    assert scaled.failure is Failure.CONFLICT
+    assert scaled.message == "3 is fewer than the 4 machines that it tells of: one of them would go"
+    assert api.replicas() == 5
+
+
+@pytest.mark.parametrize(("part", "value"), [("status", 5), ("spec", 6)], ids=["a machine is made", "an edit"])
+async def test_a_target_is_not_lowered_if_something_changes_at_the_last_moment(part: str, value: int) -> None:
+    api = served(group := node_group(5))
+
+    async def change(call: Call) -> None:
+        if call.method == "PATCH":
+            api.objects[SCALE][part]["replicas"] = value
+
+    api.before = change
+    scaled = await acting(api).lower(group, 3)
+
+    assert scaled.failure is Failure.CONFLICT
+    assert scaled.message == "its target is not 5 any more, or it has not 3 machines"
+    assert api.replicas() in (5, 6)
+
+
+async def test_failed_machines_that_say_why_go_without_marks() -> None:
+    api = served(group := nodeless(4, running="xy", failed="AB"))
+
+    removal = await acting(api).remove(group, chosen(group, "AB"), now=NOW)
+
+    assert (removal.done, removal.after, removal.calls, removal.mark) == (True, 2, 1, "")
+    assert api.replicas() == 2
+
+
+async def test_some_of_several_failed_machines_go_where_the_minimum_keeps_the_others() -> None:
+    api = served(group := nodeless(4, running="x", failed="ABC", minimum=3))
+
+    removal = await acting(api).remove(group, chosen(group, "A"), now=NOW)
+
+    assert (removal.done, removal.after, removal.machines) == (True, 3, ("A",))
+
+
+async def test_machines_that_never_joined_are_marked_and_failed_ones_go_along() -> None:
+    api = served(group := nodeless(4, running="x", pending="pq", failed="A"))
+
+    removal = await acting(api).remove(group, chosen(group, "pq"), now=NOW)
+
+    assert (removal.done, removal.after, removal.added) == (True, 1, ("A",))
+    assert api.marks() == {"p", "q", "A"}
+
+
+async def test_no_machine_without_a_node_goes_where_one_with_a_node_might_go_instead() -> None:
+    there = nodeless(3, running="x", failed="A")
+    sick = GroupMachine("m", "S", FAILED, node="n-S", reason="Unknown")
+    api = served(group := replace(there, machines=(*there.machines, sick)))
+
+    removal = await acting(api).remove(group, chosen(group, "A"), now=NOW)
+
+    assert removal.failure is Failure.REFUSED
+    assert removal.message == "S (n-S): failed as well and might go instead, with what runs on the node"

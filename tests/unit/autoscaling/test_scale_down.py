@@ -265,6 +265,7 @@ class TestWhyANodeStays:
         assert said(made)["n1"] == (
             "pod shop/bare keeps it (NotReplicated): no controller owns it: nothing would bring it back"
         )
+        assert {kept.name: kept.pod for kept in made.kept} == {"n1": "shop/bare", "n2": ""}
 
     def test_a_pod_that_is_to_run_to_its_end_is_waited_for(self) -> None:
         of = group(size=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import random
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,13 @@ def test_what_cannot_be_used_is_refused_with_its_name(run, write, policy, docume
     assert told in result.stderr
 
 
-def test_a_page_of_it_is_refused_for_it_would_show_only_a_part(run, write, policy) -> None:
-    arguments = ["--cluster", write("c.json", *objects()), "--policy", policy(CLUSTER), "-o", "html"]
-    result = run("plan", *arguments)
-    assert result.exit_code == 2
-    assert "use table, json or yaml" in result.stderr
+@pytest.mark.parametrize("documents", [(CLUSTER, MACHINE), (CLUSTER, MACHINE, POLICY)], ids=["alone", "and a policy"])
+def test_a_page_of_it_tells_what_the_plan_tells(run, write, policy, documents) -> None:
+    arguments = ["--cluster", write("c.json", *objects()), "--policy", policy(*documents), "--now", NOW]
+    document = msgspec.json.decode(run("plan", *arguments, "-o", "json").stdout)
+    page = run("plan", *arguments, "-o", "html")
+    assert (page.exit_code, page.stderr) == (0, "")
+    text = html.unescape(page.stdout)
+    assert all(each["message"] in text for each in (*document["actions"], *document["kept"]))
+    assert 'id="machines"' in text
+    assert run("plan", *arguments, "-o", "html").stdout == page.stdout

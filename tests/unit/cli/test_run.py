@@ -10,6 +10,7 @@ import signal
 import pytest
 from click.testing import CliRunner
 
+from trimtab.autoscaling.external import ExternalSettings, GrpcEndpoint
 from trimtab.cli.run import run
 from trimtab.cluster.prometheus import PrometheusSettings
 from trimtab.runtime import app, logs
@@ -71,3 +72,40 @@ def test_a_token_for_nobody_is_refused(option: str) -> None:
     result = CliRunner().invoke(run, [option, "/t"])
     assert result.exit_code == 2
     assert "need --prometheus-url" in result.output
+
+
+GRPC = ("ca-file", "cert-file", "key-file")
+
+
+def test_who_makes_nodes_and_who_chooses_among_groups_reaches_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Settings] = []
+    monkeypatch.setattr(app, "run", told.append)
+    monkeypatch.setattr(logs, "set_up", lambda **_: None)
+    files = [f"--cloud-provider-grpc-{name}=/{name}" for name in GRPC]
+    arguments = ["--cloud-provider-grpc-address=p:1", *files, "--expander-grpc-address=e:2"]
+    assert CliRunner().invoke(run, arguments).exit_code == 0
+    assert CliRunner().invoke(run, ["--kwok-templates-namespace=kwok"]).exit_code == 0
+    assert CliRunner().invoke(run, []).exit_code == 0
+    assert [settings.external for settings in told] == [
+        ExternalSettings(GrpcEndpoint("p:1", "/ca-file", "/cert-file", "/key-file"), GrpcEndpoint("e:2")),
+        ExternalSettings(kwok_namespace="kwok"),
+        None,
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["cloud-provider", "expander"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["ca-file=/a", "key-file=/b"],
+            "--{0}-grpc-ca-file, --{0}-grpc-key-file: of no use without --{0}-grpc-address",
+        ),
+        (["address=a:1", "cert-file=/a"], "--{0}-grpc-cert-file and --{0}-grpc-key-file belong together"),
+    ],
+    ids=["no address", "no key"],
+)
+def test_half_of_a_grpc_connection_is_refused(prefix: str, options: list[str], message: str) -> None:
+    result = CliRunner().invoke(run, [f"--{prefix}-grpc-{option}" for option in options])
+    assert result.exit_code == 2
+    assert message.format(prefix) in result.output

@@ -9,8 +9,7 @@ from typing import Any, cast
 import kopf
 import pytest
 
-from trimtab.cluster.live import LiveCluster
-from trimtab.descheduling import cycle as cycles
+from trimtab.cluster.live import LiveCluster, in_thread
 from trimtab.descheduling import handlers
 from trimtab.descheduling.services import Services
 
@@ -100,7 +99,7 @@ async def test_a_cancelled_cycle_keeps_the_picture_until_the_planner_has_let_go(
 
     async def cycle() -> None:
         async with live.borrow():
-            await cycles._in_thread(plan)
+            await in_thread(plan)
 
     task = asyncio.create_task(cycle())
     await planning.wait()

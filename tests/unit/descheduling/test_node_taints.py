@@ -21,6 +21,7 @@ from tests.unit.descheduling.planning import (
 TAINT = "example.com/reserved"
 OLD = "example.com/old"
 SOFT = "PreferNoSchedule"
+GOING = "ToBeDeletedByClusterAutoscaler"
 
 
 @pytest.mark.parametrize(
@@ -271,3 +272,29 @@ def test_of_thousands_alike_without_a_place_each_is_named():
     result = plan(things, node_taints())
     assert len(result.kept) == 50
     assert len({each.message for each in result.kept}) == 1
+
+
+@pytest.mark.parametrize(
+    ("tainted", "params", "gone"),
+    [
+        pytest.param(node("n1").taint(GOING, "1795176000"), {}, [], id="nodes that are taken away"),
+        pytest.param(node("n1").taint(GOING, "1795176000").cordoned(), {}, [], id="the cordon that goes with it"),
+        pytest.param(node("n1").taint(GOING).taint(TAINT), {}, [], id="whatever else such a node has"),
+        pytest.param(
+            node("n1").taint("DeletionCandidateOfClusterAutoscaler", "1795176000", SOFT),
+            {"includePreferNoSchedule": True},
+            [],
+            id="nodes that may go soon",
+        ),
+        pytest.param(node("n1").taint(GOING), {"includedTaints": [GOING]}, [("a", "n1", "n2")], id="but if named"),
+    ],
+)
+def test_what_a_cluster_autoscaler_taints_is_left_to_it(tainted, params, gone):
+    assert moves(plan([tainted, node("n2"), web("a", "n1")], node_taints(**params))) == gone
+
+
+def test_nothing_is_moved_onto_a_node_that_is_taken_away():
+    things = [node("n1").taint(TAINT), node("n2").taint(GOING), web("a", "n1").tolerates(GOING)]
+    made = plan(things, node_taints())
+    assert moves(made) == []
+    assert kept(made) == {"a": "NoPlace"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tools.generate import ROOT
 from tools.generate.reference import commands, metrics, reason_codes
 
 from trimtab.api import reasons
-from trimtab.api.decode import decode_policy
+from trimtab.api.decode import decode_cluster_autoscaler, decode_machine_autoscaler, decode_policy
 from trimtab.descheduling.imports.formats import FORMATS
 from trimtab.runtime.probes import LONGEST_SILENCE
 
@@ -104,6 +104,25 @@ POLICIES: list[Any] = [
 def test_every_policy_that_is_shown_is_good(document: Any) -> None:
     importer = FORMATS.get((document["kind"], document["apiVersion"]))
     assert importer(document).policies if importer else decode_policy(document).name
+
+
+AUTOSCALERS: dict[str, Callable[[Any], object]] = {
+    "ClusterAutoscaler": decode_cluster_autoscaler,
+    "MachineAutoscaler": decode_machine_autoscaler,
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(document, id=f"{relative(path)}: {document['metadata']['name']}")
+        for path, text in blocks("yaml")
+        for document in yaml.safe_load_all(text)
+        if isinstance(document, dict) and document.get("kind") in AUTOSCALERS
+    ],
+)
+def test_every_autoscaler_that_is_shown_is_good(document: Any) -> None:
+    assert AUTOSCALERS[document["kind"]](document)
 
 
 def test_what_a_page_says_a_policy_becomes_is_what_it_becomes() -> None:

@@ -13,7 +13,8 @@ from tests.fakes.watch import END, HOLD, Json, Protobuf, ScriptedApi
 from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES, MACHINE_SETS, NODES, PODS
-from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.state import ServerAbilities
 from trimtab.kube.watching.store import Store
 
 pytestmark = pytest.mark.looptime

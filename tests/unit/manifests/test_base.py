@@ -11,14 +11,22 @@ import yaml
 from tools.generate import BASE, ROOT
 from tools.generate.base import NAMESPACE
 
+from trimtab.autoscaling.machine_autoscalers import RULES as MACHINE_AUTOSCALER_RULES
+from trimtab.autoscaling.providers import DIALECTS
+from trimtab.autoscaling.scale_up.expanders.priority import CONFIG_MAP
+from trimtab.autoscaling.template import record as learned
 from trimtab.cli.run import run
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import EVERYTHING, KINDS
 from trimtab.kube.resources import (
+    CLUSTER_AUTOSCALERS,
+    CONFIG_MAPS,
     DESCHEDULER_POLICIES,
     DESCHEDULING_RUNS,
     EVENTS,
     LEASES,
+    MACHINE_AUTOSCALERS,
     NODE_METRICS,
+    NODES,
     POD_METRICS,
     PODS,
     Resource,
@@ -67,6 +75,26 @@ def test_the_operator_may_do_what_the_code_does_and_nothing_else() -> None:
     assert rights(the("ClusterRole", "trimtab-descheduler")) == expected
 
 
+def test_the_autoscaler_may_do_what_the_code_does_and_nothing_else() -> None:
+    expected = set().union(*(right(resource, "list", "watch") for resource in EVERYTHING))
+    expected |= right(PODS, "get") | right(PODS, "create", subresource="eviction")
+    expected |= right(NODES, "get", "patch")
+    expected |= right(EVENTS, "create", "patch")
+    expected |= right(CLUSTER_AUTOSCALERS, "list", "watch", "patch")
+    expected |= right(CLUSTER_AUTOSCALERS, "patch", subresource="status")
+    rules = [*MACHINE_AUTOSCALER_RULES, *learned.rules(), *(rule for each in DIALECTS for rule in each.rules())]
+    expected |= rights({"rules": rules})
+    assert rights(the("ClusterRole", "trimtab-cluster-autoscaler")) == expected
+
+
+def test_the_autoscaler_may_touch_no_config_map_but_its_own() -> None:
+    role = the("Role", "trimtab-cluster-autoscaler")
+    assert rights(role) == right(CONFIG_MAPS, "get", "create", "patch")
+    bound = {tuple(rule["verbs"]): rule.get("resourceNames") for rule in role["rules"]}
+    assert bound == {("get",): [CONFIG_MAP], ("create",): None, ("get", "patch"): ["cluster-autoscaler-status"]}
+    assert role["metadata"]["namespace"] == NAMESPACE
+
+
 def test_the_operator_may_touch_no_lease_but_its_own() -> None:
     role = the("Role", "trimtab-lease")
     assert rights(role) == right(LEASES, "create", "get", "update")
@@ -84,14 +112,15 @@ def test_no_role_has_a_wildcard_or_reads_secrets_or_deletes_pods(kind: str) -> N
             assert "*" not in (group, resource, verb)
             assert resource not in {"secrets", "pods/exec", "serviceaccounts/token"}
             assert verb not in {"delete", "deletecollection", "escalate", "bind", "impersonate"} or (
-                group == "trimtab.dev"
+                group in {"trimtab.dev", "autoscaling.openshift.io"}
             )
 
 
 def test_every_role_of_the_operator_is_bound_to_its_account_and_the_others_to_nobody() -> None:
     account = {"kind": "ServiceAccount", "name": the("ServiceAccount")["metadata"]["name"], "namespace": NAMESPACE}
     bindings = [each for each in MANIFESTS if each["kind"].endswith("RoleBinding")]
-    assert {each["roleRef"]["name"] for each in bindings} == {"trimtab-descheduler", "trimtab-lease"}
+    roles = {"trimtab-cluster-autoscaler", "trimtab-descheduler", "trimtab-lease"}
+    assert {each["roleRef"]["name"] for each in bindings} == roles
     assert all(each["subjects"] == [account] for each in bindings)
 
 
@@ -99,7 +128,8 @@ def test_who_may_view_the_cluster_may_read_policies_but_not_write_them() -> None
     role = the("ClusterRole", "trimtab-view")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     reading = ("get", "list", "watch")
-    assert rights(role) == right(DESCHEDULER_POLICIES, *reading) | right(DESCHEDULING_RUNS, *reading)
+    kinds = (DESCHEDULER_POLICIES, DESCHEDULING_RUNS, CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS)
+    assert rights(role) == set().union(*(right(kind, *reading) for kind in kinds))
     aggregated = [each for each in MANIFESTS if "aggregate-to" in str(each)]
     assert aggregated == [role]
 

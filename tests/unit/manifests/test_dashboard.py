@@ -62,9 +62,12 @@ def test_results_that_are_asked_for_exist() -> None:
     assert {"Evicted", "Failed"} <= asked <= results
 
 
-def test_every_metric_of_the_descheduler_is_shown() -> None:
+@pytest.mark.parametrize("controller", ["descheduler", "autoscaler"])
+def test_every_metric_of_a_controller_is_shown(controller: str) -> None:
     text = json.dumps(DASHBOARD)
-    assert [name for name in LABELS if name.startswith("trimtab_descheduler_") and name not in text] == []
+    ours = [name for name in LABELS if name.startswith(f"trimtab_{controller}_")]
+    assert ours
+    assert [name for name in ours if name not in text] == []
 
 
 def test_panels_say_what_they_show_and_take_their_data_from_the_source_that_is_chosen() -> None:

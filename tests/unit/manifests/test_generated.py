@@ -54,7 +54,8 @@ def test_every_group_of_values_refuses_unknown_keys() -> None:
 def test_the_values_that_show_everything_change_everything() -> None:
     everything = yaml.safe_load((CHART / "ci" / "everything-values.yaml").read_text(encoding="utf-8"))
     # What would switch off what the others show.
-    kept = {"controllers.descheduler.enabled", "leaderElection.enabled", "crds.install", "rbac.create"}
+    kept = {"controllers.descheduler.enabled", "controllers.clusterAutoscaler.enabled", "leaderElection.enabled"}
+    kept |= {"crds.install", "rbac.create"}
     kept |= {"serviceAccount.create", "metrics.service.enabled", "podSecurityContext.runAsNonRoot"}
     same = [leaf for leaf in leaves(VALUES) if _at(everything, leaf) in (None, _at(VALUES, leaf))]
     assert set(same) == kept
@@ -93,7 +94,9 @@ def test_a_table_escapes_what_would_end_a_cell() -> None:
 
 
 def _schema_paths(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    properties = schema.get("properties")
+    named = schema.get("$ref", "").removeprefix("#/definitions/")
+    properties = SCHEMA["definitions"][named].get("properties") if named else None
+    properties = properties or schema.get("properties")
     if not properties:
         yield path
         return

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.builders import machine_set
 from tests.fakes.watch import ScriptedApi
+from trimtab.cluster.kinds import EVERYTHING
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Forbidden, Gone, Unreachable
-from trimtab.kube.watching.informer import InformerState
+from trimtab.kube.resources import MACHINE_SETS, MACHINES, PODS
+from trimtab.kube.watching.state import InformerState
 from trimtab.runtime.watches import Watches
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -106,3 +109,60 @@ async def test_what_is_too_old_is_not_planned_on_while_it_is_listed_again() -> N
     task.cancel()
     with pytest.raises((asyncio.CancelledError, Unreachable)):
         await task
+
+
+def state(phase: str, error: str = "") -> InformerState:
+    return InformerState(phase=phase, error=error, since=0.0)
+
+
+def with_machines() -> Watches:
+    """All is watched, and there is a MachineSet."""
+    watches = Watches(ScriptedApi(), LiveCluster(EVERYTHING), EVERYTHING)
+    for informer in watches._informers:
+        informer.store.synced, informer.state = True, state("Watching")
+    for optional in watches._optional.values():
+        optional.store.synced, optional._state = True, state("Watching")
+    watches._optional[MACHINE_SETS].store.apply(machine_set("a").build())
+    return watches
+
+
+async def test_kinds_that_a_cluster_lacks_keep_nobody_waiting() -> None:
+    watches = with_machines()
+    for resource, optional in watches._optional.items():
+        if resource not in (MACHINE_SETS, MACHINES):
+            optional._state = state("Absent", "not served")
+    assert watches.check() is None
+    assert watches.stale() is None
+    assert watches.stale_groups() is None
+
+
+@pytest.mark.parametrize("phase", ["Absent", "Hidden"])
+async def test_sets_whose_machines_cannot_be_seen_are_not_planned_on(phase: str) -> None:
+    watches = with_machines()
+    watches._optional[MACHINES]._state = state(phase, "forbidden")
+    assert watches.stale() is None
+    assert watches.stale_groups() == (
+        "there are machinesets.machine.openshift.io, but no machines.machine.openshift.io can be read (forbidden)"
+    )
+
+
+async def test_a_machine_api_in_trouble_is_the_autoscalers_trouble_alone() -> None:
+    watches = with_machines()
+    watches._optional[MACHINES]._state = state("Retrying", "conversion webhook failed")
+    assert watches.stale() is None
+    assert watches.stale_groups() == "no word from the API server on machines (conversion webhook failed)"
+    watches._optional[MACHINES].store.synced = False
+    assert watches.check() is None, "the process is ready for all else"
+    watches._optional[MACHINES]._state = state("Starting")
+    assert watches.check() == "waiting for machines"
+
+
+async def test_what_listens_to_a_kind_hears_of_it_after_the_picture_has_it() -> None:
+    live, heard = LiveCluster(EVERYTHING), []
+    watches = Watches(ScriptedApi(), live, EVERYTHING)
+    watches.listen(
+        MACHINE_SETS, lambda _, new: heard.append((new.name, live.sizes["machinesets.machine.openshift.io"]))
+    )
+    watches._stores[MACHINE_SETS].apply(machine_set("a").build())
+    assert heard == [("a", 1)]
+    assert PODS in watches._stores

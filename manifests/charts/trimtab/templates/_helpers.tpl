@@ -48,8 +48,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "trimtab.controllers" -}}
 {{- $names := list -}}
 {{- if .Values.controllers.descheduler.enabled }}{{ $names = append $names "descheduler" }}{{ end -}}
+{{- if .Values.controllers.clusterAutoscaler.enabled }}{{ $names = append $names "cluster-autoscaler" }}{{ end -}}
 {{- if not $names }}{{ fail "controllers: enable at least one" }}{{ end -}}
 {{- join "," $names -}}
+{{- end -}}
+
+{{- /* Arguments that name a gRPC server. */ -}}
+{{- define "trimtab.grpc" -}}
+{{- $prefix := .prefix -}}
+{{- range $value, $option := dict "address" "address" "caFile" "ca-file" "certFile" "cert-file" "keyFile" "key-file" }}
+{{- with index $.grpc $value }}
+- --{{ $prefix }}-grpc-{{ $option }}={{ . }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- /* What the schema cannot say because it concerns two values. */ -}}
@@ -62,6 +73,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- if and (or .Values.prometheus.tokenFile .Values.prometheus.caFile) (not .Values.prometheus.url) }}
 {{- fail "prometheus.tokenFile and prometheus.caFile need prometheus.url" }}
+{{- end }}
+{{- range $name, $grpc := dict "cloudProvider.grpc" .Values.cloudProvider.grpc "expander.grpc" .Values.expander.grpc }}
+{{- if and (or $grpc.caFile $grpc.certFile $grpc.keyFile) (not $grpc.address) }}
+{{- fail (printf "%s.caFile, certFile and keyFile need %s.address" $name $name) }}
+{{- end }}
+{{- if ne (empty $grpc.certFile) (empty $grpc.keyFile) }}
+{{- fail (printf "%s.certFile and %s.keyFile belong together" $name $name) }}
+{{- end }}
 {{- end }}
 {{- if and .Values.prometheus.tokenFile (not (hasPrefix "https://" .Values.prometheus.url)) }}
 {{- fail "prometheus.tokenFile: a token must not travel unencrypted, so prometheus.url must begin with https://" }}

@@ -47,7 +47,8 @@ class NodeTaintsParams(Spec, frozen=True):
         tuple[TaintName, ...],
         bounded(
             "The only taints that are looked at, by key or key=value. Without it: all but those of excludedTaints, and "
-            "but node.kubernetes.io/not-ready and unreachable, with which tolerationSeconds deals.",
+            "but node.kubernetes.io/not-ready and unreachable, with which tolerationSeconds deals, and those of nodes "
+            "that a cluster autoscaler takes away.",
             least=1,
             limit=64,
             **SET,

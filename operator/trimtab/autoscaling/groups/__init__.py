@@ -1,6 +1,7 @@
 """Node groups: nodes that one number governs, made from the snapshot's objects; one file a kind of provider."""
 
 from trimtab.autoscaling.groups.build import groups
+from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroup, ExternalGroups, ExternalMachine
 from trimtab.autoscaling.groups.node_group import (
     GroupMachine,
     GroupOptions,
@@ -11,4 +12,17 @@ from trimtab.autoscaling.groups.node_group import (
     TemplateSource,
 )
 
-__all__ = ["GroupMachine", "GroupOptions", "Groups", "MachineState", "NodeGroup", "Problem", "TemplateSource", "groups"]
+__all__ = [
+    "NO_EXTERNAL_GROUPS",
+    "ExternalGroup",
+    "ExternalGroups",
+    "ExternalMachine",
+    "GroupMachine",
+    "GroupOptions",
+    "Groups",
+    "MachineState",
+    "NodeGroup",
+    "Problem",
+    "TemplateSource",
+    "groups",
+]

@@ -9,6 +9,7 @@ from trimtab.api import reasons
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.autoscaling.groups.annotations import Limits, annotated_options, problem
 from trimtab.autoscaling.groups.cluster_api import ClusterApi
+from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroups, external_groups
 from trimtab.autoscaling.groups.limits import limits_of, owners
 from trimtab.autoscaling.groups.machine_api import MachineApi
 from trimtab.autoscaling.groups.membership import membership
@@ -23,14 +24,20 @@ DEFAULT_REPLICAS: Final = 1
 """What both APIs make of ``replicas`` that is left out."""
 
 
-def groups(snapshot: Snapshot, autoscalers: Sequence[MachineAutoscaler] = ()) -> Groups:
+def groups(
+    snapshot: Snapshot,
+    autoscalers: Sequence[MachineAutoscaler] = (),
+    external: ExternalGroups = NO_EXTERNAL_GROUPS,
+) -> Groups:
     """The node groups of a cluster.
 
-    Pure, and the same whatever the order of either argument.
+    Pure, and the same whatever the order of any argument.
 
     Args:
         snapshot: with the machines, and what makes them.
         autoscalers: all MachineAutoscalers; a target of theirs has their limits, whatever its annotations say.
+        external: what providers outside of the cluster say of their groups; a node that a machine claims as well is
+            the machine's.
 
     Returns:
         The groups, and what is wrong with objects that were to be groups or to govern one; these are left out.
@@ -57,7 +64,12 @@ def groups(snapshot: Snapshot, autoscalers: Sequence[MachineAutoscaler] = ()) ->
             message = f"is not scaled: {candidate.paused}"
             problems.append(problem(candidate.source, reasons.GROUP_PAUSED, message))
         made[candidate.id] = _group(candidate, limits, members.machines[candidate.id], options, owning)
-    return Groups(by_id=made, of_node=_of_node(made), problems=tuple(sorted(problems)))
+    of_node = _of_node(made)
+    further, told_by_providers = external_groups(external, snapshot, of_node)
+    if further:
+        made = {group.id: group for group in sorted((*made.values(), *further), key=lambda each: each.id)}
+        of_node = _of_node(made)
+    return Groups(by_id=made, of_node=of_node, problems=tuple(sorted((*problems, *told_by_providers))))
 
 
 def _group(
@@ -83,7 +95,9 @@ def _group(
         autoscaler="" if owner is None else owner.key,
         machines=machines,
         options=options,
-        template=TemplateSource(source.annotations, source.node_labels, source.node_taints),
+        template=TemplateSource(
+            source.annotations, source.node_labels, source.node_taints, machine_type=source.machine_type
+        ),
         paused=candidate.paused,
     )
 

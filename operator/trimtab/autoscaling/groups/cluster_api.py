@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
 from trimtab.autoscaling.groups.machine_api import MIRRORED
@@ -21,7 +21,7 @@ from trimtab.kube.objects.machine import CLUSTER_API
 
 Machines = dict[tuple[str, str], list[ClusterMachine]]
 
-_MIRROR_NAMESPACES: Final = {"openshift-cluster-api": "openshift-machine-api"}
+MIRROR_NAMESPACES: Final = {"openshift-cluster-api": "openshift-machine-api"}
 """Where OpenShift keeps the two sides of a MachineSet that it mirrors: Cluster API's, and the Machine API's."""
 
 
@@ -38,11 +38,9 @@ class ClusterApi:
         for key, source in snapshot.shelves.of(ClusterMachineSet).items():
             machines = owned.get(("MachineSet", key), [])
             owner = owner_of(source, CLUSTER_API)
-            governed = ""
             if owner is not None and owner.kind == "MachineDeployment":
                 of_deployment.setdefault(f"{source.namespace}/{owner.name}", []).extend(machines)
-                governed = f"MachineDeployment {source.namespace}/{owner.name} sets its size"
-            governed = governed or _mirror(source, snapshot)
+            governed = governed_set(source, snapshot.shelves.of(MachineSet))
             yield _candidate(f"MachineSet.{CLUSTER_API}/{key}", source, [] if governed else machines, governed)
         for key, deployment in deployments.items():
             yield _candidate(f"MachineDeployment/{key}", deployment, of_deployment.get(key, []))
@@ -62,10 +60,20 @@ def _candidate(id_: str, source: AnyMachineSet, machines: list[ClusterMachine], 
     )
 
 
-def _mirror(source: ClusterMachineSet, snapshot: Snapshot) -> str:
-    """What sets the size of a set that is only a picture of one of the Machine API."""
-    namespace = _MIRROR_NAMESPACES.get(source.namespace)
-    twin = snapshot.shelves.of(MachineSet).get(f"{namespace}/{source.name}")
+def governed_set(source: ClusterMachineSet, machine_sets: Mapping[str, MachineSet]) -> str:
+    """What else sets the size of a MachineSet: what owns it, or that of the Machine API which it only mirrors.
+
+    Args:
+        source: the set.
+        machine_sets: those of the Machine API, by ``namespace/name``.
+
+    Returns:
+        It in words; empty where nothing does.
+    """
+    owner = owner_of(source, CLUSTER_API)
+    if owner is not None and owner.kind == "MachineDeployment":
+        return f"MachineDeployment {source.namespace}/{owner.name} sets its size"
+    twin = machine_sets.get(f"{MIRROR_NAMESPACES.get(source.namespace)}/{source.name}")
     if twin is None or twin.authoritative_api == MIRRORED:
         return ""
     return f"the MachineSet {twin.key} of the Machine API, which is authoritative, sets its size"

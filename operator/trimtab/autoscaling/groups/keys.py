@@ -37,5 +37,11 @@ NODES_CLUSTER_NAMESPACE: Final = f"{CLUSTER_API}/cluster-namespace"
 CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
 """Prefix of what says on a group what its nodes are like."""
 
+PRICE: Final = "trimtab.dev/price"
+"""On a group: what a node of it costs an hour, in whatever currency all groups use, e.g. ``0.192``."""
+
 RESERVED: Final = "trimtab.dev/reserved"
 """On a group: what of the capacity is not allocatable, ``cpu=500m,memory=1Gi``. Only trimtab has it."""
+
+LEARNED_NODE: Final = "trimtab.dev/learned-node"
+"""On a group: what its nodes were like, in JSON; trimtab writes it, and reads it back while the group has no node."""

@@ -36,23 +36,21 @@ def owners(
         group = target.api_version.partition("/")[0]
         candidate = by_target.get((group, target.kind, f"{autoscaler.metadata.namespace}/{target.name}"))
         if candidate is None:
-            message = (
-                f"spec.scaleTargetRef: there is no {target.kind} {target.name} of {group} in the namespace "
-                f"{autoscaler.metadata.namespace}"
-            )
-            problems.append(_problem(autoscaler, reasons.TARGET_NOT_FOUND, message))
+            problems.append(_problem(autoscaler, reasons.TARGET_NOT_FOUND, no_target(autoscaler)))
         elif candidate.governed:
-            message = (
-                f"spec.scaleTargetRef: {target.kind} {candidate.source.key} cannot be scaled: {candidate.governed}"
-            )
+            message = governed_target(autoscaler, candidate.governed)
             problems.append(_problem(autoscaler, reasons.TARGET_UNSUPPORTED, message))
         else:
             wanted.setdefault(candidate.id, []).append(autoscaler)
     by_id = {candidate.id: candidate for candidate in by_target.values()}
     found = {}
     for id_, wanting in wanted.items():
-        first = found[id_] = _first(wanting, by_id[id_].source.annotations.get(OWNER, ""))
-        problems += [_second(autoscaler, first) for autoscaler in wanting if autoscaler is not first]
+        first = found[id_] = rightful(wanting, by_id[id_].source.annotations.get(OWNER, ""))
+        problems += [
+            _problem(autoscaler, reasons.TARGET_ALREADY_OWNED, owned_target(autoscaler, first.key))
+            for autoscaler in wanting
+            if autoscaler is not first
+        ]
     return found, tuple(problems)
 
 
@@ -66,14 +64,35 @@ def limits_of(candidate: Candidate, owners: Mapping[str, MachineAutoscaler]) -> 
     return annotated_limits(candidate.source)
 
 
-def _first(wanting: Sequence[MachineAutoscaler], named: str) -> MachineAutoscaler:
+def rightful(wanting: Sequence[MachineAutoscaler], named: str) -> MachineAutoscaler:
+    """Of those that want one target the one that has it: that which the target names, else the oldest, else by name.
+
+    Whoever has a target keeps it: an older one may come back from a backup, and nobody expects limits to change then.
+    """
     return min(wanting, key=lambda each: (each.key != named, each.metadata.creation_timestamp or "~", each.key))
 
 
-def _second(autoscaler: MachineAutoscaler, first: MachineAutoscaler) -> Problem:
+def no_target(autoscaler: MachineAutoscaler) -> str:
+    """Say that a target is not there."""
     target = autoscaler.spec.scale_target_ref
-    message = f"spec.scaleTargetRef: the MachineAutoscaler {first.key} already has {target.kind} {target.name}"
-    return _problem(autoscaler, reasons.TARGET_ALREADY_OWNED, message)
+    group = target.api_version.partition("/")[0]
+    return (
+        f"spec.scaleTargetRef: there is no {target.kind} {target.name} of {group} in the namespace "
+        f"{autoscaler.metadata.namespace}"
+    )
+
+
+def governed_target(autoscaler: MachineAutoscaler, governed: str) -> str:
+    """Say that something else sets the target's size."""
+    target = autoscaler.spec.scale_target_ref
+    name = f"{autoscaler.metadata.namespace}/{target.name}"
+    return f"spec.scaleTargetRef: {target.kind} {name} cannot be scaled: {governed}"
+
+
+def owned_target(autoscaler: MachineAutoscaler, owner: str) -> str:
+    """Say that another MachineAutoscaler (``namespace/name``) has the target."""
+    target = autoscaler.spec.scale_target_ref
+    return f"spec.scaleTargetRef: the MachineAutoscaler {owner} already has {target.kind} {target.name}"
 
 
 def _problem(autoscaler: MachineAutoscaler, reason: str, message: str) -> Problem:

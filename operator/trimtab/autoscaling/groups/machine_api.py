@@ -24,15 +24,20 @@ class MachineApi:
         """See :class:`~trimtab.autoscaling.groups.provider.Provider`."""
         owned = machines_by_owner(snapshot.shelves.of(Machine).values(), MACHINE_API)
         for key, source in snapshot.shelves.of(MachineSet).items():
-            mirrored = source.authoritative_api == MIRRORED
+            governed = governed_set(source)
             yield Candidate(
                 id=f"MachineSet/{key}",
                 source=source,
-                machines=() if mirrored else tuple(owned.get(("MachineSet", key), ())),
-                governed="its authoritativeAPI is ClusterAPI, whose MachineSet of this name sets its size"
-                if mirrored
-                else "",
+                machines=() if governed else tuple(owned.get(("MachineSet", key), ())),
+                governed=governed,
                 paused="its authoritativeAPI is Migrating: neither API acts on it"
                 if source.authoritative_api == HANDED_OVER
                 else why_paused(source),
             )
+
+
+def governed_set(source: MachineSet) -> str:
+    """What else sets the size of a MachineSet, in words: Cluster API's, where OpenShift has made that authoritative."""
+    if source.authoritative_api != MIRRORED:
+        return ""
+    return "its authoritativeAPI is ClusterAPI, whose MachineSet of this name sets its size"

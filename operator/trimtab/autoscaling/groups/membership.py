@@ -93,6 +93,11 @@ def _node_names(snapshot: Snapshot) -> _NodeNames:
     return _NodeNames(frozenset(snapshot.nodes.slot_of), of_machine, of_provider_id)
 
 
+def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, str]:
+    """The names of nodes by their provider IDs; IDs that several nodes have lead nowhere."""
+    return _node_names(snapshot).of_provider_id
+
+
 def _nodes(snapshot: Snapshot) -> Iterator[Node]:
     for slot in snapshot.nodes.order().tolist():
         yield snapshot.nodes.node(slot)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, Labels
-from trimtab.kube.objects import Taint
+from trimtab.kube.objects import Node, Taint
 
 
 class MachineState(StrEnum):
@@ -32,8 +32,9 @@ class GroupMachine(Struct, frozen=True, gc=False):
     """A machine of a group.
 
     Attributes:
-        namespace: of the Machine object.
-        name: of the Machine object; empty of a node that a MachinePool has without showing a Machine.
+        namespace: of the Machine object; empty of an instance that no object stands for.
+        name: of the Machine object; empty of a node that a MachinePool has without showing a Machine; the provider ID
+            of an instance that no object stands for.
         state: what it is doing.
         node: the name of its node, where that is in the snapshot; a failed or deleting machine may have one.
         since: when the state that counts began, as far as that is recorded: of a machine that is being deleted when
@@ -54,8 +55,8 @@ class GroupMachine(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """``namespace/name`` of the Machine."""
-        return f"{self.namespace}/{self.name}"
+        """``namespace/name`` of the Machine; the provider ID of an instance that has no object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class GroupOptions(Struct, frozen=True, gc=False):
@@ -79,11 +80,17 @@ class TemplateSource(Struct, frozen=True, gc=False):
         annotations: of the object: capacities, labels and taints by upstream's keys.
         labels: what its template gives each node.
         taints: what its template gives each node.
+        node: a new node as a whole, where a provider outside of the cluster says it.
+        untold: why such a provider does not say it, in words.
+        machine_type: what is rented for each node, as far as that is told; to be compared only.
     """
 
     annotations: Labels = NO_LABELS
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
+    node: Node | None = None
+    untold: str = ""
+    machine_type: str = ""
 
 
 class NodeGroup(Struct, frozen=True, gc=False):
@@ -91,8 +98,9 @@ class NodeGroup(Struct, frozen=True, gc=False):
 
     Attributes:
         id: unique in the cluster: ``MachineSet/openshift-machine-api/workers-a``. A MachineSet of Cluster API is
-            ``MachineSet.cluster.x-k8s.io/…``, since both APIs may have one of that name.
-        api_version: of the object that holds the size.
+            ``MachineSet.cluster.x-k8s.io/…``, since both APIs may have one of that name. A group that is no object
+            has its provider before its name: ``external/workers-a``.
+        api_version: of the object that holds the size; else the provider's name.
         kind: of the object.
         namespace: of the object.
         name: of the object.
@@ -126,8 +134,8 @@ class NodeGroup(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """``namespace/name``, as plans name a group."""
-        return f"{self.namespace}/{self.name}"
+        """``namespace/name``, as plans name a group; the id of a group that is no object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.id
 
     def in_state(self, *states: MachineState) -> tuple[GroupMachine, ...]:
         """The machines in one of the states."""

@@ -24,6 +24,18 @@ class Provider(Protocol):
         """
         ...
 
+    async def lower(self, group: NodeGroup, to: int) -> Scaled:
+        """Ask for fewer machines without taking any away: what was asked for and never made is not asked for any more.
+
+        Nothing is lowered to less than the machines that are there, by what was planned on and by what the provider
+        says at that moment: else it would have to choose among them.
+
+        Args:
+            group: as it was planned on.
+            to: the new target, at least its minimum.
+        """
+        ...
+
     async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
         """Take these machines away: mark all of them, then lower the target once by their number.
 

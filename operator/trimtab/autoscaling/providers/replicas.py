@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from trimtab.autoscaling.groups import GroupMachine, MachineState, NodeGroup
-from trimtab.autoscaling.providers.checks import check_increase, going
+from trimtab.autoscaling.providers.checks import check_increase, check_lowering, check_there, going, sure_to_go
 from trimtab.autoscaling.providers.outcome import Failed, Failure, Removal, Scaled, names
 from trimtab.autoscaling.providers.provider import Dialect
 from trimtab.kube import verbs
@@ -61,6 +61,19 @@ class Replicas:
             failed = error
         return Scaled(group.id, group.target, to, **_told(failed), calls=calls.count)
 
+    async def lower(self, group: NodeGroup, to: int) -> Scaled:
+        """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
+        calls = _Calls()
+        failed = None
+        try:
+            check_lowering(group, to)
+            there = _replicas(await self._scale(group, calls), "status")
+            check_there(there, to)
+            await self._resize(group, to, calls, there=there)
+        except Failed as error:
+            failed = error
+        return Scaled(group.id, group.target, to, **_told(failed), calls=calls.count)
+
     async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
         """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
         calls = _Calls()
@@ -68,16 +81,17 @@ class Replicas:
             chosen = going(group, machines, failed_tie=self._dialect.failed_tie)
         except Failed as error:
             return Removal(group.id, group.target, group.target, **_told(error))
+        marked = () if self._dialect.failed_tie and sure_to_go(chosen) else chosen
         mark = f"{MARK} {datetime.fromtimestamp(now, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
         failed: Failed | None = None
         left: tuple[str, ...] = ()
         try:
-            await self._mark(group, chosen, mark, calls)
+            await self._mark(group, marked, mark, calls)
             await self._resize(group, group.target - len(chosen), calls)
         except Failed as error:
             failed = error
             if not error.doubt:
-                left = await self._unmarked(group, [each.name for each in chosen if not each.marked], mark, calls)
+                left = await self._unmarked(group, [each.name for each in marked if not each.marked], mark, calls)
         return Removal(
             group.id,
             group.target,
@@ -87,7 +101,7 @@ class Replicas:
             machines=names(chosen),
             added=tuple(sorted({each.name for each in chosen} - {each.name for each in machines})),
             others=_others(group, chosen),
-            mark=mark,
+            mark=mark if marked else "",
             left_marked=left,
         )
 
@@ -137,8 +151,8 @@ class Replicas:
             return error.failure in (Failure.NOT_FOUND, Failure.CONFLICT)
         return True
 
-    async def _resize(self, group: NodeGroup, to: int, calls: _Calls) -> None:
-        """Set the target if it still is what the plan was made on.
+    async def _resize(self, group: NodeGroup, to: int, calls: _Calls, *, there: int | None = None) -> None:
+        """Set the target if it still is what the plan was made on, and if as many machines are there as was found.
 
         Raises:
             Failed: it was not set, or nobody knows.
@@ -148,6 +162,8 @@ class Replicas:
             {"op": "test", "path": "/spec/replicas", "value": group.target or None},
             {"op": "add", "path": "/spec/replicas", "value": to},
         ]
+        if there is not None:
+            operations.insert(0, {"op": "test", "path": "/status/replicas", "value": there})
         if group.uid:
             operations.insert(0, {"op": "test", "path": "/metadata/uid", "value": group.uid})
         resource = self._dialect.scaled(group)
@@ -156,6 +172,9 @@ class Replicas:
         except Failed as error:
             if error.failure is Failure.NOT_FOUND:
                 raise
+            if there is not None and error.failure is Failure.CONFLICT:
+                message = f"its target is not {group.target} any more, or it has not {there} machines"
+                raise Failed(Failure.CONFLICT, message) from None
             await self._after_failure(group, to, error, calls)
 
     async def _after_failure(self, group: NodeGroup, to: int, error: Failed, calls: _Calls) -> None:
@@ -167,14 +186,13 @@ class Replicas:
         lost = error.failure in (Failure.UNREACHABLE, Failure.TIMED_OUT)
         if error.failure is Failure.REFUSED:
             raise error
-        path = self._dialect.scaled(group).path(group.name, namespace=group.namespace, subresource="scale")
         try:
-            scale = await self._ask(group, _get, path, calls=calls)
+            scale = await self._scale(group, calls)
         except Failed:
             raise Failed(error.failure, error.message, doubt=lost) from None
         if group.uid and scale["metadata"].get("uid") != group.uid:
             raise Failed(Failure.NOT_FOUND, "another object has its name by now")
-        found = int((scale.get("spec") or {}).get("replicas", 0))
+        found = _replicas(scale, "spec")
         if lost and found == to:
             return
         if found != group.target:
@@ -183,6 +201,15 @@ class Replicas:
         if lost:
             raise Failed(error.failure, error.message, doubt=True)
         raise Failed(Failure.REFUSED, error.message)
+
+    async def _scale(self, group: NodeGroup, calls: _Calls) -> Any:
+        """Read the group's size.
+
+        Raises:
+            Failed: it could not be read.
+        """
+        path = self._dialect.scaled(group).path(group.name, namespace=group.namespace, subresource="scale")
+        return await self._ask(group, _get, path, calls=calls)
 
     async def _ask(
         self, group: NodeGroup, verb: Callable[..., Awaitable[T]], *words: Any, calls: _Calls, **more: Any
@@ -227,6 +254,10 @@ class _Calls:
 
 async def _get(api: Api, path: str, *, timeout: float) -> Any:
     return await api.request("GET", path, timeout=timeout)
+
+
+def _replicas(scale: Any, part: str) -> int:
+    return int((scale.get(part) or {}).get("replicas", 0))
 
 
 def _told(failed: Failed | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ScaleDown
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.autoscaling.groups import GroupMachine, Groups, MachineState, NodeGroup
+from trimtab.autoscaling.replace.record import NONE, Replacing
 from trimtab.autoscaling.scale_down.utilization import Utilization, percent, threshold_of
 from trimtab.autoscaling.template.taints import TO_BE_DELETED
 from trimtab.disruption.refusal import Refusal
@@ -26,10 +27,14 @@ class Eligibility:
         spec: of the ClusterAutoscaler.
         groups: of the snapshot.
         utilization: of its nodes.
+        replacing: how far replacements are: old nodes may go however much of them is used, new ones stay.
     """
 
-    def __init__(self, spec: ClusterAutoscalerSpec, groups: Groups, utilization: Utilization) -> None:
+    def __init__(
+        self, spec: ClusterAutoscalerSpec, groups: Groups, utilization: Utilization, replacing: Replacing = NONE
+    ) -> None:
         self._spec = spec
+        self._replacing = replacing
         self._groups = groups
         self._utilization = utilization
         self.machines = {machine.node: machine for group in groups.all for machine in group.machines if machine.node}
@@ -50,7 +55,9 @@ class Eligibility:
         if group.paused:
             message = f"{group.kind} {group.key} is not scaled: {group.paused}"
             return Refusal(reasons.GROUP_PAUSED, message)
-        return self._too_full(group, slot)
+        if node.name in self._replacing.new:
+            return Refusal(reasons.REPLACEMENT_GOES_ON, "it takes the place of nodes that are still to go")
+        return None if node.name in self._replacing.old else self._too_full(group, slot)
 
     def going(self, node: Node) -> str:
         """Why the node counts as on its way out, in words; empty where it does not."""

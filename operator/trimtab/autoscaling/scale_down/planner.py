@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,6 +16,7 @@ from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.node_removal import PodMove, RemoveNode
 from trimtab.api.plan import Kept
 from trimtab.autoscaling.groups import Groups
+from trimtab.autoscaling.replace.record import NONE, Replacing
 from trimtab.autoscaling.scale_down.candidates import Candidate, Turns
 from trimtab.autoscaling.scale_down.drainability import Context, Outcome
 from trimtab.autoscaling.scale_down.eligibility import Eligibility, Times, Waiting, delay, too_soon, unready
@@ -24,6 +25,7 @@ from trimtab.autoscaling.scale_down.kinds import Kinds, ordinary
 from trimtab.autoscaling.scale_down.records import next_records, recorded
 from trimtab.autoscaling.scale_down.room import Room
 from trimtab.autoscaling.scale_down.simulation import Attempt, Simulation
+from trimtab.autoscaling.scale_down.standstill import NO_STANDSTILL, Standstill
 from trimtab.autoscaling.scale_down.utilization import percent, threshold_of, utilization
 from trimtab.cluster.resources import CPU, MEMORY, IntArray
 from trimtab.cluster.snapshot import Snapshot
@@ -63,6 +65,9 @@ def plan(
     now: float,
     status: ClusterAutoscalerStatus | None = None,
     adding: bool = False,
+    only: Collection[str] | None = None,
+    standstill: Standstill = NO_STANDSTILL,
+    replacing: Replacing = NONE,
 ) -> ScalingDown:
     """Which nodes to remove, with a place for each of their pods, and why each other node stays.
 
@@ -76,12 +81,19 @@ def plan(
         now: seconds since the epoch.
         status: of the ClusterAutoscaler: records, and when something was last done.
         adding: whether nodes are added by the same plan.
+        only: the names of the nodes in question, where not all are: the others stay, and nothing is said of them.
+        standstill: what is left as it is, its records included.
+        replacing: nodes whose place others have taken, which need be neither unneeded nor so for long, and these
+            others, which stay.
     """
     with snapshot.fork():
         past = status or ClusterAutoscalerStatus()
         if adding:
             past = replace(past, last_scale_up=datetime.fromtimestamp(now, tz=UTC))
-        return _Planner(snapshot, groups, spec, past, now).plan()
+        planner = _Planner(snapshot, groups, spec, past, now, only, standstill, replacing)
+        if not adding:  # nodes were added so that these can go
+            planner.delay_of_replaced = delay(spec, replace(past, last_scale_up=None), now=now)
+        return planner.plan()
 
 
 class _Planner:
@@ -92,13 +104,17 @@ class _Planner:
         spec: ClusterAutoscalerSpec,
         status: ClusterAutoscalerStatus,
         now: float,
+        only: Collection[str] | None,
+        standstill: Standstill,
+        replacing: Replacing,
     ) -> None:
         self._snapshot, self._groups, self._spec, self._now = snapshot, groups, spec, now
+        self._only, self._standstill, self._replacing = only, standstill, replacing
         self._nodes = {name: snapshot.nodes.node(slot) for name, slot in sorted(snapshot.nodes.slot_of.items())}
         self._records = recorded(self._nodes.values(), status)
-        self._delay = delay(spec, status, now=now)
+        self._delay = self.delay_of_replaced = delay(spec, status, now=now)
         self._used = utilization(snapshot, spec, now=now)
-        self._eligibility = Eligibility(spec, groups, self._used)
+        self._eligibility = Eligibility(spec, groups, self._used, replacing)
         self._going = [node for node in self._nodes.values() if self._eligibility.going(node)]
         names = {node.name for node in self._going}
         self._staying = [node for node in self._nodes.values() if node.name not in names]
@@ -111,6 +127,7 @@ class _Planner:
         self._coming = self._waiting()
         self._kinds = Kinds(self._placer, context, least_priority=spec.pod_priority_threshold, coming=self._coming)
         self._kept: dict[str, Refusal] = {}
+        self._keepers: dict[str, str] = {}  # the pod that keeps a node, by the node's name
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
         self._disruptions: Counter[str] = Counter()
@@ -134,9 +151,10 @@ class _Planner:
                     strategy=STRATEGY,
                     reason=self._kept[name].reason,
                     message=self._kept[name].message,
+                    pod=self._keepers.get(name, ""),
                 )
                 for name in self._nodes
-                if name not in removed
+                if name in self._kept and name not in removed
             ),
             unneeded=next_records(self._unneeded, self._records, now=self._now),
             disruptions=dict(sorted(self._disruptions.items())),
@@ -149,16 +167,24 @@ class _Planner:
         times = Times(self._spec.scaling_down)
         found = []
         for name, node in self._nodes.items():
+            if self._only is not None and name not in self._only:
+                continue
             slot = slots[name]
             refusal = self._eligibility.refusal(node, slot)
             group = self._groups.group_of(name)
+            if group is not None and (still := self._standstill.refusal(group)) is not None:
+                refusal = refusal or still
+                if name in self._records:
+                    self._unneeded.append(name)
             if refusal is None and group is not None:
                 refusal = self._floors.refusal(group, node)
             if refusal is not None or group is None:
                 self._keep(name, refusal or Refusal(reasons.NOT_AUTOSCALED, "no group that is scaled has the node"))
                 continue
             waiting = times.of(node, group, self._records.get(name))
-            over = waiting.over(self._now) and self._delay is None
+            if name in self._replacing.old:
+                waiting = Waiting(min(self._records.get(name, self._now), self._now), 0.0)
+            over = waiting.over(self._now) and self._delay_of(name) is None
             pods = self._kinds.on(name)
             have = self._snapshot.nodes.allocatable[slot]
             candidate = Candidate(
@@ -231,19 +257,24 @@ class _Planner:
             return self._keep(name, refusal)
         attempt = simulation.attempt(node, candidate.pods)
         if not attempt.done:
+            keeper = attempt.drain.blocking or attempt.stuck
+            self._keepers[name] = "" if keeper is None else keeper.key
             return self._keep(name, _blocked(attempt))
         self._floors.take(candidate.group, node)
         self._unneeded.append(name)
         waiting = Waiting(candidate.since, candidate.needed)
         if not waiting.over(self._now):
             self._keep(name, too_soon(node, waiting, now=self._now))
-        elif self._delay is not None:
-            self._keep(name, self._delay)
+        elif (late := self._delay_of(name)) is not None:
+            self._keep(name, late)
         else:
             self._actions.append(self._removal(candidate, attempt))
             for pod in attempt.drain.evicted:
                 self._disruptions.update(budget.key for budget in self._ledger.matching(pod))
         return True
+
+    def _delay_of(self, name: str) -> Refusal | None:
+        return self.delay_of_replaced if name in self._replacing.old else self._delay
 
     def _keep(self, name: str, refusal: Refusal) -> bool:
         self._kept[name] = refusal
@@ -253,6 +284,8 @@ class _Planner:
         node, group = candidate.node, candidate.group
         machine = self._eligibility.machines.get(node.name)
         reason = reasons.UNDERUTILIZED if attempt.moves else reasons.EMPTY
+        if node.name in self._replacing.old:
+            reason = reasons.REPLACEMENT
         return RemoveNode(
             node=node.name,
             machine_set=group.key,

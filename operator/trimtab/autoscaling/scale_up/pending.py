@@ -84,7 +84,7 @@ class _Judge:
                 reasons.PRIORITY_BELOW_THRESHOLD,
                 f"the pod's priority {pod.priority} is below podPriorityThreshold {self._threshold}",
             )
-        if not _unschedulable(pod):
+        if not unschedulable(pod):
             scheduler = pod.spec.scheduler_name or _DEFAULT_SCHEDULER
             if scheduler not in self._bypassed:
                 return (
@@ -104,7 +104,8 @@ class _Judge:
         return reasons.SCALE_UP_DELAYED, f"the pod is {age:g}s old; nodes are added from {delay:g}s on ({source})"
 
 
-def _unschedulable(pod: Pod) -> bool:
+def unschedulable(pod: Pod) -> bool:
+    """Whether the scheduler says that it finds no node for the pod."""
     for condition in pod.conditions:
         if condition.type == "PodScheduled":
             return condition.status == "False" and condition.reason == "Unschedulable"

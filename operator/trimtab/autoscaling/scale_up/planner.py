@@ -3,60 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.api.plan import Kept, ScaleUp
 from trimtab.autoscaling.groups import NodeGroup, Problem, groups
 from trimtab.autoscaling.scale_up import balancing
+from trimtab.autoscaling.scale_up.actions import NewNode, actions
 from trimtab.autoscaling.scale_up.classes import PodClass, alike, clashes, classes
+from trimtab.autoscaling.scale_up.contents import pods_of
 from trimtab.autoscaling.scale_up.counted import Counting, filled
 from trimtab.autoscaling.scale_up.expanders import Context, choose
 from trimtab.autoscaling.scale_up.explained import World, explain
+from trimtab.autoscaling.scale_up.inputs import Inputs
 from trimtab.autoscaling.scale_up.limits import Cut, Headroom
+from trimtab.autoscaling.scale_up.minimum import Raised, raise_to_minimum
 from trimtab.autoscaling.scale_up.option import Candidate, Option
 from trimtab.autoscaling.scale_up.pending import pending
 from trimtab.autoscaling.scale_up.standing_in import add, probes, stand_in
 from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
-from trimtab.autoscaling.scale_up.told import STRATEGY
+from trimtab.autoscaling.scale_up.told import STRATEGY, kept
 from trimtab.autoscaling.scale_up.waiting import Waiting
 from trimtab.autoscaling.template import NodeTemplate, templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
-
-
-class Inputs(Struct, frozen=True):
-    """What scale-up goes by, beside the snapshot.
-
-    Attributes:
-        spec: of the ClusterAutoscaler.
-        now: seconds since the epoch.
-        machine_autoscalers: all of them.
-        priorities: for the expander Priority: patterns of groups' names by priority.
-        backoff: why groups must not be asked for nodes at present, in words, by their ids.
-        status: of the ClusterAutoscaler: what scale-down remembers is there.
-    """
-
-    spec: ClusterAutoscalerSpec
-    now: float
-    machine_autoscalers: tuple[MachineAutoscaler, ...] = ()
-    priorities: Mapping[int, tuple[str, ...]] = {}
-    backoff: Mapping[str, str] = {}
-    status: ClusterAutoscalerStatus = ClusterAutoscalerStatus()
-
-
-class NewNode(Struct, frozen=True):
-    """A node that is to be added, and the pods that it is for."""
-
-    group: str
-    pods: tuple[Pod, ...]
 
 
 class ScalingUp(Struct, frozen=True):
@@ -91,36 +65,68 @@ class _Planner:
         self._snapshot = snapshot
         self._inputs = inputs
         self._placer = Placer(snapshot)
-        found = groups(snapshot, inputs.machine_autoscalers)
+        found = groups(snapshot, inputs.machine_autoscalers, inputs.external)
         startup = inputs.spec.startup_taints
         made = templates(snapshot, found.all, now=inputs.now, startup_taints=startup)
         self._groups: tuple[NodeGroup, ...] = found.all
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._problems: tuple[Problem, ...] = tuple(sorted((*found.problems, *made.problems)))
         self._decided: dict[str, list[str]] = {}
-        self._origin: dict[str, Candidate] = {}
         self._nodes: list[NewNode] = []
+        self._minimum = Raised()
 
     def plan(self) -> ScalingUp:
         """Plan; in a fork."""
         inputs = self._inputs
         waiting = pending(self._snapshot, inputs.spec, now=inputs.now)
         coming = stand_in(
-            self._snapshot, self._groups, self._templates, now=inputs.now, startup=inputs.spec.startup_taints
+            self._snapshot,
+            self._groups,
+            self._templates,
+            now=inputs.now,
+            startup=inputs.spec.startup_taints,
+            upcoming=inputs.upcoming,
         )
+        self._headroom = Headroom(inputs.spec.resource_limits, (*self._all_nodes(), *self._given_up()))
+        coming |= self._raise_to_minimum()
         found = places_there(self._placer, alike(waiting.asking), coming)
-        self._headroom = Headroom(inputs.spec.resource_limits, self._all_nodes())
         left = classes(found.left, self._snapshot)
         told: list[Kept] = []
-        if left:
+        if left and inputs.halted:
+            told = [kept(pod, reasons.CLUSTER_UNHEALTHY, inputs.halted) for each in left for pod in each.pods]
+        elif left:
             told = self._help(left)
         pods = sorted((*waiting.kept, *found.kept, *told), key=lambda each: (each.namespace, each.name))
         return ScalingUp(
-            actions=self._actions(),
-            kept=(*map(_told, self._problems), *pods),
+            actions=actions(self._groups, self._templates, self._nodes, decided=self._decided, raised=self._minimum),
+            kept=(*map(_told, self._problems), *self._minimum.kept, *pods),
             nodes=tuple(self._nodes),
             reserved=tuple(pod for pod in found.reserved if pod.node not in coming),
         )
+
+    def _given_up(self) -> Iterator[Node]:
+        """Nodes that nobody waits for and that may come all the same: limits hold even then."""
+        for group in self._groups:
+            more = group.upcoming - self._inputs.upcoming.get(group.id, group.upcoming)
+            template = self._templates.get(group.id)
+            if more > 0 and template is not None:
+                yield from [template.node] * more
+
+    def _raise_to_minimum(self) -> dict[str, str]:
+        """Add what groups lack of their minimum, where that is wished; returns the groups by the new nodes' names."""
+        spec = self._inputs.spec
+        if self._inputs.halted or spec.enforce_node_group_min_size != "Enabled":
+            return {}
+        held = {group.id: cut for group in self._groups if (cut := self._held(group)) is not None}
+        self._minimum = raise_to_minimum(self._groups, self._templates, held, self._headroom, spec.resource_limits)
+        names = {}
+        for id_, number in self._minimum.added.items():
+            template = self._templates.get(id_)
+            for each in range(1, number + 1 if template is not None else 1):
+                names[f"minimum-{each}-of-{id_}"] = id_
+        for name, id_ in names.items():
+            add(self._snapshot, self._templates[id_], name)
+        return names
 
     def _help(self, found: Sequence[PodClass]) -> list[Kept]:
         """Add nodes for the classes as far as that goes; returns what is told of the rest."""
@@ -128,7 +134,7 @@ class _Planner:
         candidates, fits = self._ask(found)
         rows = {each.number: self._snapshot.row(each.first.spec) for each in found}
         seed = _seed(self._snapshot, found) if "Random" in self._inputs.spec.expanders else ""
-        context = Context(self._inputs.priorities, seed)
+        context = Context(self._inputs.priorities, seed, self._inputs.advice, lambda option: pods_of(option, waiting))
         spec = self._inputs.spec
         finder = balancing.Finder(candidates, spec.balancing_ignored_labels, enabled=spec.balance_similar_node_groups)
         counting = Counting(fits, rows, clashes(found, self._snapshot), finder)
@@ -187,13 +193,17 @@ class _Planner:
         """What keeps a group from growing whatever its size."""
         if group.paused:
             return Cut(reasons.GROUP_PAUSED, f"it is not scaled: {group.paused}")
-        if group.id in self._inputs.backoff:
-            return Cut(reasons.GROUP_BACKS_OFF, self._inputs.backoff[group.id])
+        for reason, words in (
+            (reasons.GROUP_UNHEALTHY, self._inputs.unhealthy),
+            (reasons.GROUP_BACKS_OFF, self._inputs.backoff),
+            (reasons.SCALE_UP_NOT_SEEN, self._inputs.asked),
+        ):
+            if group.id in words:
+                return Cut(reason, words[group.id])
         return None
 
     def _grow(self, candidate: Candidate, pods: Iterable[Pod]) -> None:
         self._headroom.take(candidate.group, candidate.template.node, 1)
-        self._origin[candidate.group.id] = candidate
         self._nodes.append(NewNode(candidate.group.id, tuple(pods)))
 
     def _materialise(self) -> list[str]:
@@ -232,30 +242,6 @@ class _Planner:
             for each in left:
                 told += explain(waiting.pods(each.number), self._placer.judge(each.first), world)
         return told
-
-    def _actions(self) -> tuple[ScaleUp, ...]:
-        added: dict[str, list[NewNode]] = {}
-        for node in self._nodes:
-            added.setdefault(node.group, []).append(node)
-        return tuple(self._action(self._origin[id_], added[id_]) for id_ in sorted(added))
-
-    def _action(self, candidate: Candidate, nodes: Sequence[NewNode]) -> ScaleUp:
-        group, template = candidate.group, candidate.template
-        pods = sorted(pod.key for node in nodes for pod in node.pods)
-        source = f"like {template.sample}" if template.sample else "as its annotations say"
-        parts = [
-            f"{_plural(len(nodes), 'node')} {source} for {_plural(len(pods), 'pod')}",
-            *self._decided.get(group.id, []),
-        ]
-        return ScaleUp(
-            machine_set=group.key,
-            from_=group.target,
-            to=group.target + len(nodes),
-            reason=reasons.PENDING_PODS,
-            pods=tuple(pods),
-            message="; ".join(parts),
-            group=group.id,
-        )
 
     def _all_nodes(self) -> list[Node]:
         return [node for node in self._snapshot.nodes.at if node is not None]

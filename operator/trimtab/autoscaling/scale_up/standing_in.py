@@ -19,6 +19,9 @@ STARTING: Final = 900.0
 """Seconds after which a node that is not ready is no longer starting (upstream's ``max-node-startup-time``)."""
 
 
+_AS_THEY_SAY: Final[Mapping[str, int]] = {}
+
+
 def add(snapshot: Snapshot, template: NodeTemplate, name: str) -> int:
     """Put a node of a template into the picture with all that comes with it; returns its slot."""
     for obj in template.instance(name):
@@ -33,8 +36,18 @@ def stand_in(
     *,
     now: float,
     startup: Collection[str],
+    upcoming: Mapping[str, int] = _AS_THEY_SAY,
 ) -> dict[str, str]:
     """Put in what is asked for already, as it will be: machines on their way, and nodes that are starting.
+
+    Args:
+        snapshot: where to.
+        groups: all of them.
+        templates: what their nodes are, by the groups' ids.
+        now: seconds since the epoch.
+        startup: keys of startup taints.
+        upcoming: how many machines of a group are on their way, by its id, where that is known better than from the
+            group itself.
 
     Returns:
         The groups' ids by the names of these nodes.
@@ -48,7 +61,7 @@ def stand_in(
                 found[name] = group.id
         template = templates.get(group.id)
         if template is not None:
-            for number in range(1, group.upcoming + 1):
+            for number in range(1, upcoming.get(group.id, group.upcoming) + 1):
                 name = f"upcoming-{number}-of-{group.id}"
                 add(snapshot, template, name)
                 found[name] = group.id
@@ -69,7 +82,7 @@ def probes(snapshot: Snapshot, templates: Iterable[NodeTemplate]) -> Iterator[di
 def _starting(node: Node, group: NodeGroup, now: float, startup: Collection[str]) -> bool:
     if node.unschedulable or node.deleted is not None or any(taint.key == TO_BE_DELETED for taint in node.taints):
         return False
-    if any(starts_up(taint, startup) for taint in node.taints):
-        return True
     limit = STARTING if group.options.startup_seconds is None else group.options.startup_seconds
+    if any(starts_up(taint, startup) for taint in node.taints):
+        return node.created is None or now - node.created < limit
     return not node.ready and bool(node.allocatable) and node.created is not None and now - node.created < limit

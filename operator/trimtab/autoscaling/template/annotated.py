@@ -129,6 +129,20 @@ def annotated(group: NodeGroup) -> tuple[NodeTemplate | Problem, tuple[Problem, 
     return template, tuple(reading.wrong)
 
 
+def said(group: NodeGroup) -> ResourceList:
+    """What of a capacity a group's annotations say and can be read; nothing is filled in."""
+    reading = _Reading(group, [])
+    gpus, (_, kind) = reading.count("gpu-count"), reading.text("gpu-type")
+    found = {
+        "cpu": reading.amount("cpu", "cpu"),
+        "memory": reading.amount("memory", "memory"),
+        "ephemeral-storage": reading.amount("ephemeral-disk", "ephemeral-storage"),
+        "pods": reading.count("maxPods"),
+        kind or NVIDIA: gpus,
+    }
+    return ResourceList({name: amount for name, amount in found.items() if amount})
+
+
 def _capacity(reading: _Reading) -> ResourceList | Problem:
     found = {"cpu": reading.amount("cpu", "cpu"), "memory": reading.amount("memory", "memory")}
     group = reading.group

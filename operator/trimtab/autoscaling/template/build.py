@@ -10,7 +10,9 @@ from trimtab.autoscaling.groups.node_group import NodeGroup, Problem
 from trimtab.autoscaling.template.annotated import annotated
 from trimtab.autoscaling.template.daemon_sets import DaemonPods, daemon_set_of
 from trimtab.autoscaling.template.learned import Sample, Standing, learned, sample_of
-from trimtab.autoscaling.template.node_template import NodeTemplate, Templates
+from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, Templates
+from trimtab.autoscaling.template.provided import is_provided, provided
+from trimtab.autoscaling.template.recorded import recorded
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import DaemonSet, Pod
 
@@ -22,8 +24,9 @@ def templates(
 ) -> Templates:
     """What a new node of each group would be.
 
-    A ready node of the group teaches it; without one the group's annotations say it, and without these a node that is
-    not well. Pure, and the same whatever the order of objects.
+    A ready node of the group teaches it. Without one it is what was written down of its last nodes; without that the
+    group's annotations or its provider say it, and without these a node that is not well. Pure, and the same whatever
+    the order of objects.
 
     Args:
         snapshot: with the groups' nodes and their pods, and DaemonSets where they are known.
@@ -47,13 +50,17 @@ def _template(
     group: NodeGroup, snapshot: Snapshot, daemons: DaemonPods, *, now: float, startup: frozenset[str]
 ) -> tuple[NodeTemplate | None, tuple[Problem, ...]]:
     sample = sample_of(group, snapshot, now=now, startup=startup)
+    told: tuple[Problem, ...] = ()
     if sample is None or sample.standing is Standing.UNWELL:
-        estimate, wrong = annotated(group)
+        known, told = recorded(group, daemons_known=daemons.known)
+        if known is not None:
+            return _with_pods(known, None, snapshot, daemons), told
+        estimate, wrong = (provided(group, startup=startup), ()) if is_provided(group) else annotated(group)
         if isinstance(estimate, NodeTemplate):
-            return _with_pods(estimate, None, snapshot, daemons), wrong
+            return _with_pods(estimate, None, snapshot, daemons), (*told, *wrong)
         if sample is None:
-            return None, (estimate, *wrong)
-    return _with_pods(learned(group, sample, snapshot, startup=startup), sample, snapshot, daemons), ()
+            return None, (estimate, *told, *wrong)
+    return _with_pods(learned(group, sample, snapshot, startup=startup), sample, snapshot, daemons), told
 
 
 def _with_pods(template: NodeTemplate, sample: Sample | None, snapshot: Snapshot, daemons: DaemonPods) -> NodeTemplate:
@@ -62,9 +69,10 @@ def _with_pods(template: NodeTemplate, sample: Sample | None, snapshot: Snapshot
     Of a sample they are those that it has, which is how they are once admission has changed them; DaemonSets whose pods
     it lacks though they suit it (on their way, or newer than the node) add theirs.
     """
-    own = () if sample is None else _bound(sample, template.node.name, snapshot)
+    own = template.pods if sample is None else _bound(sample, template.node.name, snapshot)
     there = {daemon_set_of(pod) for pod in own}
-    coming = daemons.on(template.node, there=there) if daemons.known or sample is None else ()
+    written = template.origin is TemplateOrigin.RECORDED
+    coming = daemons.on(template.node, there=there) if daemons.known or not (sample or written) else ()
     assumed = template.assumed
     if not daemons.known and coming:
         names = ", ".join(sorted(map(daemon_set_of, coming)))

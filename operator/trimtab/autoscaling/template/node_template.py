@@ -26,8 +26,12 @@ class TemplateOrigin(StrEnum):
 
     LEARNED = "Learned"
     """From a ready node of the group: what is there is what comes."""
+    RECORDED = "Recorded"
+    """From a node that the group had: what was written down of it while it was there."""
     ANNOTATIONS = "Annotations"
     """From what the group's object says: an estimate, whose allocatable amounts are the capacity less a reserve."""
+    PROVIDER = "Provider"
+    """From the group's provider, which says what a new node would be as a whole."""
 
 
 class NodeTemplate(Struct, frozen=True):
@@ -40,7 +44,7 @@ class NodeTemplate(Struct, frozen=True):
         pods: what comes with each node: pods of DaemonSets and static pods, bound to :attr:`node`.
         drivers: the volume drivers of such a node, ``None`` where they are not known.
         origin: where it is from.
-        sample: the node that it was learned from; empty where it is from annotations.
+        sample: the node that it was learned from, gone by now where it is recorded; empty where it is from annotations.
         assumed: what had to be assumed, in words, e.g. the reserve; for explanations.
     """
 

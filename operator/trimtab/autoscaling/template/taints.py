@@ -6,10 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from trimtab.kube.objects import Taint
-
-TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
-DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
-"""Upstream's keys; trimtab writes the same."""
+from trimtab.kube.rules.taints import DELETION_CANDIDATE as DELETION_CANDIDATE
+from trimtab.kube.rules.taints import TO_BE_DELETED as TO_BE_DELETED
 
 _AUTOSCALERS: Final = frozenset({TO_BE_DELETED, DELETION_CANDIDATE})
 _STATES: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io", "node.cluster.x-k8s.io")

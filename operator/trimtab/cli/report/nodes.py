@@ -6,7 +6,7 @@ import numpy as np
 
 from trimtab.cli.report.content import Usage
 from trimtab.cli.report.markup import Html, element
-from trimtab.cli.report.parts import note, section, table
+from trimtab.cli.report.parts import count, note, section, table
 from trimtab.cli.report.pictures import bars, heat_map, histograms
 from trimtab.cli.report.rows import BINS, Row, histogram, rows
 
@@ -21,6 +21,8 @@ def nodes_section(usage: Usage) -> Html:
     shown = rows(usage)
     grouped = len(usage.names) > len(shown)
     told = "Requested in percent of allocatable, as the scheduler counts it."
+    if usage.going:
+        told += f" {count(len(usage.going), 'node goes', 'nodes go')}, and have nothing after."
     if grouped:
         told += (
             f" {len(usage.names):,} nodes, {shown[0].nodes} a line, the fullest first; a cell is the mean of its nodes."
@@ -122,4 +124,6 @@ def _changes(row: Row) -> list[str]:
 def _change(before: float, after: float) -> str:
     if np.isnan(before):
         return "\u2013"
+    if np.isnan(after):
+        return f"{before:.1f} \u2192 gone"
     return f"{before:.1f} \u2192 {after:.1f}" if before != after else f"{after:.1f}"

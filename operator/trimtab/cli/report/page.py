@@ -11,6 +11,7 @@ from trimtab import __version__
 from trimtab.api.plan import rfc3339
 from trimtab.cli.report.content import Report
 from trimtab.cli.report.kept import kept_section
+from trimtab.cli.report.machines import machines_section
 from trimtab.cli.report.markup import Html, element
 from trimtab.cli.report.moves import moves_section
 from trimtab.cli.report.nodes import nodes_section
@@ -44,11 +45,12 @@ def page(report: Report, *, everything: bool = False) -> str:
             element(
                 "p", "What would be done at ", element("time", when, datetime=when), ", and why. Nothing was changed."
             ),
-            _contents(),
+            _contents(machines=report.plan.scaling is not None),
         ),
         element(
             "main",
             summary_section(report),
+            None if report.plan.scaling is None else machines_section(report, moves),
             strategies_section(report),
             nodes_section(report.usage),
             moves_section(report.plan, moves),
@@ -74,9 +76,10 @@ def page(report: Report, *, everything: bool = False) -> str:
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _contents() -> Html:
+def _contents(*, machines: bool) -> Html:
     places = (
         ("summary", "Summary"),
+        *([("machines", "Nodes added and removed")] if machines else []),
         ("strategies", "Strategies"),
         ("nodes", "Nodes"),
         ("moves", "Moves"),

@@ -34,8 +34,9 @@ def heat_map(rows: Sequence[Row], resources: Sequence[str]) -> Html:
         cells = [_label(row, left, y)]
         for index, name in enumerate(resources):
             x = left + group * index
-            cells.append(_cell(row, name, "before", row.before[index], x, y))
-            cells.append(_cell(row, name, "after", row.after[index], x + _CELL, y))
+            before, after = row.before[index], row.after[index]
+            cells.append(_cell(row, name, "before", before, x, y))
+            cells.append(_cell(row, name, "after", after, x + _CELL, y, goes=before is not None))
         parts.append(element("g", *cells))
     told = f"Requested in percent of allocatable, before and after the plan, of {', '.join(resources)}."
     return _picture("heat", "Heat map of nodes and resources", told, width, height, parts)
@@ -60,9 +61,9 @@ def _label(row: Row, left: float, y: float) -> Html:
     return element("text", told, _short(row.label), x=left - 10, y=y + 15, class_="label", text_anchor="end")
 
 
-def _cell(row: Row, resource: str, when: str, value: float | None, x: float, y: float) -> Html:
+def _cell(row: Row, resource: str, when: str, value: float | None, x: float, y: float, *, goes: bool = False) -> Html:
     shown = "\u2013" if value is None else f"{value:.0f}"
-    told = "has none" if value is None else f"{value:.1f}%"
+    told = f"{value:.1f}%" if value is not None else "gone" if goes else "has none"
     heat = "none" if value is None else step(value)
     return element(
         "g",
@@ -101,8 +102,15 @@ def bars(rows: Sequence[Row], resources: Sequence[str]) -> Html:
 
 
 def _pair(row: Row, resource: str, before: float | None, after: float | None, x: float, y: float) -> Html:
-    if before is None or after is None:
+    if before is None:
         return element("text", "has none", x=x, y=y + 14, class_="sub")
+    if after is None:
+        return element(
+            "g",
+            element("title", f"{row.detail}: {resource} {before:.1f}% before, then gone"),
+            element("rect", x=x, y=y + 1, width=_length(before), height=5, rx=1, class_="before"),
+            element("text", f"{before:.0f} \u2192 gone", x=x + _BAR + 8, y=y + 14, class_="value"),
+        )
     shown = f"{before:.0f} \u2192 {after:.0f}" if f"{before:.0f}" != f"{after:.0f}" else f"{after:.0f}"
     return element(
         "g",

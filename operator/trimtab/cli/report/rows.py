@@ -29,7 +29,7 @@ class Row(Struct, frozen=True):
         detail: what it is, in more words.
         nodes: how many it stands for.
         before: percent by resource, ``None`` where no node has it.
-        after: likewise.
+        after: likewise, and ``None`` of a node that goes.
         leaving: pods that the plan moves away.
         arriving: pods that it moves there.
     """
@@ -59,9 +59,10 @@ def rows(usage: Usage) -> tuple[Row, ...]:
 
 def _node(usage: Usage, index: int) -> Row:
     name = usage.names[index]
+    told = [word for word, of in (("cordoned", usage.cordoned), ("goes", usage.going)) if name in of]
     return Row(
         label=name,
-        detail=f"{name} (cordoned)" if name in usage.cordoned else name,
+        detail=f"{name} ({', '.join(told)})" if told else name,
         nodes=1,
         before=tuple(_percent(value) for value in usage.before[index].tolist()),
         after=tuple(_percent(value) for value in usage.after[index].tolist()),

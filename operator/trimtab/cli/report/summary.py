@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from trimtab.api.plan import SURGE
-from trimtab.cli.report.content import Report, Usage
+from trimtab.cli.report.content import Report, Usage, removals, scale_ups
 from trimtab.cli.report.markup import Html, element
 from trimtab.cli.report.measures import words
 from trimtab.cli.report.parts import note, section, table
@@ -24,14 +24,34 @@ def summary_section(report: Report) -> Html:
     cards = [
         _card(len(usage.names), "nodes"),
         _card(report.pods, "pods"),
+        *([] if plan.scaling is None else _scaling_cards(report)),
         _card(moved, "moved to another node"),
         *([_card(anew, "started anew where they are")] if anew else []),
         *([_card(surging, "of these renewed by a rollout of their Deployment")] if surging else []),
         *([_card(removed, "removed, having run to their end")] if removed else []),
         _card(len(plan.kept), "kept, each with a reason"),
     ]
-    told = None if plan.actions else note("There is nothing to do: no strategy found a pod that it could better place.")
+    told = None if plan.actions or plan.scaling else note(_NOTHING[plan.scaling is not None])
     return section("summary", "Summary", element("ul", *cards, class_="cards"), told, _spread(usage))
+
+
+_NOTHING = {
+    False: "There is nothing to do: no strategy found a pod that it could better place.",
+    True: "There is nothing to do: no pod waits for a node that could be added, and no node can go.",
+}
+"""By whether nodes are planned as well."""
+
+
+def _scaling_cards(report: Report) -> list[Html]:
+    added = sum(action.to - action.from_ for action in scale_ups(report.plan))
+    gone = len(removals(report.plan))
+    helped = sum(len(action.pods) for action in scale_ups(report.plan))
+    return [
+        _card(added, "nodes asked for"),
+        _card(gone, "nodes removed"),
+        _card(len(report.usage.names) + added - gone, "nodes after that"),
+        _card(helped, "pending pods that get new nodes"),
+    ]
 
 
 def _card(number: int, what: str) -> Html:

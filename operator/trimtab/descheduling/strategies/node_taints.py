@@ -17,11 +17,22 @@ from trimtab.descheduling.scope import Scope
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Pod, PodSpec, Taint
-from trimtab.kube.rules.taints import NO_SCHEDULE, NOT_READY, PREFER_NO_SCHEDULE, UNREACHABLE, tolerates
+from trimtab.kube.rules.taints import (
+    DELETION_CANDIDATE,
+    NO_SCHEDULE,
+    NOT_READY,
+    PREFER_NO_SCHEDULE,
+    TO_BE_DELETED,
+    UNREACHABLE,
+    tolerates,
+)
 from trimtab.placement.placer import Placer
 
 _TOLERATION_SECONDS: Final = frozenset({NOT_READY, UNREACHABLE})
 """Taints that come with a NoExecute twin: how long a pod stays is for its ``tolerationSeconds`` to say."""
+
+_AUTOSCALERS: Final = frozenset({TO_BE_DELETED, DELETION_CANDIDATE})
+"""Taints by which a cluster autoscaler takes a node away, or may do so soon: it moves the pods itself, if it does."""
 
 
 class Burden(Struct, frozen=True):
@@ -48,7 +59,8 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
     NoSchedule: the pod's node has one that the pod does not tolerate, and another node takes the pod. PreferNoSchedule:
     a node takes it that has fewer of them. NoExecute taints are the taint manager's, and so are ``not-ready`` and
     ``unreachable`` of any effect unless ``includedTaints`` names them: a pod that tolerates their NoExecute for five
-    minutes means to stay so long.
+    minutes means to stay so long. What a cluster autoscaler taints is the autoscaler's likewise: a node that it takes
+    away is left alone with all its taints, for its cordon is one of them.
     """
 
     NAME = "RemovePodsViolatingNodeTaints"
@@ -59,7 +71,9 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
         nodes = self.snapshot.nodes
         effects = {NO_SCHEDULE, PREFER_NO_SCHEDULE} if params.include_prefer_no_schedule else {NO_SCHEDULE}
         self._looked_at: list[tuple[Taint, ...]] = [
-            tuple(taint for taint in taints if taint.effect in effects and _considers(params, taint))
+            ()
+            if _taken_away(params, taints)
+            else tuple(taint for taint in taints if taint.effect in effects and _considers(params, taint))
             for taints in nodes.taint_sets
         ]
         """By set of taints."""
@@ -191,7 +205,12 @@ def _considers(params: NodeTaintsParams, taint: Taint) -> bool:
     names = {taint.key, f"{taint.key}={taint.value}"}
     if params.included_taints:
         return not names.isdisjoint(params.included_taints)
-    return names.isdisjoint(params.excluded_taints) and taint.key not in _TOLERATION_SECONDS
+    return names.isdisjoint(params.excluded_taints) and taint.key not in _TOLERATION_SECONDS | _AUTOSCALERS
+
+
+def _taken_away(params: NodeTaintsParams, taints: Iterable[Taint]) -> bool:
+    """Whether a cluster autoscaler takes nodes with these taints away, and the policy does not ask for just that."""
+    return any(taint.key == TO_BE_DELETED and not _considers(params, taint) for taint in taints)
 
 
 def _untolerated(spec: PodSpec, taints: Iterable[Taint]) -> list[Taint]:

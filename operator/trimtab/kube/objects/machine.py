@@ -72,6 +72,8 @@ class AnyMachineSet(Struct, frozen=True, gc=False):
         node_labels: labels that each node gets from the template.
         node_taints: taints that each node gets from the template.
         machine_labels: labels that each *machine* gets from the template.
+        machine_type: what is rented for each machine, as far as the template tells it in terms that are known:
+            ``{"instanceType":"m5.large"}``, or the object of the provider that says it; to be compared, not read.
         delete_policy: which machine goes first when replicas fall: Random, Newest, Oldest.
         paused: ``spec.paused``; the annotation that says the same is among the annotations.
         authoritative_api: which API's object is the real one where OpenShift mirrors machines between the two:
@@ -99,6 +101,7 @@ class AnyMachineSet(Struct, frozen=True, gc=False):
     node_labels: Labels = NO_LABELS
     node_taints: tuple[Taint, ...] = ()
     machine_labels: Labels = NO_LABELS
+    machine_type: str = ""
     delete_policy: str = ""
     paused: bool = False
     authoritative_api: str = ""

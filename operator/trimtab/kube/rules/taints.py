@@ -24,6 +24,9 @@ PID_PRESSURE: Final = "node.kubernetes.io/pid-pressure"
 NETWORK_UNAVAILABLE: Final = "node.kubernetes.io/network-unavailable"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
+TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
+DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
+"""Cluster autoscalers' keys, upstream's and trimtab's alike: of nodes that go, and of nodes that may go soon."""
 
 _DECIMAL_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64: Final = range(-(2**63), 2**63)

@@ -28,7 +28,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
@@ -36,6 +36,7 @@ from trimtab.kube.errors import InputError
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.intake import Intake
+from trimtab.kube.watching.state import InformerState, InformerStatistics, ServerAbilities
 from trimtab.kube.watching.store import Store, Stored
 from trimtab.kube.wire.codec import Codec, Page, Splitter
 from trimtab.kube.wire.head import GROUPS, JSON_ONLY
@@ -73,45 +74,6 @@ WATCH_LIST: Final = WATCH | {"sendInitialEvents": "true", "resourceVersionMatch"
 """Asks for a watch that begins with the present objects."""
 
 
-class ServerAbilities:
-    """What to ask a server for: not what it turned out not to know; shared by all informers of that server."""
-
-    def __init__(self) -> None:
-        self.protobuf = True
-        self.watch_list = True
-
-    def known(self) -> tuple[bool, bool]:
-        """What is believed now, to see whether another informer has learnt something since."""
-        return self.protobuf, self.watch_list
-
-
-class InformerState(Struct, frozen=True):
-    """What an informer is doing.
-
-    Attributes:
-        phase: ``Starting``, ``Listing``, ``Watching``, ``Retrying`` or ``Refused`` (forbidden, or no such resource).
-        error: why it is retrying or refused, else ``""``.
-        since: when this phase began; seconds since the epoch.
-    """
-
-    phase: str
-    error: str
-    since: float
-
-
-class InformerStatistics(Struct, frozen=True, kw_only=True):
-    """Counters since the start, for metrics; ``broken`` is how many objects are left out now."""
-
-    objects: int
-    broken: int
-    events: int
-    decode_errors: int
-    lists: int
-    connections: int
-    failures: int
-    bytes_read: int
-
-
 class Informer(Generic[T]):
     """One kind, watched; run it as a task."""
 
@@ -128,6 +90,7 @@ class Informer(Generic[T]):
         interner: Interner | None = None,
         abilities: ServerAbilities | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        optional: bool = False,
     ) -> None:
         """Prepare; nothing is asked before :meth:`run`.
 
@@ -143,6 +106,7 @@ class Informer(Generic[T]):
             interner: shares equal values with other informers.
             abilities: shared by all informers of the server.
             clock: tells and waits.
+            optional: whether the kind may be absent, or hidden: then :meth:`run` ends where it turns out to be.
         """
         self.resource = resource
         self.store = store
@@ -158,6 +122,7 @@ class Informer(Generic[T]):
         self._interner = interner or Interner()
         self._abilities = abilities or ServerAbilities()
         self._clock = clock
+        self._optional = optional
         self._synced = asyncio.Event()
         self._intake = Intake(resource.plural, store)
         self._first_version = "0"  # of the first list: whatever the server has at hand
@@ -189,7 +154,8 @@ class Informer(Generic[T]):
         """Watch until cancelled; everything that can pass is waited out.
 
         Raises:
-            Exception: only what a listener of the store raised.
+            NotFound, Forbidden: of a kind that is optional.
+            Exception: else only what a listener of the store raised.
         """
         retry = 0
         while True:
@@ -204,6 +170,8 @@ class Informer(Generic[T]):
                 self._enter("Listing")  # from now on: what is held may be long out of date
                 error = again
             except (ApiError, Unreachable, InputError) as failure:
+                if self._optional and isinstance(failure, NotFound | Forbidden):
+                    raise
                 if self._adapt(failure) or used != self._abilities.known():
                     continue
                 error = failure

@@ -16,6 +16,8 @@ PREFIXES: Final = (
     "scheduler.alpha.kubernetes.io/",
     "cluster-autoscaler.kubernetes.io/",
     "capacity.cluster-autoscaler.kubernetes.io/",
+    "cluster-autoscaler.kwok.nodegroup/",
+    "delay-deletion.cluster-autoscaler.kubernetes.io/",
     "autoscaling.openshift.io/",
     "cluster.x-k8s.io/",
     "machine.openshift.io/",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from trimtab.kube.frozen import NO_LABELS, FrozenMap, Labels
 from trimtab.kube.objects import (
     AnyMachine,
@@ -27,6 +29,14 @@ S = TypeVar("S", bound=AnyMachineSet)
 
 _ROLE: Final = "node-role.kubernetes.io"
 _HANDED_ON: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
+_SIZES: Final = frozenset(
+    {
+        *("instanceType", "machineType", "vmSize", "flavor", "profile", "systemType"),
+        *("numCPUs", "numCoresPerSocket", "vcpuSockets", "vcpusPerSocket", "processors"),
+        *("memoryMiB", "memoryGiB", "memorySize", "diskGiB", "systemDiskSize", "gpus"),
+    }
+)
+"""Fields of ``providerSpec.value`` that say how large a machine is, of all providers that OpenShift has."""
 
 DEFAULT_VERSIONS: Final[Mapping[type[AnyMachineSet], str]] = {
     MachineSet: "machine.openshift.io/v1beta1",
@@ -87,6 +97,7 @@ def machine_set_projector(kind: type[S]) -> Callable[[Any, Interner], S]:
                 Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in template.spec.taints
             ),
             machine_labels=fields.labels(template.metadata.labels, interner),
+            machine_type=interner.string(_machine_type(template.spec)),
             delete_policy=interner.string(spec.delete_policy or spec.deletion.order),
             paused=spec.paused,
             # The status says who acts now; the spec says who is to act once the other has let go.
@@ -120,6 +131,20 @@ def _node_labels(kind: type[AnyMachineSet], template: Any) -> Labels:
         return handed_on(template.metadata.labels)
     labels = template.spec.metadata.labels
     return FrozenMap(labels) if labels else NO_LABELS
+
+
+def _machine_type(spec: Any) -> str:
+    """What is rented: the provider's object in Cluster API, whose templates never change; else the telling fields.
+
+    Of a ``providerSpec`` not the whole: images are replaced with each update of the cluster, and the machines' size
+    stays what it was.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(spec.infrastructure_ref, dict):
+        found = {key: spec.infrastructure_ref[key] for key in ("kind", "name") if key in spec.infrastructure_ref}
+    elif isinstance(spec.provider_spec, dict) and isinstance(spec.provider_spec.get("value"), dict):
+        found = {key: value for key, value in spec.provider_spec["value"].items() if key in _SIZES}
+    return msgspec.json.encode(found, order="deterministic").decode() if found else ""
 
 
 def _failure(status: Any) -> tuple[str, str]:

@@ -13,13 +13,14 @@ from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.objects import Node
 from trimtab.kube.resources import MACHINE_SETS, MACHINES, NODES
 from trimtab.kube.verbs import MERGE_PATCH
-from trimtab.kube.watching.informer import Informer, ServerAbilities
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.state import ServerAbilities
 from trimtab.kube.watching.store import Store
+from trimtab.kube.work_queue import WorkQueue
 from trimtab.local.machines import drain
 from trimtab.local.machines.joining import NODES_MACHINE, node_of
 from trimtab.local.machines.live import FINALIZER, Live, decode
 from trimtab.local.machines.picture import Picture
-from trimtab.local.machines.queue import Queue
 from trimtab.local.machines.sets import of_set, plan_set, status_of
 from trimtab.local.machines.steps import Depart, Join, Step, Wait, Write, next_step, running
 
@@ -44,7 +45,7 @@ class Controller:
         self._clock = clock
         self._sets, self._machines = Picture(clock), Picture(clock)
         self._nodes: Store[Node] = Store(clock=clock)
-        self._queue = Queue(self._reconcile, workers=WORKERS, clock=clock)
+        self._queue = WorkQueue(self._reconcile, workers=WORKERS, clock=clock)
         abilities = ServerAbilities()
         self._informers: tuple[Informer[Any], ...] = (
             Informer(api, MACHINE_SETS, self._sets.store, decode=decode, abilities=abilities, clock=clock),

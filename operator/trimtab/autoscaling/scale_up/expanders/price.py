@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar, Final
 
+from trimtab.autoscaling.groups.keys import PRICE
 from trimtab.autoscaling.groups.node_group import NodeGroup
 from trimtab.autoscaling.scale_up.expanders.expander import AnyOption, Context
 from trimtab.autoscaling.scale_up.option import Option
 from trimtab.cluster.resources import CPU, MEMORY
-
-PRICE: Final = "trimtab.dev/price"
-"""On a group: what a node of it costs an hour, in whatever currency all groups use, e.g. ``0.192``."""
 
 _PRICE: Final = re.compile(r"[0-9]{1,9}([.][0-9]{1,9})?")
 _CORE: Final = 1000

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from trimtab.autoscaling.scale_up.expanders.expander import AnyOption, Context, Expander
+from trimtab.autoscaling.scale_up.expanders.grpc import Grpc
 from trimtab.autoscaling.scale_up.expanders.least_nodes import LeastNodes
 from trimtab.autoscaling.scale_up.expanders.least_waste import LeastWaste
 from trimtab.autoscaling.scale_up.expanders.most_pods import MostPods
@@ -14,7 +15,7 @@ from trimtab.autoscaling.scale_up.expanders.priority import Priority
 from trimtab.autoscaling.scale_up.expanders.random import Random
 
 EXPANDERS: Final[dict[str, Expander]] = {
-    each.name: each for each in (LeastWaste(), Priority(), Random(), MostPods(), LeastNodes(), Price())
+    each.name: each for each in (LeastWaste(), Priority(), Random(), MostPods(), LeastNodes(), Price(), Grpc())
 }
 
 DEFAULT: Final = (LeastWaste.name,)
@@ -39,8 +40,19 @@ def choose(options: Sequence[AnyOption], names: Sequence[str], context: Context)
     left = sorted(options, key=lambda option: option.group.id)
     if len(left) == 1:
         return left[0], ""
-    for name in names or DEFAULT:
-        left = list(EXPANDERS[name].best(left, context))
+    unheard = ""
+    for name in _chain(names):
+        liked = list(EXPANDERS[name].best(left, context))
+        if name == Grpc.name and liked == left:
+            unheard = f" ({name} made no choice)"
+        left = liked
         if len(left) == 1:
-            return left[0], name
+            return left[0], name + unheard
     return left[0], ""
+
+
+def _chain(names: Sequence[str]) -> Sequence[str]:
+    """The expanders in their order; after a server, which may be silent, the default."""
+    if not names:
+        return DEFAULT
+    return names if Grpc.name not in names else tuple(dict.fromkeys((*names, *DEFAULT)))

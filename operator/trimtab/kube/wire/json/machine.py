@@ -6,6 +6,8 @@ fields, and :mod:`trimtab.kube.wire.machine` knows which to read.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import field
 
 from trimtab.kube.wire.json.base import Message
@@ -64,11 +66,21 @@ class ClusterMachine(Machine):
     """cluster.x-k8s.io Machine."""
 
 
+class TemplateMachineSpec(MachineSpec):
+    """What is read of the spec that machines get; the two that say what is rented are each one API's.
+
+    Both are in the provider's own form, so nothing that they hold makes an object unreadable.
+    """
+
+    provider_spec: Any = None
+    infrastructure_ref: Any = None
+
+
 class MachineTemplateSpec(Message):
     """The template that machines are made of."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: MachineSpec = field(default_factory=MachineSpec)
+    spec: TemplateMachineSpec = field(default_factory=TemplateMachineSpec)
 
 
 class Deletion(Message):

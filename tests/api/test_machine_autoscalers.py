@@ -1,0 +1,371 @@
+"""MachineAutoscalers on a real API server, by a process that has the fewest rights that this takes."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import autoscalers
+from tests.fixtures.machine_sets import MERGE, MachineSets, eventually
+from trimtab.api.crds import crd_documents
+from trimtab.autoscaling.machine_autoscalers import KINDS, RULES
+from trimtab.kube.api import ApiError, Conflict, Invalid, NotFound
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS
+from trimtab.local.cluster import LocalCluster
+
+ROOT = Path(__file__).parents[2]
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MIN = "machine.openshift.io/cluster-api-autoscaler-node-group-min-size"
+MAX = "machine.openshift.io/cluster-api-autoscaler-node-group-max-size"
+OWNER = "autoscaling.openshift.io/machineautoscaler"
+FINALIZER = "machinetarget.autoscaling.openshift.io"
+WATCHING = {
+    "apiGroups": sorted({kind.group for kind in KINDS}),
+    "resources": sorted({kind.plural for kind in KINDS}),
+    "verbs": ["list", "watch"],
+}
+EVENTS = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+
+
+@pytest.fixture(scope="module")
+def served(machine_cluster: LocalCluster) -> None:
+    """Both kinds are known to the cluster."""
+    client = machine_cluster.client
+    for document in crd_documents():
+        if document["spec"]["group"] == MACHINE_AUTOSCALERS.group:
+            with suppress(Conflict):
+                client.request("POST", CRDS, document)
+    for resource in (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS):
+        eventually(lambda resource=resource: _answers(client, resource.path()), what="they are served")
+
+
+def _answers(client: Any, path: str) -> bool:
+    try:
+        return bool(client.request("GET", path))
+    except ApiError:
+        return False
+
+
+class Autoscalers:
+    """The MachineAutoscalers of a namespace, and the process that is to see to them."""
+
+    def __init__(self, sets: MachineSets, kubeconfig: Path, log: Path) -> None:
+        self.sets = sets
+        self.client = sets.client
+        self._kubeconfig = kubeconfig
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fixtures.machine_autoscalers", str(self._kubeconfig)],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "started\n", self._log.read_text()
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        assert process.stdout is not None
+        process.stdout.close()
+        return process.wait(30)
+
+    def path(self, name: str) -> str:
+        return MACHINE_AUTOSCALERS.path(name, namespace=self.sets.namespace)
+
+    def make(self, name: str = "ma", *, low: int = 1, high: int = 5, target: str = "a") -> None:
+        ref = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": target}
+        spec = {"minReplicas": low, "maxReplicas": high, "scaleTargetRef": ref}
+        manifest = autoscalers.machine_autoscaler(spec, name=name)
+        manifest["metadata"]["namespace"] = self.sets.namespace
+        self.client.request("POST", MACHINE_AUTOSCALERS.path(namespace=self.sets.namespace), manifest)
+
+    def get(self, name: str = "ma") -> dict[str, Any]:
+        return self.client.request("GET", self.path(name))
+
+    def edit(self, name: str = "ma", **spec: Any) -> None:
+        self.client.request("PATCH", self.path(name), {"spec": spec}, content_type=MERGE)
+
+    def delete(self, name: str = "ma") -> None:
+        self.client.request("DELETE", self.path(name))
+
+    def gone(self, name: str = "ma") -> bool:
+        try:
+            self.get(name)
+        except NotFound:
+            return True
+        return False
+
+    def reason(self, name: str = "ma") -> str:
+        conditions = self.get(name).get("status", {}).get("conditions", [])
+        return next((each["reason"] for each in conditions if each["type"] == "Ready"), "")
+
+    def becomes(self, reason: str, name: str = "ma") -> None:
+        eventually(lambda: self.reason(name) == reason, what=f"{name} is {reason}, not {self.reason(name)}", seconds=30)
+
+    def annotations(self, name: str = "a") -> dict[str, str]:
+        found = self.sets.get(name)["metadata"].get("annotations", {})
+        return {key: text for key, text in found.items() if not key.startswith("local.trimtab.dev/")}
+
+    def has_limits(self, low: int, high: int, owner: str = "ma", *, name: str = "a") -> None:
+        wanted = {MIN: str(low), MAX: str(high), OWNER: f"{self.sets.namespace}/{owner}"}
+        eventually(lambda: wanted.items() <= self.annotations(name).items(), what=f"{name} has {wanted}", seconds=30)
+
+    def events(self) -> list[tuple[str, str]]:
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.sets.namespace}/events"
+        found = self.client.request("GET", path)["items"]
+        return [(each["reason"], each["note"]) for each in found if each["regarding"]["kind"] == "MachineAutoscaler"]
+
+
+@pytest.fixture
+def autoscaler(machine_cluster: LocalCluster, served: None, sets: MachineSets, tmp_path: Path) -> Iterator[Autoscalers]:
+    del served
+    client, name = machine_cluster.client, sets.namespace
+    role = f"{name}-{secrets.token_hex(2)}"
+    client.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "limits"}})
+    rules = [*RULES, WATCHING, EVENTS]
+    client.request("POST", f"{ROLES}/clusterroles", {"metadata": {"name": role}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": "limits", "namespace": name}
+    reference = {"name": role, "kind": "ClusterRole", "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {"metadata": {"name": role}, "roleRef": reference, "subjects": [subject]}
+    client.request("POST", f"{ROLES}/clusterrolebindings", binding)
+    kubeconfig = machine_cluster.service_account_kubeconfig(name, "limits", path=tmp_path / "kubeconfig")
+    found = Autoscalers(sets, kubeconfig, tmp_path / "log")
+    found.start()
+    yield found
+    found.end()
+    for each in client.request("GET", MACHINE_AUTOSCALERS.path(namespace=name))["items"]:
+        path = found.path(each["metadata"]["name"])
+        client.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+        if not each["metadata"].get("deletionTimestamp"):
+            client.request("DELETE", path)
+    client.request("DELETE", f"{ROLES}/clusterrolebindings/{role}")
+    client.request("DELETE", f"{ROLES}/clusterroles/{role}")
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log, log
+
+
+def test_limits_are_set_kept_changed_and_taken_away(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    own = {"machine.openshift.io/vCPU": "4", "machine.openshift.io/memoryMb": "16384", "example.com/note": "mine"}
+    sets.make("a", 0, own)
+    autoscaler.make(low=0)
+    autoscaler.has_limits(0, 5)
+    autoscaler.becomes("LimitsSet")
+    assert autoscaler.get()["metadata"]["finalizers"] == [FINALIZER]
+    assert autoscaler.annotations()["capacity.cluster-autoscaler.kubernetes.io/cpu"] == "4"
+    assert autoscaler.annotations()["capacity.cluster-autoscaler.kubernetes.io/memory"] == "16384Mi"
+
+    sets.annotate("a", {MAX: "50", MIN: None})
+    autoscaler.has_limits(0, 5)
+    autoscaler.edit(maxReplicas=7)
+    autoscaler.has_limits(0, 7)
+    eventually(lambda: autoscaler.get()["status"]["observedGeneration"] == 2, what="the status is about the new spec")
+    eventually(
+        lambda: any("which somebody had changed" in note for _, note in autoscaler.events()),
+        what=f"an event tells that limits were put back: {autoscaler.events()}",
+    )
+
+    autoscaler.delete()
+    eventually(autoscaler.gone, what="it is gone", seconds=30)
+    assert autoscaler.annotations() == own
+
+
+@pytest.mark.parametrize("annotations", [{}, {"example.com/note": "mine"}], ids=["none", "none that is read"])
+def test_a_set_without_annotations_gets_them_and_loses_them_again(
+    autoscaler: Autoscalers, sets: MachineSets, annotations: dict[str, str]
+) -> None:
+    sets.make("a", 0, annotations)
+    autoscaler.make(low=0)
+    autoscaler.has_limits(0, 5)
+    autoscaler.delete()
+    eventually(autoscaler.gone, what="it is gone", seconds=30)
+    assert autoscaler.annotations() == annotations
+
+
+def test_a_missing_target_a_second_owner_and_another_target_are_told_and_mended(
+    autoscaler: Autoscalers, sets: MachineSets
+) -> None:
+    autoscaler.make("first", target="a")
+    autoscaler.becomes("TargetNotFound", "first")
+    sets.make("a", 0)
+    sets.make("b", 0)
+    autoscaler.has_limits(1, 5, "first")
+    autoscaler.becomes("BelowMinimum", "first")
+
+    autoscaler.make("second", low=0, high=3, target="a")
+    autoscaler.becomes("TargetAlreadyOwned", "second")
+    autoscaler.edit("first", scaleTargetRef={"name": "b"})
+    autoscaler.has_limits(1, 5, "first", name="b")
+    autoscaler.has_limits(0, 3, "second", name="a")
+    autoscaler.becomes("LimitsSet", "second")
+    assert autoscaler.get("first")["status"]["lastTargetRef"]["name"] == "b"
+    wanted = {"FailedGetTarget", "FailedSetOwner", "SuccessfulUpdate"}
+    eventually(lambda: wanted <= {reason for reason, _ in autoscaler.events()}, what="events tell all that")
+
+
+def test_what_was_done_while_no_process_ran_is_made_up_for(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    sets.make("a", 0)
+    sets.make("b", 0)
+    autoscaler.make("moves", low=0, target="a")
+    autoscaler.make("goes", low=0, target="b")
+    autoscaler.has_limits(0, 5, "moves", name="a")
+    autoscaler.has_limits(0, 5, "goes", name="b")
+    autoscaler.becomes("LimitsSet", "goes")
+    autoscaler.becomes("LimitsSet", "moves")
+    autoscaler.end(signal.SIGKILL)
+
+    autoscaler.delete("goes")
+    autoscaler.edit("moves", scaleTargetRef={"name": "c"})
+    sets.make("c", 0)
+    autoscaler.start()
+
+    autoscaler.has_limits(0, 5, "moves", name="c")
+    eventually(lambda: autoscaler.gone("goes"), what="the deleted one is gone", seconds=30)
+    for name in "ab":
+        eventually(lambda name=name: autoscaler.annotations(name) == {}, what="former targets are as they were")
+
+
+@pytest.mark.parametrize("when", [0.0, 0.02, 0.05, 0.1, 0.2])
+def test_a_process_that_is_killed_anywhere_leaves_nothing_that_the_next_does_not_mend(
+    autoscaler: Autoscalers, sets: MachineSets, when: float
+) -> None:
+    sets.make("a", 0)
+    sets.make("b", 0)
+    autoscaler.make(low=0, target="a")
+    time.sleep(when)
+    autoscaler.end(signal.SIGKILL)
+    autoscaler.edit(scaleTargetRef={"name": "b"})
+    autoscaler.start()
+    time.sleep(when)
+    autoscaler.end(signal.SIGKILL)
+    autoscaler.start()
+
+    autoscaler.has_limits(0, 5, name="b")
+    eventually(lambda: autoscaler.annotations("a") == {}, what="the former target is as it was", seconds=30)
+    autoscaler.becomes("LimitsSet")
+    autoscaler.delete()
+    eventually(autoscaler.gone, what="it is gone", seconds=30)
+    assert autoscaler.annotations("b") == {}
+
+
+def test_the_end_is_quiet_and_leaves_the_limits(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    sets.make("a", 0)
+    autoscaler.make(low=0)
+    autoscaler.has_limits(0, 5)
+    autoscaler.becomes("LimitsSet")
+
+    assert autoscaler.end() == 0
+
+    autoscaler.has_limits(0, 5)
+
+
+def test_an_object_of_openshifts_operator_is_taken_over_and_let_go(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    """Its finalizer, its annotations and its status, as they are found after that operator was stopped."""
+    autoscaler.end(signal.SIGKILL)
+    sets.make("a", 0, {MIN: "0", MAX: "5", OWNER: f"{sets.namespace}/ma"})
+    autoscaler.make(low=0)
+    autoscaler.client.request(
+        "PATCH", autoscaler.path("ma"), {"metadata": {"finalizers": [FINALIZER]}}, content_type=MERGE
+    )
+    last = {"apiVersion": "machine.openshift.io/v1beta1", "kind": "MachineSet", "name": "a"}
+    autoscaler.client.request(
+        "PATCH", f"{autoscaler.path('ma')}/status", {"status": {"lastTargetRef": last}}, content_type=MERGE
+    )
+    before = sets.get("a")["metadata"]["resourceVersion"]
+
+    autoscaler.start()
+    autoscaler.becomes("LimitsSet")
+    assert sets.get("a")["metadata"]["resourceVersion"] == before, "there was nothing to write"
+    autoscaler.delete()
+    eventually(autoscaler.gone, what="it is gone", seconds=30)
+    assert autoscaler.annotations() == {}
+
+
+def test_bad_ones_are_refused_at_admission_by_a_plain_request(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    path = MACHINE_AUTOSCALERS.path(namespace=sets.namespace)
+    for spec, words in autoscalers.TARGETS_REFUSED.values():
+        manifest = autoscalers.machine_autoscaler(spec)
+        manifest["metadata"]["namespace"] = sets.namespace
+        with pytest.raises(Invalid) as refused:
+            autoscaler.client.request("POST", path, manifest)
+        assert words[0] in refused.value.message
+
+
+def loosened(schema: Any) -> Any:
+    """A schema without rules and bounds on numbers: what OpenShift's own lets in, and more."""
+    if isinstance(schema, dict):
+        dropped = ("x-kubernetes-validations", "minimum", "maximum")
+        return {key: loosened(value) for key, value in schema.items() if key not in dropped}
+    return [loosened(each) for each in schema] if isinstance(schema, list) else schema
+
+
+@pytest.fixture
+def loose_definition(machine_cluster: LocalCluster, served: None, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Another definition than ours, for as long as the test takes; tells whether it keeps conditions."""
+    del served
+    client, path = machine_cluster.client, f"{CRDS}/{MACHINE_AUTOSCALERS.name}"
+    ours = client.request("GET", path)["spec"]
+    [version] = ours["versions"]
+    schema = loosened(version["schema"])
+    if not request.param:
+        status = schema["openAPIV3Schema"]["properties"]["status"]
+        status["properties"] = {"lastTargetRef": status["properties"]["lastTargetRef"]}
+    patch = {"spec": {**ours, "versions": [{**version, "schema": schema}]}}
+    client.request("PATCH", path, patch, content_type=MERGE)
+    bad = autoscalers.machine_autoscaler(autoscalers.TARGETS_REFUSED["less at most than at least"][0])
+
+    def takes_bad_ones() -> bool:
+        try:
+            client.request("POST", MACHINE_AUTOSCALERS.path(namespace="default"), bad, params={"dryRun": "All"})
+        except Invalid:
+            return False
+        return True
+
+    eventually(takes_bad_ones, what="the other definition holds")
+    yield request.param
+    client.request("PATCH", path, {"spec": ours}, content_type=MERGE)
+    eventually(lambda: not takes_bad_ones(), what="ours holds again")
+
+
+@pytest.mark.parametrize("loose_definition", [True, False], ids=["with our status", "with OpenShift's"], indirect=True)
+def test_bad_ones_that_another_definition_lets_in_are_told_and_stop_no_other(
+    loose_definition: bool, autoscaler: Autoscalers, sets: MachineSets
+) -> None:
+    sets.make("a", 0)
+    autoscaler.make("bad", low=5, high=4)
+    autoscaler.make("good", low=0)
+    autoscaler.has_limits(0, 5, "good")
+    told = ("FailedValidation", "spec.maxReplicas: must be at least minReplicas: 4 is less than 5")
+    eventually(lambda: told in autoscaler.events(), what=f"an event tells it: {autoscaler.events()}")
+    if loose_definition:
+        autoscaler.becomes("InvalidMachineAutoscaler", "bad")
+        autoscaler.becomes("LimitsSet", "good")
+    else:
+        eventually(lambda: autoscaler.get("good").get("status"), what="the status is written as far as it is kept")
+        assert set(autoscaler.get("good")["status"]) == {"lastTargetRef"}
+        sets.annotate("a", {MAX: "50"})
+        autoscaler.has_limits(0, 5, "good")
+        assert autoscaler.events().count(told) == 1
+    autoscaler.edit("bad", minReplicas=1)
+    autoscaler.delete("good")
+    autoscaler.has_limits(1, 4, "bad")
+    autoscaler.delete("bad")
+    eventually(lambda: autoscaler.gone("bad"), what="it is gone", seconds=30)
+    assert autoscaler.annotations() == {}

@@ -1,0 +1,346 @@
+"""Removing nodes of a real control plane: its scheduler, its disruption controller, and machines that are deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.unit.autoscaling.removing_nodes import Operator, spec_of
+from trimtab.api.plan import rfc3339
+from trimtab.autoscaling.actuation import Guarded, Removals, RemovalSettings
+from trimtab.autoscaling.actuation.signs import Seen, marking, returning
+from trimtab.autoscaling.actuation.writing import write
+from trimtab.autoscaling.groups import groups
+from trimtab.autoscaling.providers import DIALECTS, providers
+from trimtab.cluster.kinds import EVERYTHING
+from trimtab.cluster.live import LiveCluster
+from trimtab.kube import verbs
+from trimtab.kube.api import Conflict, Invalid
+from trimtab.kube.clock import SYSTEM_CLOCK
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.resources import NODES, PODS
+from trimtab.local.cluster import LocalCluster
+from trimtab.runtime.watches import Watches
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+LIMITS = {
+    "machine.openshift.io/cluster-api-autoscaler-node-group-min-size": "1",
+    "machine.openshift.io/cluster-api-autoscaler-node-group-max-size": "10",
+}
+WRITES = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    *(rule for dialect in DIALECTS for rule in dialect.rules()),
+]
+"""What removing takes, beside reading."""
+READS = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+TAKEN = ("ToBeDeletedByClusterAutoscaler", "trimtab.dev/removing", "trimtab.dev/cordoned-by", "delete-machine")
+
+
+@pytest.fixture
+def kubeconfig(machine_cluster: LocalCluster, sets: MachineSets, tmp_path: Path) -> Iterator[Path]:
+    """Of an account that may read, and write what removing takes."""
+    client, name = machine_cluster.client, sets.namespace
+    client.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "remover"}})
+    client.request("POST", f"{ROLES}/clusterroles", {"metadata": {"name": name}, "rules": [*WRITES, READS]})
+    subject = {"kind": "ServiceAccount", "name": "remover", "namespace": name}
+    role = {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
+    client.request("POST", f"{ROLES}/clusterrolebindings", binding)
+    yield machine_cluster.service_account_kubeconfig(name, "remover", path=tmp_path / "kubeconfig")
+    client.request("DELETE", f"{ROLES}/clusterrolebindings/{name}")
+    client.request("DELETE", f"{ROLES}/clusterroles/{name}")
+
+
+class Real:
+    """The picture and the clock of a real cluster, in the place of the fake one's."""
+
+    def __init__(self, api: Transport, live: LiveCluster) -> None:
+        self.api = api
+        self.live = live
+        self.clock = SYSTEM_CLOCK
+
+    def traces(self) -> str:
+        return ""
+
+
+class Remover(Operator):
+    """An operator's passes on a real cluster, as far as removals go."""
+
+    def __init__(self, real: Real, **settings: Any) -> None:
+        self.fleet: Any = real
+        self.spec = spec_of({"scaleDown": {"enabled": True, "unneededTime": "1s", "delayAfterDelete": "0s"}})
+        self.outcomes, self.cleaned = [], {}
+        self.leading, self.stale, self.records, self.plans = True, None, True, True
+        self.kept: dict[str, str] = {}
+        self.removals = Removals(
+            api=real.api,
+            live=real.live,
+            grouping=groups,
+            providers=providers(Guarded(real.api, lambda: self.leading)),
+            clock=real.clock,
+            leading=lambda: self.leading,
+            stale=lambda: self.stale,
+            settings=RemovalSettings(taint_delay=1.0, poll=0.1, **settings),
+        )
+
+    async def sees(self, look: Callable[[], bool], *, seconds: float = 60.0) -> None:
+        """Wait until something is to be seen in the cluster, which takes requests."""
+        deadline = time.monotonic() + seconds
+        while not await asyncio.to_thread(look):
+            told = f"{self.outcomes}, {dict(self.removals.going)}, {self.kept}"
+            assert time.monotonic() < deadline, f"not within {seconds} s: {told}"
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def removing(kubeconfig: Path, *, end: bool = True, **settings: Any) -> AsyncIterator[Remover]:
+    """Watches and passes, until the block ends; then as at the end of a process."""
+    async with Transport(load_config(str(kubeconfig))) as api:
+        live = LiveCluster()
+        watches = Watches(api, live, EVERYTHING)
+        watches.start()
+        await asyncio.to_thread(eventually, lambda: watches.check() is None, what="all is listed")
+        remover = Remover(Real(api, live), **settings)
+        passing = asyncio.create_task(remover.passes(every=0.3))
+        try:
+            yield remover
+        finally:
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
+            if end:
+                await remover.removals.finish(10)
+            await watches.stop()
+
+
+class Scene:
+    """A MachineSet's nodes, and a Deployment on them."""
+
+    def __init__(self, cluster: LocalCluster, sets: MachineSets) -> None:
+        self.client, self.sets = cluster.client, sets
+        self.namespace = sets.namespace
+
+    def nodes(self, count: int, *, unneeded: bool = True) -> list[str]:
+        self.sets.make("a", count, LIMITS)
+        self.sets.running("a", count)
+        names = eventually(lambda: self._ready(count), what=f"{count} nodes are ready")
+        for name in names if unneeded else ():
+            since = {"trimtab.dev/unneeded-since": rfc3339(SYSTEM_CLOCK.now() - 3600)}
+            self.patch(name, {"metadata": {"annotations": since}})
+        return names
+
+    def _ready(self, count: int) -> list[str] | None:
+        found = self.sets.nodes("a")
+        ready = [
+            name
+            for name, each in found.items()
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in each["status"].get("conditions", ()))
+            and not any("node.kubernetes.io" in taint["key"] for taint in each["spec"].get("taints", ()))
+        ]
+        return sorted(ready) if len(ready) == count else None
+
+    def patch(self, node: str, body: dict[str, Any]) -> None:
+        self.client.request("PATCH", NODES.path(node), body, content_type="application/merge-patch+json")
+
+    def deploy(self, count: int, *, least: int | None) -> None:
+        labels = {"app": "web"}
+        spread = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+        pod = {
+            "containers": [
+                {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+            ],
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"key": "only", "operator": "Exists"}],
+            "topologySpreadConstraints": [{**spread, "labelSelector": {"matchLabels": labels}}],
+        }
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"replicas": count, "selector": {"matchLabels": labels}, "template": template}
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+        self.client.request("POST", path, {"metadata": {"name": "web"}, "spec": spec})
+        eventually(lambda: len(self.ready()) == count, what=f"{count} pods are ready")
+        if least is not None:
+            self.guard(least)
+
+    def guard(self, least: int) -> None:
+        path = f"/apis/policy/v1/namespaces/{self.namespace}/poddisruptionbudgets"
+        spec = {"minAvailable": least, "selector": {"matchLabels": {"app": "web"}}}
+        self.client.request("POST", path, {"metadata": {"name": "web"}, "spec": spec})
+        eventually(lambda: "expectedPods" in self.client.request("GET", f"{path}/web")["status"], what="it is counted")
+
+    def ready(self) -> list[dict[str, Any]]:
+        listed = self.client.request("GET", PODS.path(namespace=self.namespace))["items"]
+        return [
+            each
+            for each in listed
+            if "deletionTimestamp" not in each["metadata"]
+            and any(c["type"] == "Ready" and c["status"] == "True" for c in each["status"].get("conditions", ()))
+        ]
+
+    def node(self, name: str) -> dict[str, Any]:
+        return self.client.request("GET", NODES.path(name))
+
+    def left(self) -> list[str]:
+        """What removals have left on nodes and machines."""
+        things = [*self.sets.nodes("a").values(), *self.sets.machines("a").values()]
+        alive = [each for each in things if "deletionTimestamp" not in each["metadata"]]
+        told = str([[each["metadata"].get("annotations"), each["spec"]] for each in alive])
+        return [word for word in TAKEN if word in told]
+
+    def alone(self) -> bool:
+        """Whether one machine is left, without a trace."""
+        return len(self.sets.machines("a")) == 1 and not self.left()
+
+
+@pytest.fixture
+def scene(machine_cluster: LocalCluster, sets: MachineSets) -> Iterator[Scene]:
+    made = Scene(machine_cluster, sets)
+    yield made
+    for group, plural in (("policy", "poddisruptionbudgets"), ("apps", "deployments")):
+        made.client.request("DELETE", f"/apis/{group}/v1/namespaces/{made.namespace}/{plural}")
+
+
+def test_nodes_drain_within_their_budget_and_the_group_shrinks_to_its_minimum(scene: Scene, kubeconfig: Path) -> None:
+    scene.nodes(3)
+    scene.deploy(3, least=2)
+    lowest = 3
+
+    async def run() -> list[Any]:
+        nonlocal lowest
+        async with removing(kubeconfig) as remover:
+
+            def over() -> bool:
+                nonlocal lowest
+                lowest = min(lowest, len(scene.ready()))
+                return scene.alone()
+
+            await remover.sees(over)
+            await asyncio.sleep(1)
+            return remover.outcomes
+
+    outcomes = asyncio.run(run())
+
+    removed = [each for each in outcomes if each.done]
+    assert len(removed) == 2
+    assert scene.sets.get("a")["spec"]["replicas"] == 1
+    assert sum(len(each.evicted) for each in removed) >= 2
+    assert lowest >= 2
+    assert eventually(lambda: len(scene.ready()) == 3, what="all pods run")
+    assert {each["spec"]["nodeName"] for each in scene.ready()} == set(scene.sets.nodes("a"))
+    assert scene.left() == []
+
+
+def test_empty_nodes_go_together(scene: Scene, kubeconfig: Path) -> None:
+    scene.nodes(5)
+
+    async def run() -> list[Any]:
+        async with removing(kubeconfig) as remover:
+            await remover.until(lambda: len(remover.outcomes) >= 4, seconds=60)
+            return remover.outcomes
+
+    outcomes = asyncio.run(run())
+
+    assert [each.reason for each in outcomes] == ["Empty"] * 4
+    assert sum(each.calls for each in outcomes) == pytest.approx(9)
+    scene.sets.running("a", 1)
+    assert scene.left() == []
+
+
+def test_a_budget_that_comes_up_meanwhile_returns_the_node_to_how_it_was(scene: Scene, kubeconfig: Path) -> None:
+    names = scene.nodes(2)
+    scene.deploy(2, least=None)
+    before = {name: scene.node(name)["spec"] for name in names}
+
+    async def run() -> list[Any]:
+        async with removing(kubeconfig) as remover:
+            remover.records = False
+            await remover.sees(lambda: bool(scene.left()))
+            await asyncio.to_thread(scene.guard, 2)
+            await remover.until(lambda: bool(remover.outcomes), seconds=30)
+            return remover.outcomes
+
+    [outcome, *_] = asyncio.run(run())
+
+    assert outcome.reason in ("BlockedByPod", "NotEnoughPdb")
+    eventually(lambda: not scene.left(), what="nothing is left")
+    eventually(lambda: {name: _without_cordon(scene.node(name)["spec"]) for name in names} == before, what="as before")
+    assert len(scene.ready()) == 2
+
+
+def test_a_successor_goes_on_with_what_a_killed_process_began(scene: Scene, kubeconfig: Path) -> None:
+    scene.nodes(3)
+    scene.deploy(3, least=2)
+
+    async def killed() -> None:
+        async with removing(kubeconfig, end=False) as remover:
+            await remover.sees(lambda: bool(scene.left()))
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+
+    async def successor() -> None:
+        async with removing(kubeconfig) as remover:
+            await remover.sees(scene.alone)
+
+    asyncio.run(killed())
+    assert scene.left()
+    asyncio.run(successor())
+
+    assert scene.sets.get("a")["spec"]["replicas"] == 1
+    assert eventually(lambda: len(scene.ready()) == 3, what="all pods run")
+
+
+@pytest.mark.parametrize("taints", [[], [{"key": "mine", "effect": "NoSchedule"}]], ids=["no taints", "a taint"])
+@pytest.mark.parametrize("annotations", [None, {"mine": "x"}], ids=["no annotations", "an annotation"])
+@pytest.mark.parametrize("cordoned", [False, True], ids=["open", "cordoned"])
+def test_a_marked_node_is_returned_as_the_api_server_had_it(
+    machine_cluster: LocalCluster, annotations: dict[str, str] | None, taints: list[dict[str, str]], cordoned: bool
+) -> None:
+    client = machine_cluster.client
+    body = {"metadata": {"name": "bare", "annotations": annotations}, "spec": {"taints": taints}}
+    # Neither kwok nor the node's controllers are to write to it in between.
+    client.request("POST", NODES.path(), {**body, "spec": {**body["spec"], "unschedulable": cordoned}})
+    try:
+        asyncio.run(_there_and_back(machine_cluster, cordoned=cordoned))
+    finally:
+        client.request("DELETE", NODES.path("bare"))
+
+
+async def _there_and_back(cluster: LocalCluster, *, cordoned: bool) -> None:
+    async with Transport(load_config(str(cluster.kubeconfig))) as api:
+        found = await _settled(api)
+        uid = found["metadata"]["uid"]
+        at = int(SYSTEM_CLOCK.now())
+        assert await write(api, "bare", uid, marking(at, cordon=True), timeout=10)
+        marked = Seen.read(await verbs.get(api, NODES, "bare"))
+        assert (marked.signs.ours, marked.signs.cordoned) == (True, not cordoned)
+        with pytest.raises((Invalid, Conflict)):  # the taint of another moment does not come beside it
+            await write(api, "bare", uid, marking(at + 1, cordon=True), timeout=10)
+        assert await write(api, "bare", uid, returning, timeout=10)
+        after = await verbs.get(api, NODES, "bare")
+        assert Seen.read(after).signs.any is False
+        assert _without_cordon(after["spec"]) == _without_cordon(found["spec"])
+        assert after["metadata"].get("annotations") == found["metadata"].get("annotations")
+        assert await write(api, "bare", "another", returning, timeout=10) is False
+
+
+async def _settled(api: Transport) -> dict[str, Any]:
+    """The node once its controllers have left it alone for a moment."""
+    found, version = await verbs.get(api, NODES, "bare"), ""
+    while found["metadata"]["resourceVersion"] != version:
+        version = found["metadata"]["resourceVersion"]
+        await asyncio.sleep(1.5)
+        found = await verbs.get(api, NODES, "bare")
+    return found
+
+
+def _without_cordon(spec: dict[str, Any]) -> dict[str, Any]:
+    """Without the taint that the node controller sets for a cordon a moment later."""
+    taints = [each for each in spec.get("taints", ()) if each["key"] != "node.kubernetes.io/unschedulable"]
+    return {**{key: value for key, value in spec.items() if key != "taints"}, **({"taints": taints} if taints else {})}

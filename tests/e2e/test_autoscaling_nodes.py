@@ -1,0 +1,178 @@
+"""Nodes: whose cordon it is, what takes a removal back, and what a new node of a set will be like."""
+
+from __future__ import annotations
+
+from tests.e2e.conftest import Start
+from tests.fixtures.audit import pods_lost
+from tests.fixtures.autoscaling import (
+    CORDONED_BY,
+    SAFE_TO_EVICT,
+    SCALE_DOWN_DISABLED,
+    SHORT,
+    TO_BE_DELETED,
+    Fleet,
+    marks,
+)
+from tests.fixtures.machine_sets import MERGE
+from trimtab.kube.resources import DAEMON_SETS, NODES
+
+
+def going(fleet: Fleet) -> set[str]:
+    """The nodes that are to go."""
+    return {name for name, each in fleet.leftovers().items() if TO_BE_DELETED in each}
+
+
+def test_an_admins_cordon_stays_where_a_removal_is_taken_back(fleet: Fleet, operate: Start) -> None:
+    fleet.group("a", replicas=2)
+    fleet.deploy("web", 2, cpu="500m")
+    fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
+    cordoned, _ = sorted(fleet.nodes("a"))
+    fleet.cordon(cordoned)
+    fleet.autoscale()
+    operate()
+    fleet.until(lambda: going(fleet) == {cordoned}, "the node goes, for its pod has a place on the other")
+
+    fleet.annotate_pods("web", {SAFE_TO_EVICT: "false"})
+
+    fleet.until(lambda: not going(fleet), "the removal is taken back")
+    assert "unschedulable" in marks(fleet.all_nodes()[cordoned])
+    assert CORDONED_BY not in marks(fleet.all_nodes()[cordoned])
+    fleet.until(lambda: fleet.kept().get(cordoned, {}).get("reason") == "BlockedByPod", "the status says who keeps it")
+    assert fleet.kept()[cordoned]["blockingPod"].startswith(f"{fleet.pods_namespace}/web-")
+    assert fleet.size("a") == 2
+    assert not fleet.audit.ours("pods/eviction", granted=True)
+
+
+def test_our_own_cordon_goes_with_the_taint_where_a_removal_is_taken_back(fleet: Fleet, operate: Start) -> None:
+    fleet.group("a", replicas=2)
+    fleet.deploy("web", 2, cpu="500m")
+    fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
+    fleet.autoscale()
+    operate()
+    [node] = fleet.until(lambda: going(fleet), "a node goes")
+    assert {"unschedulable", CORDONED_BY} <= set(marks(fleet.all_nodes()[node]))
+
+    fleet.annotate_pods("web", {SAFE_TO_EVICT: "false"})
+
+    fleet.until(lambda: not fleet.leftovers(), "nothing of ours stays on any node")
+    assert fleet.size("a") == 2
+    assert not fleet.audit.ours("pods/eviction", granted=True)
+    assert not fleet.marked_machines()
+
+
+def test_load_that_returns_while_a_node_is_about_to_go_gets_that_node(fleet: Fleet, operate: Start) -> None:
+    fleet.group("a", replicas=2, maximum=2)
+    fleet.deploy("web", 2, cpu="500m")
+    fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
+    fleet.autoscale()
+    operate()
+    fleet.until(lambda: going(fleet), "a node goes")
+
+    fleet.deploy("load", 4, cpu="1500m")  # two a node, beside a pod of web
+
+    fleet.until_running("load", 4)
+    assert fleet.size("a") == 2
+    assert not fleet.leftovers()
+    assert not fleet.audit.scales("a")
+
+
+def test_nodes_that_must_stay_stay_and_say_why(fleet: Fleet, operate: Start) -> None:
+    fleet.group("a", replicas=4)
+    fleet.deploy("web", 3, cpu="500m")
+    fleet.until(lambda: len(fleet.where("web")) == 3, "three nodes have a pod")
+    disabled = next(iter(set(fleet.nodes("a")) - set(fleet.where("web"))))
+    annotation = {"metadata": {"annotations": {SCALE_DOWN_DISABLED: "true"}}}
+    fleet.client.request("PATCH", NODES.path(disabled), annotation, content_type=MERGE)
+    fleet.budget("web", minAvailable=3)
+    fleet.autoscale()
+    operate()
+
+    fleet.until(lambda: len(fleet.kept()) == 4, "each node has its reason")
+
+    reasons = {name: each["reason"] for name, each in fleet.kept().items()}
+    assert reasons.pop(disabled) == "ScaleDownDisabledAnnotation"
+    assert set(reasons.values()) == {"BlockedByPod"}
+    assert all(fleet.kept()[name]["blockingPod"] for name in reasons)
+    fleet.passed(fleet.passed())
+    assert fleet.size("a") == 4
+
+
+def test_a_set_of_none_grows_by_what_its_annotations_say(fleet: Fleet, operate: Start) -> None:
+    taint = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+    fleet.group("plain", cpu="4")
+    fleet.group("batch", cpu="8", memory="32Gi", labels={"disk": "fast"}, taints=[taint])
+    fleet.autoscale()
+    operate()
+
+    fleet.deploy(
+        "fast",
+        5,
+        nodeSelector={"disk": "fast"},
+        tolerations=[{"key": "dedicated", "operator": "Exists"}],
+    )
+
+    fleet.until_running("fast", 5)
+    assert fleet.sizes("plain", "batch") == {"plain": 0, "batch": 1}
+
+
+def test_what_a_set_without_nodes_was_like_is_remembered_over_a_restart(fleet: Fleet, operate: Start) -> None:
+    """Nothing says what its nodes are like but a node that it once had."""
+    fleet.group("a", replicas=1, cpu="8", memory="32Gi", labels={"disk": "fast"}, capacity=False)
+    fleet.annotate("a", {"capacity.cluster-autoscaler.kubernetes.io/maxPods": None})
+    fleet.autoscale()
+    first = operate()
+    fleet.until_sizes(a=0)
+    first.stop()
+    operate()
+
+    fleet.deploy("web", 1, nodeSelector={"disk": "fast"})
+
+    fleet.until(lambda: fleet.size("a") == 1, "the set grows")
+    fleet.until(lambda: fleet.nodes("a"), "a node comes")
+
+
+def test_what_daemon_sets_take_of_each_new_node_is_counted_before_pods_are(fleet: Fleet, operate: Start) -> None:
+    fleet.group("a", cpu="4")
+    fleet.autoscale()
+    containers = [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
+    daemon = {
+        "metadata": {"name": "agent"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": containers}},
+        },
+    }
+    fleet.client.request("POST", DAEMON_SETS.path(namespace=fleet.pods_namespace), daemon)
+    operate()
+
+    fleet.deploy("web", 4)  # two would fit a node of 3500m, but for the agent
+
+    fleet.until_running("web", 4)
+    assert fleet.audit.scales("a") == [4]
+    fleet.resize("web", 0)
+    fleet.until_sizes(a=0)  # the agents keep no node
+    assert not pods_lost_of_web(fleet)
+
+
+def pods_lost_of_web(fleet: Fleet) -> list[str]:
+    return [each for each in pods_lost(fleet.audit, fleet.pods_namespace) if "/web-" in each]
+
+
+def test_a_node_that_is_still_starting_counts_as_on_its_way(fleet: Fleet, operate: Start) -> None:
+    taint = {"key": "example.com/starting", "effect": "NoSchedule"}
+    fleet.group("a", cpu="4", taints=[taint])
+    fleet.autoscale(startupTaints=["example.com/starting"], scaleDown={**SHORT, "unneededTime": "1m"})
+    operate()
+    fleet.deploy("web", 2)
+    fleet.until_sizes(a=1)
+    fleet.until(lambda: fleet.told("a").get("upcoming") == 1, "the status counts it as on its way")
+    fleet.passed(fleet.passed())
+    assert fleet.size("a") == 1, "its pods wait for it, and for no other"
+
+    [node] = fleet.nodes("a").values()
+    left = [each for each in node["spec"].get("taints", ()) if each["key"] != "example.com/starting"]
+    path = NODES.path(node["metadata"]["name"])
+    fleet.client.request("PATCH", path, {"spec": {"taints": left or None}}, content_type=MERGE)
+
+    fleet.until_running("web", 2)
+    assert fleet.audit.scales("a") == [1]

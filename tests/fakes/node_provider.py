@@ -1,0 +1,73 @@
+"""A provider of machines in memory that errs, hangs and lies to order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from trimtab.autoscaling.groups import GroupMachine, NodeGroup
+from trimtab.autoscaling.providers import Failure, Removal, Scaled
+
+
+class FakeProvider:
+    """Remembers what it was asked and holds a target a group.
+
+    Attributes:
+        asked: what was asked, in words.
+        targets: by the groups' ids.
+        hangs: groups that never answer.
+        slow: seconds until a group answers.
+        fails: with what a group fails.
+        raises: what a group raises, which no provider should.
+    """
+
+    def __init__(self, *groups: NodeGroup) -> None:
+        self.asked: list[str] = []
+        self.targets = {group.id: group.target for group in groups}
+        self.hangs: set[str] = set()
+        self.slow: dict[str, float] = {}
+        self.fails: dict[str, dict[str, Any]] = {}
+        self.raises: dict[str, Exception] = {}
+        self.unmarked: list[str] = []
+
+    async def increase(self, group: NodeGroup, to: int) -> Scaled:
+        return await self._set(group, to, f"increase {group.name} to {to}")
+
+    async def lower(self, group: NodeGroup, to: int) -> Scaled:
+        return await self._set(group, to, f"lower {group.name} to {to}")
+
+    async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
+        names = tuple(machine.name for machine in machines)
+        to = group.target - len(machines)
+        scaled = await self._set(group, to, f"remove {' '.join(names)} of {group.name}")
+        others = tuple(machine.name for machine in group.machines if machine.name not in names)
+        return Removal(
+            scaled.group,
+            scaled.before,
+            scaled.after,
+            scaled.failure,
+            scaled.message,
+            scaled.doubt,
+            scaled.calls,
+            machines=names,
+            others=others,
+            mark=f"trimtab {now:g}",
+        )
+
+    async def unmark(self, group: NodeGroup, machines: Sequence[str], *, mark: str = "") -> tuple[str, ...]:
+        self.unmarked += [f"{name} of {group.name} ({mark})" for name in machines]
+        return ()
+
+    async def _set(self, group: NodeGroup, to: int, what: str) -> Scaled:
+        self.asked.append(what)
+        if group.id in self.raises:
+            raise self.raises[group.id]
+        if group.id in self.hangs:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.slow.get(group.id, 0))
+        failed = self.fails.get(group.id)
+        if failed is not None:
+            return Scaled(group.id, group.target, to, **{"failure": Failure.REFUSED, "calls": 1, **failed})
+        self.targets[group.id] = to
+        return Scaled(group.id, group.target, to, calls=1)

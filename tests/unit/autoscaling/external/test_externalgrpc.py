@@ -1,0 +1,573 @@
+"""A provider of ``externalgrpc``: what is read of it, and what is done, with one that misbehaves in every way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.builders import node, pod
+from tests.fixtures.external_provider import FakeGroup, FakeProvider
+from tests.protobuf import encode_object
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ScaleDown
+from trimtab.autoscaling.external import GrpcEndpoint
+from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
+from trimtab.autoscaling.external.externalgrpc import external_grpc
+from trimtab.autoscaling.external.externalgrpc.source import ExternalGrpc
+from trimtab.autoscaling.groups import (
+    ExternalGroup,
+    ExternalGroups,
+    GroupOptions,
+    MachineState,
+    NodeGroup,
+    groups,
+)
+from trimtab.autoscaling.planner import plan
+from trimtab.autoscaling.providers import Failure, verify
+from trimtab.autoscaling.scale_up import Inputs
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Node
+from trimtab.local.certificates import Keys, make_keys
+
+NOW = 1_795_176_000.0  # 2026-11-20T12:00:00Z
+SPEC = ClusterAutoscalerSpec()
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+TOO_LATE = grpc.StatusCode.DEADLINE_EXCEEDED
+
+Opening = Callable[..., Awaitable[ExternalGrpc]]
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeProvider]:
+    provider = await FakeProvider().start()
+    yield provider
+    await provider.stop()
+
+
+@pytest.fixture
+async def opened(fake: FakeProvider) -> AsyncIterator[Opening]:
+    """What opens the source; nodes of the cluster may be given."""
+    sources: list[ExternalGrpc] = []
+
+    async def open_(*nodes: Node, call_seconds: float = 5.0, patience: float = 5.0, **files: str) -> ExternalGrpc:
+        known = {each.name: each for each in nodes}
+        endpoint = GrpcEndpoint(fake.address, **files)
+        made = external_grpc(endpoint, node_of=known.get, call_seconds=call_seconds, patience=patience)
+        sources.append(made)
+        return made
+
+    yield open_
+    for source in sources:
+        await source.close()
+
+
+def like(group: str = "", cpu: str = "4", memory: str = "16Gi") -> bytes:
+    built = node("template").allocatable(cpu=cpu, memory=memory, pods=110).labels(group=group)
+    return encode_object(built.manifest())
+
+
+def by_name(told: ExternalGroups) -> dict[str, ExternalGroup]:
+    return {group.name: group for group in told.groups}
+
+
+def joined(told: ExternalGroups, *nodes: Node) -> NodeGroup:
+    (group,) = groups(Snapshot(nodes), external=told).all
+    return group
+
+
+def cloud(number: int, group: str = "a") -> Node:
+    return node(f"n{number}").provider_id(f"fake://{group}/{number}").labels(zone="z").build()
+
+
+class TestReading:
+    """What the provider says, as values."""
+
+    async def test_groups_with_sizes_instances_template_and_price(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(
+            least=1,
+            most=5,
+            target=4,
+            instances={
+                "fake://a/0": (pb.RUNNING, ""),
+                "fake://a/1": (pb.CREATING, ""),
+                "fake://a/2": (pb.DELETING, ""),
+                "fake://a/3": (pb.CREATING, "QUOTA_EXCEEDED"),
+            },
+            template=like("a"),
+            price=0.192,
+        )
+        source = await opened()
+        told = await source.observe(SPEC)
+        assert told.problems == ()
+        (group,) = told.groups
+        assert (group.id, group.minimum, group.maximum, group.target) == ("external/a", 1, 5, 4)
+        assert group.node is not None
+        assert (group.node.allocatable["cpu"], group.node.labels["group"]) == (4000, "a")
+        assert (group.price, group.options, group.paused) == ("0.192", GroupOptions(), "")
+        made = joined(told, cloud(0))
+        assert [(each.name, each.state, each.node) for each in made.machines] == [
+            ("fake://a/0", MachineState.RUNNING, "n0"),
+            ("fake://a/1", MachineState.PENDING, ""),
+            ("fake://a/2", MachineState.DELETING, ""),
+            ("fake://a/3", MachineState.FAILED, ""),
+        ]
+        assert (made.machines[3].reason, made.machines[3].message) == ("QUOTA_EXCEEDED", "because of QUOTA_EXCEEDED")
+
+    async def test_what_does_not_change_is_asked_once_and_the_rest_each_time(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(template=like("a"), price=1.0, options=lambda defaults: defaults)
+        source = await opened()
+        for _ in range(3):
+            await source.observe(SPEC)
+        assert {name: count for name, count in fake.calls.items() if "/" not in name} == {
+            "Refresh": 3,
+            "NodeGroups": 3,
+            "NodeGroupTargetSize": 3,
+            "NodeGroupNodes": 3,
+            "NodeGroupGetOptions": 3,
+            "NodeGroupTemplateNodeInfo": 1,
+            "PricingNodePrice": 1,
+        }
+
+    async def test_what_is_not_implemented_is_not_asked_again(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup()
+        source = await opened()
+        for _ in range(3):
+            told = await source.observe(SPEC)
+        assert fake.calls["NodeGroupTemplateNodeInfo"] == fake.calls["NodeGroupGetOptions"] == 1
+        assert by_name(told)["a"].untold == "its provider does not say it"
+
+    async def test_a_group_that_comes_back_has_its_template_asked_anew(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(template=like("a"))
+        source = await opened()
+        await source.observe(SPEC)
+        group = fake.groups.pop("a")
+        assert (await source.observe(SPEC)).groups == ()
+        fake.groups["a"] = group
+        await source.observe(SPEC)
+        assert fake.calls["NodeGroupTemplateNodeInfo"] == 2
+
+    async def test_a_provider_of_the_schema_as_it_was_is_understood(self, fake: FakeProvider, opened: Opening) -> None:
+        def old(defaults: pb.Options) -> pb.Options:
+            assert defaults.old_unneeded.nanoseconds == 600 * 10**9
+            return pb.Options(
+                utilization_threshold=0.7,
+                gpu_utilization_threshold=defaults.gpu_utilization_threshold,
+                old_unneeded=pb.OldSpan(nanoseconds=90 * 10**9),
+                old_unready=defaults.old_unready,
+                old_provision=defaults.old_provision,
+            )
+
+        fake.groups["a"] = FakeGroup(template=like("a"), options=old, old=True)
+        (group,) = (await (await opened()).observe(SPEC)).groups
+        assert group.options == GroupOptions(utilization_threshold=0.7, unneeded_seconds=90)
+        assert group.node is not None
+
+    @pytest.mark.parametrize(
+        ("said", "found"),
+        [
+            (lambda defaults: defaults, GroupOptions()),
+            (lambda _: pb.Options(), GroupOptions()),
+            (lambda _: pb.Options(unready=pb.Span(seconds=1, nanos=500_000_000)), GroupOptions(unready_seconds=1.5)),
+            (lambda _: pb.Options(utilization_threshold=1.5), GroupOptions()),
+            (lambda _: pb.Options(utilization_threshold=float("nan")), GroupOptions()),
+            (lambda _: pb.Options(provision=pb.Span(seconds=-5)), GroupOptions()),
+            (lambda _: pb.Options(startup=pb.Span(seconds=60)), GroupOptions(startup_seconds=60)),
+        ],
+        ids=["the defaults", "nothing", "a part of a second", "above 1", "no number", "negative", "startup"],
+    )
+    async def test_options_are_what_differs_from_the_defaults(
+        self, fake: FakeProvider, opened: Opening, said: Any, found: GroupOptions
+    ) -> None:
+        fake.groups["a"] = FakeGroup(options=said)
+        spec = ClusterAutoscalerSpec(scale_down=ScaleDown(enabled=True, unneeded_time="90s"))
+        (group,) = (await (await opened()).observe(spec)).groups
+        assert group.options == found
+
+
+class TestMisbehaving:
+    """Providers that fail, hang, or say what cannot be."""
+
+    async def test_one_groups_failure_is_only_its_own(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups.update(a=FakeGroup(target=1), b=FakeGroup(target=2))
+        source = await opened()
+        await source.observe(SPEC)
+        fake.fails["NodeGroupNodes/a"] = grpc.StatusCode.INTERNAL
+        fake.groups["b"].target = 3
+        found = by_name(await source.observe(SPEC))
+        assert found["a"].paused == ("its provider failed to say what it is: NodeGroupNodes: as it was told (INTERNAL)")
+        assert (found["b"].paused, found["b"].target) == ("", 3)
+
+    async def test_a_group_that_was_never_read_is_left_out_and_told(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups.update(a=FakeGroup(target=1), b=FakeGroup(target=2))
+        fake.fails["NodeGroupTargetSize/a"] = UNAVAILABLE
+        told = await (await opened()).observe(SPEC)
+        assert list(by_name(told)) == ["b"]
+        (problem,) = told.problems
+        assert (problem.name, problem.reason) == ("external/a", "ProviderUnreachable")
+        assert "NodeGroupTargetSize: as it was told (UNAVAILABLE)" in problem.message
+
+    async def test_nobody_there_is_told_and_groups_come_once_somebody_is(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=1)
+        fake.fails["Refresh"] = UNAVAILABLE
+        source = await opened()
+        told = await source.observe(SPEC)
+        assert (told.groups, [each.reason for each in told.problems]) == ((), ["ProviderUnreachable"])
+        fake.fails.clear()
+        assert [group.paused for group in (await source.observe(SPEC)).groups] == [""]
+
+    async def test_a_server_that_is_gone_pauses_its_groups(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=1)
+        source = await opened(call_seconds=2.0)
+        await source.observe(SPEC)
+        await fake.stop()
+        told = await source.observe(SPEC)
+        assert [group.target for group in told.groups] == [1]
+        assert "its provider does not answer: Refresh: " in told.groups[0].paused
+        assert [each.reason for each in told.problems] == ["ProviderUnreachable"]
+
+    async def test_a_call_that_hangs_is_given_up(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=1)
+        source = await opened(call_seconds=0.2)
+        await source.observe(SPEC)
+        fake.hangs.add("NodeGroupNodes")
+        (group,) = (await source.observe(SPEC)).groups
+        assert "DEADLINE_EXCEEDED" in group.paused
+
+    async def test_a_pass_waits_a_little_and_the_next_one_has_the_answer_of_the_same_reading(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=1)
+        source = await opened(patience=0.1, call_seconds=30)
+        while not (await source.observe(SPEC)).groups:  # the first connection may take longer than the patience
+            pass
+        fake.hangs.add("NodeGroupTargetSize")
+        fake.calls.clear()
+        for _ in range(3):
+            told = await source.observe(SPEC)
+            assert "its provider has not answered for" in told.groups[0].paused
+            assert [each.reason for each in told.problems] == ["ProviderUnreachable"]
+        assert fake.calls["NodeGroupTargetSize"] == 1
+        fake.groups["a"].target = 7
+        fake.release()
+        while (found := (await source.observe(SPEC)).groups[0]).paused:
+            pass
+        assert found.target == 7
+
+    async def test_a_template_that_is_no_node_is_told(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(template=b"\xff\xff\xff")
+        (group,) = (await (await opened()).observe(SPEC)).groups
+        assert group.node is None
+        assert "its provider says what is no node" in group.untold
+
+    async def test_a_template_that_fails_is_asked_again(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(template=like("a"))
+        fake.fails["NodeGroupTemplateNodeInfo"] = UNAVAILABLE
+        source = await opened()
+        (group,) = (await source.observe(SPEC)).groups
+        assert "its provider failed to say it: NodeGroupTemplateNodeInfo: as it was told" in group.untold
+        fake.fails.clear()
+        (group,) = (await source.observe(SPEC)).groups
+        assert (group.node is None, group.untold) == (False, "")
+
+    async def test_options_that_fail_keep_the_last_word(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(options=lambda _: pb.Options(startup=pb.Span(seconds=60)))
+        source = await opened()
+        await source.observe(SPEC)
+        fake.fails["NodeGroupGetOptions"] = grpc.StatusCode.INTERNAL
+        (group,) = (await source.observe(SPEC)).groups
+        assert (group.options, group.paused) == (GroupOptions(startup_seconds=60), "")
+
+    async def test_a_group_that_is_listed_twice_counts_once(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(most=3)
+        fake.twice.append(pb.Group(id="a", max_size=99))
+        (group,) = (await (await opened()).observe(SPEC)).groups
+        assert group.maximum == 3
+
+    async def test_a_size_that_cannot_be_is_no_group(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=-3)
+        told = await (await opened()).observe(SPEC)
+        found = groups(Snapshot([]), external=told)
+        assert (found.all, [each.reason for each in found.problems]) == ((), ["InvalidLimits"])
+
+
+class TestIncreasing:
+    """More instances."""
+
+    async def test_the_target_rises_by_the_difference(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened()
+        group = joined(await source.observe(SPEC))
+        scaled = await source.provider.increase(group, 5)
+        assert (scaled.done, scaled.before, scaled.after, fake.groups["a"].target) == (True, 2, 5, 5)
+
+    async def test_right_after_it_the_group_is_read_anew_before_anybody_acts_again(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened(patience=0.2, call_seconds=30)
+        while not (told := await source.observe(SPEC)).groups:
+            pass
+        fake.hangs.add("NodeGroupNodes")
+        while fake.calls["NodeGroupTargetSize"] < 2:
+            await source.observe(SPEC)  # this reading has seen 2, and still waits
+        assert (await source.provider.increase(joined(told), 5)).done
+        fake.release()
+        stale = await source.observe(SPEC)
+        assert [(each.target, bool(each.paused)) for each in stale.groups] == [(5, True)]
+        fresh = await source.observe(SPEC)
+        assert [(each.target, each.paused) for each in fresh.groups] == [(5, "")]
+
+    @pytest.mark.parametrize(
+        ("failing", "failure", "doubt", "target"),
+        [
+            ({"fails": grpc.StatusCode.RESOURCE_EXHAUSTED}, Failure.REFUSED, False, 2),
+            ({"fails": grpc.StatusCode.NOT_FOUND}, Failure.NOT_FOUND, False, 2),
+            ({"fails": UNAVAILABLE}, Failure.UNREACHABLE, True, 2),
+            ({"fails_after": UNAVAILABLE}, None, False, 5),
+            ({"fails_after": grpc.StatusCode.UNKNOWN}, None, False, 5),
+        ],
+        ids=["no stock", "no such group", "unreachable", "answer lost", "done and an error told"],
+    )
+    async def test_a_failure_is_told_and_an_answer_that_was_lost_is_looked_up(
+        self,
+        fake: FakeProvider,
+        opened: Opening,
+        failing: dict[str, grpc.StatusCode],
+        failure: Failure | None,
+        doubt: bool,
+        target: int,
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened()
+        group = joined(await source.observe(SPEC))
+        for how, code in failing.items():
+            getattr(fake, how)["NodeGroupIncreaseSize"] = code
+        scaled = await source.provider.increase(group, 5)
+        assert (scaled.failure, scaled.doubt, fake.groups["a"].target) == (failure, doubt, target)
+        assert bool(scaled.message) is (failure is not None)
+
+    async def test_a_provider_that_hangs_is_given_up_and_in_doubt(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened(call_seconds=0.5)
+        group = joined(await source.observe(SPEC))
+        fake.hangs.add("NodeGroupIncreaseSize")
+        scaled = await source.provider.increase(group, 5)
+        assert (scaled.failure, scaled.doubt) == (Failure.TIMED_OUT, True)
+
+    async def test_a_provider_that_says_yes_and_does_nothing_is_found_out(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened()
+        group = joined(await source.observe(SPEC))
+        fake.deaf.add("NodeGroupIncreaseSize")
+        scaled = await source.provider.increase(group, 5)
+        assert (scaled.failure, scaled.doubt) == (Failure.CONFLICT, True)
+        assert scaled.message == "its provider said yes, and its target is 2, not 5"
+
+    async def test_a_target_that_somebody_changed_is_a_conflict_and_nothing_is_asked(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=2)
+        source = await opened()
+        group = joined(await source.observe(SPEC))
+        fake.groups["a"].target = 4
+        scaled = await source.provider.increase(group, 5)
+        assert (scaled.failure, fake.calls["NodeGroupIncreaseSize"]) == (Failure.CONFLICT, 0)
+        assert scaled.message == "the plan was made on a target of 2, and it is 4 by now"
+
+    async def test_fewer_instances_than_asked_for_stay_upcoming_and_can_be_given_up(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(makes=1)
+        source = await opened()
+        assert (await source.provider.increase(joined(await source.observe(SPEC)), 3)).done
+        group = joined(await source.observe(SPEC), cloud(0))
+        assert (group.target, len(group.nodes), group.upcoming) == (3, 1, 2)
+        lowered = await source.provider.lower(group, 1)
+        assert (lowered.done, fake.groups["a"].target, list(fake.groups["a"].instances)) == (True, 1, ["fake://a/0"])
+
+    async def test_no_instance_goes_for_a_lower_target(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=3, instances={"fake://a/0": (pb.RUNNING, "")})
+        source = await opened()
+        group = joined(await source.observe(SPEC), cloud(0))
+        fake.groups["a"].instances["fake://a/1"] = (pb.CREATING, "")
+        lowered = await source.provider.lower(group, 1)
+        assert (lowered.failure, fake.calls["NodeGroupDecreaseTargetSize"]) == (Failure.CONFLICT, 0)
+
+
+class TestRemoving:
+    """Instances that go."""
+
+    async def two(self, fake: FakeProvider, opened: Opening, **more: Any) -> tuple[ExternalGrpc, NodeGroup]:
+        fake.groups["a"] = FakeGroup(
+            target=2, instances={"fake://a/0": (pb.RUNNING, ""), "fake://a/1": (pb.RUNNING, "")}, **more
+        )
+        nodes = cloud(0), cloud(1)
+        source = await opened(*nodes)
+        return source, joined(await source.observe(SPEC), *nodes)
+
+    async def test_they_are_named_with_all_that_the_cluster_says_of_their_nodes(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        source, group = await self.two(fake, opened)
+        removal = await source.provider.remove(group, group.machines[1:], now=NOW)
+        assert (removal.done, removal.machines, removal.others) == (True, ("fake://a/1",), ("fake://a/0",))
+        assert (fake.groups["a"].target, list(fake.groups["a"].instances)) == (1, ["fake://a/0"])
+        (told,) = fake.deleted
+        assert (told.provider_id, told.name, dict(told.labels)["zone"]) == ("fake://a/1", "n1", "z")
+        after = joined(await source.observe(SPEC), cloud(0), cloud(1))
+        verdict = verify(removal, after)
+        assert (verdict.gone, verdict.wrong, verdict.settled) == (("fake://a/1",), (), True)
+
+    async def test_an_instance_that_never_became_a_node_is_named_by_its_id(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(target=1, instances={"fake://a/0": (pb.CREATING, "STOCKOUT")})
+        source = await opened()
+        group = joined(await source.observe(SPEC))
+        assert (await source.provider.remove(group, group.machines, now=NOW)).done
+        (told,) = fake.deleted
+        assert (told.provider_id, told.name) == ("fake://a/0", "fake://a/0")
+        assert dict(told.annotations) == {"k8s.io/cluster-autoscaler/fake-node-reason": "create-error"}
+
+    @pytest.mark.parametrize(
+        ("failing", "failure", "doubt", "left"),
+        [
+            ({"fails": grpc.StatusCode.PERMISSION_DENIED}, Failure.REFUSED, False, 2),
+            ({"fails": UNAVAILABLE}, Failure.UNREACHABLE, True, 2),
+            ({"fails_after": UNAVAILABLE}, None, False, 1),
+        ],
+        ids=["refused", "unreachable", "answer lost"],
+    )
+    async def test_a_failure_is_told_and_an_answer_that_was_lost_is_looked_up(
+        self,
+        fake: FakeProvider,
+        opened: Opening,
+        failing: dict[str, grpc.StatusCode],
+        failure: Failure | None,
+        doubt: bool,
+        left: int,
+    ) -> None:
+        source, group = await self.two(fake, opened)
+        for how, code in failing.items():
+            getattr(fake, how)["NodeGroupDeleteNodes"] = code
+        removal = await source.provider.remove(group, group.machines[1:], now=NOW)
+        assert (removal.failure, removal.doubt, fake.groups["a"].target) == (failure, doubt, left)
+
+    async def test_what_went_before_a_failure_leaves_doubt(self, fake: FakeProvider, opened: Opening) -> None:
+        source, group = await self.two(fake, opened)
+        del fake.groups["a"].instances["fake://a/1"]
+        fake.groups["a"].instances["fake://a/2"] = (pb.RUNNING, "")
+        removal = await source.provider.remove(group, group.machines, now=NOW)
+        assert removal.done  # one was gone already, and the other went before the error
+        assert list(fake.groups["a"].instances) == ["fake://a/2"]
+
+    @pytest.mark.parametrize(
+        ("least", "after", "message"),
+        [(2, 2, "2 less 1 is below the minimum of 2"), (1, 1, "the size is 1 by now: without 1 it is below 1")],
+        ids=["as planned on", "as it is by now"],
+    )
+    async def test_the_smallest_size_holds(
+        self, fake: FakeProvider, opened: Opening, least: int, after: int, message: str
+    ) -> None:
+        source, group = await self.two(fake, opened, least=least)
+        fake.groups["a"].target = after
+        removal = await source.provider.remove(group, group.machines[:1], now=NOW)
+        assert (removal.done, removal.message, fake.deleted) == (False, message, [])
+
+    async def test_instances_of_others_and_of_a_paused_group_stay(self, fake: FakeProvider, opened: Opening) -> None:
+        source, group = await self.two(fake, opened)
+        stranger = group.machines[0].__class__("", "fake://b/0", MachineState.RUNNING)
+        removal = await source.provider.remove(group, [stranger], now=NOW)
+        assert "not instances of the group that could go: fake://b/0" in removal.message
+        fake.fails["Refresh"] = UNAVAILABLE
+        paused = joined(await source.observe(SPEC), cloud(0), cloud(1))
+        removal = await source.provider.remove(paused, paused.machines[:1], now=NOW)
+        assert (removal.failure, fake.calls["NodeGroupDeleteNodes"]) == (Failure.REFUSED, 0)
+        assert await source.provider.unmark(group, ["fake://a/0"]) == ()
+
+
+class TestEncryption:
+    """Certificates, in files that are renewed while the process runs."""
+
+    async def served(self, keys: Keys) -> FakeProvider:
+        pair = keys.serving_key.read_bytes(), keys.serving.read_bytes()
+        credentials = grpc.ssl_server_credentials([pair], keys.ca.read_bytes(), require_client_auth=False)
+        fake = FakeProvider()
+        fake.groups["a"] = FakeGroup(target=1)
+        return await fake.start(credentials=credentials)
+
+    async def test_a_server_is_trusted_by_the_authority_that_is_given(self, tmp_path: Path) -> None:
+        fake = await self.served(make_keys(tmp_path / "keys"))
+        ca = tmp_path / "ca.crt"
+        source = external_grpc(GrpcEndpoint(fake.address, ca_file=str(ca)), node_of=lambda _: None)
+        try:
+            told = await source.observe(SPEC)
+            assert f"{ca} cannot be read: No such file or directory" in told.problems[0].message
+            ca.write_bytes(make_keys(tmp_path / "others").ca.read_bytes())
+            told = await source.observe(SPEC)
+            assert (told.groups, [each.reason for each in told.problems]) == ((), ["ProviderUnreachable"])
+            ca.write_bytes((tmp_path / "keys" / "ca.crt").read_bytes())
+            assert [group.id for group in (await source.observe(SPEC)).groups] == ["external/a"]
+            ca.write_text("no certificate")
+            told = await source.observe(SPEC)
+            assert [bool(group.paused) for group in told.groups] == [True]
+        finally:
+            await source.close()
+            await fake.stop()
+
+
+async def test_a_whole_plan_over_two_groups_from_pending_pods_to_instances(fake: FakeProvider, opened: Opening) -> None:
+    fake.groups["small"] = FakeGroup(template=like("small", "2", "8Gi"), most=2)
+    fake.groups["large"] = FakeGroup(template=like("large", "8", "32Gi"))
+    source = await opened()
+    told = await source.observe(SPEC)
+    snapshot = Snapshot([pod(f"w{each}").cpu("2").memory("8Gi").unschedulable().build() for each in range(3)])
+    made, _ = plan(snapshot, Inputs(SPEC, NOW, external=told))
+    assert {action.group: (action.from_, action.to) for action in made.scaling} == {
+        "external/large": (0, 1),
+        "external/small": (0, 2),
+    }
+    found = groups(snapshot, external=told)
+    for action in made.scaling:
+        assert (await source.provider.increase(found.by_id[action.group], action.to)).done
+    again, _ = plan(snapshot, Inputs(SPEC, NOW, external=await source.observe(SPEC)))
+    assert again.scaling == ()
+    assert {each.reason for each in again.kept} == {"FitsOnUpcomingNode"}
+
+
+async def test_nothing_of_grpc_is_loaded_before_somebody_is_asked() -> None:
+    code = (
+        "import sys; from trimtab.autoscaling.external import ExternalSettings, GrpcEndpoint, open_sources;"
+        "open_sources(ExternalSettings(cloud_provider=GrpcEndpoint('localhost:1')), api=None, snapshot=lambda: None);"
+        "print(sorted(name for name in sys.modules if name.partition('.')[0] == 'grpc'))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        __import__("sys").executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.decode().strip() == "[]"
+
+
+def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:
+    protoc = pytest.importorskip("grpc_tools.protoc", reason="protoc comes with the dev dependencies")
+    code = Path(pb.__file__)
+    schema, source = code.with_name("cloud_provider.proto"), code.parents[4]
+    assert protoc.main(["", f"--proto_path={source}", f"--python_out={tmp_path}", str(schema)]) == 0
+    made = tmp_path / code.relative_to(source)
+    assert _descriptor(made) == _descriptor(code), "run `make proto`"
+
+
+def _descriptor(code: Path) -> str:
+    return next(line for line in code.read_text().splitlines() if line.startswith("DESCRIPTOR = "))

@@ -1,0 +1,198 @@
+"""The autoscaler's whole loop on a cluster in memory; tests of controller and passes import it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from tests.builders import machine_set, node, pod
+from tests.fakes.fleet import MACHINES, NODES, PODS, SETS, Fleet
+from trimtab.api.machine_autoscaler import MachineAutoscaler
+from trimtab.autoscaling.actuation import Guarded
+from trimtab.autoscaling.controller import AutoscalerController
+from trimtab.autoscaling.external import Sources
+from trimtab.autoscaling.providers import Provider, providers
+from trimtab.autoscaling.report import AutoscalerMetrics, EventTeller, Reporter, StatusConfigMap
+from trimtab.autoscaling.services import Services
+from trimtab.autoscaling.trigger import Trigger
+from trimtab.kube.objects import Pod
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS
+from trimtab.kube.wire.decode import decode_object
+
+__all__ = ["MACHINES", "NODES", "PATH", "PODS", "SETS", "Desk", "Stopped"]
+
+PATH = CLUSTER_AUTOSCALERS.path("default")
+SHORT: Mapping[str, Any] = {
+    "enabled": True,
+    "delayAfterAdd": "1s",
+    "delayAfterDelete": "0s",
+    "delayAfterFailure": "1m",
+    "unneededTime": "30s",
+}
+
+
+class Recorder:
+    """Keeps events."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def event(self, regarding: Any, **fields: Any) -> None:
+        self.events.append({"on": f"{regarding.kind}/{regarding.name}", **fields})
+
+    def reasons(self) -> set[str]:
+        return {each["reason"] for each in self.events}
+
+
+class Stopped:
+    """What Kopf hands to a daemon."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+
+    def __bool__(self) -> bool:
+        return self.event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> object:
+        del timeout
+        return await self.event.wait()
+
+
+class Desk:
+    """One process with its ClusterAutoscaler, in a cluster whose machines become nodes."""
+
+    def __init__(self, fleet: Fleet | None = None, *, boot: float = 1.0, provider: Provider | None = None) -> None:
+        self.fleet = fleet or Fleet()
+        self.clock = self.fleet.clock
+        self.boot = boot
+        self.makes = True
+        self.recorder, self.registry = Recorder(), CollectorRegistry()
+        self.trigger = Trigger(self.clock)
+        self.wrong: str | None = None
+        self.leads = True
+        self.turn = asyncio.Lock()
+        self.machine_autoscalers: tuple[MachineAutoscaler, ...] = ()
+        guarded = Guarded(self.fleet, lambda: self.leads)
+        acting = providers(guarded)
+        if provider is not None:
+            acting = dict.fromkeys(acting, provider)
+        self.services = Services(
+            api=self.fleet,
+            live=self.fleet.live,
+            clock=self.clock,
+            turn=self.turn,
+            stale=lambda: self.wrong,
+            leading=lambda: self.leads,
+            trigger=self.trigger,
+            providers=acting,
+            sources=Sources(),
+            machine_autoscalers=lambda: self.machine_autoscalers,
+            invalid_machine_autoscalers=dict,
+            reporter=Reporter(
+                EventTeller(self.recorder),  # type: ignore[arg-type]
+                AutoscalerMetrics(self.registry),
+                config_map=StatusConfigMap(self.fleet, namespace="trimtab-system"),
+            ),
+            namespace="trimtab-system",
+        )
+        self.controller = AutoscalerController(self.services)
+        self.stopped = Stopped()
+        self._made = 0
+
+    # --- what people do ------------------------------------------------------------------------------------------
+
+    def write(self, *, generation: int = 1, name: str = "default", status: Any = None, **spec: Any) -> None:
+        """Apply the ClusterAutoscaler, as a watch brings it."""
+        body = {
+            "apiVersion": "autoscaling.openshift.io/v1",
+            "kind": "ClusterAutoscaler",
+            "metadata": {"name": name, "uid": "ca-1", "generation": generation},
+            "spec": {"scaleDown": dict(SHORT), **spec},
+        }
+        found = self.fleet.objects.get(PATH, {}).get("status") if status is None else status
+        if found:
+            body["status"] = found
+        if PATH not in self.fleet.objects:
+            self.fleet.put(PATH, body)
+        self.controller.observe(body)
+
+    def wants(self, number: int, *, cpu: str = "1", prefix: str = "wait") -> None:
+        """Pods for which the scheduler finds no node."""
+        for index in range(number):
+            made = pod(f"{prefix}-{index}").cpu(cpu).memory("1Gi").labels(app="web").owned_by("ReplicaSet", "web")
+            self.fleet.add(made.grace_period(1).unschedulable())
+            self.trigger.pod_changed(None, self.pod(f"{prefix}-{index}"))
+
+    def pod(self, name: str) -> Pod:
+        found = decode_object(self.fleet.objects[f"{PODS}/{name}"])
+        assert isinstance(found, Pod)
+        return found
+
+    # --- what is seen --------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.fleet.objects[PATH].get("status", {})
+        return found
+
+    def condition(self, type_: str) -> tuple[str, str]:
+        for each in self.status.get("conditions", ()):
+            if each["type"] == type_:
+                return each["status"], each["reason"]
+        return "", ""
+
+    def scales(self) -> int:
+        """Requests that set a size."""
+        return len([call for call in self.fleet.sent("PATCH") if call.path.endswith("/scale")])
+
+    async def until(self, holds: Callable[[], bool], *, seconds: float = 300.0) -> None:
+        end = self.clock.monotonic() + seconds
+        while not holds():
+            assert self.clock.monotonic() < end, f"not within {seconds} s: {self.status}"
+            await asyncio.sleep(0.1)
+
+    # --- what goes on --------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """The cluster lives and the loop runs; at the end all of it is killed."""
+        before = asyncio.all_tasks()
+        loop = asyncio.create_task(self.controller.run(self.stopped), name="loop")
+        living = [asyncio.create_task(self.fleet.live_on()), asyncio.create_task(self._machines())]
+        try:
+            yield loop
+        finally:
+            failed = [task.exception() for task in (*living, loop) if task.done()]
+            await kill(asyncio.all_tasks() - before)
+            assert not any(failed)
+
+    async def _machines(self) -> None:
+        """Make what sets want, and nodes of it."""
+        while True:
+            await asyncio.sleep(0.2)
+            for path in [each for each in self.fleet.objects if each.startswith(f"{SETS}/")] if self.makes else ():
+                name = path.rpartition("/")[2]
+                missing = self.fleet.replicas(name) - len(self.fleet._of(name))
+                for _ in range(max(0, missing)):
+                    self._made += 1
+                    asyncio.create_task(self._boot(name, f"{name}-x{self._made}"))  # noqa: RUF006
+
+    async def _boot(self, group: str, name: str) -> None:
+        owner = machine_set(group)
+        self.fleet.add(owner.machine(f"m-{name}"))
+        await asyncio.sleep(self.boot)
+        if f"{MACHINES}/m-{name}" in self.fleet.objects:
+            self.fleet.add(node(name).annotations({"kept": "yes"}))
+            self.fleet.edit(f"{MACHINES}/m-{name}", status={"nodeRef": {"name": name}, "phase": "Running"})
+
+
+async def kill(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel without a word, as kill -9 ends what runs."""
+    tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,278 @@
+"""What the autoscaler counts, by its own names and by upstream's, in a bounded number of series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.unit.autoscaling.removing import group as machine_set
+from tests.unit.autoscaling.removing import planned, workers
+from tests.unit.autoscaling.reporting import (
+    NOW,
+    full_size,
+    group,
+    grown,
+    id_of,
+    in_trouble,
+    kept_node,
+    kept_pod,
+    plan,
+    removal,
+    removed,
+    report,
+    scale_up,
+    waiting,
+)
+from trimtab.api import reasons
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.plan import Plan
+from trimtab.autoscaling.actuation.removal import Result
+from trimtab.autoscaling.groups import Problem
+from trimtab.autoscaling.memory.findings import Finding
+from trimtab.autoscaling.memory.health import Health
+from trimtab.autoscaling.memory.readiness import Readiness
+from trimtab.autoscaling.memory.state import State
+from trimtab.autoscaling.providers.outcome import Failure
+from trimtab.autoscaling.report.compatible_metrics import CompatibleMetrics
+from trimtab.autoscaling.report.metrics import AutoscalerMetrics
+from trimtab.autoscaling.report.pass_report import PassReport
+
+OURS, THEIRS = "trimtab_autoscaler_", "cluster_autoscaler_"
+
+
+class Counted:
+    """Both sets of metrics, and what they say."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.ours = AutoscalerMetrics(self.registry)
+        self.theirs = CompatibleMetrics(self.registry)
+
+    def observe(self, made: PassReport, **spec: Any) -> None:
+        self.ours.observe(made)
+        self.theirs.observe(made, msgspec.convert(spec, ClusterAutoscalerSpec))
+
+    def __call__(self, name: str) -> dict[tuple[str, ...], float]:
+        """The samples by the values of their labels, in the order of the labels' names."""
+        return {
+            tuple(value for _, value in sorted(sample.labels.items())): sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.name == name
+        }
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+@pytest.mark.parametrize(
+    ("more", "result", "well"),
+    [
+        pytest.param({}, "Completed", 1, id="it went well"),
+        pytest.param({"error": "boom"}, "PassFailed", 1, id="it failed"),
+        pytest.param({"health": Health(cluster="ill")}, "ClusterUnhealthy", 0, id="the cluster is ill"),
+    ],
+)
+def test_passes_are_counted_by_how_they_ended(counted: Counted, more: dict[str, Any], result: str, well: int) -> None:
+    counted.observe(report(group(), phases={"plan": 0.2, "Dreaming": 1.0}, **more))
+    assert counted(f"{OURS}passes_total") == {("Act", result): 1}
+    assert counted(f"{OURS}pass_seconds_sum") == {(): 0.25}
+    assert counted(f"{OURS}plan_seconds_count") == {("plan",): 1, ("Other",): 1}
+    assert counted(f"{OURS}cluster_healthy") == {(): well}
+    assert counted(f"{OURS}last_pass_timestamp_seconds") == {(): NOW + 0.25}
+    assert counted(f"{THEIRS}cluster_safe_to_autoscale") == {(): float(result == "Completed")}
+
+
+def test_a_pass_that_failed_takes_nothing_away_of_what_was_seen(counted: Counted) -> None:
+    counted.observe(report(group(), plan=plan(kept=(kept_pod("shop/a"), kept_node("a-0")))))
+    seen = {
+        name: counted(name)
+        for name in (
+            f"{OURS}pending_pods",
+            f"{OURS}kept_nodes",
+            f"{OURS}group_target_nodes",
+            f"{THEIRS}nodes_count",
+            f"{THEIRS}cluster_cpu_current_cores",
+        )
+    }
+    assert all(seen.values())
+    counted.observe(report(finished=NOW + 9, error="boom"))
+    assert {name: counted(name) for name in seen} == seen
+    assert counted(f"{THEIRS}last_activity") == {
+        ("main",): NOW + 9,
+        ("scaleUp",): NOW + 0.25,
+        ("scaleDown",): NOW + 0.25,
+    }
+    assert counted(f"{THEIRS}errors_total") == {("internalError",): 1}
+
+
+def test_pods_and_nodes_are_shown_by_why(counted: Counted) -> None:
+    kept = (
+        kept_pod("shop/a"),
+        kept_pod("shop/b", "FitsOnNode"),
+        kept_pod("shop/c", "NotUnschedulable"),
+        kept_node("a-0", "DelayAfterAdd"),
+        kept_node("a-1", "SomebodyElsesCode"),
+    )
+    counted.observe(
+        report(
+            group(),
+            plan=plan(scale_up(pods=("shop/x", "shop/y")), kept=kept),
+            readiness={"a-0": Readiness.READY, "a-1": Readiness.STARTING},
+            memory=State(unneeded={"a-0": NOW}),
+            going={"a-1": removal("a-1")},
+            problems=[Problem("MachineAutoscaler", "m", "x", "TargetNotFound", "")],
+        )
+    )
+    assert counted(f"{OURS}pending_pods") == {
+        ("PendingPods",): 2,
+        ("MaxSizeReached",): 1,
+        ("FitsOnNode",): 1,
+        ("NotUnschedulable",): 1,
+    }
+    assert counted(f"{OURS}nodes") == {("Ready",): 1, ("Unready",): 0, ("Starting",): 1, ("Going",): 0}
+    assert counted(f"{OURS}kept_nodes") == {("DelayAfterAdd",): 1, ("Other",): 1}
+    assert (counted(f"{OURS}unneeded_nodes"), counted(f"{OURS}removing_nodes")) == ({(): 1}, {(): 1})
+    assert counted(f"{OURS}invalid_objects") == {("TargetNotFound",): 1}
+    assert counted(f"{THEIRS}unschedulable_pods_count") == {("unschedulable",): 4}
+    assert counted(f"{THEIRS}unremovable_nodes_count") == {("DelayAfterAdd",): 1, ("Other",): 1}
+    assert counted(f"{THEIRS}scale_down_in_cooldown") == {(): 1}
+    assert counted(f"{THEIRS}nodes_count")["ready",] == 1
+    assert counted(f"{THEIRS}nodes_count")["notStarted",] == 1
+
+
+def test_groups_are_shown_as_long_as_they_are_there(counted: Counted) -> None:
+    memory = State(groups={id_of("a"): in_trouble()})
+    health = Health(groups={id_of("b"): "ill"})
+    counted.observe(report(group("a", most=7), group("b", target=5), memory=memory, health=health))
+    a, b = (id_of("a"),), (id_of("b"),)
+    for name, values in {
+        "min_nodes": {a: 0, b: 0},
+        "max_nodes": {a: 7, b: 9},
+        "target_nodes": {a: 2, b: 5},
+        "ready_nodes": {a: 2, b: 2},
+        "backoff": {a: 1, b: 0},
+        "healthy": {a: 1, b: 0},
+    }.items():
+        assert counted(f"{OURS}group_{name}") == values
+    assert counted(f"{THEIRS}node_group_target_count") == {a: 2, b: 5}
+    assert counted(f"{THEIRS}node_group_backoff_status") == {(*a, "Other"): 1}
+
+    counted.observe(report(group("b")))
+    assert counted(f"{OURS}group_target_nodes") == {b: 2}
+    assert counted(f"{OURS}group_backoff") == {b: 0}
+    assert counted(f"{THEIRS}node_group_backoff_status") == {}
+    assert counted(f"{OURS}groups") == {(): 1}
+
+
+def test_what_is_added_is_counted_and_how_long_pods_had_waited(counted: Counted) -> None:
+    action = scale_up(before=2, after=5, pods=("shop/a", "shop/b", "shop/c"))
+    counted.observe(
+        report(
+            group(),
+            grown=[
+                grown(action, at=NOW + 0.5, calls=2),
+                grown(scale_up(), failure=Failure.TIMED_OUT, calls=3),
+            ],
+            waiting={**waiting("shop/a", since=NOW - 1), **waiting("shop/b", since=None)},
+            told=[
+                Finding(id_of("a"), reasons.SCALE_UP_TIMED_OUT, "", 1, failure=True),
+                Finding(id_of("a"), reasons.SCALE_UP_COMPLETED, "", 1),
+            ],
+        )
+    )
+    assert counted(f"{OURS}scaled_up_nodes_total") == {("PendingPods",): 3}
+    assert counted(f"{OURS}failed_scale_ups_total") == {("ScaleTimedOut",): 1, ("ScaleUpTimedOut",): 1}
+    assert counted(f"{OURS}scaling_requests_total") == {("up",): 5}
+    assert counted(f"{OURS}pending_to_request_seconds_sum") == {(): 1.5}
+    assert counted(f"{OURS}pending_to_request_seconds_count") == {(): 1}
+    assert counted(f"{THEIRS}scaled_up_nodes_total") == {(): 3}
+    assert counted(f"{THEIRS}failed_scale_ups_total") == {("apiCallError",): 1, ("timeout",): 1}
+
+
+def test_what_is_removed_is_counted_and_what_stayed(counted: Counted) -> None:
+    counted.observe(
+        report(
+            group(),
+            ended=[
+                removed(why="Empty", calls=1.5, evicted={"shop/a": "1", "shop/b": "2"}),
+                removed("a-1", result=Result.FAILED, reason="NotEnoughPdb", calls=4.0, evicted={"shop/c": "3"}),
+            ],
+        )
+    )
+    assert counted(f"{OURS}scaled_down_nodes_total") == {("Empty",): 1}
+    assert counted(f"{OURS}failed_scale_downs_total") == {("NotEnoughPdb", "Failed"): 1}
+    assert counted(f"{OURS}evicted_pods_total") == {(): 3}
+    assert counted(f"{OURS}scaling_requests_total") == {("down",): 5.5}
+    assert counted(f"{OURS}removal_seconds_sum") == {(): 40}
+    assert counted(f"{THEIRS}scaled_down_nodes_total") == {("empty",): 1}
+
+
+def test_limits_of_the_cluster_are_shown_in_upstreams_units(counted: Counted) -> None:
+    counted.observe(report(group()), resourceLimits={"maxNodesTotal": 24, "memory": {"min": 4, "max": 256}})
+    assert counted(f"{THEIRS}max_nodes_count") == {(): 24}
+    assert counted(f"{THEIRS}cluster_cpu_current_cores") == {(): 8}
+    assert counted(f"{THEIRS}cpu_limits_cores") == {("minimum",): 0, ("maximum",): 320_000}
+    assert counted(f"{THEIRS}memory_limits_bytes") == {("minimum",): 4 << 30, ("maximum",): 256 << 30}
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [("MaxCoresReached", "CpuResourceLimit"), ("MaxMemoryReached", "MemoryResourceLimit")],
+)
+def test_scaling_up_that_a_limit_skips_is_counted_once_a_pass(counted: Counted, reason: str, label: str) -> None:
+    made = report(group(), plan=plan(kept=(kept_pod("shop/a", reason), kept_pod("shop/b", reason))))
+    for _ in range(2):
+        counted.observe(made)
+    skipped = counted(f"{THEIRS}skipped_scale_events_count")
+    assert skipped.pop(("up", label)) == 2
+    assert list(skipped.values()) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "label"),
+    [
+        ({"cores": {"min": 7, "max": 99}}, "CpuResourceLimit"),
+        ({"memory": {"min": 31, "max": 99}}, "MemoryResourceLimit"),
+        ({"gpus": [{"type": "nvidia.com/gpu", "min": 5, "max": 9}]}, None),
+    ],
+    ids=["cores", "memory", "gpus"],
+)
+def test_scaling_down_that_a_limit_skips_is_known_by_the_planners_own_words(
+    counted: Counted, limits: dict[str, Any], label: str | None
+) -> None:
+    of = machine_set(size=2)
+    pairs = workers(2, of)
+    for made, _ in pairs:
+        made.allocatable({"nvidia.com/gpu": 2})
+    kept = planned(of, pairs, resourceLimits=limits).kept
+    assert "MinimalResourceLimitExceeded" in {each.reason for each in kept}
+    counted.observe(report(group(), plan=Plan(now=NOW, kept=kept, scaling=())))
+    skipped = counted(f"{THEIRS}skipped_scale_events_count")
+    assert {labels: number for labels, number in skipped.items() if number} == ({("down", label): 1} if label else {})
+
+
+def test_what_openshifts_alerts_ask_for_is_there_under_its_name(counted: Counted) -> None:
+    counted.observe(report(group(), plan=plan(kept=(kept_pod("shop/a", "MaxCoresReached"),))))
+    text = generate_latest(counted.registry).decode()
+    for series in (
+        'cluster_autoscaler_unschedulable_pods_count{type="unschedulable"} 1.0',
+        "cluster_autoscaler_cluster_safe_to_autoscale 1.0",
+        'cluster_autoscaler_skipped_scale_events_count{direction="up",reason="CpuResourceLimit"} 1.0',
+    ):
+        assert f"\n{series}\n" in text
+
+
+def test_the_number_of_series_does_not_follow_nodes_pods_or_groups_without_end(counted: Counted) -> None:
+    made = full_size(number=520, words="x")
+    counted.observe(made)
+    samples = [sample for family in counted.registry.collect() for sample in family.samples]
+    assert len(samples) < 500 * 12 + 500
+    labels = {value for sample in samples for value in sample.labels.values()}
+    assert labels.isdisjoint({*made.groups.of_node, *made.waiting})
+    assert len(counted(f"{OURS}group_target_nodes")) == 500

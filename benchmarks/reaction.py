@@ -69,7 +69,7 @@ def stage() -> Iterator[tuple[Fleet, Path]]:
 @contextmanager
 def operating(fleet: Fleet, directory: Path) -> Iterator[OperatorProcess]:
     """The operator while the block runs."""
-    process = OperatorProcess(fleet.cluster, directory, *ARGUMENTS, "--no-leader-elect")
+    process = fleet.operator = OperatorProcess(fleet.cluster, directory, *ARGUMENTS, "--no-leader-elect")
     process.start()
     try:
         yield process
@@ -88,7 +88,7 @@ def reaction(options: argparse.Namespace) -> Result:
         fleet.autoscale(scaleDown={"enabled": True})
         before = fleet.total(*names)
         with operating(fleet, directory) as process:
-            fleet.passed(fleet.passed())
+            fleet.pass_twice()
             fleet.audit.mark()
             _come_singly(fleet, options.rounds)
             fleet.until(lambda: fleet.total(*names) == before + options.rounds, "a node for each", seconds=120)
@@ -153,7 +153,7 @@ def api_calls(options: argparse.Namespace) -> Result:
             fleet.group(name, maximum=each + 5)
         fleet.autoscale()
         with operating(fleet, directory) as process:
-            fleet.passed()
+            fleet.pass_twice()
             added, grown = _counted(fleet, lambda: _grow(fleet, names, each))
             removed, shrunk = _counted(fleet, lambda: _shrink(fleet, names))
             peak = _peak_mb(process.pid)
@@ -176,7 +176,7 @@ def _counted(fleet: Fleet, act: Callable[[], None]) -> tuple[Counter[str], float
     fleet.audit.mark()
     began = time.monotonic()
     act()
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     return Counter(f"{each.verb} {each.what}" for each in fleet.audit.ours()), time.monotonic() - began
 
 

@@ -208,7 +208,7 @@ def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
             nonlocal count
             count += 1
             more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
-            process = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
+            process = fleet.operator = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
             process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
             return process

@@ -35,7 +35,7 @@ def test_a_stock_out_in_one_set_is_made_good_by_another_at_once(fleet: Fleet, op
     assert told["backoffUntil"]
     assert told["failures"] >= 1
     assert fleet.audit.scales("a")[0] == 1, "it was asked first"
-    fleet.until(lambda: fleet.events("FailedToScaleUpGroup"), "the failure is told")
+    fleet.until(lambda: fleet.events("MachineFailed"), "the failure is told")
 
 
 def test_some_machines_come_and_the_rest_of_the_pods_get_nodes_of_another_set(fleet: Fleet, operate: Start) -> None:
@@ -129,7 +129,7 @@ def test_a_set_whose_api_hangs_keeps_no_pass_waiting(fleet: Fleet, operate: Star
         assert fleet.size("a") == 0, "it still hangs"
         gate.open()
         fleet.until_running("only-a", 1)
-        fleet.passed(fleet.passed())
+        fleet.pass_twice()
         assert fleet.sizes("a", "b") == {"a": 1, "b": 1}, "what came late counts once"
 
 
@@ -158,7 +158,7 @@ def test_a_set_raised_by_hand_while_it_grows_is_left_to_that_hand(fleet: Fleet, 
 
     fleet.until_running("web", 2)
     fleet.until_sizes(a=3)
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("a") == 3
     assert fleet.audit.scales("a") == [1]
     assert not fleet.told("a").get("backoffUntil")
@@ -191,7 +191,7 @@ def test_a_set_lowered_by_hand_while_it_shrinks_stays_above_its_minimum(fleet: F
     fleet.scale("a", 3)
 
     fleet.until_sizes(a=2, seconds=90)
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("a") == 2
     assert all(size >= 2 for size in fleet.audit.scales("a"))
     fleet.until(lambda: not any(TO_BE_DELETED in marks(each) for each in fleet.nodes("a").values()), "no taint stays")

@@ -93,7 +93,7 @@ def test_nodes_that_must_stay_stay_and_say_why(fleet: Fleet, operate: Start) -> 
     assert reasons.pop(disabled) == "ScaleDownDisabledAnnotation"
     assert set(reasons.values()) == {"BlockedByPod"}
     assert all(fleet.kept()[name]["blockingPod"] for name in reasons)
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("a") == 4
 
 
@@ -166,7 +166,7 @@ def test_a_node_that_is_still_starting_counts_as_on_its_way(fleet: Fleet, operat
     fleet.deploy("web", 2)
     fleet.until_sizes(a=1)
     fleet.until(lambda: fleet.told("a").get("upcoming") == 1, "the status counts it as on its way")
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("a") == 1, "its pods wait for it, and for no other"
 
     [node] = fleet.nodes("a").values()

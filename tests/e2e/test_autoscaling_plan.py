@@ -64,7 +64,7 @@ def test_simulating_changes_nothing_and_the_plan_names_the_nodes_that_then_go(
     operate()
     fleet.deploy("more", 9, cpu="3")  # needs more nodes than there may be
     fleet.until(lambda: len(fleet.where("more")) == 4, "as many run as there is room for")
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("a") == 4
     fleet.resize("more", 0)
     fleet.until(lambda: len(fleet.status().get("unneeded", ())) >= 3, "the status records who is not needed")

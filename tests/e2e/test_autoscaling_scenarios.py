@@ -78,7 +78,7 @@ def grown_to(fleet: Fleet, size: int) -> None:
 def shrunk_to(fleet: Fleet, size: int) -> None:
     """The set comes down to that size, and stays there."""
     fleet.until_sizes(workers=size, seconds=PATIENCE)
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("workers") == size
     assert not broken_budgets(fleet.audit, fleet.pods_namespace)
     assert not pods_lost(fleet.audit, fleet.pods_namespace)
@@ -155,7 +155,7 @@ def test_5_nodes_whose_pods_fit_nowhere_else_stay(fleet: Fleet, operate: Start) 
     wanted = {"reason": "NoPlaceToMovePods", "count": idle}
     fleet.until(lambda: wanted in fleet.status().get("keptReasons", ()), "each has its reason", seconds=PATIENCE)
     time.sleep(6)  # longer than unneededTime
-    fleet.passed(fleet.passed())
+    fleet.pass_twice()
     assert fleet.size("workers") == SIZE
     assert not fleet.leftovers()
     assert not fleet.audit.ours("pods/eviction")

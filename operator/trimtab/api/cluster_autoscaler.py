@@ -231,8 +231,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
             "How to choose among groups that could take the pods: the first decides, the next decides among those that "
             "it likes equally. LeastWaste: the least cpu and memory left over. Priority: the highest in the ConfigMap "
             "cluster-autoscaler-priority-expander. Random: any, by a fixed seed. Only trimtab has MostPods: most pods "
-            "helped, LeastNodes: fewest nodes, Price: cheapest, Grpc: what the server says that the operator's settings "
-            "name. LeastWaste where none is given.",
+            "helped, LeastNodes: fewest nodes, Price: cheapest, Grpc: what the server says that the operator's "
+            "settings name. LeastWaste where none is given.",
             limit=7,
             **SET,
         ),

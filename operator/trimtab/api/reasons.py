@@ -314,7 +314,8 @@ INVALID_NODE_GROUPS: Final = "InvalidNodeGroups"
 """Degraded: MachineAutoscalers, or annotations of node groups, are wrong; the rest is scaled."""
 
 PRIORITY_CONFIG_MAP_INVALID: Final = "PriorityConfigMapInvalid"
-"""Degraded, and an event: the ConfigMap of the expander Priority is missing or cannot be read; other expanders decide."""
+"""Degraded: the ConfigMap of the expander Priority is missing or cannot be read; the other expanders decide. Also an
+event."""
 
 # ── What the autoscaler's events say ────────────────────────────────────────────────────────────────────────────────
 

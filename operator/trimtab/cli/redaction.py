@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from trimtab.kube.wire.machine import SIZES
+
 Manifest = dict[str, Any]
 
 CONTAINER: Final = frozenset({"name", "image", "ports", "resources", "resizePolicy", "restartPolicy"})
@@ -207,12 +209,24 @@ def _machine(machine: Manifest) -> None:
     machine["status"] = _only(status, MACHINE_STATUS)
 
 
+def _machine_type(spec: Manifest) -> Manifest:
+    """What of a template says how large a machine is: the provider's object by name, or those fields alone."""
+    kept = {}
+    reference, provider = spec.get("infrastructureRef"), spec.get("providerSpec")
+    if isinstance(reference, dict):
+        kept["infrastructureRef"] = _only(reference, frozenset({"kind", "name"}))
+    if isinstance(provider, dict) and isinstance(provider.get("value"), dict):
+        kept["providerSpec"] = {"value": _only(provider["value"], SIZES)}
+    return kept
+
+
 def _machine_set(machine_set: Manifest) -> None:
-    """What is kept of what makes machines: neither the provider's settings of its template, nor user data."""
+    """What is kept of what makes machines: of the provider's settings how large a machine is, and no user data."""
     spec, status = machine_set.get("spec") or {}, machine_set.get("status") or {}
     template = spec.get("template") or {}
     labels = _only(template.get("metadata") or {}, frozenset({"labels"}))
-    kept = {"metadata": labels, "spec": _machine_template(template.get("spec") or {})}
+    made = template.get("spec") or {}
+    kept = {"metadata": labels, "spec": _machine_template(made) | _machine_type(made)}
     machine_set["spec"] = _only(spec, MACHINE_SET_SPEC) | {"template": kept}
     machine_set["status"] = _only(status, MACHINE_SET_STATUS)
 

@@ -554,7 +554,7 @@ class TestTheGroup:
             await operator.until(lambda: bool(operator.outcomes))
             await asyncio.sleep(60)
         assert operator.ended() == {"n1": "ScaleRefused"}
-        assert operator.outcomes[0].result is Result.ABORTED
+        assert [each.result for each in operator.outcomes] == [Result.ABORTED]
         assert [call for call in fleet.calls if call.method != "GET"] == []
         assert len(fleet.calls) == 1
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
 from tests.fakes.api import Call
 from tests.fakes.fleet import Fleet
 from tests.unit.autoscaling.removing_nodes import Operator, kill, running
+from trimtab.kube.api import Conflict, ServerError, Unreachable
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
 
@@ -46,7 +48,7 @@ async def killed_after(fleet: Fleet, request: int, *, answered: bool) -> None:
     before = asyncio.all_tasks()
     living = {asyncio.create_task(fleet.live_on()), asyncio.create_task(first.passes())}
     waiting = asyncio.create_task(over.wait())
-    await asyncio.wait({waiting}, timeout=120)
+    await asyncio.wait({waiting}, timeout=40)
     waiting.cancel()
     await kill((asyncio.all_tasks() - before) | living)
     fleet.after = None
@@ -110,5 +112,29 @@ async def test_one_that_is_killed_again_and_again_leaves_nothing_either(request_
 
     async with running(successor):
         await successor.until(lambda: fleet.replicas("a") == 1 and not fleet.traces())
+
+    check(fleet)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_errors_and_lost_answers_at_any_time_leave_nothing(seed: int) -> None:
+    fleet = cluster()
+    chance = Random(seed)
+
+    async def before(call: Call) -> None:
+        if chance.random() < 0.25:
+            raise chance.choice([ServerError("broken", status=500), Unreachable("cut"), Conflict("late", status=409)])
+
+    async def after(call: Call) -> None:
+        if chance.random() < 0.25:
+            raise chance.choice([ServerError("broken", status=500), Unreachable("cut")])
+        await asyncio.sleep(chance.random())
+
+    fleet.before, fleet.after = before, after
+    operator = Operator(fleet)
+    async with running(operator):
+        await asyncio.sleep(60)
+        fleet.before = fleet.after = None
+        await operator.until(lambda: fleet.replicas("a") == 1 and not fleet.traces())
 
     check(fleet)

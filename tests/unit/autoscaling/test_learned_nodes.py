@@ -184,6 +184,30 @@ class TestReadingBack:
         assert world.template().origin is TemplateOrigin.RECORDED
         assert not world.problems()
 
+    @pytest.mark.parametrize(
+        ("kind", "spec", "told"),
+        [
+            (machine_set, {"providerSpec": {"value": {"vmSize": "D4", "image": "x"}}}, '{"vmSize":"D4"}'),
+            (
+                machine_set,
+                {"providerSpec": {"value": {"memoryMiB": 8192, "numCPUs": 4}}},
+                '{"memoryMiB":8192,"numCPUs":4}',
+            ),
+            (machine_deployment, {"infrastructureRef": {"name": "m5", "kind": "T"}}, '{"kind":"T","name":"m5"}'),
+            (machine_pool, {"infrastructureRef": {"name": "m5"}}, '{"name":"m5"}'),
+            (machine_set, {"providerSpec": None, "infrastructureRef": None}, ""),
+            (machine_set, {"providerSpec": {"value": "free text"}}, ""),
+            (machine_set, {"providerSpec": ["odd"], "infrastructureRef": 7}, ""),
+            (machine_set, {}, ""),
+        ],
+        ids=["azure", "vsphere", "deployment", "pool", "nulls", "text", "odd", "nothing"],
+    )
+    def test_what_is_rented_is_read_whatever_form_its_provider_has(self, kind: Any, spec: Any, told: str) -> None:
+        owner = workers(kind)
+        owner._at("spec", "template", "spec").update(spec)
+
+        assert World(owner).look()[0].template.machine_type == told
+
     def test_labels_that_the_template_gives_hold_over_the_record(self) -> None:
         world = recorded(workers().node_labels(pool="x"), settled().labels(pool="y", disk="ssd"))
 

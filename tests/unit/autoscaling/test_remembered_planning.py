@@ -104,6 +104,31 @@ def test_limits_hold_even_if_nodes_come_that_nobody_waits_for() -> None:
     assert "b: the cluster has 1 nodes, and resourceLimits.maxNodesTotal allows 1 nodes" in kept(made)["web-1"][1]
 
 
+def joining(of: Any, *, created: str, bare: bool = False) -> list[Any]:
+    """A node that has joined and is not ready, and its machine; a bare one has not told what it has."""
+    builder = node("new").not_ready(since=created).taint("node.kubernetes.io/not-ready")
+    builder._manifest["metadata"]["creationTimestamp"] = created
+    if bare:
+        builder._manifest["status"].update(allocatable={}, capacity={})
+    return [builder, of.machine("m-new").on("new")]
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["says what it has", "does not say yet"])
+def test_a_node_that_has_just_joined_takes_the_pods_that_it_is_for(bare: bool) -> None:
+    one = group("a", size=1)
+    made, _ = planned(one, joining(one, created="2026-11-20T11:59:00Z", bare=bare), waiting("web-1"))
+
+    assert grows(made) == {}
+    assert kept(made)["web-1"][0] == "FitsOnUpcomingNode"
+
+
+def test_a_node_that_does_not_become_ready_in_time_promises_nothing() -> None:
+    one = group("a", size=1)
+    made, _ = planned(one, joining(one, created="2026-11-20T11:40:00Z"), waiting("web-1"))
+
+    assert grows(made) == {"a": (1, 2, "PendingPods")}
+
+
 def least(name: str, minimum: int, size: int = 0, **more: Any) -> Any:
     return group(name, size=size, **more).limits(minimum, 9)
 

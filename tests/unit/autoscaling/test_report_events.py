@@ -24,6 +24,7 @@ from tests.unit.autoscaling.reporting import (
 )
 from trimtab.api import reasons
 from trimtab.autoscaling.actuation.removal import Result, Teller
+from trimtab.autoscaling.groups import Problem
 from trimtab.autoscaling.memory.findings import Finding
 from trimtab.autoscaling.memory.health import Health
 from trimtab.autoscaling.providers.outcome import Failure
@@ -219,6 +220,18 @@ class TestScaleDown:
     def test_what_an_earlier_process_left_is_told_on_its_node(self, told: Told, teller: EventTeller) -> None:
         teller.tell(report(group(), cleaned={"a-1": "uid-1"}))
         assert told.take() == [("Node/a-1", "ClusterAutoscalerCleanup", "what an earlier process had left was removed")]
+
+
+def test_priorities_that_cannot_be_read_are_told_and_other_objects_tell_of_themselves(
+    told: Told, teller: EventTeller
+) -> None:
+    problems = [
+        Problem("ConfigMap", "t", "p", "PriorityConfigMapInvalid", "data[priorities]: no list"),
+        Problem("MachineAutoscaler", "m", "x", "TargetNotFound", "there is no MachineSet y"),
+    ]
+    for later in (0, 10):
+        teller.tell(report(group(), finished=NOW + later, problems=problems))
+    assert told.take() == [(AUTOSCALER, "PriorityConfigMapInvalid", "ConfigMap t/p: data[priorities]: no list")]
 
 
 def test_an_ill_cluster_is_told_once_in_five_minutes(told: Told, teller: EventTeller) -> None:

@@ -199,6 +199,12 @@ class TestConditions:
                 "MachineAutoscaler m/x (TargetNotFound): there is no MachineSet y",
                 id="an object is wrong",
             ),
+            pytest.param(
+                {"problems": [Problem("ConfigMap", "t", "p", "PriorityConfigMapInvalid", "data[priorities]: no list")]},
+                "PriorityConfigMapInvalid",
+                "ConfigMap t/p (PriorityConfigMapInvalid): data[priorities]: no list",
+                id="the priorities are wrong",
+            ),
         ],
     )
     def test_degraded_tells_the_worst(self, more: dict[str, Any], reason: str, words: str) -> None:

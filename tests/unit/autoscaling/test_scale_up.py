@@ -76,6 +76,22 @@ class TestHowManyNodes:
         assert set(reasons(made).values()) == {"FitsOnUpcomingNode"}
         assert made.reserved == ()
 
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/network-unavailable",
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "node.cluster.x-k8s.io/uninitialized",
+        ],
+    )
+    def test_a_ready_node_that_no_controller_has_looked_at_yet_counts_as_it_will_be(self, key: str) -> None:
+        owner = group(size=1)
+        fresh = node("n1").created("2026-11-20T11:59:58Z").taint(key)
+        made = planned(owner, owner.machine("m").on("n1"), fresh, *several(4))
+        assert sizes(made) == {}
+        assert set(reasons(made).values()) == {"FitsOnUpcomingNode"}
+
     def test_a_node_that_has_been_starting_for_too_long_does_not(self) -> None:
         owner = group(size=1)
         stuck = node("n1").not_ready().created("2026-11-20T11:00:00Z").taint("node.kubernetes.io/not-ready")

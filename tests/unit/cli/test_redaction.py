@@ -89,10 +89,10 @@ def private(kind: str) -> dict[str, Any]:
     secret_ref = {"name": SECRET, "namespace": SECRET}
     csi = {"nodeStageSecretRef": secret_ref, "volumeAttributes": {"token": SECRET}, "fsType": SECRET}
     provided = {
-        "providerSpec": {"value": {"userDataSecret": {"name": SECRET}}},
+        "providerSpec": {"value": {"userDataSecret": {"name": SECRET}, "instanceType": "m5.large"}},
         "lifecycleHooks": {"preDrain": [SECRET]},
     }
-    provided |= {"bootstrap": {"dataSecretName": SECRET}, "infrastructureRef": {"name": SECRET}}
+    provided |= {"bootstrap": {"dataSecretName": SECRET}, "infrastructureRef": {"name": "large", "namespace": SECRET}}
     machine_parts = {"spec": provided, "status": {"addresses": [{"address": SECRET}], "providerStatus": {"id": SECRET}}}
     set_parts = {"spec": {"template": {"spec": provided}, "strategy": SECRET}, "status": {"conditions": [SECRET]}}
     claims = {"volumeClaimTemplates": [{"spec": {"dataSource": {"name": SECRET}}}], "serviceName": SECRET}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -127,19 +127,3 @@ def asked_before(group: NodeGroup, machine: GroupMachine) -> Removal:
         if each.name and each.name != machine.name and not each.marked and each.state is not MachineState.DELETING
     )
     return Removal(group.id, alive(group), group.target, machines=(machine.name,), others=tuple(others))
-
-
-def stray_marks(group: NodeGroup, *, busy: Collection[str]) -> list[str]:
-    """Machines that are marked though the group has the size that is wanted, and none of it is being taken away.
-
-    Args:
-        group: the group.
-        busy: names of nodes for which a removal runs, or whose signs are being taken care of.
-    """
-    if alive(group) > group.target or any(machine.node in busy for machine in group.machines if machine.node):
-        return []
-    return sorted(
-        machine.name
-        for machine in group.machines
-        if machine.marked and machine.name and machine.state is not MachineState.DELETING
-    )

@@ -1,15 +1,18 @@
-"""Why removals that go on are to end: held against a pass's own picture. Pure."""
+"""Why removals are not to begin, or to end: held against a pass's own picture. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling.actuation.removal import Phase, RemovalState
 from trimtab.autoscaling.actuation.signs import signs_of
+from trimtab.autoscaling.actuation.stray_marks import strays
 from trimtab.autoscaling.groups import Groups, NodeGroup
+from trimtab.autoscaling.providers import Provider
 from trimtab.autoscaling.scale_down.eligibility import DISABLED
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.objects import Node
@@ -30,6 +33,35 @@ class Removing(Protocol):
     def can_end(self) -> bool:
         """Whether the node can still be kept."""
         ...
+
+
+def in_vain(
+    action: RemoveNode,
+    groups: Groups,
+    provider: Callable[[NodeGroup], Provider | None],
+    *,
+    going: Collection[str],
+) -> Refusal | None:
+    """Why a removal would come to nothing in the end, which is better known before pods are evicted for it.
+
+    Args:
+        action: of the plan.
+        groups: that the plan was made on.
+        provider: who acts on a group, ``None`` where nobody does.
+        going: names of nodes for which a removal runs: that their machines are marked is no wonder.
+    """
+    group = groups.by_id.get(action.group)
+    if group is None:
+        return Refusal(reasons.SCALE_TARGET_GONE, f"{action.group} is no group any more")
+    if provider(group) is None:
+        return Refusal(reasons.SCALE_REFUSED, f"nothing here speaks {group.api_version}")
+    if not action.machine:
+        return Refusal(reasons.SCALE_REFUSED, f"{group.kind} {group.key} shows no machine for the node")
+    ours = {machine.name for machine in group.machines if machine.node in going}
+    rivals = [name for name in strays(group) if name not in ours]
+    if rivals:
+        return Refusal(reasons.SCALE_REFUSED, f"{', '.join(rivals)}: marked by somebody else, and might go instead")
+    return None
 
 
 def objections(

@@ -15,25 +15,27 @@ from trimtab.api.node_removal import RemoveNode
 from trimtab.autoscaling.actuation.batches import Batches
 from trimtab.autoscaling.actuation.candidates import marks, write_marks
 from trimtab.autoscaling.actuation.course import Course, Means, begun
-from trimtab.autoscaling.actuation.leftovers import LINGERING, Leftover, Step, leftovers, stray_marks
-from trimtab.autoscaling.actuation.objections import JUST_NOW, objections
+from trimtab.autoscaling.actuation.leftovers import LINGERING, Leftover, Step, leftovers
+from trimtab.autoscaling.actuation.objections import JUST_NOW, in_vain, objections
 from trimtab.autoscaling.actuation.picture import Grouping, Picture
 from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Silent, Teller
 from trimtab.autoscaling.actuation.settings import DEFAULTS, RemovalSettings
+from trimtab.autoscaling.actuation.stray_marks import StrayMarks
 from trimtab.autoscaling.actuation.taking_back import give_back
 from trimtab.autoscaling.actuation.writing import Guarded
-from trimtab.autoscaling.groups import Groups, NodeGroup
+from trimtab.autoscaling.groups import Groups
 from trimtab.autoscaling.providers import Provider
 from trimtab.cluster.live import LiveCluster
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.taints import TO_BE_DELETED
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 600.0
-"""Seconds until a mark that stayed after it was to be taken off is looked at again: it is somebody else's."""
+REFUSED: Final = 120.0
+"""Seconds until a removal is asked about again that would come to nothing: else each pass would tell of it."""
 
 LAST_WORD: Final = 20.0
 """Seconds that a stopping process takes to return nodes, by default."""
@@ -91,7 +93,7 @@ class Removals:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returning: dict[str, RemovalState] = {}
         self._lately: dict[str, tuple[str, float]] = {}
-        self._unmarked: dict[tuple[str, str], float] = {}
+        self._marks = StrayMarks(self._batches.provider, clock)
         self._recording: asyncio.Task[None] | None = None
         self._outcomes: list[RemovalOutcome] = []
         self._cleaned: dict[str, str] = {}
@@ -137,9 +139,10 @@ class Removals:
             ):
                 continue
             state = begun(action, now=self._clock.now())
-            refusal = self._cannot(action, groups)
+            refusal = in_vain(action, groups, self._batches.provider, going=self._courses)
             if refusal is not None:
                 self._outcomes.append(_not_begun(state, refusal, now=self._clock.now()))
+                self._remember(action.node, action.uid, REFUSED)
             elif self._room(empty=state.empty):
                 replaced = {action.node} if action.reason == reasons.REPLACEMENT else set()
                 self._picture.replaced = self._picture.replaced - {action.node} | replaced
@@ -172,12 +175,18 @@ class Removals:
         for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
-        self.foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
+        foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
+        for name in sorted(foreign.keys() - self.foreign.keys()):
+            log.warning("node %s has the taint %s of another autoscaler, and is left to it", name, TO_BE_DELETED)
+        self.foreign = foreign
         if self._closing or self._blind() is not None:
             return
         for each in left:
             self._see_to(each)
-        self._sweep([group for group in groups.all if group.id not in marking], {each.node.name for each in left})
+        swept = [group for group in groups.all if group.id not in marking]
+        busy = {*self._courses, *self._returning, *self._lately, *(each.node.name for each in left)}
+        for group, names in self._marks.stray(swept, busy=busy):
+            self._spawn(self._marks.take_off(group, names), f"unmark machines of {group.id}")
 
     def record(self, unneeded: Mapping[str, float], nodes: Iterable[Node]) -> None:
         """Write on nodes since when they are unneeded, and take it off those that are needed; without waiting for it.
@@ -222,21 +231,6 @@ class Removals:
     def _blind(self) -> str | None:
         """What keeps anybody from acting now."""
         return self._stale() if self._leading() else "another process may lead by now"
-
-    def _cannot(self, action: RemoveNode, groups: Groups) -> Refusal | None:
-        """Why a removal would come to nothing in the end, which is better known before pods are evicted for it."""
-        group = groups.by_id.get(action.group)
-        if group is None:
-            return Refusal(reasons.SCALE_TARGET_GONE, f"{action.group} is no group any more")
-        if self._batches.provider(group) is None:
-            return Refusal(reasons.SCALE_REFUSED, f"nothing here speaks {group.api_version}")
-        if not action.machine:
-            return Refusal(reasons.SCALE_REFUSED, f"{group.kind} {group.key} shows no machine for the node")
-        rivals = [each.name for each in group.machines if each.marked and each.node not in self._courses]
-        if rivals and stray_marks(group, busy=()):
-            message = f"{', '.join(rivals)}: marked by somebody else, and might go instead"
-            return Refusal(reasons.SCALE_REFUSED, message)
-        return None
 
     def _room(self, *, empty: bool) -> bool:
         """Whether another removal may go on."""
@@ -313,26 +307,6 @@ class Removals:
         else:
             self._cleaned[state.node] = state.uid
             log.info("node %s is as it was: leftovers of a removal were taken away", state.node)
-
-    def _sweep(self, groups: Iterable[NodeGroup], left: set[str]) -> None:
-        """Take marks of ours off machines of which nobody knows a removal."""
-        busy = {*left, *self._courses, *self._returning, *self._lately}
-        now = self._clock.monotonic()
-        for group in groups:
-            names = [
-                name
-                for name in stray_marks(group, busy=busy)
-                if now - self._unmarked.get((group.id, name), -LOOK_AGAIN) >= LOOK_AGAIN
-            ]
-            provider = self._batches.provider(group)
-            if names and provider is not None:
-                self._unmarked |= {(group.id, name): now for name in names}
-                self._spawn(self._unmark(provider, group, names), f"unmark machines of {group.id}")
-        self._unmarked = {key: at for key, at in self._unmarked.items() if now - at < LOOK_AGAIN}
-
-    async def _unmark(self, provider: Provider, group: NodeGroup, names: Sequence[str]) -> None:
-        for name in await provider.unmark(group, names):
-            self._unmarked.pop((group.id, name), None)  # no answer: again in the next pass
 
 
 def _not_begun(state: RemovalState, refusal: Refusal, *, now: float) -> RemovalOutcome:

@@ -142,11 +142,18 @@ def _degraded(report: PassReport, previous: ClusterAutoscalerStatus) -> Wanted:
     removal = _failed_removal(report, previous)
     if removal:
         return _wanted(DEGRADED, True, reasons.REMOVALS_FAILING, removal)
+    return _invalid(report) or _wanted(DEGRADED, False, reasons.ALL_WELL, "nothing keeps groups from being scaled")
+
+
+def _invalid(report: PassReport) -> Wanted | None:
+    """What is wrong with objects that were to be groups or to govern them, else with the expander's ConfigMap."""
     problems = [*report.groups.problems, *report.problems]
-    if problems:
-        told = named([f"{each.kind} {each.namespace}/{each.name} ({each.reason}): {each.message}" for each in problems])
-        return _wanted(DEGRADED, True, reasons.INVALID_NODE_GROUPS, told)
-    return _wanted(DEGRADED, False, reasons.ALL_WELL, "nothing keeps groups from being scaled")
+    groups = [each for each in problems if each.reason != reasons.PRIORITY_CONFIG_MAP_INVALID]
+    if not problems:
+        return None
+    told = [f"{each.kind} {each.namespace}/{each.name} ({each.reason}): {each.message}" for each in groups or problems]
+    reason = reasons.INVALID_NODE_GROUPS if groups else reasons.PRIORITY_CONFIG_MAP_INVALID
+    return _wanted(DEGRADED, True, reason, named(told))
 
 
 def _failing(report: PassReport) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Final
 
 from trimtab.autoscaling.report.pass_report import PassReport
@@ -15,6 +16,7 @@ from trimtab.autoscaling.report.upstream_status import (
     text_of,
     upstream_status,
 )
+from trimtab.cluster.live import in_thread
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.resources import CONFIG_MAPS
 from trimtab.kube.verbs import create, get, merge_patch
@@ -72,9 +74,10 @@ class StatusConfigMap:
         self._read = True
 
     async def _put(self, status: UpstreamStatus, report: PassReport) -> None:
+        text = await in_thread(partial(text_of, status))  # of hundreds of groups it takes a while
         body: dict[str, Any] = {
             "metadata": {"annotations": {LAST_UPDATED: go_time(report.started)}},
-            "data": {KEY: text_of(status)},
+            "data": {KEY: text},
         }
         try:
             await merge_patch(self._api, CONFIG_MAPS, self._name, body, namespace=self._namespace)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from typing import Final
 
 from msgspec import Struct
@@ -19,15 +20,15 @@ from trimtab.api.cluster_autoscaler import NAME
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Kept
 from trimtab.autoscaling.actuation.removal import RemovalOutcome, RemovalState
-from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.report.bounds import named, plural, story
 from trimtab.autoscaling.report.lately import Lately
 from trimtab.autoscaling.report.pass_report import Grown, PassReport
 from trimtab.autoscaling.report.pending import helpless, kept_pods, raised
+from trimtab.autoscaling.report.references import group_reference, node_reference, pod_reference
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import CLUSTER_AUTOSCALERS, NODES, PODS
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 
 POD_EVENTS: Final = 500
 """Events on pods in one pass, of each kind: what is left comes in the next ones."""
@@ -79,7 +80,7 @@ class EventTeller:
     def tell(self, report: PassReport) -> None:
         """Tell of a pass: of groups that grow, pods that are helped or not, and what is wrong."""
         self._autoscaler = ObjectReference.to(CLUSTER_AUTOSCALERS, NAME, uid=report.uid)
-        self._tell_of_health(report)
+        self._tell_of_trouble(report)
         self._tell_of_limits(report)
         if report.mode == "Simulate":
             self._tell_what_would_be(report)
@@ -92,7 +93,7 @@ class EventTeller:
                 _SCALE_UP,
                 f"{_name(report, finding.group)}: {finding.message}",
                 type=WARNING if finding.failure else NORMAL,
-                related=self._group(report.groups.by_id.get(finding.group)),
+                related=group_reference(report.groups.by_id.get(finding.group)),
             )
         self._tell_helped()
         self._tell_helpless(report)
@@ -109,11 +110,11 @@ class EventTeller:
         """A removal ended; pods that were evicted for it are told even where the node stays."""
         for pod in sorted(outcome.evicted)[:EVICTED]:
             self._on_pod(
-                _pod(pod, outcome.evicted[pod]),
+                pod_reference(pod, outcome.evicted[pod]),
                 reasons.SCALE_DOWN,
                 _SCALE_DOWN,
                 f"evicted from {outcome.node}, which is to be removed",
-                related=_node(outcome.node, outcome.uid),
+                related=node_reference(outcome.node, outcome.uid),
             )
         if outcome.done:
             self._tell_of_gone(outcome)
@@ -131,7 +132,7 @@ class EventTeller:
             reasons.SCALE_DOWN_EMPTY if empty else reasons.SCALE_DOWN,
             _SCALE_DOWN,
             note,
-            related=_node(outcome.node, outcome.uid),
+            related=node_reference(outcome.node, outcome.uid),
         )
 
     def _tell_of_stayed(self, outcome: RemovalOutcome) -> None:
@@ -141,17 +142,21 @@ class EventTeller:
         self._on_node(outcome.node, outcome.uid, reasons.SCALE_DOWN_FAILED, f"the node stays: {note}", type=type_)
         if outcome.refused:
             self._on_pod(
-                _pod(outcome.refused, outcome.refused_uid),
+                pod_reference(outcome.refused, outcome.refused_uid),
                 reasons.SCALE_DOWN_FAILED,
                 _SCALE_DOWN,
                 f"keeps node {outcome.node}: {note}",
-                related=_node(outcome.node, outcome.uid),
+                related=node_reference(outcome.node, outcome.uid),
                 type=type_,
             )
 
-    def _tell_of_health(self, report: PassReport) -> None:
+    def _tell_of_trouble(self, report: PassReport) -> None:
         if report.health.cluster and self._news("health", report.health.cluster, report):
             self._say(reasons.CLUSTER_UNHEALTHY, "Wait", f"nothing is scaled: {report.health.cluster}", type=WARNING)
+        for each in report.problems:  # those of MachineAutoscalers are told on themselves
+            if each.reason == reasons.PRIORITY_CONFIG_MAP_INVALID and self._news(each.reason, each.message, report):
+                note = f"{each.kind} {each.namespace}/{each.name}: {each.message}"
+                self._say(each.reason, _SCALE_UP, note, type=WARNING)
 
     def _tell_of_limits(self, report: PassReport) -> None:
         found: dict[str, Kept] = {}
@@ -180,7 +185,7 @@ class EventTeller:
     def _tell_of_group(self, grown: Grown, report: PassReport) -> None:
         action, scaled = grown.action, grown.scaled
         found = report.groups.by_id.get(action.group)
-        related = self._group(found)
+        related = group_reference(found)
         most = "" if found is None else f" (max: {found.maximum})"
         sizes = f"{_name(report, action.group)} {scaled.before}->{scaled.after}{most}"
         if scaled.done:
@@ -201,21 +206,21 @@ class EventTeller:
 
     def _tell_helpless(self, report: PassReport) -> None:
         """Those first that were told longest ago, or never: with very many pods each has its turn."""
-        stories: dict[str, str] = {}
+        stories: dict[tuple[str, str], str] = {}
         found = []
-        for key, note in _helpless(report):
-            same = stories.get(note)
+        for key, reason, message in _helpless(report):
+            same = stories.get((reason, message))
             if same is None:
-                same = stories[note] = story(note)
+                same = stories[reason, message] = story(f"{reason}: {message}")
             if self._pods.is_news(key, same, now=report.finished):
-                found.append((self._pods.last(key), key, note))
-        for _, key, note in sorted(found)[:POD_EVENTS]:
-            self._pods.note(key, stories[note], now=report.finished)
+                found.append((self._pods.last(key), key, reason, message))
+        for _, key, reason, message in nsmallest(POD_EVENTS, found):
+            self._pods.note(key, stories[reason, message], now=report.finished)
             self._on_pod(
                 self._waiting(key, report),
                 reasons.NOT_TRIGGER_SCALE_UP,
                 _SCALE_UP,
-                note,
+                f"{reason}: {message}",
                 related=self._autoscaler,
             )
 
@@ -240,7 +245,7 @@ class EventTeller:
 
     def _on_node(self, node: str, uid: str, reason: str, note: str, *, type: str = NORMAL) -> None:  # noqa: A002
         self._recorder.event(
-            _node(node, uid), reason=reason, action=_SCALE_DOWN, note=note, type=type, related=self._autoscaler
+            node_reference(node, uid), reason=reason, action=_SCALE_DOWN, note=note, type=type, related=self._autoscaler
         )
 
     def _on_pod(
@@ -257,45 +262,28 @@ class EventTeller:
 
     def _waiting(self, key: str, report: PassReport) -> ObjectReference:
         found = report.waiting.get(key)
-        return _pod(key, "" if found is None else found.uid)
-
-    def _group(self, group: NodeGroup | None) -> ObjectReference | None:
-        if group is None:
-            return None
-        return ObjectReference(
-            kind=group.kind,
-            name=group.name,
-            namespace=group.namespace,
-            uid=group.uid,
-            api_version=group.api_version,
-        )
+        return pod_reference(key, "" if found is None else found.uid)
 
 
-def _helpless(report: PassReport) -> Iterator[tuple[str, str]]:
-    """Pods that get no node, with why: nothing helps them, or whom they were planned for could not be asked."""
+def _helpless(report: PassReport) -> Iterator[tuple[str, str, str]]:
+    """Pods that get no node, with why: nothing helps them, or whom they were planned for could not be asked.
+
+    Of very many pods the same is said: reason and message stay the planner's own values, which are hashed once.
+    """
     yield from _failed(report.grown)
     for kept in kept_pods(report.plan):
         if helpless(kept):
-            yield f"{kept.namespace}/{kept.name}", f"{kept.reason}: {kept.message}"
+            yield f"{kept.namespace}/{kept.name}", kept.reason, kept.message
 
 
-def _failed(grown: Iterable[Grown]) -> Iterator[tuple[str, str]]:
+def _failed(grown: Iterable[Grown]) -> Iterator[tuple[str, str, str]]:
     for each in grown:
         if not each.scaled.done:
-            note = f"{each.scaled.failure}: {each.action.machine_set} could not be asked: {each.scaled.message}"
-            yield from ((pod, note) for pod in each.action.pods)
+            message = f"{each.action.machine_set} could not be asked: {each.scaled.message}"
+            yield from ((pod, str(each.scaled.failure), message) for pod in each.action.pods)
 
 
 def _name(report: PassReport, id_: str) -> str:
     """The group as people know it: kind and ``namespace/name``."""
     group = report.groups.by_id.get(id_)
     return id_ if group is None else f"{group.kind} {group.key}"
-
-
-def _pod(key: str, uid: str) -> ObjectReference:
-    namespace, _, name = key.partition("/")
-    return ObjectReference.to(PODS, name, namespace=namespace, uid=uid)
-
-
-def _node(name: str, uid: str) -> ObjectReference:
-    return ObjectReference.to(NODES, name, uid=uid)

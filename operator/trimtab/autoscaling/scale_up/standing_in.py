@@ -13,6 +13,7 @@ from trimtab.autoscaling.template.annotated import READY
 from trimtab.autoscaling.template.node_template import NodeTemplate
 from trimtab.autoscaling.template.taints import TO_BE_DELETED, lasting, starts_up
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 
 STARTING: Final = 900.0
@@ -54,12 +55,12 @@ def stand_in(
     """
     found = {}
     for group in groups:
+        template = templates.get(group.id)
         for name in group.nodes:
             node = snapshot.nodes.get(name)
             if node is not None and _starting(node, group, now, startup):
-                snapshot.put(replace(node, taints=lasting(node.taints, startup), conditions=READY))
+                snapshot.put(_started(node, template, startup))
                 found[name] = group.id
-        template = templates.get(group.id)
         if template is not None:
             for number in range(1, upcoming.get(group.id, group.upcoming) + 1):
                 name = f"upcoming-{number}-of-{group.id}"
@@ -83,6 +84,17 @@ def _starting(node: Node, group: NodeGroup, now: float, startup: Collection[str]
     if node.unschedulable or node.deleted is not None or any(taint.key == TO_BE_DELETED for taint in node.taints):
         return False
     limit = STARTING if group.options.startup_seconds is None else group.options.startup_seconds
+    young = node.created is not None and now - node.created < limit
     if any(starts_up(taint, startup) for taint in node.taints):
-        return node.created is None or now - node.created < limit
-    return not node.ready and bool(node.allocatable) and node.created is not None and now - node.created < limit
+        return young or node.created is None
+    return young and not node.ready
+
+
+def _started(node: Node, template: NodeTemplate | None, startup: Collection[str]) -> Node:
+    """The node as it will be; what its kubelet has not told yet is as the group's other nodes have it."""
+    there = replace(node, taints=lasting(node.taints, startup), conditions=READY)
+    if node.allocatable or template is None:
+        return there
+    like = next(obj for obj in template.instance(node.name) if isinstance(obj, Node))
+    labels = Labels({**like.labels, **node.labels})
+    return replace(there, allocatable=like.allocatable, capacity=like.capacity, labels=labels)

@@ -7,6 +7,7 @@ from typing import Final
 
 from trimtab.kube.objects import Taint
 from trimtab.kube.rules.taints import DELETION_CANDIDATE as DELETION_CANDIDATE
+from trimtab.kube.rules.taints import NETWORK_UNAVAILABLE, NOT_READY, UNINITIALIZED
 from trimtab.kube.rules.taints import TO_BE_DELETED as TO_BE_DELETED
 
 _AUTOSCALERS: Final = frozenset({TO_BE_DELETED, DELETION_CANDIDATE})
@@ -17,6 +18,8 @@ STARTUP_PREFIXES: Final = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
+_UNTIL_UP: Final = frozenset({NOT_READY, NETWORK_UNAVAILABLE, UNINITIALIZED, "node.cluster.x-k8s.io/uninitialized"})
+"""What Kubernetes' own controllers take from a new node once they have looked at it: some time after it is ready."""
 _STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
 
 
@@ -27,7 +30,7 @@ def starts_up(taint: Taint, startup: Collection[str]) -> bool:
         taint: the taint.
         startup: the keys of ``spec.startupTaints``.
     """
-    return taint.key in startup or taint.key.startswith(STARTUP_PREFIXES)
+    return taint.key in startup or taint.key in _UNTIL_UP or taint.key.startswith(STARTUP_PREFIXES)
 
 
 def lasting(taints: Iterable[Taint], startup: Collection[str]) -> tuple[Taint, ...]:

@@ -29,7 +29,7 @@ S = TypeVar("S", bound=AnyMachineSet)
 
 _ROLE: Final = "node-role.kubernetes.io"
 _HANDED_ON: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
-_SIZES: Final = frozenset(
+SIZES: Final = frozenset(
     {
         *("instanceType", "machineType", "vmSize", "flavor", "profile", "systemType"),
         *("numCPUs", "numCoresPerSocket", "vcpuSockets", "vcpusPerSocket", "processors"),
@@ -143,7 +143,7 @@ def _machine_type(spec: Any) -> str:
     if isinstance(spec.infrastructure_ref, dict):
         found = {key: spec.infrastructure_ref[key] for key in ("kind", "name") if key in spec.infrastructure_ref}
     elif isinstance(spec.provider_spec, dict) and isinstance(spec.provider_spec.get("value"), dict):
-        found = {key: value for key, value in spec.provider_spec["value"].items() if key in _SIZES}
+        found = {key: value for key, value in spec.provider_spec["value"].items() if key in SIZES}
     return msgspec.json.encode(found, order="deterministic").decode() if found else ""
 
 

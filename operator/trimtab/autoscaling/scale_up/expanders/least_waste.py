@@ -17,4 +17,5 @@ class LeastWaste:
         """Those with the least waste, compared exactly."""
         del context
         wastes = [option.waste for option in options]
-        return [option for option, waste in zip(options, wastes, strict=True) if waste == min(wastes)]
+        least = min(wastes)
+        return [option for option, waste in zip(options, wastes, strict=True) if waste == least]

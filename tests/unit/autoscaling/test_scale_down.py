@@ -326,6 +326,18 @@ class TestRecords:
         status = {"unneeded": [{"name": "n1", "since": LONG_AGO}]}
         assert removed(planned(of, worker("n1", of, since=None), status=status)) == {"n1": {}}
 
+    @pytest.mark.parametrize(
+        ("since", "words"),
+        [
+            pytest.param("2026-11-20T11:50:00.0625Z", "unneeded for 599s; it must be for 600s", id="almost due"),
+            pytest.param("2026-11-20T11:49:59.9375Z", "unneeded for 600s of 600s; no pod needs a place", id="just due"),
+        ],
+    )
+    def test_times_are_told_in_whole_seconds(self, since: str, words: str) -> None:
+        of = group(size=1)
+        made = planned(of, worker("n1", of, since=since))
+        assert words in [*said(made).values(), *(action.message for action in made.actions)][0]
+
     @pytest.mark.parametrize(("seconds", "gone"), [(7200, True), (60, False)], ids=["long ago", "a minute ago"])
     def test_or_the_value_of_the_soft_taint(self, seconds: int, gone: bool) -> None:
         of = group(size=1)

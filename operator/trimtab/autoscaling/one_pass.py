@@ -272,7 +272,7 @@ class Passes:
             self._priorities.problem = None
             return False
         async with self._services.live.borrow() as snapshot:
-            return any(not pod.node and not pod.terminal for pod in snapshot.pods.values())
+            return any(not pod.terminal for _, pod in snapshot.unbound())
 
     def _problems(self, spec: ClusterAutoscalerSpec) -> tuple[Problem, ...]:
         found = [] if self._priorities.problem is None or PRIORITY not in spec.expanders else [self._priorities.problem]

@@ -228,8 +228,8 @@ class _Planner:
         least = self._spec.pod_priority_threshold
         found = [
             pod
-            for pod in self._snapshot.pods.values()
-            if not pod.node and ordinary(pod) and pod.priority >= least and not pod.spec.scheduling_gates
+            for _, pod in self._snapshot.unbound()
+            if ordinary(pod) and pod.priority >= least and not pod.spec.scheduling_gates
         ]
         return sorted(found, key=lambda pod: (-pod.priority, pod.key))
 

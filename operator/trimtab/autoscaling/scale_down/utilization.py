@@ -78,11 +78,11 @@ def utilization(snapshot: Snapshot, spec: ClusterAutoscalerSpec, *, now: float) 
     have, want = nodes.allocatable.copy(), nodes.requested.copy()
     lesser = spec.pod_priority_threshold
     left_out: defaultdict[int, list[Pod]] = defaultdict(list)
-    for pod in snapshot.pods.values():
-        if pod.node and (pod.priority < lesser or pod.deleted is not None) and not pod.terminal:
-            slot = snapshot.slot(pod)
-            if slot is not None and (pod.priority < lesser or long_terminating(pod, now=now)):
-                left_out[slot].append(pod)
+    few = [pod for pod in snapshot.pods.values() if pod.deleted is not None or pod.priority < lesser]
+    for pod in few:
+        slot = None if pod.terminal else snapshot.slot(pod)
+        if slot is not None and (pod.priority < lesser or long_terminating(pod, now=now)):
+            left_out[slot].append(pod)
     for slot, pods in left_out.items():
         for pod in pods:
             want[slot] -= snapshot.row(pod.spec)

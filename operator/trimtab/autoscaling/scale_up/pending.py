@@ -47,8 +47,8 @@ def pending(snapshot: Snapshot, spec: ClusterAutoscalerSpec, *, now: float) -> P
     judge = _Judge(spec, now)
     asking: list[tuple[int, str, Pod]] = []
     told: list[tuple[str, Kept]] = []
-    for key, pod in snapshot.pods.items():
-        if pod.node or pod.terminal:
+    for key, pod in snapshot.unbound():
+        if pod.terminal:
             continue
         refused = judge.refusal(pod)
         if refused is None:

@@ -90,7 +90,7 @@ async def test_drained_pods_run_elsewhere_and_budgets_hold() -> None:
 
 async def test_simulating_changes_nothing_and_tells_all() -> None:
     desk = Desk()
-    desk.fleet.group("a", "a1", unneeded=True)
+    desk.fleet.group("a", "a1", unneeded=False)
     desk.write(mode="Simulate")
     before = versions(desk)
     async with desk.running():

@@ -158,6 +158,13 @@ class TestUtilization:
         assert why(planned(of, worker("n1", of), agent)) == {"n1": "NotUnderutilized"}
         assert removed(planned(of, worker("n1", of), agent, ignoreDaemonsetsUtilization=True)) == {"n1": {}}
 
+    def test_mirror_pods_count_unless_they_are_ignored(self) -> None:
+        of = group(size=1)
+        static = pod("static").on("n1").cpu("3").mirror()
+        assert why(planned(of, worker("n1", of), static)) == {"n1": "NotUnderutilized"}
+        assert why(planned(of, worker("n1", of), static, ignoreDaemonsetsUtilization=True)) == {"n1": "NotUnderutilized"}
+        assert removed(planned(of, worker("n1", of), static, ignoreMirrorPodsUtilization=True)) == {"n1": {}}
+
     def test_ignored_daemon_sets_take_their_part_of_the_node(self) -> None:
         of = group(size=1)
         agent = pod("agent").on("n1").cpu("2").owned_by("DaemonSet", "agent")

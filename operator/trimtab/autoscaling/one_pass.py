@@ -207,6 +207,7 @@ class Passes:
             uid=autoscaler.metadata.uid,
         )
         services.reporter.tell(report, spec)
+        await asyncio.sleep(0)  # of hundreds of groups there is much to tell: others have their turn in between
         self._keeper.put(build_status(report, self._keeper.status))
         log_pass(report)
         return bool(gone) or bool(ended) or any(each.scaled.done for each in outcomes.grown)

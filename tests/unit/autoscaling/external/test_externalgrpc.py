@@ -318,6 +318,17 @@ class TestMisbehaving:
         (group,) = (await source.observe(SPEC)).groups
         assert (group.options, group.paused) == (GroupOptions(startup_seconds=60), "")
 
+    async def test_a_group_that_is_there_as_a_whole_or_not_at_all_is_left_alone(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(options=lambda _: pb.Options(zero_or_max=True))
+        source = await opened()
+        (group,) = (await source.observe(SPEC)).groups
+        assert "zeroOrMaxNodeScaling" in group.paused
+        fake.groups["a"].options = lambda _: pb.Options()
+        (group,) = (await source.observe(SPEC)).groups
+        assert not group.paused
+
     async def test_a_group_that_is_listed_twice_counts_once(self, fake: FakeProvider, opened: Opening) -> None:
         fake.groups["a"] = FakeGroup(most=3)
         fake.twice.append(pb.Group(id="a", max_size=99))

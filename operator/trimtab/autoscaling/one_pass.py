@@ -207,8 +207,10 @@ class Passes:
             uid=autoscaler.metadata.uid,
         )
         services.reporter.tell(report, spec)
-        await asyncio.sleep(0)  # of hundreds of groups there is much to tell: others have their turn in between
-        self._keeper.put(build_status(report, self._keeper.status))
+        previous = self._keeper.status
+        status = await in_thread(partial(build_status, report, previous))  # of many pods and groups there is much
+        if self._keeper.status is previous:  # else another ClusterAutoscaler has been taken up meanwhile
+            self._keeper.put(status)
         log_pass(report)
         return bool(gone) or bool(ended) or any(each.scaled.done for each in outcomes.grown)
 

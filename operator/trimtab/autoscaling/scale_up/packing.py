@@ -144,8 +144,10 @@ class _Opened:
 
     def open(self, ask: Ask, left: int) -> None:
         """Open as many nodes as pods of a class need, or as many as there may be."""
+        if not self._left:
+            return
         fit = self._limited(ask, int(_times(self._new[None, :], ask.row)[0]), {})
-        if not fit or not self._left:
+        if not fit:
             return
         nodes = min(-(-left // fit), self._left)
         self._left -= nodes
@@ -198,8 +200,8 @@ class _Opened:
 
 def _times(free: IntArray, row: IntArray) -> IntArray:
     """How often a row fits into each of several: int64, shape (len(free),)."""
-    wanted = np.flatnonzero(row > 0)
-    if not len(wanted):
+    wanted = row > 0
+    if not wanted.any():
         return np.full(len(free), _MANY, dtype=np.int64)
-    found: IntArray = (np.maximum(free[:, wanted], 0) // row[wanted]).min(axis=1)
+    found: IntArray = np.maximum((free[:, wanted] // row[wanted]).min(axis=1), 0)
     return found

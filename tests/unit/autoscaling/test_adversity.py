@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.builders import pod
-from tests.fakes.fleet import MACHINES, MARK, NODES, SINCE, Fleet
+from tests.fakes.fleet import MACHINES, MARK, NODES, SETS, SINCE, Fleet
 from tests.unit.autoscaling.removing_nodes import Operator, running
 from tests.unit.autoscaling.running_autoscaler import PODS, Desk
 from trimtab.autoscaling.actuation.removal import Phase
@@ -97,6 +97,33 @@ async def test_a_record_that_is_no_time_stops_no_pass(time: str) -> None:
         await asyncio.sleep(30)
         assert desk.condition("Degraded")[0] == "False", desk.status["conditions"]
         assert annotations(desk, "a1")[SINCE] > "2020"
+
+
+class TestSizesThatCannotBe:
+    @pytest.mark.parametrize("replicas", [-3, 2**31 - 1], ids=["negative", "mistyped"])
+    async def test_one_set_keeps_no_other_from_growing_and_the_status_can_be_written(self, replicas: int) -> None:
+        desk = Desk()
+        desk.makes = False
+        desk.fleet.group("a", "a1", unneeded=False)
+        desk.fleet.group("b", "b1", unneeded=False)
+        desk.fleet.edit(f"{NODES}/b1", spec={"taints": [{"key": "own", "value": "", "effect": "NoSchedule"}]})
+        desk.fleet.edit(f"{SETS}/b", spec={"replicas": replicas})
+        desk.write(scaleDown={"enabled": False})
+        async with desk.running():
+            desk.wants(12)
+            await desk.until(lambda: desk.fleet.replicas("a") == 3, seconds=30)
+            await asyncio.sleep(10)
+        told = {each["id"].rpartition("/")[2]: each["target"] for each in desk.status["nodeGroups"]}
+        assert told == ({"a": 3} if replicas < 0 else {"a": 3, "b": replicas})
+
+    async def test_a_mistyped_minimum_is_asked_for_and_not_simulated_node_by_node(self) -> None:
+        desk = Desk()
+        desk.makes = False
+        desk.fleet.group("a", "a1", unneeded=False, least=10**9, most=2 * 10**9)
+        desk.write(scaleDown={"enabled": False}, enforceNodeGroupMinSize="Enabled")
+        async with desk.running():
+            await desk.until(lambda: desk.fleet.replicas("a") == 10**9, seconds=30)
+            await asyncio.sleep(2)
 
 
 class TestTheTurn:

@@ -23,7 +23,7 @@ from trimtab.autoscaling.scale_up.limits import Cut, Headroom
 from trimtab.autoscaling.scale_up.minimum import Raised, raise_to_minimum
 from trimtab.autoscaling.scale_up.option import Candidate, Option
 from trimtab.autoscaling.scale_up.pending import pending
-from trimtab.autoscaling.scale_up.standing_in import add, probes, stand_in
+from trimtab.autoscaling.scale_up.standing_in import MOST, add, probes, stand_in
 from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
 from trimtab.autoscaling.scale_up.told import STRATEGY, kept
@@ -111,7 +111,7 @@ class _Planner:
             more = group.upcoming - self._inputs.upcoming.get(group.id, group.upcoming)
             template = self._templates.get(group.id)
             if more > 0 and template is not None:
-                yield from [template.node] * more
+                yield from [template.node] * min(more, MOST)
 
     def _raise_to_minimum(self) -> dict[str, str]:
         """Add what groups lack of their minimum, where that is wished; returns the groups by the new nodes' names."""
@@ -123,7 +123,7 @@ class _Planner:
         names = {}
         for id_, number in self._minimum.added.items():
             template = self._templates.get(id_)
-            for each in range(1, number + 1 if template is not None else 1):
+            for each in range(1, min(number, MOST) + 1 if template is not None else 1):
                 names[f"minimum-{each}-of-{id_}"] = id_
         for name, id_ in names.items():
             add(self._snapshot, self._templates[id_], name)

@@ -174,7 +174,13 @@ class _Opened:
 
     def _put(self, place: int, ask: Ask, left: int, fit: int) -> int:
         """Put up to ``left`` pods on the nodes of an entry, ``fit`` each, the last one fewer; returns how many."""
-        nodes, pods, free = self._nodes[place], self._pods[place], self._free[place].copy()
+        nodes, pods = self._nodes[place], self._pods[place]
+        if nodes == 1:  # nothing to part, as with most entries where classes are many
+            count = min(left, fit)
+            self._free[place] -= count * ask.row
+            pods[ask.number] = count
+            return count
+        free = self._free[place].copy()
         full = min(nodes, left // fit)
         rest = left - full * fit if full < nodes else 0
         parts = [(count, size) for count, size in ((fit, full), (rest, 1)) if count and size]

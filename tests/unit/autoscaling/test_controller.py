@@ -148,6 +148,7 @@ async def test_nobody_acts_who_does_not_lead() -> None:
         await asyncio.sleep(60)
     assert desk.fleet.replicas("a") == 2
     assert desk.fleet.traces() == {}
+    assert not desk.fleet.sent("PATCH", "clusterautoscalers"), "nor overwrites the status of who leads by now"
 
 
 async def test_while_the_descheduler_acts_nodes_are_added_and_none_is_removed() -> None:

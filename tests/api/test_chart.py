@@ -114,7 +114,12 @@ def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
         (["prometheus.caFile=/ca.crt"], ["need prometheus.url"]),
         (["prometheus.tokenFile=/token", "prometheus.url=http://p"], ["must not travel unencrypted"]),
         (["controllers.autoscaler.enabled=true"], ["controllers", "autoscaler"]),
-        (["controllers.descheduler.enabled=false"], ["enable at least one"]),
+        (
+            ["controllers.descheduler.enabled=false", "controllers.clusterAutoscaler.enabled=false"],
+            ["enable at least one"],
+        ),
+        (["controllers.clusterAutoscaler.installCrds=false"], ["clusterAutoscaler", "installCrds"]),
+        (["extraArgs[0]=--autoscaler-compatible-metrics"], ["extraArgs"]),
         (["replicas=2", "leaderElection.enabled=false"], ["leaderElection.enabled"]),
         (["metrics.serviceMonitor.enabled=true", "metrics.service.enabled=false"], ["metrics.service.enabled"]),
     ],
@@ -178,6 +183,19 @@ def test_definitions_stay_when_the_chart_goes_unless_told_otherwise() -> None:
             assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
         wanted = {document["metadata"]["name"]: document["spec"] for document in crd_documents(installed=True)}
         assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == wanted
+
+
+@pytest.mark.parametrize("value", ["enabled=false", "installCRDs=false"])
+def test_openshifts_definitions_are_left_alone_where_that_is_wanted(value: str) -> None:
+    made = render("--set", f"controllers.clusterAutoscaler.{value}")
+    groups = {each["spec"]["group"] for each in made if each["kind"] == "CustomResourceDefinition"}
+    assert groups == {"trimtab.dev"}
+    [deployment] = [each for each in made if each["kind"] == "Deployment"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    runs = "--controllers=descheduler" + ("" if "enabled" in value else ",cluster-autoscaler")
+    assert runs in arguments
+    roles = {each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"}
+    assert ("trimtab-cluster-autoscaler" in roles) is ("enabled" not in value)
 
 
 def test_the_kustomize_base_is_what_the_chart_gives() -> None:
@@ -305,6 +323,6 @@ def test_a_second_release_is_refused_until_the_definitions_are_handed_over(
     with pytest.raises(subprocess.CalledProcessError) as refused:
         helm_in("install", second, str(CHART), "--set", "replicas=0")
     assert "invalid ownership metadata" in refused.value.stderr
-    assert "deschedulerpolicies.trimtab.dev" in refused.value.stderr
+    assert "CustomResourceDefinition" in refused.value.stderr
 
     helm_in("install", second, str(CHART), "--set", "replicas=0", "--take-ownership")

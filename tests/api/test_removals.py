@@ -222,7 +222,7 @@ def test_nodes_drain_within_their_budget_and_the_group_shrinks_to_its_minimum(sc
                 return scene.alone()
 
             await remover.sees(over)
-            await asyncio.sleep(1)
+            await remover.until(lambda: sum(each.done for each in remover.outcomes) == 2, seconds=30)
             return remover.outcomes
 
     outcomes = asyncio.run(run())

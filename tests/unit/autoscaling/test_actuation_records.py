@@ -13,6 +13,7 @@ from tests.unit.autoscaling.removing_nodes import Operator, running, spec_of
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation import RemovalSettings
 from trimtab.autoscaling.actuation.candidates import marks
+from trimtab.autoscaling.actuation.signs import REMOVING
 
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 SOFT = "PreferNoSchedule"
@@ -40,7 +41,10 @@ def annotated(name: str = "n1", since: str = NOW):
         (node("n1"), None, True, False),
         (annotated(), None, True, True),
         (node("n1").taint(CANDIDATE, VALUE, SOFT), None, False, True),
-        (annotated().taint(TO_BE_DELETED, "1"), None, True, False),
+        (annotated().annotations({REMOVING: "1"}).taint(TO_BE_DELETED, "1"), None, True, False),
+        (node("n1").taint(TO_BE_DELETED, "1"), START, True, False),
+        (annotated().taint(TO_BE_DELETED, "1"), START + 60, True, False),
+        (annotated().taint(TO_BE_DELETED, "1"), None, True, True),
         (annotated().deleted(), None, True, False),
     ],
     ids=[
@@ -58,6 +62,9 @@ def annotated(name: str = "n1", since: str = NOW):
         "needed by now",
         "needed, with a taint",
         "it goes",
+        "somebody else removes it",
+        "somebody else removes it, with another time",
+        "somebody else removes it, with our record",
         "it is being deleted",
     ],
 )

@@ -90,7 +90,7 @@ async def test_drained_pods_run_elsewhere_and_budgets_hold() -> None:
 
 async def test_simulating_changes_nothing_and_tells_all() -> None:
     desk = Desk()
-    desk.fleet.group("a", "a1", unneeded=True)
+    desk.fleet.group("a", "a1", unneeded=False)
     desk.write(mode="Simulate")
     before = versions(desk)
     async with desk.running():
@@ -148,6 +148,7 @@ async def test_nobody_acts_who_does_not_lead() -> None:
         await asyncio.sleep(60)
     assert desk.fleet.replicas("a") == 2
     assert desk.fleet.traces() == {}
+    assert not desk.fleet.sent("PATCH", "clusterautoscalers"), "nor overwrites the status of who leads by now"
 
 
 async def test_while_the_descheduler_acts_nodes_are_added_and_none_is_removed() -> None:

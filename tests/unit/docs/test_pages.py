@@ -16,7 +16,13 @@ from tools.generate.reference import commands, metrics, reason_codes
 
 from trimtab.api import reasons
 from trimtab.api.decode import decode_cluster_autoscaler, decode_machine_autoscaler, decode_policy
+from trimtab.autoscaling.actuation import signs
+from trimtab.autoscaling.groups import annotations, keys
+from trimtab.autoscaling.machine_autoscalers.capacity import COPIES
+from trimtab.autoscaling.scale_down.records import UNNEEDED_SINCE
+from trimtab.autoscaling.template.taints import STARTUP_PREFIXES
 from trimtab.descheduling.imports.formats import FORMATS
+from trimtab.kube.objects.machine import MACHINE_API
 from trimtab.runtime.probes import LONGEST_SILENCE
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
@@ -251,3 +257,18 @@ def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     assert (Timings().lease_duration, Timings().renew_deadline) == (15, 10)
     limits = RecorderLimits()
     assert (limits.window, limits.object_burst, limits.object_rate, limits.burst, limits.rate) == (360, 200, 1, 500, 50)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"{keys.OPTIONS}{option}" for option in annotations.GROUP_OPTIONS),
+        *(keys.OWNER, keys.PAUSED, keys.CAPACITY, keys.PRICE, keys.RESERVED, keys.LEARNED_NODE, COPIES),
+        *(MACHINE_API + "/delete-machine", UNNEEDED_SINCE, signs.REMOVING, signs.CORDONED_BY, signs.DELAY_DELETION),
+        *STARTUP_PREFIXES[:1],
+    ],
+)
+def test_annotations_that_the_autoscaler_heeds_or_writes_are_on_their_page(key: str) -> None:
+    page = (ROOT / "docs/reference/annotations.md").read_text(encoding="utf-8")
+    family = page.replace(", `…-", f", `{keys.OPTIONS}")  # the last of several with one beginning
+    assert key in family

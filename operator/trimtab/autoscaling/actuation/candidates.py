@@ -71,8 +71,11 @@ def marks(
         since = unneeded.get(node.name)
         if since is None and not node.annotations and not node.taints:
             continue
-        if node.name in going or node.deleted is not None or signs_of(node).tainted is not None:
+        if node.name in going or node.deleted is not None:
             continue
+        signs = signs_of(node)
+        if signs.ours or (signs.foreign and (since is not None or UNNEEDED_SINCE not in node.annotations)):
+            continue  # of a node that somebody else removes only our record is taken away
         mark = Mark(node, since, soft_taints and since is not None)
         if _stands(mark):
             continue

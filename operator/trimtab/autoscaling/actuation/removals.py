@@ -94,6 +94,7 @@ class Removals:
         self._returning: dict[str, RemovalState] = {}
         self._lately: dict[str, tuple[str, float]] = {}
         self._marks = StrayMarks(self._batches.provider, clock)
+        self._unmarking: set[asyncio.Task[None]] = set()
         self._recording: asyncio.Task[None] | None = None
         self._outcomes: list[RemovalOutcome] = []
         self._cleaned: dict[str, str] = {}
@@ -105,6 +106,11 @@ class Removals:
     def going(self) -> Mapping[str, RemovalState]:
         """Removals that go on, by node; nodes among them from which leftovers are being taken away."""
         return {**self._returning, **{name: course.state for name, course in self._courses.items()}}
+
+    @property
+    def unmarking(self) -> int:
+        """For how many groups marks of machines are being taken off that no removal has set."""
+        return len(self._unmarking)
 
     def take_outcomes(self) -> tuple[RemovalOutcome, ...]:
         """How removals ended since this was last asked, in that order."""
@@ -186,7 +192,9 @@ class Removals:
         swept = [group for group in groups.all if group.id not in marking]
         busy = {*self._courses, *self._returning, *self._lately, *(each.node.name for each in left)}
         for group, names in self._marks.stray(swept, busy=busy):
-            self._spawn(self._marks.take_off(group, names), f"unmark machines of {group.id}")
+            task = self._spawn(self._marks.take_off(group, names), f"unmark machines of {group.id}")
+            self._unmarking.add(task)
+            task.add_done_callback(self._unmarking.discard)
 
     def record(self, unneeded: Mapping[str, float], nodes: Iterable[Node]) -> None:
         """Write on nodes since when they are unneeded, and take it off those that are needed; without waiting for it.
@@ -247,6 +255,7 @@ class Removals:
         name = course.state.node
         outcome = await course.run()
         del self._courses[name]
+        self._picture.replaced = self._picture.replaced - {name}
         self._remember(name, outcome.uid, LINGERING if outcome.done else JUST_NOW)
         self._outcomes.append(outcome)
         if course.state.resumed and not outcome.done and not outcome.left:

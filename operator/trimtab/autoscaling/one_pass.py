@@ -237,7 +237,12 @@ class Passes:
             if not seen.health.cluster:
                 self._growing.correct(corrections(seen.findings, seen.groups), seen.groups)
         await self._removals.reconcile(
-            seen.nodes.values(), seen.groups, spec, now=services.clock.now(), marking=self._growing.marking
+            seen.nodes.values(),
+            seen.groups,
+            spec,
+            now=services.clock.now(),
+            marking=self._growing.marking,
+            halted=seen.health.cluster,
         )
         if acting:
             self._removals.record(seen.state.unneeded, seen.nodes.values())

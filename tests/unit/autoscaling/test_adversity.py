@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 
 
-def annotations(desk: Desk, node: str) -> dict[str, str]:
+def noted(desk: Desk, node: str) -> dict[str, str]:
     found: dict[str, str] = desk.fleet.objects[f"{NODES}/{node}"]["metadata"].get("annotations") or {}
     return found
 
@@ -55,7 +55,7 @@ class TestLeftBehind:
         desk.fleet.edit(f"{NODES}/a1", spec={"taints": [theirs]})
         await desk.controller.clean_up()
         await desk.controller.stop()
-        assert SINCE not in annotations(desk, "a1")
+        assert SINCE not in noted(desk, "a1")
         assert desk.fleet.spec("a1")["taints"] == [theirs]
 
     async def test_who_only_simulates_leaves_no_record_that_would_be_believed_later(self) -> None:
@@ -63,9 +63,9 @@ class TestLeftBehind:
         desk.fleet.group("a", "a1", unneeded=False)
         desk.write(scaleDown={"enabled": True, "unneededTime": "5m"})
         async with desk.running():
-            await desk.until(lambda: SINCE in annotations(desk, "a1"))
+            await desk.until(lambda: SINCE in noted(desk, "a1"))
             desk.write(generation=2, mode="Simulate", scaleDown={"enabled": True, "unneededTime": "5m"})
-            await desk.until(lambda: SINCE not in annotations(desk, "a1"), seconds=20)
+            await desk.until(lambda: SINCE not in noted(desk, "a1"), seconds=20)
             assert desk.fleet.spec("a1") == {}
             await asyncio.sleep(400)
             desk.fleet.add(pod("busy").cpu("3").memory("1Gi").owned_by("ReplicaSet", "web").on("a1").ready())
@@ -96,7 +96,37 @@ async def test_a_record_that_is_no_time_stops_no_pass(time: str) -> None:
     async with desk.running():
         await asyncio.sleep(30)
         assert desk.condition("Degraded")[0] == "False", desk.status["conditions"]
-        assert annotations(desk, "a1")[SINCE] > "2020"
+        assert noted(desk, "a1")[SINCE] > "2020"
+
+
+async def test_a_drain_ends_where_the_cluster_falls_ill_meanwhile() -> None:
+    desk = Desk()
+    desk.fleet.group("a", "a1", unneeded=True)
+    desk.fleet.group("b", *(f"b{number}" for number in range(9)), unneeded=False, least=9)
+    desk.fleet.web("w1", "a1")
+    desk.fleet.guard("web", 1)  # nothing may be evicted for now
+    desk.fleet.frozen = True
+    desk.fleet.edit(
+        "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web",
+        status={"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1},
+    )
+    desk.write()
+    async with desk.running():
+        await desk.until(lambda: bool(desk.fleet.sent(path="eviction")), seconds=60)
+        for number in range(8):
+            desk.fleet.edit(f"{NODES}/b{number}", status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
+        await desk.until(lambda: desk.fleet.traces() == {}, seconds=30)
+        assert desk.fleet.nodes()[0] == "a1"
+        asked = len(desk.fleet.sent(path="eviction"))
+        taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": str(int(desk.clock.now())), "effect": "NoSchedule"}
+        desk.fleet.edit(
+            f"{NODES}/a1",
+            spec={"taints": [taint]},
+            metadata={"annotations": {"trimtab.dev/removing": taint["value"]}},
+        )
+        await asyncio.sleep(60)  # nor is one gone on with that an earlier process began
+        assert desk.fleet.traces() == {}
+        assert len(desk.fleet.sent(path="eviction")) == asked
 
 
 class TestSizesThatCannotBe:

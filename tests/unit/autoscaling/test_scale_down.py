@@ -162,7 +162,8 @@ class TestUtilization:
         of = group(size=1)
         static = pod("static").on("n1").cpu("3").mirror()
         assert why(planned(of, worker("n1", of), static)) == {"n1": "NotUnderutilized"}
-        assert why(planned(of, worker("n1", of), static, ignoreDaemonsetsUtilization=True)) == {"n1": "NotUnderutilized"}
+        without_daemons = planned(of, worker("n1", of), static, ignoreDaemonsetsUtilization=True)
+        assert why(without_daemons) == {"n1": "NotUnderutilized"}
         assert removed(planned(of, worker("n1", of), static, ignoreMirrorPodsUtilization=True)) == {"n1": {}}
 
     def test_ignored_daemon_sets_take_their_part_of_the_node(self) -> None:

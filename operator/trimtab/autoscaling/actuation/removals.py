@@ -164,6 +164,7 @@ class Removals:
         *,
         now: float,
         marking: Collection[str] = (),
+        halted: str = "",
     ) -> None:
         """Hold removals against a pass's own picture: end those that are not to go on, see to what is left of others.
 
@@ -173,12 +174,15 @@ class Removals:
             spec: of the ClusterAutoscaler; ``None`` where there is none: then everything is returned.
             now: seconds since the epoch.
             marking: ids of groups whose machines somebody else of this process is marking at present.
+            halted: why the whole cluster is left as it is, in words; empty where it is not. What can still be returned
+                is, then: where so much is unwell, nodes that are well are not to be emptied.
         """
         there = {node.name: node for node in nodes}
         if spec is not None:
             self._picture.spec = spec
         self._lately = {name: end for name, end in self._lately.items() if self._just_ended(name, end[0])}
-        for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
+        against = objections(self._courses, there, groups, spec, now=self._clock.now(), halted=halted)
+        for name, refusal in against.items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
         foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
@@ -188,7 +192,7 @@ class Removals:
         if self._closing or self._blind() is not None:
             return
         for each in left:
-            self._see_to(each)
+            self._see_to(each, may_go_on=not halted and self._room(empty=False))
         swept = [group for group in groups.all if group.id not in marking]
         busy = {*self._courses, *self._returning, *self._lately, *(each.node.name for each in left)}
         for group, names in self._marks.stray(swept, busy=busy):
@@ -284,10 +288,10 @@ class Removals:
         name = node.name
         return name in self._courses or name in self._returning or self._just_ended(name, node.uid)
 
-    def _see_to(self, left: Leftover) -> None:
+    def _see_to(self, left: Leftover, *, may_go_on: bool) -> None:
         """Go on with what an earlier process began, or take it back."""
         step = left.step
-        if step is Step.GO_ON and not self._room(empty=False):
+        if step is Step.GO_ON and not may_go_on:
             step = Step.RETURN
         state = RemovalState(
             node=left.node.name,

@@ -92,30 +92,18 @@ def left_behind(fleet: Fleet) -> list[str]:
     return found + fleet.marked_machines()
 
 
-def unneeded(fleet: Fleet) -> dict[str, str]:
-    """Since when nodes are unneeded, by what stands on them."""
-    return {
-        name: each["metadata"]["annotations"][UNNEEDED_SINCE]
-        for name, each in fleet.nodes("a").items()
-        if UNNEEDED_SINCE in each["metadata"]["annotations"]
-    }
-
-
 def test_since_when_nodes_are_unneeded_outlives_the_process(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=3)
     fleet.autoscale(scaleDown={**SHORT, "unneededTime": "10m"})
     first = operate()
-    fleet.until(lambda: len(unneeded(fleet)) == 3, "the nodes say since when")
-    before = unneeded(fleet)
-    status = fleet.until(lambda: len(found := fleet.status().get("unneeded", ())) == 3 and found, "the status, too")
+    before = fleet.until(lambda: len(found := fleet.status().get("unneeded", ())) == 3 and found, "the status says it")
 
     first.stop(signal.SIGKILL)
     time.sleep(1.1)  # times are written in whole seconds
     operate()
 
     fleet.pass_twice()
-    assert unneeded(fleet) == before
-    assert fleet.status()["unneeded"] == status
+    assert fleet.status()["unneeded"] == before
     fleet.change(scaleDown=SHORT)
     fleet.until_sizes(a=0)
 

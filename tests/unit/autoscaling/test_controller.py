@@ -66,8 +66,9 @@ async def test_nodes_that_nobody_needs_go_after_their_time_down_to_the_minimum()
     desk.fleet.group("a", "a1", "a2", "a3", least=1, unneeded=False)
     desk.write()
     async with desk.running():
-        await desk.until(lambda: marks(desk) > 0, seconds=30)
+        await desk.until(lambda: len(desk.status.get("unneeded", ())) == 2, seconds=20)
         assert desk.fleet.replicas("a") == 3, "it has not been long enough"
+        assert marks(desk) == 0, "for moments it stands in the status alone"
         await desk.until(lambda: len(desk.fleet.nodes()) == 1, seconds=120)
         await desk.until(lambda: "ScaleDownEmpty" in desk.recorder.reasons(), seconds=10)
     assert desk.fleet.replicas("a") == 1

@@ -212,7 +212,14 @@ class Removals:
         if self._recording is not None and not self._recording.done():
             return  # what is not written now is found undone by the next pass
         settings = self._settings
-        found = marks(nodes, unneeded, self.going, soft_taints=settings.soft_taints, most=settings.writes)
+        found = marks(
+            nodes,
+            unneeded,
+            self.going,
+            soft_taints=settings.soft_taints,
+            most=settings.writes,
+            begun_by=self._clock.now() - settings.record_after,
+        )
         if found:
             self._recording = self._spawn(write_marks(self._api, found, settings), "record unneeded nodes")
 

@@ -117,18 +117,19 @@ def _come_singly(fleet: Fleet, count: int) -> None:
 
 
 def _waits(asked: list[Asked], namespace: str) -> list[float]:
-    """For each pod, in the order in which the scheduler gave them up, until that many nodes had been asked for."""
+    """For each pod, in the order in which the scheduler gave them up, until that many nodes had been asked for.
+
+    A pod that comes as a node gets ready may take it before the one for which it was made, which then needs another:
+    since then, so the taker counts as given up when it was bound.
+    """
     given_up: dict[str, float] = {}
     sizes: dict[str, int] = {}
     growth: list[float] = []
     for each in sorted(asked, key=lambda one: one.request_received_timestamp):
         name = each.object_ref.name
-        if (
-            each.user.username == SCHEDULER
-            and each.what == "pods/status"
-            and "Unschedulable" in str(each.request_object)
-        ):
-            if each.object_ref.namespace == namespace:
+        if each.user.username == SCHEDULER:
+            unschedulable = each.what == "pods/status" and "Unschedulable" in str(each.request_object)
+            if each.object_ref.namespace == namespace and (unschedulable or each.what == "pods/binding"):
                 given_up.setdefault(name, each.stage_timestamp.timestamp())
         elif each.what == "machinesets/scale" and each.granted and (size := scaled_to(each)) is not None:
             more = size - sizes.get(name, _before(each, size))

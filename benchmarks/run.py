@@ -197,6 +197,27 @@ def scale_down_2000() -> Result:
     return removing.remove()
 
 
+def pass_idle_5k() -> Result:
+    """A whole pass on 5,000 nodes of 500 sets and 150,000 pods, with nothing to be done: CPU seconds."""
+    from benchmarks import passing
+
+    return passing.idle()
+
+
+def pass_unneeded_5k() -> Result:
+    """The same where 2,900 nodes could go, and wait for their time."""
+    from benchmarks import passing
+
+    return passing.unneeded()
+
+
+def pass_surge_5k() -> Result:
+    """The same where 5,000 pods wait for nodes that have been asked for; ``first_s`` is the pass that asks for them."""
+    from benchmarks import passing
+
+    return passing.surge()
+
+
 def deadline_150k() -> Result:
     """All deadlines of 150,000 pods on 5,000 tainted nodes, and timers of as many, 10,000 of them due in a second."""
     from benchmarks import deadlines
@@ -227,6 +248,9 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "groups-500": groups_500,
     "scale-down-2000": scale_down_2000,
     "deadline-150k": deadline_150k,
+    "pass-idle-5k": pass_idle_5k,
+    "pass-unneeded-5k": pass_unneeded_5k,
+    "pass-surge-5k": pass_surge_5k,
 }
 
 

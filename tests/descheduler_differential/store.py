@@ -64,27 +64,30 @@ class Store:
     def close(self) -> None:
         self._connection.close()
 
-    def replace(self, objects: Iterable[Manifest]) -> None:
-        """Take away all that was put here, and put these objects in its place."""
+    def replace(self, objects: Iterable[Manifest]) -> str:
+        """Take away all that was put here, and put these objects in its place; etcd's revision after that."""
         gone = [
             {"request_delete_range": {"key": _text(f"/registry/{name}/"), "range_end": _text(f"/registry/{name}0")}}
             for kind, name in PREFIXES.items()
             if kind not in _STAYING
         ]
-        self._change(gone)
+        revision = self._change(gone)
         puts = [
             {"request_put": {"key": _text(path(each)), "value": _text(msgspec.json.encode(complete(each)))}}
             for each in objects
         ]
         for start in range(0, len(puts), BATCH):
-            self._change(puts[start : start + BATCH])
+            revision = self._change(puts[start : start + BATCH])
+        return revision
 
-    def _change(self, operations: list[dict[str, Any]]) -> None:
+    def _change(self, operations: list[dict[str, Any]]) -> str:
         self._connection.request("POST", "/v3/kv/txn", msgspec.json.encode({"success": operations}))
         answer = self._connection.getresponse()
         content = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"etcd: {content[:300].decode(errors='replace')}")
+        revision: str = msgspec.json.decode(content)["header"]["revision"]
+        return revision
 
 
 def _text(content: str | bytes) -> str:

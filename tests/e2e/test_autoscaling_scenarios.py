@@ -64,6 +64,8 @@ def fill(fleet: Fleet, name: str, nodes: list[str], each: int, **pod: object) ->
         fleet.cordon(node)
     fleet.deploy(name, each * len(nodes), **WORK, **pod)  # type: ignore[arg-type]
     fleet.until_running(name, each * len(nodes), seconds=PATIENCE)
+    assert set(fleet.where(name).values()) == {each}, f"the scheduler did not spread them evenly: {fleet.where(name)}"
+    assert set(fleet.where(name)) == set(nodes)
     for node in closed:
         fleet.cordon(node, on=False)
 
@@ -119,8 +121,9 @@ def test_3_empty_nodes_go_and_the_others_stay(fleet: Fleet, operate: Start) -> N
     operate()
 
     shrunk_to(fleet, share(70))
+    assert not [each.told for each in fleet.audit.of("pods/eviction")]
+    assert set(fleet.nodes("workers")) == set(busy)
     assert fleet.where("web") == before
-    assert not fleet.audit.ours("pods/eviction")
 
 
 def test_4_nodes_with_little_to_do_are_drained_down_to_the_minimum(fleet: Fleet, operate: Start) -> None:

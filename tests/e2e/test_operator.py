@@ -179,7 +179,9 @@ def test_the_service_account_may_evict_but_not_delete(stage: Stage, tmp_path: Pa
     for method, path in (
         ("DELETE", f"/api/v1/namespaces/{stage.namespace}/pods/any"),
         ("GET", "/api/v1/secrets"),
-        ("PATCH", "/api/v1/nodes/a"),
+        ("DELETE", "/api/v1/nodes/a"),
+        ("PATCH", "/api/v1/nodes/a/status"),
+        ("DELETE", "/apis/machine.openshift.io/v1beta1/namespaces/any/machines/any"),
     ):
         with pytest.raises(Forbidden):
             client.request(method, path, {} if method == "PATCH" else None, content_type="application/merge-patch+json")

@@ -17,6 +17,7 @@ from tests.builders import machine_set, node, pod
 from tests.building import Builder
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import START, LoopClock
+from tests.fakes.json_patch import patch
 from trimtab.api.plan import rfc3339
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Conflict, Invalid, TooManyRequests
@@ -278,36 +279,6 @@ class Fleet(FakeApi):
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def patch(found: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902 as an API server has it: a test against null holds where there is nothing."""
-    for each in operations:
-        *parents, key = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
-        place: Any = found
-        for parent in parents:
-            place = _child(place, parent)
-            if place is None:
-                raise Invalid(f"no such path: {each['path']}", status=422, reason="Invalid")
-        if each["op"] == "test":
-            if _child(place, key) != each["value"]:
-                raise Invalid("the test did not hold", status=422, reason="Invalid")
-        elif each["op"] == "add":
-            if isinstance(place, list):
-                place.insert(len(place) if key == "-" else int(key), each["value"])
-            else:
-                place[key] = each["value"]
-        elif _child(place, key) is None:
-            raise Invalid(f"nothing to remove: {each['path']}", status=422, reason="Invalid")
-        else:
-            del place[int(key) if isinstance(place, list) else key]
-    return found
-
-
-def _child(place: Any, key: str) -> Any:
-    if isinstance(place, list):
-        return place[int(key)] if int(key) < len(place) else None
-    return place.get(key)
 
 
 def _check_taints(found: dict[str, Any]) -> None:

@@ -222,6 +222,13 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     ignore_daemonsets_utilization: Annotated[
         bool, doc("Whether DaemonSets' pods are left out when it is reckoned how much of a node is used.")
     ] = False
+    ignore_mirror_pods_utilization: Annotated[
+        bool,
+        doc(
+            "Whether mirror pods, which show what a kubelet runs of its own accord, are left out when it is reckoned "
+            f"how much of a node is used. {OURS}"
+        ),
+    ] = False
     skip_nodes_with_local_storage: Annotated[
         bool, doc("Whether nodes stay whose pods have emptyDir or hostPath volumes.")
     ] = True

@@ -37,7 +37,11 @@ class ScaleTargetRef(Spec, frozen=True):
         ),
     )
 
-    kind: Annotated[str, Meta(min_length=1, max_length=63), doc("The target's kind: MachineSet.")]
+    kind: Annotated[
+        str,
+        Meta(min_length=1, max_length=63),
+        doc("The target's kind: MachineSet; of Cluster API MachineDeployment or MachinePool as well."),
+    ]
     name: Annotated[str, Meta(min_length=1, max_length=253), doc("The target's name.")]
     api_version: Annotated[
         str,

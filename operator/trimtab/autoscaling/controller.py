@@ -15,6 +15,7 @@ from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
+from trimtab.autoscaling.actuation import Guarded
 from trimtab.autoscaling.one_pass import Passes
 from trimtab.autoscaling.report import without_pass
 from trimtab.autoscaling.services import Services
@@ -60,7 +61,7 @@ class AutoscalerController:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._keeper = StatusKeeper(services.api, services.clock)
+        self._keeper = StatusKeeper(Guarded(services.api, services.leading), services.clock)
         self._passes = Passes(services, self._keeper)
         self._autoscaler: ClusterAutoscaler | None = None
         self._problem: InputError | None = None

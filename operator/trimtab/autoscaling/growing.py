@@ -30,6 +30,9 @@ SECONDS: Final = 45.0
 PATIENCE: Final = 2.0
 """Seconds that a pass waits for answers; most come in a few milliseconds, and belong to the pass that asked."""
 
+UNSEEN: Final = 30.0
+"""Seconds in which a picture may not show yet what was done to a group."""
+
 AGAIN: Final = 60.0
 """Seconds after which a correction that failed is tried again."""
 
@@ -88,7 +91,8 @@ class Growing:
         self._corrected: list[Scaled] = []
         self._doubtful: dict[str, Removal] = {}
         self._not_before: dict[str, float] = {}
-        self._marking: set[str] = set()
+        self._marking: dict[str, float] = {}
+        self._begun: set[str] = set()
 
     @property
     def running(self) -> Mapping[str, Asking]:
@@ -102,8 +106,13 @@ class Growing:
 
     @property
     def marking(self) -> frozenset[str]:
-        """The ids of groups whose machines are being marked to go: their marks must not be taken for leftovers."""
-        return frozenset(self._marking & self._tasks.keys())
+        """The ids of groups whose machines are being marked to go: their marks must not be taken for leftovers.
+
+        Also of those that were a moment ago: a picture may show a mark before the size that was lowered for it.
+        """
+        now = self._clock.monotonic()
+        self._marking = {id_: until for id_, until in self._marking.items() if id_ in self._tasks or now < until}
+        return frozenset(self._marking)
 
     def begin(self, actions: Sequence[ScaleUp], groups: Groups) -> tuple[ScaleUp, ...]:
         """Ask groups for more; returns at once.
@@ -142,15 +151,19 @@ class Growing:
             group = groups.by_id.get(correction.group)
             if group is None or group.id in self._tasks or now < self._not_before.get(group.id, now):
                 continue
-            self._marking.add(group.id)
+            self._marking[group.id] = now
             self._start(group.id, self._correct(group, correction))
             started.append(correction)
         return tuple(started)
 
     async def settled(self, seconds: float = PATIENCE) -> None:
-        """Wait until all have answered, but not longer than so many seconds; those that have not go on."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=seconds)
+        """Wait until those have answered that were begun since this was last called, but at most so many seconds.
+
+        Those that have not go on, and nobody waits for them again: each pass would take so much longer.
+        """
+        begun, self._begun = self._begun, set()
+        if waited := [task for group, task in self._tasks.items() if group in begun]:
+            await asyncio.wait(waited, timeout=seconds)
 
     async def grow(
         self, actions: Sequence[ScaleUp], groups: Groups, *, patience: float = PATIENCE
@@ -182,8 +195,9 @@ class Growing:
         Returns:
             What has come of requests since it was last taken.
         """
-        await self.settled(seconds)
         tasks = list(self._tasks.values())
+        if tasks and seconds:
+            await asyncio.wait(tasks, timeout=seconds)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -192,12 +206,14 @@ class Growing:
     def _start(self, group: str, work: Any) -> None:
         task = asyncio.create_task(work, name=f"scale {group}")
         self._tasks[group] = task
+        self._begun.add(group)
         task.add_done_callback(lambda done: self._done(group, done))
 
     def _done(self, group: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(group) is task:
             del self._tasks[group]
-            self._marking.discard(group)
+            if group in self._marking:
+                self._marking[group] = self._clock.monotonic() + UNSEEN
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("group %s: %s", group, error, exc_info=error)
         if self._wake is not None:

@@ -116,6 +116,7 @@ def look(snapshot: Snapshot, asked: Asked) -> Seen:
         status=remember(state, asked.status),
         external=asked.external,
         advice=asked.advice,
+        groups=found,
     )
     inputs = with_memory(inputs, state, findings, well)
     made, promises = plan(snapshot, inputs)
@@ -152,8 +153,8 @@ def _records(snapshot: Snapshot, found: Groups, state: State, asked: Asked) -> t
 def waiting(snapshot: Snapshot) -> dict[str, Waiting]:
     """Pods without a node, ``namespace/name``, each with when the scheduler first said that it finds none."""
     found = {}
-    for key, pod in snapshot.pods.items():
-        if pod.node or pod.terminal:
+    for key, pod in snapshot.unbound():
+        if pod.terminal:
             continue
         scheduled = next((each for each in pod.conditions if each.type == "PodScheduled"), None)
         refused = scheduled is not None and scheduled.status == "False"

@@ -19,6 +19,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscaler, ClusterAutoscalerS
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Plan, ScaleUp
 from trimtab.autoscaling.actuation import Guarded, RemovalOutcome, Removals
+from trimtab.autoscaling.actuation.leftovers import goes_anyway
 from trimtab.autoscaling.actuation.signs import signs_of
 from trimtab.autoscaling.corrections import corrections
 from trimtab.autoscaling.external.expander import NAME as GRPC
@@ -117,7 +118,8 @@ class Passes:
         self._removals.record({}, nodes)
         self._removals.take_outcomes()
         going = self._removals.going
-        return len(going) + sum(signs_of(node).any or marked(node) for node in nodes if node.name not in going)
+        left = (node for node in nodes if node.name not in going and (signs_of(node).any or marked(node)))
+        return len(going) + self._removals.unmarking + sum(not goes_anyway(node, found) for node in left)
 
     def failed(self, autoscaler: ClusterAutoscaler, started: float, error: str) -> None:
         """Tell of a pass that ended with an error, where passes are counted."""
@@ -205,7 +207,10 @@ class Passes:
             uid=autoscaler.metadata.uid,
         )
         services.reporter.tell(report, spec)
-        self._keeper.put(build_status(report, self._keeper.status))
+        previous = self._keeper.status
+        status = await in_thread(partial(build_status, report, previous))  # of many pods and groups there is much
+        if self._keeper.status is previous:  # else another ClusterAutoscaler has been taken up meanwhile
+            self._keeper.put(status)
         log_pass(report)
         return bool(gone) or bool(ended) or any(each.scaled.done for each in outcomes.grown)
 
@@ -232,14 +237,19 @@ class Passes:
             if not seen.health.cluster:
                 self._growing.correct(corrections(seen.findings, seen.groups), seen.groups)
         await self._removals.reconcile(
-            seen.nodes.values(), seen.groups, spec, now=services.clock.now(), marking=self._growing.marking
+            seen.nodes.values(),
+            seen.groups,
+            spec,
+            now=services.clock.now(),
+            marking=self._growing.marking,
+            halted=seen.health.cluster,
         )
         if acting:
             self._removals.record(seen.state.unneeded, seen.nodes.values())
-            if seen.records:
-                self._learning = asyncio.create_task(
-                    self._learned.write(seen.records), name="write what nodes are like"
-                )
+        elif spec.mode != ACT:  # nobody keeps them true now, and later they would be believed
+            self._removals.record({}, [node for node in seen.nodes.values() if UNNEEDED_SINCE in node.annotations])
+        if acting and seen.records:
+            self._learning = asyncio.create_task(self._learned.write(seen.records), name="write what nodes are like")
         await self._growing.settled()
         return gone
 
@@ -272,7 +282,7 @@ class Passes:
             self._priorities.problem = None
             return False
         async with self._services.live.borrow() as snapshot:
-            return any(not pod.node and not pod.terminal for pod in snapshot.pods.values())
+            return any(not pod.terminal for _, pod in snapshot.unbound())
 
     def _problems(self, spec: ClusterAutoscalerSpec) -> tuple[Problem, ...]:
         found = [] if self._priorities.problem is None or PRIORITY not in spec.expanders else [self._priorities.problem]

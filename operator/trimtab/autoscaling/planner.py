@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from trimtab.api.cluster_autoscaler_status import Replacement
 from trimtab.api.plan import Plan
 from trimtab.autoscaling import scale_down
-from trimtab.autoscaling.groups import groups
 from trimtab.autoscaling.replace import planner as replacements
 from trimtab.autoscaling.replace.record import replacing, with_begun
 from trimtab.autoscaling.scale_up import Inputs, scale_up
@@ -49,8 +48,9 @@ def plan(snapshot: Snapshot, inputs: Inputs) -> tuple[Plan, Promises]:
     Returns:
         The plan, and what others must not promise again.
     """
+    found = inputs.grouped(snapshot)
+    inputs = replace(inputs, groups=found)
     up = scale_up(snapshot, inputs)
-    found = groups(snapshot, inputs.machine_autoscalers, inputs.external)
     standing = replacing(inputs.status.replacements, snapshot, found, inputs.spec, now=inputs.now)
     down = scale_down.plan(
         snapshot,

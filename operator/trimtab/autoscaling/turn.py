@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 
 class Turn:
@@ -33,8 +34,11 @@ class Turn:
     async def take(self) -> bool:
         """Take the turn if nobody has it, and say whether it is ours now."""
         if not self._ours and self._standing is None and not self._lock.locked():
-            await self._lock.acquire()
-            self._ours = True
+            # One who stands in line may be about to have it, though it is free at this moment: not waited for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await self._lock.acquire()
+                    self._ours = True
         return self._ours
 
     def stand_in_line(self) -> None:

@@ -16,6 +16,8 @@ _NOBODY: Final[dict[str, Pod]] = {}
 class Bindings:
     """Pods by the names of their nodes, whether or not there are such nodes, each counted where there is one.
 
+    Those without a node are kept by the empty name: who looks for pending pods need not go through all.
+
     Args:
         nodes: the node slots.
         namespace_labels: labels of a namespace by name.
@@ -39,9 +41,7 @@ class Bindings:
         return self._on.get(node, _NOBODY).items()
 
     def add(self, key: str, pod: Pod) -> None:
-        """Take a pod in; one without a node is nowhere."""
-        if not pod.node:
-            return
+        """Take a pod in."""
         self._on.setdefault(pod.node, {})[key] = pod
         slot = self._slot_of.get(pod.node)
         if slot is not None:
@@ -49,8 +49,6 @@ class Bindings:
 
     def drop(self, key: str, pod: Pod) -> None:
         """Let a pod go that was taken in."""
-        if not pod.node:
-            return
         self._leave(key, pod)
         slot = self._slot_of.get(pod.node)
         if slot is not None:
@@ -58,8 +56,7 @@ class Bindings:
 
     def replace(self, key: str, pod: Pod) -> None:
         """Have another value for a pod that counts as before (:func:`counts_alike`)."""
-        if pod.node:
-            self._on[pod.node][key] = pod
+        self._on[pod.node][key] = pod
 
     def carry(self, key: str, old: Pod, new: Pod) -> tuple[int, int]:
         """Take a pod from its node to another, not counted yet (:meth:`Tally.count_move`), where :func:`only_moved`.
@@ -67,11 +64,10 @@ class Bindings:
         Returns:
             The slots of the old and of the new node, -1 for none.
         """
-        if old.node:
-            self._leave(key, old)
+        self._leave(key, old)
         if new.node in self._on:
             self._on[new.node][key] = new
-        elif new.node:
+        else:
             self._on[new.node] = {key: new}
         return self._slot_of.get(old.node, -1), self._slot_of.get(new.node, -1)
 

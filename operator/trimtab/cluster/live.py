@@ -8,9 +8,10 @@ meanwhile waits in a queue, in order, until it gives the snapshot back.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from trimtab.cluster.kinds import KINDS, NODE_GROUPS
 from trimtab.cluster.owners import OwnerKey
@@ -19,6 +20,9 @@ from trimtab.kube.objects import TYPES, KubeObject, Pod
 from trimtab.kube.resources import Resource
 
 T = TypeVar("T")
+
+AT_ONCE: Final = 1000
+"""Changes that are taken in before anything else may go on: some hundredths of a second's work."""
 
 
 class LiveCluster:
@@ -32,7 +36,7 @@ class LiveCluster:
         self._kinds = kinds
         self._snapshot = Snapshot()
         self._borrowed = asyncio.Lock()
-        self._waiting: list[tuple[KubeObject | None, KubeObject | None]] = []
+        self._waiting: deque[tuple[KubeObject | None, KubeObject | None]] = deque()
 
     def apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """Take one change of a store in: the listener that stores call, on the event loop."""
@@ -48,9 +52,7 @@ class LiveCluster:
             try:
                 yield self._snapshot
             finally:
-                waiting, self._waiting = self._waiting, []
-                for old, new in waiting:
-                    self._apply(old, new)
+                await self._catch_up()
 
     def examine(self, question: Callable[[Snapshot], T]) -> T:
         """Ask the picture something at once, on the event loop; what the question tries out it must undo.
@@ -88,6 +90,19 @@ class LiveCluster:
             if resource.plural not in counted
         }
         return counted | shelved
+
+    async def _catch_up(self) -> None:
+        """Take in what has waited, with room for others in between: a long plan of a busy cluster leaves thousands."""
+        try:
+            while len(self._waiting) > AT_ONCE:
+                self._take_in(AT_ONCE)
+                await asyncio.sleep(0)
+        finally:  # also where somebody is cancelled for the second time: nothing may be lost
+            self._take_in(len(self._waiting))
+
+    def _take_in(self, number: int) -> None:
+        for _ in range(number):
+            self._apply(*self._waiting.popleft())
 
     def _apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
         if new is not None:

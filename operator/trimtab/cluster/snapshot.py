@@ -65,6 +65,10 @@ class Snapshot:
         """The same with their keys, in no particular order."""
         return self._bindings.items(node)
 
+    def unbound(self) -> ItemsView[str, Pod]:
+        """The pods without a node with their keys, terminal ones included, in no particular order."""
+        return self._bindings.items("")
+
     def owners(self) -> list[OwnerKey]:
         """The controllers that own at least one pod, in the order of their keys."""
         return self._owners.keys()

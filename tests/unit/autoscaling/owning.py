@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
+from tests.fakes.json_patch import patch
 from trimtab.autoscaling.machine_autoscalers import MachineAutoscalerController
 from trimtab.autoscaling.machine_autoscalers.registry import OPENSHIFT_FINALIZER
-from trimtab.kube.api import Invalid
 from trimtab.kube.objects import KubeObject
 from trimtab.kube.reference import ObjectReference
 from trimtab.kube.resources import MACHINE_AUTOSCALERS, MACHINE_SETS, Resource
@@ -46,23 +46,7 @@ class Server(FakeApi):
                     return stored
             return super()._patch(Call(call.method, call.path, call.params, body, call.content_type))
         found = copy.deepcopy(self.objects[self._existing(path)])
-        for operation in call.body:
-            self._operate(found, operation)
-        return self._store(path, found)
-
-    def _operate(self, found: dict[str, Any], operation: Mapping[str, Any]) -> None:
-        *parents, key = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-        place: Any = found
-        for parent in parents:
-            if parent not in place:
-                raise Invalid(f"there is no {parent}", status=422, reason="Invalid")
-            place = place[parent]
-        if operation["op"] == "test" and place.get(key) != operation["value"]:
-            raise Invalid("the test did not hold", status=422, reason="Invalid")
-        if operation["op"] == "add":
-            place[key] = operation["value"]
-        if operation["op"] == "remove":
-            del place[key]
+        return self._store(path, patch(found, call.body))
 
     def _store(self, path: str, obj: dict[str, Any]) -> dict[str, Any]:
         old = self.objects.get(path)

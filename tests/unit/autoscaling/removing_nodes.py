@@ -47,7 +47,7 @@ class Operator:
             clock=fleet.clock,
             leading=lambda: self.leading,
             stale=lambda: self.stale,
-            settings=settings or RemovalSettings(),
+            settings=settings or RemovalSettings(record_after=0.0),
         )
 
     async def one_pass(self) -> None:

@@ -13,6 +13,7 @@ from tests.unit.autoscaling.removing_nodes import Operator, running, spec_of
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation import RemovalSettings
 from trimtab.autoscaling.actuation.candidates import marks
+from trimtab.autoscaling.actuation.signs import REMOVING
 
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 SOFT = "PreferNoSchedule"
@@ -40,7 +41,10 @@ def annotated(name: str = "n1", since: str = NOW):
         (node("n1"), None, True, False),
         (annotated(), None, True, True),
         (node("n1").taint(CANDIDATE, VALUE, SOFT), None, False, True),
-        (annotated().taint(TO_BE_DELETED, "1"), None, True, False),
+        (annotated().annotations({REMOVING: "1"}).taint(TO_BE_DELETED, "1"), None, True, False),
+        (node("n1").taint(TO_BE_DELETED, "1"), START, True, False),
+        (annotated().taint(TO_BE_DELETED, "1"), START + 60, True, False),
+        (annotated().taint(TO_BE_DELETED, "1"), None, True, True),
         (annotated().deleted(), None, True, False),
     ],
     ids=[
@@ -58,6 +62,9 @@ def annotated(name: str = "n1", since: str = NOW):
         "needed by now",
         "needed, with a taint",
         "it goes",
+        "somebody else removes it",
+        "somebody else removes it, with another time",
+        "somebody else removes it, with our record",
         "it is being deleted",
     ],
 )
@@ -133,7 +140,7 @@ class TestWriting:
 
     async def test_without_an_autoscaler_all_records_go(self) -> None:
         fleet = self.fleet(2)
-        settings = RemovalSettings(writes=1)
+        settings = RemovalSettings(writes=1, record_after=0.0)
         operator = Operator(fleet, settings=settings, scaleDown={"enabled": True, "unneededTime": "1h"})
         operator.records = True
         async with running(operator):
@@ -165,3 +172,20 @@ class TestWriting:
             await asyncio.sleep(10)
         assert fleet.traces() == {}
         assert fleet.spec("n0") == {}
+
+
+@pytest.mark.parametrize(
+    ("built", "since", "written"),
+    [
+        (node("n1"), START - 10, False),
+        (node("n1"), START - 31, True),
+        (annotated(since=rfc3339(START - 3600)), START - 10, True),
+        (node("n1").taint(CANDIDATE, "1", SOFT), START - 10, True),
+        (annotated(), None, True),
+    ],
+    ids=["for moments", "for long enough", "its record is of another time", "its taint is", "needed again"],
+)
+def test_a_node_that_is_unneeded_for_moments_costs_no_request(built, since, written) -> None:
+    unneeded = {} if since is None else {"n1": since}
+    found = marks([built.build()], unneeded, (), soft_taints=True, most=10, begun_by=START - 30)
+    assert bool(found) is written

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tests.builders import machine_set, node
 from tests.fakes.clock import START
-from tests.fakes.fleet import MARK, TO_BE_DELETED, patch
+from tests.fakes.fleet import MARK, TO_BE_DELETED
+from tests.fakes.json_patch import patch
 from tests.unit.autoscaling.removing_nodes import spec_of
 from trimtab.autoscaling.actuation.leftovers import Step, leftovers
 from trimtab.autoscaling.actuation.settings import RemovalSettings

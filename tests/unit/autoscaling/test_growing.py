@@ -94,7 +94,7 @@ async def test_a_pass_does_not_wait_for_a_group_that_hangs_and_does_not_ask_it_t
     assert [each.group for each in second] == [C]
     assert provider.asked == ["increase a to 2", "increase b to 4", "increase c to 4"]
     assert all_.running == {B: Asking(2, 4, T0)}
-    assert asyncio.get_running_loop().time() == pytest.approx(4)
+    assert asyncio.get_running_loop().time() == pytest.approx(2), "the second pass does not wait for it again"
     await asyncio.sleep(SECONDS)
     [late] = all_.take().grown
     assert (late.scaled.failure, late.scaled.doubt, late.at) == (Failure.TIMED_OUT, True, T0)
@@ -241,6 +241,17 @@ async def test_marks_in_doubt_are_taken_back_once_it_is_clear_that_their_machine
     all_.correct((), joined)
     await all_.settled()
     assert len(provider.unmarked) == 1
+
+
+async def test_marks_count_as_being_set_until_a_picture_shows_the_size_that_was_lowered_for_them() -> None:
+    groups = groups_of(Seen(3, "x=ready y@2 z@2"))[0]
+    all_ = growing(FakeProvider(*groups.all))
+    all_.correct([Correction(A, 2, "", "", groups.by_id[A].machines[2:])], groups)
+    await all_.settled()
+    assert all_.busy == frozenset()
+    assert all_.marking == {A}
+    await asyncio.sleep(31)
+    assert all_.marking == frozenset()
 
 
 def test_what_was_done_is_noted_for_the_next_process() -> None:

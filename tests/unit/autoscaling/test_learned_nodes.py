@@ -271,6 +271,7 @@ class TestDistrust:
             (json.dumps(written(at="yesterday")), "$.at"),
             (json.dumps(written(at="2026-11-20T10:00:00")), "at must be a time as RFC 3339 has it"),
             (json.dumps(written(at="1066-10-14T10:00:00Z")), "at must be a time"),
+            (json.dumps(written(at="9999-12-31T23:59:59-14:00")), "at must be a time"),
             (json.dumps(written(allocatable=None)), "allocatable.cpu must be more than 0"),
             (json.dumps(written(allocatable={"cpu": "1", "memory": "1Gi"})), "allocatable.pods must be more than 0"),
             (json.dumps(written(allocatable={"cpu": "x"})), "allocatable.cpu: 'x' is not a quantity"),

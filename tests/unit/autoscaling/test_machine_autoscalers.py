@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.autoscaling.owning import CAPACITY, JSON_PATCH, MAX, MIN, NS, OWNER, World
 from trimtab.autoscaling.machine_autoscalers.controller import LIST_EVERY, SIZES_SETTLE
+from trimtab.kube import verbs
 from trimtab.kube.api import Forbidden, Invalid, NotFound, ServerError
 from trimtab.kube.resources import (
     CLUSTER_MACHINE_SETS,
@@ -308,6 +309,21 @@ async def test_one_that_went_by_force_leaves_nothing_either() -> None:
 
         async with World(server=world.server):
             assert world.limits(unseen) == (None, None, None)
+
+
+async def test_a_list_that_nobody_can_make_sense_of_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = verbs.list_objects, []
+
+    async def list_objects(*words: Any, **more: Any) -> Any:
+        asked.append(1)
+        if len(asked) < 3:
+            raise ValueError("what nobody has foreseen")
+        return await found(*words, **more)
+
+    monkeypatch.setattr(verbs, "list_objects", list_objects)
+    async with World() as world:
+        await asyncio.sleep(5)
+        assert world.controller.synced
 
 
 async def test_what_no_watch_tells_is_found_by_the_next_list() -> None:

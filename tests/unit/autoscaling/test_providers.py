@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.fakes.api import Call, FakeApi
+from tests.fakes.json_patch import patch
 from trimtab.autoscaling.groups import GroupMachine, MachineState, NodeGroup
 from trimtab.autoscaling.providers import DIALECTS, Failure, Provider, Removal, Verdict, providers, verify
 from trimtab.autoscaling.providers.checks import going
@@ -32,18 +34,7 @@ class MachineApi(FakeApi):
     def _patch(self, call: Call) -> Any:
         if call.content_type != "application/json-patch+json":
             return super()._patch(call)
-        found = self.objects[self._existing(call.path)]
-        for operation in call.body:
-            *parents, key = (part.replace("~1", "/") for part in operation["path"].split("/")[1:])
-            place = found
-            for parent in parents:
-                place = place.get(parent, {})
-            if operation["op"] == "test" and place.get(key) != operation["value"]:
-                raise Invalid("the test did not hold", status=422, reason="Invalid")
-            if operation["op"] == "add":
-                place[key] = operation["value"]
-            if operation["op"] == "remove":
-                del place[key]
+        found = patch(copy.deepcopy(self.objects[self._existing(call.path)]), call.body)
         if found.get("spec", {}).get("replicas") == 0:
             del found["spec"]["replicas"]  # autoscaling/v1 Scale leaves out what is empty
         return self._store(call.path, found)

@@ -110,6 +110,7 @@ class TestScaleUp:
         [
             pytest.param(10, "a has 9 of 9 nodes", False, id="the same"),
             pytest.param(10, "a has 8 of 8 nodes", False, id="other numbers"),
+            pytest.param(10, "a has 9 (3 planned now) of 9 nodes", False, id="nodes that are only planned"),
             pytest.param(10, "a is paused", True, id="another story"),
             pytest.param(299, "a has 9 of 9 nodes", False, id="almost five minutes later"),
             pytest.param(300, "a has 9 of 9 nodes", True, id="five minutes later"),

@@ -158,6 +158,14 @@ class TestUtilization:
         assert why(planned(of, worker("n1", of), agent)) == {"n1": "NotUnderutilized"}
         assert removed(planned(of, worker("n1", of), agent, ignoreDaemonsetsUtilization=True)) == {"n1": {}}
 
+    def test_mirror_pods_count_unless_they_are_ignored(self) -> None:
+        of = group(size=1)
+        static = pod("static").on("n1").cpu("3").mirror()
+        assert why(planned(of, worker("n1", of), static)) == {"n1": "NotUnderutilized"}
+        without_daemons = planned(of, worker("n1", of), static, ignoreDaemonsetsUtilization=True)
+        assert why(without_daemons) == {"n1": "NotUnderutilized"}
+        assert removed(planned(of, worker("n1", of), static, ignoreMirrorPodsUtilization=True)) == {"n1": {}}
+
     def test_ignored_daemon_sets_take_their_part_of_the_node(self) -> None:
         of = group(size=1)
         agent = pod("agent").on("n1").cpu("2").owned_by("DaemonSet", "agent")
@@ -325,6 +333,18 @@ class TestRecords:
         of = group(size=1)
         status = {"unneeded": [{"name": "n1", "since": LONG_AGO}]}
         assert removed(planned(of, worker("n1", of, since=None), status=status)) == {"n1": {}}
+
+    @pytest.mark.parametrize(
+        ("since", "words"),
+        [
+            pytest.param("2026-11-20T11:50:00.0625Z", "unneeded for 599s; it must be for 600s", id="almost due"),
+            pytest.param("2026-11-20T11:49:59.9375Z", "unneeded for 600s of 600s; no pod needs a place", id="just due"),
+        ],
+    )
+    def test_times_are_told_in_whole_seconds(self, since: str, words: str) -> None:
+        of = group(size=1)
+        made = planned(of, worker("n1", of, since=since))
+        assert words in [*said(made).values(), *(action.message for action in made.actions)][0]
 
     @pytest.mark.parametrize(("seconds", "gone"), [(7200, True), (60, False)], ids=["long ago", "a minute ago"])
     def test_or_the_value_of_the_soft_taint(self, seconds: int, gone: bool) -> None:

@@ -110,6 +110,16 @@ class TestLearning:
 
         assert template.node.taints == (Taint("dedicated", "NoSchedule", "db"),)
 
+    @pytest.mark.parametrize("with_a_node", [True, False])
+    def test_taints_of_starting_that_the_set_itself_gives_are_left_out(self, with_a_node: bool) -> None:
+        owner = workers().capacity(cpu="4", memory="16Gi", taints="example.com/agent:NoSchedule")
+        owner.node_taint("example.com/starting").node_taint("dedicated", "db")
+        there = (owner.machine("m").on("n1"), settled("n1")) if with_a_node else ()
+
+        template = only(owner, *there, startup=("example.com/starting", "example.com/agent"))
+
+        assert template.node.taints == (Taint("dedicated", "NoSchedule", "db"),)
+
     def test_a_taint_that_one_node_alone_has_is_not_the_groups(self) -> None:
         owner = workers()
         both = settled("n1"), settled("n2", created="2026-11-20T10:30:00Z").taint("maintenance").taint("dedicated", "b")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.builders import HOSTNAME, node, pod, pv, service
 from trimtab.cluster.kinds import KINDS
-from trimtab.cluster.live import LiveCluster
+from trimtab.cluster.live import AT_ONCE, LiveCluster
 from trimtab.cluster.terms import terms_of
 
 
@@ -36,6 +38,42 @@ async def test_what_goes_while_it_is_borrowed_is_gone_afterwards() -> None:
         assert snapshot.pods
     assert live.pod("shop/web") is None
     assert live.sizes["pods"] == 0
+
+
+async def test_very_many_changes_are_taken_in_with_room_for_others_in_between() -> None:
+    live = with_nodes("n1")
+    seen: list[int] = []
+
+    async def look_on() -> None:
+        while not seen or seen[-1] < 2 * AT_ONCE + 6:
+            seen.append(live.sizes["pods"])
+            await asyncio.sleep(0)
+
+    async with live.borrow():
+        looking = asyncio.create_task(look_on())
+        for number in range(2 * AT_ONCE + 5):
+            live.apply(None, pod(f"web-{number}").on("n1").build())
+        asyncio.get_running_loop().call_soon(live.apply, None, pod("late").on("n1").build())
+    assert live.sizes["pods"] == 2 * AT_ONCE + 6  # what comes meanwhile waits in line as well
+    await looking
+    assert AT_ONCE in seen
+
+
+async def test_who_is_cancelled_while_changes_are_taken_in_leaves_none_behind() -> None:
+    live = with_nodes("n1")
+
+    async def borrow() -> None:
+        async with live.borrow():
+            for number in range(3 * AT_ONCE):
+                live.apply(None, pod(f"web-{number}").on("n1").build())
+
+    borrowing = asyncio.create_task(borrow())
+    await asyncio.sleep(0)
+    assert 0 < live.sizes["pods"] < 3 * AT_ONCE
+    borrowing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await borrowing
+    assert live.sizes["pods"] == 3 * AT_ONCE
 
 
 def test_it_tells_how_many_objects_of_each_kind_it_holds() -> None:

@@ -21,7 +21,13 @@ from trimtab.api.decode import (
     decode_policy,
     decode_taint_manager,
 )
+from trimtab.autoscaling.actuation import signs
+from trimtab.autoscaling.groups import annotations, keys
+from trimtab.autoscaling.machine_autoscalers.capacity import COPIES
+from trimtab.autoscaling.scale_down.records import UNNEEDED_SINCE
+from trimtab.autoscaling.template.taints import STARTUP_PREFIXES
 from trimtab.descheduling.imports.formats import FORMATS
+from trimtab.kube.objects.machine import MACHINE_API
 from trimtab.runtime.probes import LONGEST_SILENCE
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
@@ -257,3 +263,18 @@ def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
     assert (Timings().lease_duration, Timings().renew_deadline) == (15, 10)
     limits = RecorderLimits()
     assert (limits.window, limits.object_burst, limits.object_rate, limits.burst, limits.rate) == (360, 200, 1, 500, 50)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"{keys.OPTIONS}{option}" for option in annotations.GROUP_OPTIONS),
+        *(keys.OWNER, keys.PAUSED, keys.CAPACITY, keys.PRICE, keys.RESERVED, keys.LEARNED_NODE, COPIES),
+        *(MACHINE_API + "/delete-machine", UNNEEDED_SINCE, signs.REMOVING, signs.CORDONED_BY, signs.DELAY_DELETION),
+        *STARTUP_PREFIXES[:1],
+    ],
+)
+def test_annotations_that_the_autoscaler_heeds_or_writes_are_on_their_page(key: str) -> None:
+    page = (ROOT / "docs/reference/annotations.md").read_text(encoding="utf-8")
+    family = page.replace(", `…-", f", `{keys.OPTIONS}")  # the last of several with one beginning
+    assert key in family

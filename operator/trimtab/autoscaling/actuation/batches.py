@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
+from trimtab.autoscaling.actuation.drain import to_evict
 from trimtab.autoscaling.actuation.ending import Ended, aborted, failed
 from trimtab.autoscaling.actuation.picture import Picture
 from trimtab.autoscaling.actuation.settings import RemovalSettings
@@ -143,7 +144,7 @@ class Batches:
                     raise failed(reasons.SCALE_REFUSED, behind)
                 await self._clock.sleep(2 * self._settings.poll)
                 continue
-            machines = _within_minimum(group, machines)
+            machines = await self._still_empty(_within_minimum(group, machines))
             if not machines:
                 continue
             removal = await self._remove(group, machines)
@@ -153,6 +154,21 @@ class Batches:
             if conflicts >= CONFLICTS:
                 raise failed(removal.failure or reasons.SCALE_CONFLICT, removal.message)
             await self._clock.sleep(2 * self._settings.poll)
+
+    async def _still_empty(self, machines: Mapping[Ticket, GroupMachine]) -> dict[Ticket, GroupMachine]:
+        """Those whose nodes no pod has come to while they waited, as one may that tolerates everything.
+
+        With the machine it would go without an eviction, and so without anybody asking its budget.
+        """
+        found = {}
+        for ticket, machine in machines.items():
+            pods = to_evict(await self._picture.pods(ticket.node))
+            if not pods:
+                found[ticket] = machine
+            elif ticket.open:
+                message = f"pod {pods[0].key} came onto the node while its machine waited to be taken away"
+                ticket.answer.set_exception(aborted(Refusal(reasons.PODS_KEEP_COMING, message)))
+        return found
 
     async def _picture_to_act_on(self, until: float) -> None:
         while why := self._may():

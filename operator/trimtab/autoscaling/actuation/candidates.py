@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
@@ -55,8 +56,12 @@ def marks(
     *,
     soft_taints: bool,
     most: int,
+    begun_by: float = math.inf,
 ) -> list[Mark]:
     """What is to be written, those first whose record is to go, and then those that have been unneeded longest.
+
+    Many nodes are unneeded for moments only: a new one, before its pods are bound. Two requests for each would be most
+    of what adding it costs, so these stand in the status alone at first.
 
     Args:
         nodes: of the cluster.
@@ -64,6 +69,8 @@ def marks(
         going: names of nodes that are being removed: these are left alone.
         soft_taints: whether unneeded nodes are to have the soft taint.
         most: how many may be written.
+        begun_by: nodes that say nothing yet, and are unneeded since later than this, are left for another pass; in
+            seconds since the epoch.
     """
     stale: list[Mark] = []
     fresh: list[Mark] = []
@@ -71,7 +78,12 @@ def marks(
         since = unneeded.get(node.name)
         if since is None and not node.annotations and not node.taints:
             continue
-        if node.name in going or node.deleted is not None or signs_of(node).tainted is not None:
+        if node.name in going or node.deleted is not None:
+            continue
+        signs = signs_of(node)
+        if signs.ours or (signs.foreign and (since is not None or UNNEEDED_SINCE not in node.annotations)):
+            continue  # of a node that somebody else removes only our record is taken away
+        if since is not None and since > begun_by and not _says_something(node):
             continue
         mark = Mark(node, since, soft_taints and since is not None)
         if _stands(mark):
@@ -80,6 +92,10 @@ def marks(
     stale.sort(key=lambda mark: mark.node.name)
     fresh.sort(key=lambda mark: (mark.since or 0.0, mark.node.name))
     return [*stale, *fresh][:most]
+
+
+def _says_something(node: Node) -> bool:
+    return UNNEEDED_SINCE in node.annotations or any(taint.key == DELETION_CANDIDATE for taint in node.taints)
 
 
 def _stands(mark: Mark) -> bool:

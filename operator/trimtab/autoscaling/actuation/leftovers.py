@@ -83,6 +83,15 @@ def leftovers(
     return sorted(found, key=lambda each: each.node.name)
 
 
+def goes_anyway(node: Node, groups: Groups) -> bool:
+    """Whether a node or its machine is being deleted already, so that what stands on it goes with it."""
+    if node.deleted is not None:
+        return True
+    group = groups.group_of(node.name)
+    machines = () if group is None else group.machines
+    return any(each.node == node.name and each.state is MachineState.DELETING for each in machines)
+
+
 def _judge(
     node: Node, signs: Signs, groups: Groups, spec: ClusterAutoscalerSpec | None, settings: RemovalSettings, now: float
 ) -> Leftover:

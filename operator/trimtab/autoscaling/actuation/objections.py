@@ -71,6 +71,7 @@ def objections(
     spec: ClusterAutoscalerSpec | None,
     *,
     now: float,
+    halted: str = "",
 ) -> dict[str, Refusal]:
     """The removals that are not to go on, by node, each with the reason.
 
@@ -80,11 +81,14 @@ def objections(
         groups: of the same picture.
         spec: of the ClusterAutoscaler; ``None`` where there is none.
         now: seconds since the epoch.
+        halted: why the whole cluster is left as it is, in words; empty where it is not.
     """
     found: dict[str, Refusal] = {}
     for name, removal in removals.items():
         group = groups.by_id.get(removal.state.group)
-        refusal = _unwanted(spec) or _of_group(group) or _of_node(nodes.get(name), removal.state, now)
+        refusal = (
+            _unwanted(spec) or _of_cluster(halted) or _of_group(group) or _of_node(nodes.get(name), removal.state, now)
+        )
         if refusal is not None:
             found[name] = refusal
     return found | _below_minimum([each for name, each in removals.items() if name not in found], groups)
@@ -98,6 +102,10 @@ def _unwanted(spec: ClusterAutoscalerSpec | None) -> Refusal | None:
     if not spec.scaling_down.enabled:
         return Refusal(reasons.SCALE_DOWN_DISABLED, "spec.scaleDown.enabled is false")
     return None
+
+
+def _of_cluster(halted: str) -> Refusal | None:
+    return Refusal(reasons.CLUSTER_UNHEALTHY, halted) if halted else None
 
 
 def _of_group(group: NodeGroup | None) -> Refusal | None:

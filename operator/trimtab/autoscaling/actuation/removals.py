@@ -94,6 +94,7 @@ class Removals:
         self._returning: dict[str, RemovalState] = {}
         self._lately: dict[str, tuple[str, float]] = {}
         self._marks = StrayMarks(self._batches.provider, clock)
+        self._unmarking: set[asyncio.Task[None]] = set()
         self._recording: asyncio.Task[None] | None = None
         self._outcomes: list[RemovalOutcome] = []
         self._cleaned: dict[str, str] = {}
@@ -105,6 +106,11 @@ class Removals:
     def going(self) -> Mapping[str, RemovalState]:
         """Removals that go on, by node; nodes among them from which leftovers are being taken away."""
         return {**self._returning, **{name: course.state for name, course in self._courses.items()}}
+
+    @property
+    def unmarking(self) -> int:
+        """For how many groups marks of machines are being taken off that no removal has set."""
+        return len(self._unmarking)
 
     def take_outcomes(self) -> tuple[RemovalOutcome, ...]:
         """How removals ended since this was last asked, in that order."""
@@ -158,6 +164,7 @@ class Removals:
         *,
         now: float,
         marking: Collection[str] = (),
+        halted: str = "",
     ) -> None:
         """Hold removals against a pass's own picture: end those that are not to go on, see to what is left of others.
 
@@ -167,12 +174,15 @@ class Removals:
             spec: of the ClusterAutoscaler; ``None`` where there is none: then everything is returned.
             now: seconds since the epoch.
             marking: ids of groups whose machines somebody else of this process is marking at present.
+            halted: why the whole cluster is left as it is, in words; empty where it is not. What can still be returned
+                is, then: where so much is unwell, nodes that are well are not to be emptied.
         """
         there = {node.name: node for node in nodes}
         if spec is not None:
             self._picture.spec = spec
         self._lately = {name: end for name, end in self._lately.items() if self._just_ended(name, end[0])}
-        for name, refusal in objections(self._courses, there, groups, spec, now=self._clock.now()).items():
+        against = objections(self._courses, there, groups, spec, now=self._clock.now(), halted=halted)
+        for name, refusal in against.items():
             self._courses[name].end(refusal)
         left = leftovers(there.values(), groups, spec, ours=self._ours, settings=self._settings, now=now)
         foreign = {each.node.name: each.signs.tainted or "" for each in left if each.signs.foreign}
@@ -182,11 +192,13 @@ class Removals:
         if self._closing or self._blind() is not None:
             return
         for each in left:
-            self._see_to(each)
+            self._see_to(each, may_go_on=not halted and self._room(empty=False))
         swept = [group for group in groups.all if group.id not in marking]
         busy = {*self._courses, *self._returning, *self._lately, *(each.node.name for each in left)}
         for group, names in self._marks.stray(swept, busy=busy):
-            self._spawn(self._marks.take_off(group, names), f"unmark machines of {group.id}")
+            task = self._spawn(self._marks.take_off(group, names), f"unmark machines of {group.id}")
+            self._unmarking.add(task)
+            task.add_done_callback(self._unmarking.discard)
 
     def record(self, unneeded: Mapping[str, float], nodes: Iterable[Node]) -> None:
         """Write on nodes since when they are unneeded, and take it off those that are needed; without waiting for it.
@@ -200,7 +212,14 @@ class Removals:
         if self._recording is not None and not self._recording.done():
             return  # what is not written now is found undone by the next pass
         settings = self._settings
-        found = marks(nodes, unneeded, self.going, soft_taints=settings.soft_taints, most=settings.writes)
+        found = marks(
+            nodes,
+            unneeded,
+            self.going,
+            soft_taints=settings.soft_taints,
+            most=settings.writes,
+            begun_by=self._clock.now() - settings.record_after,
+        )
         if found:
             self._recording = self._spawn(write_marks(self._api, found, settings), "record unneeded nodes")
 
@@ -247,6 +266,7 @@ class Removals:
         name = course.state.node
         outcome = await course.run()
         del self._courses[name]
+        self._picture.replaced = self._picture.replaced - {name}
         self._remember(name, outcome.uid, LINGERING if outcome.done else JUST_NOW)
         self._outcomes.append(outcome)
         if course.state.resumed and not outcome.done and not outcome.left:
@@ -275,10 +295,10 @@ class Removals:
         name = node.name
         return name in self._courses or name in self._returning or self._just_ended(name, node.uid)
 
-    def _see_to(self, left: Leftover) -> None:
+    def _see_to(self, left: Leftover, *, may_go_on: bool) -> None:
         """Go on with what an earlier process began, or take it back."""
         step = left.step
-        if step is Step.GO_ON and not self._room(empty=False):
+        if step is Step.GO_ON and not may_go_on:
             step = Step.RETURN
         state = RemovalState(
             node=left.node.name,

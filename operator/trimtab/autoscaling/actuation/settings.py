@@ -32,6 +32,7 @@ class RemovalSettings(Struct, frozen=True, kw_only=True):
         timeout: of one request.
         in_flight: requests at a time for all drains together.
         writes: nodes a pass on which since when they are unneeded is recorded, or that record taken away.
+        record_after: how long a node is unneeded before that is recorded on it; until then the status alone has it.
         soft_taints: whether unneeded nodes get the taint DeletionCandidateOfClusterAutoscaler.
         budget_backoff: between tries that a budget refused.
         error_backoff: between tries that an error or silence ended.
@@ -56,6 +57,7 @@ class RemovalSettings(Struct, frozen=True, kw_only=True):
     timeout: float = 10.0
     in_flight: int = 16
     writes: int = 10
+    record_after: float = 30.0
     soft_taints: bool = True
     budget_backoff: Backoff = Backoff(initial=1.0, maximum=10.0)
     error_backoff: Backoff = Backoff(initial=0.5, maximum=5.0)

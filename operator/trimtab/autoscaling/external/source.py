@@ -8,13 +8,19 @@ APIs. Planners never ask anybody: they have answers.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.external.expander import Advisor
-from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups
+from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups, Problem
 from trimtab.autoscaling.providers.provider import Provider
+
+log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -62,6 +68,7 @@ class Sources:
     def __init__(self, sources: Sequence[Source] = (), advisor: Advisor | None = None) -> None:
         self.advisor = advisor or Advisor(None)
         self._sources = tuple(sources)
+        self._told: dict[str, ExternalGroups] = {}
 
     @property
     def providers(self) -> Mapping[str, Provider]:
@@ -75,9 +82,24 @@ class Sources:
             spec: of the ClusterAutoscaler.
         """
         found = NO_EXTERNAL_GROUPS
-        for told in await asyncio.gather(*(source.observe(spec) for source in self._sources)):
+        for told in await asyncio.gather(*(self._observe(source, spec) for source in self._sources)):
             found |= told
         return found
+
+    async def _observe(self, source: Source, spec: ClusterAutoscalerSpec) -> ExternalGroups:
+        """What one says; a defect in it pauses its groups, and is no other group's affair."""
+        try:
+            told = await source.observe(spec)
+        except Exception as error:  # whatever it is, passes go on
+            log.exception("the provider %s could not be asked", source.name)
+            message = f"what it says cannot be read: {type(error).__name__}: {error}"
+            known = self._told.get(source.name, NO_EXTERNAL_GROUPS).groups
+            return ExternalGroups(
+                tuple(replace(group, paused=message) for group in known),
+                (Problem("CloudProvider", "", source.name, reasons.PROVIDER_UNREACHABLE, message),),
+            )
+        self._told[source.name] = told
+        return told
 
     async def close(self) -> None:
         """Close all of them."""

@@ -65,10 +65,10 @@ def annotated_options(source: AnyMachineSet) -> tuple[GroupOptions, tuple[Proble
     problems = []
     prefix = f"{source.api_group}/{OPTIONS}"
     for key, text in sorted(source.annotations.items()):
-        option = _OPTIONS.get(key.removeprefix(prefix)) if key.startswith(prefix) else None
+        option = GROUP_OPTIONS.get(key.removeprefix(prefix)) if key.startswith(prefix) else None
         if option is None:
             if key.startswith(prefix):
-                message = f"annotation {key} is no option: allowed are {', '.join(_OPTIONS)} after {prefix}"
+                message = f"annotation {key} is no option: allowed are {', '.join(GROUP_OPTIONS)} after {prefix}"
                 problems.append(problem(source, reasons.INVALID_ANNOTATION, message))
             continue
         name, parse = option
@@ -86,7 +86,7 @@ def _share(text: str) -> float:
     return float(text)
 
 
-_OPTIONS: Final[dict[str, tuple[str, Callable[[str], float]]]] = {
+GROUP_OPTIONS: Final[dict[str, tuple[str, Callable[[str], float]]]] = {
     "scaledownutilizationthreshold": ("utilization_threshold", _share),
     "scaledowngpuutilizationthreshold": ("gpu_utilization_threshold", _share),
     "scaledownunneededtime": ("unneeded_seconds", parse_go_duration),

@@ -49,7 +49,7 @@ def groups(
     problems = list(told)
     limited: list[tuple[Candidate, Limits]] = []
     for candidate in candidates:
-        limits = limits_of(candidate, owning)
+        limits = _wrong_size(candidate) or limits_of(candidate, owning)
         if isinstance(limits, Problem):
             problems.append(limits)
         elif limits is not None:
@@ -70,6 +70,14 @@ def groups(
         made = {group.id: group for group in sorted((*made.values(), *further), key=lambda each: each.id)}
         of_node = _of_node(made)
     return Groups(by_id=made, of_node=of_node, problems=tuple(sorted((*problems, *told_by_providers))))
+
+
+def _wrong_size(candidate: Candidate) -> Problem | None:
+    """What is wrong with the size that is asked for: not every API server refuses one that cannot be."""
+    source = candidate.source
+    if source.replicas is None or source.replicas >= 0:
+        return None
+    return problem(source, reasons.INVALID_LIMITS, f"spec.replicas must be 0 or more, not {source.replicas}")
 
 
 def _group(

@@ -168,8 +168,12 @@ class MachineAutoscalerController:
                 await self._clock.sleep(LIST_EVERY if self.synced else LOOK_AGAIN)
             except (ApiError, Unreachable) as error:
                 log.warning("MachineAutoscalers cannot be listed: %s", error)
-                await self._clock.sleep(RETRY.delay(retry))
-                retry += 1
+            except Exception:  # without a first list no pass would ever be made
+                log.exception("MachineAutoscalers cannot be listed")
+            else:
+                continue
+            await self._clock.sleep(RETRY.delay(retry))
+            retry += 1
 
     async def _list(self) -> None:
         """Read all, and look at each; also at those that targets name and that are not there any more."""

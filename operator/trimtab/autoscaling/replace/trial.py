@@ -7,13 +7,14 @@ from typing import Final
 
 from trimtab.api.cluster_limits import ResourceLimits
 from trimtab.autoscaling.groups import NodeGroup
+from trimtab.autoscaling.scale_up.asking import ask_groups
 from trimtab.autoscaling.scale_up.balancing import Finder
 from trimtab.autoscaling.scale_up.classes import PodClass, alike, clashes, classes
 from trimtab.autoscaling.scale_up.counted import Counting, filled
 from trimtab.autoscaling.scale_up.expanders import Context, choose
 from trimtab.autoscaling.scale_up.limits import Headroom
 from trimtab.autoscaling.scale_up.option import Candidate
-from trimtab.autoscaling.scale_up.standing_in import add, probes
+from trimtab.autoscaling.scale_up.standing_in import add
 from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
 from trimtab.autoscaling.scale_up.waiting import Waiting
@@ -65,7 +66,7 @@ class Trial:
             return self._grown(left, groups) if left else []
 
     def _grown(self, left: Sequence[PodClass], groups: Sequence[NodeGroup]) -> New | None:
-        candidates, fits = self._ask(left, groups)
+        candidates, fits = ask_groups(self._snapshot, self._placer, self._templates, groups=groups, found=left)
         if not all(fits.values()):
             return None
         waiting = Waiting(left)
@@ -109,18 +110,3 @@ class Trial:
                 names.append(name)
                 headroom.take(option.group, option.candidate.template.node, 1)
                 new.append((option.group.id, pods))
-
-    def _ask(
-        self, left: Sequence[PodClass], groups: Sequence[NodeGroup]
-    ) -> tuple[list[Candidate], dict[int, frozenset[str]]]:
-        """The groups with what is left on a new node of each, and which of them would take a pod of each class."""
-        for each in left:
-            self._snapshot.row(each.first.spec)  # new resources widen rows: before any row is read
-        nodes = self._snapshot.nodes
-        with probes(self._snapshot, (self._templates[group.id] for group in groups)) as slots:
-            fits = {}
-            for each in left:
-                mask = self._placer.feasible(each.first) if each.counted else self._placer.eligible(each.first)
-                fits[each.number] = frozenset(id_ for id_, slot in slots.items() if mask[slot])
-            free = {id_: nodes.allocatable[slot] - nodes.requested[slot] for id_, slot in slots.items()}
-        return [Candidate(group, self._templates[group.id], free[group.id]) for group in groups], fits

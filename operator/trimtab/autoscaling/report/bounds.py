@@ -14,6 +14,9 @@ from trimtab.kube.events.event import cut
 T = TypeVar("T", bound=Struct)
 
 _NUMBERS: Final = re.compile(r"[0-9]+([.,:][0-9]+)*")
+_PLANNED: Final = re.compile(r" \([0-9]+ planned now\)")
+"""How the planner tells of a group that it has just raised; once the group was asked, the same size is its own."""
+
 _ESCAPED: Final = (b"<", b">", b"&")
 """What Go's JSON, in which the API server stores custom resources, writes as six bytes, and msgspec as one."""
 
@@ -50,7 +53,7 @@ def short(text: str, limit: int) -> str:
 
 def story(text: str) -> str:
     """A message without its numbers: what it tells, apart from how far things have got."""
-    return _NUMBERS.sub("#", text)
+    return _NUMBERS.sub("#", _PLANNED.sub("", text))
 
 
 def named(names: Sequence[str]) -> str:

@@ -127,12 +127,17 @@ def too_soon(node: Node, waiting: Waiting, *, now: float) -> Refusal:
     reason = reasons.NOT_UNREADY_LONG_ENOUGH if unready(node) else reasons.NOT_UNNEEDED_LONG_ENOUGH
     what = "unready and unneeded" if unready(node) else "unneeded"
     if waiting.since is None:
-        message = f"{what} now, and not recorded as that before; it must be for {waiting.needed:g}s"
+        message = f"{what} now, and not recorded as that before; it must be for {waiting.needed:.10g}s"
     elif waiting.since > now:
-        message = f"{what}, but recorded as that since a time that lies {waiting.since - now:g}s ahead"
+        message = f"{what}, but recorded as that since a time that lies {elapsed(waiting.since - now)} ahead"
     else:
-        message = f"{what} for {now - waiting.since:g}s; it must be for {waiting.needed:g}s"
+        message = f"{what} for {elapsed(now - waiting.since)}; it must be for {waiting.needed:.10g}s"
     return Refusal(reason, message)
+
+
+def elapsed(seconds: float) -> str:
+    """A time that has gone by, in whole seconds rounded down: what is due in a moment does not read as due."""
+    return f"{int(seconds)}s"
 
 
 def delay(spec: ClusterAutoscalerSpec, status: ClusterAutoscalerStatus, *, now: float) -> Refusal | None:
@@ -162,6 +167,6 @@ def delay(spec: ClusterAutoscalerSpec, status: ClusterAutoscalerStatus, *, now: 
         ),
     ):
         if time is not None and now - time.timestamp() < seconds:
-            message = f"{what} {max(0.0, now - time.timestamp()):g}s ago, and {field} is {seconds:g}s"
+            message = f"{what} {elapsed(max(0.0, now - time.timestamp()))} ago, and {field} is {seconds:.10g}s"
             return Refusal(reason, message)
     return None

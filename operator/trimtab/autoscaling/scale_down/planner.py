@@ -19,7 +19,7 @@ from trimtab.autoscaling.groups import Groups
 from trimtab.autoscaling.replace.record import NONE, Replacing
 from trimtab.autoscaling.scale_down.candidates import Candidate, Turns
 from trimtab.autoscaling.scale_down.drainability import Context, Outcome
-from trimtab.autoscaling.scale_down.eligibility import Eligibility, Times, Waiting, delay, too_soon, unready
+from trimtab.autoscaling.scale_down.eligibility import Eligibility, Times, Waiting, delay, elapsed, too_soon, unready
 from trimtab.autoscaling.scale_down.floors import Floors
 from trimtab.autoscaling.scale_down.kinds import Kinds, ordinary
 from trimtab.autoscaling.scale_down.records import next_records, recorded
@@ -228,8 +228,8 @@ class _Planner:
         least = self._spec.pod_priority_threshold
         found = [
             pod
-            for pod in self._snapshot.pods.values()
-            if not pod.node and ordinary(pod) and pod.priority >= least and not pod.spec.scheduling_gates
+            for _, pod in self._snapshot.unbound()
+            if ordinary(pod) and pod.priority >= least and not pod.spec.scheduling_gates
         ]
         return sorted(found, key=lambda pod: (-pod.priority, pod.key))
 
@@ -310,8 +310,8 @@ class _Planner:
                 f"{targets} other node{'s' if targets > 1 else ''}"
             )
         return (
-            f"{used.told(slot)}, the threshold is {percent(threshold)}; {state} for {self._now - since:g}s of "
-            f"{candidate.needed:g}s; {places}"
+            f"{used.told(slot)}, the threshold is {percent(threshold)}; {state} for {elapsed(self._now - since)} of "
+            f"{candidate.needed:.10g}s; {places}"
         )
 
 

@@ -55,7 +55,8 @@ def _annotated(node: Node) -> float | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return None if time.tzinfo is None else time.timestamp()
+    # Before 1970 is no time that anybody has recorded, and in the year 1 one that cannot be written again.
+    return None if time.tzinfo is None or time.timestamp() < 0 else time.timestamp()
 
 
 def _tainted(node: Node) -> float | None:

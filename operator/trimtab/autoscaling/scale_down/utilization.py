@@ -16,6 +16,7 @@ from trimtab.autoscaling.scale_down.drainability.daemon_set import of_daemon_set
 from trimtab.autoscaling.scale_down.drainability.long_terminating import long_terminating
 from trimtab.cluster.resources import CPU, MEMORY, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.protections.mirror_pod import ANNOTATION as MIRROR
 from trimtab.kube.objects import Node, Pod
 
 ACCELERATOR: Final = "cluster-api/accelerator"
@@ -72,26 +73,26 @@ def utilization(snapshot: Snapshot, spec: ClusterAutoscalerSpec, *, now: float) 
     """The utilization of every node.
 
     Pods count that keep nodes: not those below ``podPriorityThreshold``, nor those that should have ended long ago.
-    Pods of DaemonSets count unless ``ignoreDaemonsetsUtilization``; then neither they nor what they take of a node do.
+    Pods of DaemonSets count unless ``ignoreDaemonsetsUtilization``, mirror pods unless ``ignoreMirrorPodsUtilization``;
+    then neither they nor what they take of a node do.
     """
     nodes = snapshot.nodes
     have, want = nodes.allocatable.copy(), nodes.requested.copy()
     lesser = spec.pod_priority_threshold
     left_out: defaultdict[int, list[Pod]] = defaultdict(list)
-    for pod in snapshot.pods.values():
-        if pod.node and (pod.priority < lesser or pod.deleted is not None) and not pod.terminal:
-            slot = snapshot.slot(pod)
-            if slot is not None and (pod.priority < lesser or long_terminating(pod, now=now)):
-                left_out[slot].append(pod)
+    few = [pod for pod in snapshot.pods.values() if pod.deleted is not None or pod.priority < lesser]
+    for pod in few:
+        slot = None if pod.terminal else snapshot.slot(pod)
+        if slot is not None and (pod.priority < lesser or long_terminating(pod, now=now)):
+            left_out[slot].append(pod)
     for slot, pods in left_out.items():
         for pod in pods:
             want[slot] -= snapshot.row(pod.spec)
-    if spec.ignore_daemonsets_utilization:
-        for pod, slot in _of_daemon_sets(snapshot):
-            row = snapshot.row(pod.spec)
-            have[slot] -= row
-            if pod not in left_out.get(slot, ()):
-                want[slot] -= row
+    for pod, slot in _ignored(snapshot, spec):
+        row = snapshot.row(pod.spec)
+        have[slot] -= row
+        if pod not in left_out.get(slot, ()):
+            want[slot] -= row
     return Utilization(
         cpu=_share(want[:, CPU], have[:, CPU]),
         memory=_share(want[:, MEMORY], have[:, MEMORY]),
@@ -115,9 +116,15 @@ def has_gpus(node: Node, types: frozenset[str]) -> bool:
     )
 
 
-def _of_daemon_sets(snapshot: Snapshot) -> Iterator[tuple[Pod, int]]:
+def _ignored(snapshot: Snapshot, spec: ClusterAutoscalerSpec) -> Iterator[tuple[Pod, int]]:
+    """Pods that come with a node and are not to count, with the slots of their nodes."""
+    daemons, mirrors = spec.ignore_daemonsets_utilization, spec.ignore_mirror_pods_utilization
+    if not daemons and not mirrors:
+        return
     for pod in snapshot.pods.values():
-        if pod.node and not pod.terminal and of_daemon_set(pod):
+        if not pod.node or pod.terminal:
+            continue
+        if (daemons and of_daemon_set(pod)) or (mirrors and MIRROR in pod.annotations):
             slot = snapshot.slot(pod)
             if slot is not None:
                 yield pod, slot

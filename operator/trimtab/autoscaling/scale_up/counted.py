@@ -39,47 +39,57 @@ class Counting:
         clashes: Clashes,
         finder: Finder,
     ) -> None:
-        self._fits = fits
+        suiting: dict[str, list[int]] = {}
+        for number in sorted(fits):
+            for id_ in fits[number]:
+                suiting.setdefault(id_, []).append(number)
+        self._suiting = {id_: tuple(numbers) for id_, numbers in suiting.items()}
+        self._sets = frozenset(self._suiting.values())  # of hundreds of groups few differ in whom they take
         self._rows = rows
         self._clashes = clashes
         self._finder = finder
 
     def options(self, candidates: Sequence[Candidate], waiting: Waiting, headroom: Headroom) -> list[CountedOption]:
         """What each group could do for the pods that are left; groups that can do nothing are left out."""
-        classes = waiting.classes(counted=True)
-        helped: dict[str, list[int]] = {}
-        for each in classes:
-            for id_ in self._fits[each.number]:
-                helped.setdefault(id_, []).append(each.number)
-        known: dict[tuple[bytes, tuple[int, ...], int], Packing] = {}
+        classes = {each.number: each for each in waiting.classes(counted=True)}
+        counts = {number: waiting.count(number) for number in classes}
+        left = {numbers: tuple([each for each in numbers if each in classes]) for numbers in self._sets}
+        pods = {numbers: sum([counts[each] for each in numbers]) for numbers in left.values()}
+
+        def helped(candidate: Candidate) -> tuple[int, ...]:
+            return left.get(self._suiting.get(candidate.group.id, ()), ())
+
+        known: dict[tuple[bytes, tuple[int, ...], int], tuple[Packing, IntArray]] = {}
         found = []
         for candidate in candidates:
-            taken = [each for each in classes if candidate.group.id in self._fits[each.number]]
+            taken = helped(candidate)
             if not taken:
                 continue
-            alike = self._finder.similar(candidate, lambda each: helped.get(each.group.id))
-            room = sum(headroom.room(each.group) for each in alike)
-            most = min(room, headroom.in_cluster(candidate.template.node))
-            most = min(most, sum(waiting.count(each.number) for each in taken))
+            alike = self._finder.similar(candidate, helped)
+            room = sum([headroom.room(each.group) for each in alike])
+            most = min(room, headroom.in_cluster(candidate.template.node), pods[taken])
             if not most:
                 continue
-            key = (candidate.free.tobytes(), tuple(each.number for each in taken), most)
-            packing = known.get(key)
-            if packing is None:
-                asks = [self._ask(each, waiting) for each in taken]
-                packing = known[key] = pack(asks, candidate.free, most=most, clashes=self._clashes)
+            key = (candidate.free.tobytes(), taken, most)
+            packed = known.get(key)
+            if packed is None:
+                asks = [self._ask(classes[each], counts[each]) for each in taken]
+                packing = pack(asks, candidate.free, most=most, clashes=self._clashes)
+                packed = known[key] = packing, self._amounts(packing, candidate)
+            packing, amounts = packed
             if packing.nodes:
-                found.append(self._option(candidate, packing, alike))
+                found.append(CountedOption(candidate, packing.nodes, packing.pods, amounts, alike, packing))
         return found
 
-    def _ask(self, each: PodClass, waiting: Waiting) -> Ask:
-        return Ask(each.number, waiting.count(each.number), self._rows[each.number], each.first.priority, each.most)
+    def _ask(self, each: PodClass, count: int) -> Ask:
+        return Ask(each.number, count, self._rows[each.number], each.first.priority, each.most)
 
-    def _option(self, candidate: Candidate, packing: Packing, alike: tuple[Candidate, ...]) -> CountedOption:
+    def _amounts(self, packing: Packing, candidate: Candidate) -> IntArray:
+        """What the pods of a packing request in all."""
         taken = np.zeros_like(candidate.free)
         for number, count in packing.placed.items():
             taken += count * self._rows[number]
-        return CountedOption(candidate, packing.nodes, packing.pods, taken, alike, packing)
+        return taken
 
 
 def filled(packing: Packing, waiting: Waiting) -> list[tuple[Pod, ...]]:

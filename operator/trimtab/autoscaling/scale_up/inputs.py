@@ -9,8 +9,10 @@ from msgspec import Struct
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups
+from trimtab.autoscaling.groups import NO_EXTERNAL_GROUPS, ExternalGroups, Groups
+from trimtab.autoscaling.groups import groups as groups_of
 from trimtab.autoscaling.scale_up.expanders.advice import Advice
+from trimtab.cluster.snapshot import Snapshot
 
 
 class Inputs(Struct, frozen=True):
@@ -29,6 +31,7 @@ class Inputs(Struct, frozen=True):
         halted: why nothing at all is added or removed, in words; empty where that is not so.
         external: what providers outside of the cluster say of their groups.
         advice: for the expander Grpc: what its server said, and what it is to be asked; ``None`` where nobody is asked.
+        groups: of the snapshot, where the caller has made them; see :meth:`grouped`.
     """
 
     spec: ClusterAutoscalerSpec
@@ -43,3 +46,10 @@ class Inputs(Struct, frozen=True):
     halted: str = ""
     external: ExternalGroups = NO_EXTERNAL_GROUPS
     advice: Advice | None = None
+    groups: Groups | None = None
+
+    def grouped(self, snapshot: Snapshot) -> Groups:
+        """The groups of the snapshot that is planned on: of thousands of nodes they are made once a plan."""
+        if self.groups is not None:
+            return self.groups
+        return groups_of(snapshot, self.machine_autoscalers, self.external)

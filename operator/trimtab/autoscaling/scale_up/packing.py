@@ -144,8 +144,10 @@ class _Opened:
 
     def open(self, ask: Ask, left: int) -> None:
         """Open as many nodes as pods of a class need, or as many as there may be."""
+        if not self._left:
+            return
         fit = self._limited(ask, int(_times(self._new[None, :], ask.row)[0]), {})
-        if not fit or not self._left:
+        if not fit:
             return
         nodes = min(-(-left // fit), self._left)
         self._left -= nodes
@@ -172,7 +174,13 @@ class _Opened:
 
     def _put(self, place: int, ask: Ask, left: int, fit: int) -> int:
         """Put up to ``left`` pods on the nodes of an entry, ``fit`` each, the last one fewer; returns how many."""
-        nodes, pods, free = self._nodes[place], self._pods[place], self._free[place].copy()
+        nodes, pods = self._nodes[place], self._pods[place]
+        if nodes == 1:  # nothing to part, as with most entries where classes are many
+            count = min(left, fit)
+            self._free[place] -= count * ask.row
+            pods[ask.number] = count
+            return count
+        free = self._free[place].copy()
         full = min(nodes, left // fit)
         rest = left - full * fit if full < nodes else 0
         parts = [(count, size) for count, size in ((fit, full), (rest, 1)) if count and size]
@@ -198,8 +206,8 @@ class _Opened:
 
 def _times(free: IntArray, row: IntArray) -> IntArray:
     """How often a row fits into each of several: int64, shape (len(free),)."""
-    wanted = np.flatnonzero(row > 0)
-    if not len(wanted):
+    wanted = row > 0
+    if not wanted.any():
         return np.full(len(free), _MANY, dtype=np.int64)
-    found: IntArray = (np.maximum(free[:, wanted], 0) // row[wanted]).min(axis=1)
+    found: IntArray = np.maximum((free[:, wanted] // row[wanted]).min(axis=1), 0)
     return found

@@ -47,8 +47,8 @@ def pending(snapshot: Snapshot, spec: ClusterAutoscalerSpec, *, now: float) -> P
     judge = _Judge(spec, now)
     asking: list[tuple[int, str, Pod]] = []
     told: list[tuple[str, Kept]] = []
-    for key, pod in snapshot.pods.items():
-        if pod.node or pod.terminal:
+    for key, pod in snapshot.unbound():
+        if pod.terminal:
             continue
         refused = judge.refusal(pod)
         if refused is None:
@@ -101,7 +101,7 @@ class _Judge:
         if not delay or pod.created is None or self._now - pod.created >= delay:
             return None
         age = max(0.0, self._now - pod.created)
-        return reasons.SCALE_UP_DELAYED, f"the pod is {age:g}s old; nodes are added from {delay:g}s on ({source})"
+        return reasons.SCALE_UP_DELAYED, f"the pod is {int(age)}s old; nodes are added from {delay:g}s on ({source})"
 
 
 def unschedulable(pod: Pod) -> bool:

@@ -9,9 +9,10 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.api.plan import Kept, ScaleUp
-from trimtab.autoscaling.groups import NodeGroup, Problem, groups
+from trimtab.autoscaling.groups import NodeGroup, Problem
 from trimtab.autoscaling.scale_up import balancing
 from trimtab.autoscaling.scale_up.actions import NewNode, actions
+from trimtab.autoscaling.scale_up.asking import ask_groups
 from trimtab.autoscaling.scale_up.classes import PodClass, alike, clashes, classes
 from trimtab.autoscaling.scale_up.contents import pods_of
 from trimtab.autoscaling.scale_up.counted import Counting, filled
@@ -22,7 +23,7 @@ from trimtab.autoscaling.scale_up.limits import Cut, Headroom
 from trimtab.autoscaling.scale_up.minimum import Raised, raise_to_minimum
 from trimtab.autoscaling.scale_up.option import Candidate, Option
 from trimtab.autoscaling.scale_up.pending import pending
-from trimtab.autoscaling.scale_up.standing_in import add, probes, stand_in
+from trimtab.autoscaling.scale_up.standing_in import MOST, add, probes, stand_in
 from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
 from trimtab.autoscaling.scale_up.told import STRATEGY, kept
@@ -65,7 +66,7 @@ class _Planner:
         self._snapshot = snapshot
         self._inputs = inputs
         self._placer = Placer(snapshot)
-        found = groups(snapshot, inputs.machine_autoscalers, inputs.external)
+        found = inputs.grouped(snapshot)
         startup = inputs.spec.startup_taints
         made = templates(snapshot, found.all, now=inputs.now, startup_taints=startup)
         self._groups: tuple[NodeGroup, ...] = found.all
@@ -110,7 +111,7 @@ class _Planner:
             more = group.upcoming - self._inputs.upcoming.get(group.id, group.upcoming)
             template = self._templates.get(group.id)
             if more > 0 and template is not None:
-                yield from [template.node] * more
+                yield from [template.node] * min(more, MOST)
 
     def _raise_to_minimum(self) -> dict[str, str]:
         """Add what groups lack of their minimum, where that is wished; returns the groups by the new nodes' names."""
@@ -122,7 +123,7 @@ class _Planner:
         names = {}
         for id_, number in self._minimum.added.items():
             template = self._templates.get(id_)
-            for each in range(1, number + 1 if template is not None else 1):
+            for each in range(1, min(number, MOST) + 1 if template is not None else 1):
                 names[f"minimum-{each}-of-{id_}"] = id_
         for name, id_ in names.items():
             add(self._snapshot, self._templates[id_], name)
@@ -175,19 +176,9 @@ class _Planner:
     def _ask(self, found: Sequence[PodClass]) -> tuple[list[Candidate], dict[int, frozenset[str]]]:
         """The groups that may grow, and which of them have nodes that would take a pod of each class."""
         usable = [group for group in self._groups if group.id in self._templates and not self._held(group)]
-        for each in found:
-            self._snapshot.row(each.first.spec)  # new resources widen rows: before any row is read
-        nodes = self._snapshot.nodes
-        with probes(self._snapshot, (self._templates[group.id] for group in usable)) as slots:
-            fits = {}
-            for each in found:
-                mask = self._placer.feasible(each.first) if each.counted else self._placer.eligible(each.first)
-                fits[each.number] = frozenset(id_ for id_, slot in slots.items() if mask[slot])
-            free = {id_: nodes.allocatable[slot] - nodes.requested[slot] for id_, slot in slots.items()}
+        asked, fits = ask_groups(self._snapshot, self._placer, self._templates, groups=usable, found=found)
         helpful = frozenset().union(*fits.values())
-        return [
-            Candidate(group, self._templates[group.id], free[group.id]) for group in usable if group.id in helpful
-        ], fits
+        return [each for each in asked if each.group.id in helpful], fits
 
     def _held(self, group: NodeGroup) -> Cut | None:
         """What keeps a group from growing whatever its size."""

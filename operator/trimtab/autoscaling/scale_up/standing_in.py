@@ -20,6 +20,9 @@ STARTING: Final = 900.0
 """Seconds after which a node that is not ready is no longer starting (upstream's ``max-node-startup-time``)."""
 
 
+MOST: Final = 10_000
+"""New nodes of all groups that are put in at most: twice what a cluster holds, and a size may be mistyped."""
+
 _AS_THEY_SAY: Final[Mapping[str, int]] = {}
 
 
@@ -54,6 +57,7 @@ def stand_in(
         The groups' ids by the names of these nodes.
     """
     found = {}
+    left = MOST
     for group in groups:
         template = templates.get(group.id)
         for name in group.nodes:
@@ -62,7 +66,9 @@ def stand_in(
                 snapshot.put(_started(node, template, startup))
                 found[name] = group.id
         if template is not None:
-            for number in range(1, upcoming.get(group.id, group.upcoming) + 1):
+            coming = min(upcoming.get(group.id, group.upcoming), left)
+            left -= coming
+            for number in range(1, coming + 1):
                 name = f"upcoming-{number}-of-{group.id}"
                 add(snapshot, template, name)
                 found[name] = group.id

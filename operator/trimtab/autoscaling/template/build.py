@@ -13,6 +13,7 @@ from trimtab.autoscaling.template.learned import Sample, Standing, learned, samp
 from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, Templates
 from trimtab.autoscaling.template.provided import is_provided, provided
 from trimtab.autoscaling.template.recorded import recorded
+from trimtab.autoscaling.template.taints import starts_up
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import DaemonSet, Pod
 
@@ -54,13 +55,20 @@ def _template(
     if sample is None or sample.standing is Standing.UNWELL:
         known, told = recorded(group, daemons_known=daemons.known)
         if known is not None:
-            return _with_pods(known, None, snapshot, daemons), told
+            return _with_pods(_up(known, startup), None, snapshot, daemons), told
         estimate, wrong = (provided(group, startup=startup), ()) if is_provided(group) else annotated(group)
         if isinstance(estimate, NodeTemplate):
-            return _with_pods(estimate, None, snapshot, daemons), (*told, *wrong)
+            return _with_pods(_up(estimate, startup), None, snapshot, daemons), (*told, *wrong)
         if sample is None:
             return None, (estimate, *told, *wrong)
-    return _with_pods(learned(group, sample, snapshot, startup=startup), sample, snapshot, daemons), told
+    taught = _up(learned(group, sample, snapshot, startup=startup), startup)
+    return _with_pods(taught, sample, snapshot, daemons), told
+
+
+def _up(template: NodeTemplate, startup: frozenset[str]) -> NodeTemplate:
+    """The template of a node that has started: a group's object gives its nodes the taints of starting as well."""
+    taints = tuple(taint for taint in template.node.taints if not starts_up(taint, startup))
+    return template if taints == template.node.taints else replace(template, node=replace(template.node, taints=taints))
 
 
 def _with_pods(template: NodeTemplate, sample: Sample | None, snapshot: Snapshot, daemons: DaemonPods) -> NodeTemplate:

@@ -245,8 +245,8 @@ def _time(seconds: float) -> datetime:
 
 
 def _seconds(field: str, time: datetime) -> float:
-    if time.tzinfo is None or time.year < 1970:
-        raise ValueError(f"{field} must be a time as RFC 3339 has it, with its zone, and not before 1970")
+    if time.tzinfo is None or not 1970 <= time.year < 9999:
+        raise ValueError(f"{field} must be a time as RFC 3339 has it, with its zone, from 1970 on and before 9999")
     return time.timestamp()
 
 

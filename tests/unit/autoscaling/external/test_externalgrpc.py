@@ -16,7 +16,7 @@ from tests.protobuf import encode_object
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ScaleDown
 from trimtab.autoscaling.external import GrpcEndpoint
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
-from trimtab.autoscaling.external.externalgrpc import external_grpc
+from trimtab.autoscaling.external.externalgrpc import external_grpc, values
 from trimtab.autoscaling.external.externalgrpc.source import ExternalGrpc
 from trimtab.autoscaling.groups import (
     ExternalGroup,
@@ -263,6 +263,37 @@ class TestMisbehaving:
             pass
         assert found.target == 7
 
+    async def test_a_reading_that_hangs_is_waited_for_once(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(target=1)
+        source = await opened(patience=0.5, call_seconds=30)
+        fake.hangs.add("NodeGroupTargetSize")
+        await source.observe(SPEC)
+        began = asyncio.get_running_loop().time()
+        for _ in range(20):
+            await source.observe(SPEC)
+        assert asyncio.get_running_loop().time() - began < 5, "not half a second each time"
+
+    async def test_what_one_group_says_stops_no_reading_of_others(
+        self, fake: FakeProvider, opened: Opening, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake.groups.update(a=FakeGroup(target=1), b=FakeGroup(target=2))
+        source = await opened()
+        await source.observe(SPEC)
+
+        def machines(instances: Any) -> Any:
+            raise ValueError("what nobody has foreseen")
+
+        fake.groups.update(c=FakeGroup(target=3))
+        monkeypatch.setattr(values, "machines", machines)
+        told = await source.observe(SPEC)
+        assert all("what nobody has foreseen" in group.paused for group in told.groups)
+        assert [problem.name for problem in told.problems] == ["external/c"]
+
+    async def test_times_that_cannot_be_are_nothing_said(self, fake: FakeProvider, opened: Opening) -> None:
+        fake.groups["a"] = FakeGroup(options=lambda _: pb.Options(provision=pb.Span(seconds=2**62)))
+        (group,) = (await (await opened()).observe(SPEC)).groups
+        assert group.options == GroupOptions()
+
     async def test_a_template_that_is_no_node_is_told(self, fake: FakeProvider, opened: Opening) -> None:
         fake.groups["a"] = FakeGroup(template=b"\xff\xff\xff")
         (group,) = (await (await opened()).observe(SPEC)).groups
@@ -286,6 +317,17 @@ class TestMisbehaving:
         fake.fails["NodeGroupGetOptions"] = grpc.StatusCode.INTERNAL
         (group,) = (await source.observe(SPEC)).groups
         assert (group.options, group.paused) == (GroupOptions(startup_seconds=60), "")
+
+    async def test_a_group_that_is_there_as_a_whole_or_not_at_all_is_left_alone(
+        self, fake: FakeProvider, opened: Opening
+    ) -> None:
+        fake.groups["a"] = FakeGroup(options=lambda _: pb.Options(zero_or_max=True))
+        source = await opened()
+        (group,) = (await source.observe(SPEC)).groups
+        assert "zeroOrMaxNodeScaling" in group.paused
+        fake.groups["a"].options = lambda _: pb.Options()
+        (group,) = (await source.observe(SPEC)).groups
+        assert not group.paused
 
     async def test_a_group_that_is_listed_twice_counts_once(self, fake: FakeProvider, opened: Opening) -> None:
         fake.groups["a"] = FakeGroup(most=3)
@@ -324,8 +366,9 @@ class TestIncreasing:
         fake.release()
         stale = await source.observe(SPEC)
         assert [(each.target, bool(each.paused)) for each in stale.groups] == [(5, True)]
-        fresh = await source.observe(SPEC)
-        assert [(each.target, each.paused) for each in fresh.groups] == [(5, "")]
+        while (fresh := (await source.observe(SPEC)).groups[0]).paused:
+            assert fresh.target == 5
+        assert fresh.target == 5
 
     @pytest.mark.parametrize(
         ("failing", "failure", "doubt", "target"),

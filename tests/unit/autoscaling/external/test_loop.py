@@ -133,3 +133,21 @@ async def test_a_server_chooses_among_groups_and_without_it_the_next_expander(li
     assert server.asked
     other = {"a": "b", "b": "a"}[grown]
     assert desk.fleet.replicas(other) == 1
+
+
+async def test_a_defect_in_a_provider_pauses_its_groups_and_stops_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = kwok_desk()
+    desk.fleet.binds = False
+    desk.fleet.group("a", "a1", unneeded=False)
+    desk.write(scaleDown={"enabled": False})
+
+    async def observe(spec: ClusterAutoscalerSpec) -> ExternalGroups:
+        raise KeyError("what nobody has foreseen")
+
+    async with desk.running():
+        await desk.until(lambda: "kwok/small" in str(desk.status.get("nodeGroups")), seconds=15)
+        monkeypatch.setattr(desk.services.sources._sources[0], "observe", observe)
+        desk.wants(6, cpu="2")
+        await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=15)
+        await desk.until(lambda: "what nobody has foreseen" in str(desk.status["conditions"]), seconds=70)
+    assert made(desk) == []

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n>trimtab/autoscaling/external/externalgrpc/cloud_provider.proto\x12\x14trimtab.externalgrpc\"\t\n\x07Nothing\"7\n\x05Group\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08min_size\x18\x02 \x01(\x05\x12\x10\n\x08max_size\x18\x03 \x01(\x05\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.trimtab.externalgrpc.Group\"\x15\n\x07OfGroup\x12\n\n\x02id\x18\x01 \x01(\t\"!\n\nTargetSize\x12\x13\n\x0btarget_size\x18\x01 \x01(\x05\"#\n\x06Resize\x12\r\n\x05\x64\x65lta\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\"\x9e\x02\n\x0cProviderNode\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..trimtab.externalgrpc.ProviderNode.LabelsEntry\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.trimtab.externalgrpc.ProviderNode.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0b\x44\x65leteNodes\x12\x31\n\x05nodes\x18\x01 \x03(\x0b\x32\".trimtab.externalgrpc.ProviderNode\x12\n\n\x02id\x18\x02 \x01(\t\".\n\rInstanceError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"p\n\x0eInstanceStatus\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x1b.trimtab.externalgrpc.State\x12\x32\n\x05\x65rror\x18\x02 \x01(\x0b\x32#.trimtab.externalgrpc.InstanceError\"L\n\x08Instance\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x06status\x18\x02 \x01(\x0b\x32$.trimtab.externalgrpc.InstanceStatus\">\n\tInstances\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.trimtab.externalgrpc.Instance\"J\n\x08Template\x12\x15\n\x08old_node\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x11\n\x04node\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x42\x0b\n\t_old_nodeB\x07\n\x05_node\"&\n\x04Span\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"\x1e\n\x07OldSpan\x12\x13\n\x0bnanoseconds\x18\x01 \x01(\x03\"\xa1\x03\n\x07Options\x12\x1d\n\x15utilization_threshold\x18\x01 \x01(\x01\x12!\n\x19gpu_utilization_threshold\x18\x02 \x01(\x01\x12\x33\n\x0cold_unneeded\x18\x03 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12\x32\n\x0bold_unready\x18\x04 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12\x34\n\rold_provision\x18\x05 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12,\n\x08unneeded\x18\x08 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12+\n\x07unready\x18\t \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12-\n\tprovision\x18\n \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12+\n\x07startup\x18\x0b \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\"M\n\x0eOptionsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08\x64\x65\x66\x61ults\x18\x02 \x01(\x0b\x32\x1d.trimtab.externalgrpc.Options\"?\n\rOptionsAnswer\x12.\n\x07options\x18\x01 \x01(\x0b\x32\x1d.trimtab.externalgrpc.Options\"\x94\x01\n\x0cPriceRequest\x12\x30\n\x04node\x18\x01 \x01(\x0b\x32\".trimtab.externalgrpc.ProviderNode\x12)\n\x05start\x18\x04 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\"\x16\n\x05Price\x12\r\n\x05price\x18\x01 \x01(\x01*A\n\x05State\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07RUNNING\x10\x01\x12\x0c\n\x08\x43REATING\x10\x02\x12\x0c\n\x08\x44\x45LETING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n>trimtab/autoscaling/external/externalgrpc/cloud_provider.proto\x12\x14trimtab.externalgrpc\"\t\n\x07Nothing\"7\n\x05Group\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08min_size\x18\x02 \x01(\x05\x12\x10\n\x08max_size\x18\x03 \x01(\x05\"5\n\x06Groups\x12+\n\x06groups\x18\x01 \x03(\x0b\x32\x1b.trimtab.externalgrpc.Group\"\x15\n\x07OfGroup\x12\n\n\x02id\x18\x01 \x01(\t\"!\n\nTargetSize\x12\x13\n\x0btarget_size\x18\x01 \x01(\x05\"#\n\x06Resize\x12\r\n\x05\x64\x65lta\x18\x01 \x01(\x05\x12\n\n\x02id\x18\x02 \x01(\t\"\x9e\x02\n\x0cProviderNode\x12\x13\n\x0bprovider_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..trimtab.externalgrpc.ProviderNode.LabelsEntry\x12H\n\x0b\x61nnotations\x18\x04 \x03(\x0b\x32\x33.trimtab.externalgrpc.ProviderNode.AnnotationsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x0b\x44\x65leteNodes\x12\x31\n\x05nodes\x18\x01 \x03(\x0b\x32\".trimtab.externalgrpc.ProviderNode\x12\n\n\x02id\x18\x02 \x01(\t\".\n\rInstanceError\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"p\n\x0eInstanceStatus\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x1b.trimtab.externalgrpc.State\x12\x32\n\x05\x65rror\x18\x02 \x01(\x0b\x32#.trimtab.externalgrpc.InstanceError\"L\n\x08Instance\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x06status\x18\x02 \x01(\x0b\x32$.trimtab.externalgrpc.InstanceStatus\">\n\tInstances\x12\x31\n\tinstances\x18\x01 \x03(\x0b\x32\x1e.trimtab.externalgrpc.Instance\"J\n\x08Template\x12\x15\n\x08old_node\x18\x01 \x01(\x0cH\x00\x88\x01\x01\x12\x11\n\x04node\x18\x02 \x01(\x0cH\x01\x88\x01\x01\x42\x0b\n\t_old_nodeB\x07\n\x05_node\"&\n\x04Span\x12\x0f\n\x07seconds\x18\x01 \x01(\x03\x12\r\n\x05nanos\x18\x02 \x01(\x05\"\x1e\n\x07OldSpan\x12\x13\n\x0bnanoseconds\x18\x01 \x01(\x03\"\xb6\x03\n\x07Options\x12\x1d\n\x15utilization_threshold\x18\x01 \x01(\x01\x12!\n\x19gpu_utilization_threshold\x18\x02 \x01(\x01\x12\x33\n\x0cold_unneeded\x18\x03 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12\x32\n\x0bold_unready\x18\x04 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12\x34\n\rold_provision\x18\x05 \x01(\x0b\x32\x1d.trimtab.externalgrpc.OldSpan\x12\x13\n\x0bzero_or_max\x18\x06 \x01(\x08\x12,\n\x08unneeded\x18\x08 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12+\n\x07unready\x18\t \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12-\n\tprovision\x18\n \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12+\n\x07startup\x18\x0b \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\"M\n\x0eOptionsRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12/\n\x08\x64\x65\x66\x61ults\x18\x02 \x01(\x0b\x32\x1d.trimtab.externalgrpc.Options\"?\n\rOptionsAnswer\x12.\n\x07options\x18\x01 \x01(\x0b\x32\x1d.trimtab.externalgrpc.Options\"\x94\x01\n\x0cPriceRequest\x12\x30\n\x04node\x18\x01 \x01(\x0b\x32\".trimtab.externalgrpc.ProviderNode\x12)\n\x05start\x18\x04 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\x12\'\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1a.trimtab.externalgrpc.Span\"\x16\n\x05Price\x12\r\n\x05price\x18\x01 \x01(\x01*A\n\x05State\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0b\n\x07RUNNING\x10\x01\x12\x0c\n\x08\x43REATING\x10\x02\x12\x0c\n\x08\x44\x45LETING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROVIDERNODE_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_PROVIDERNODE_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_PROVIDERNODE_ANNOTATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_STATE']._serialized_start=1864
-  _globals['_STATE']._serialized_end=1929
+  _globals['_STATE']._serialized_start=1885
+  _globals['_STATE']._serialized_end=1950
   _globals['_NOTHING']._serialized_start=88
   _globals['_NOTHING']._serialized_end=97
   _globals['_GROUP']._serialized_start=99
@@ -72,13 +72,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OLDSPAN']._serialized_start=1093
   _globals['_OLDSPAN']._serialized_end=1123
   _globals['_OPTIONS']._serialized_start=1126
-  _globals['_OPTIONS']._serialized_end=1543
-  _globals['_OPTIONSREQUEST']._serialized_start=1545
-  _globals['_OPTIONSREQUEST']._serialized_end=1622
-  _globals['_OPTIONSANSWER']._serialized_start=1624
-  _globals['_OPTIONSANSWER']._serialized_end=1687
-  _globals['_PRICEREQUEST']._serialized_start=1690
-  _globals['_PRICEREQUEST']._serialized_end=1838
-  _globals['_PRICE']._serialized_start=1840
-  _globals['_PRICE']._serialized_end=1862
+  _globals['_OPTIONS']._serialized_end=1564
+  _globals['_OPTIONSREQUEST']._serialized_start=1566
+  _globals['_OPTIONSREQUEST']._serialized_end=1643
+  _globals['_OPTIONSANSWER']._serialized_start=1645
+  _globals['_OPTIONSANSWER']._serialized_end=1708
+  _globals['_PRICEREQUEST']._serialized_start=1711
+  _globals['_PRICEREQUEST']._serialized_end=1859
+  _globals['_PRICE']._serialized_start=1861
+  _globals['_PRICE']._serialized_end=1883
 # @@protoc_insertion_point(module_scope)

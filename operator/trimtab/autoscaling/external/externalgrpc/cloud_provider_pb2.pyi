@@ -145,12 +145,13 @@ class OldSpan(_message.Message):
     def __init__(self, nanoseconds: _Optional[int] = ...) -> None: ...
 
 class Options(_message.Message):
-    __slots__ = ("utilization_threshold", "gpu_utilization_threshold", "old_unneeded", "old_unready", "old_provision", "unneeded", "unready", "provision", "startup")
+    __slots__ = ("utilization_threshold", "gpu_utilization_threshold", "old_unneeded", "old_unready", "old_provision", "zero_or_max", "unneeded", "unready", "provision", "startup")
     UTILIZATION_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     GPU_UTILIZATION_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     OLD_UNNEEDED_FIELD_NUMBER: _ClassVar[int]
     OLD_UNREADY_FIELD_NUMBER: _ClassVar[int]
     OLD_PROVISION_FIELD_NUMBER: _ClassVar[int]
+    ZERO_OR_MAX_FIELD_NUMBER: _ClassVar[int]
     UNNEEDED_FIELD_NUMBER: _ClassVar[int]
     UNREADY_FIELD_NUMBER: _ClassVar[int]
     PROVISION_FIELD_NUMBER: _ClassVar[int]
@@ -160,11 +161,12 @@ class Options(_message.Message):
     old_unneeded: OldSpan
     old_unready: OldSpan
     old_provision: OldSpan
+    zero_or_max: bool
     unneeded: Span
     unready: Span
     provision: Span
     startup: Span
-    def __init__(self, utilization_threshold: _Optional[float] = ..., gpu_utilization_threshold: _Optional[float] = ..., old_unneeded: _Optional[_Union[OldSpan, _Mapping]] = ..., old_unready: _Optional[_Union[OldSpan, _Mapping]] = ..., old_provision: _Optional[_Union[OldSpan, _Mapping]] = ..., unneeded: _Optional[_Union[Span, _Mapping]] = ..., unready: _Optional[_Union[Span, _Mapping]] = ..., provision: _Optional[_Union[Span, _Mapping]] = ..., startup: _Optional[_Union[Span, _Mapping]] = ...) -> None: ...
+    def __init__(self, utilization_threshold: _Optional[float] = ..., gpu_utilization_threshold: _Optional[float] = ..., old_unneeded: _Optional[_Union[OldSpan, _Mapping]] = ..., old_unready: _Optional[_Union[OldSpan, _Mapping]] = ..., old_provision: _Optional[_Union[OldSpan, _Mapping]] = ..., zero_or_max: _Optional[bool] = ..., unneeded: _Optional[_Union[Span, _Mapping]] = ..., unready: _Optional[_Union[Span, _Mapping]] = ..., provision: _Optional[_Union[Span, _Mapping]] = ..., startup: _Optional[_Union[Span, _Mapping]] = ...) -> None: ...
 
 class OptionsRequest(_message.Message):
     __slots__ = ("id", "defaults")

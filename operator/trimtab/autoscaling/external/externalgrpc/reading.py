@@ -17,6 +17,7 @@ NAME = "external"
 """The provider's name: what ids of its groups begin with."""
 
 _HOUR = 3600
+_WHOLE = "its provider has it as a whole or not at all (zeroOrMaxNodeScaling), and single nodes must not come or go"
 
 
 class GroupReader:
@@ -40,6 +41,7 @@ class GroupReader:
         self._has_options = True
         self._has_price = True
         self._price = ""
+        self._whole = False
         self.known: ExternalGroup | None = None
         self.number = 0
 
@@ -80,6 +82,7 @@ class GroupReader:
             node=self._node,
             untold=self._untold,
             price=self._price,
+            paused=_WHOLE if self._whole else "",
         )
         self.number = number
 
@@ -92,6 +95,7 @@ class GroupReader:
         except CallFailed as error:
             self._has_options = not error.unimplemented
             return GroupOptions() if self.known is None or error.unimplemented else self.known.options
+        self._whole = said is not None and said.zero_or_max
         return values.options(said, defaults)
 
     async def _once(self) -> None:

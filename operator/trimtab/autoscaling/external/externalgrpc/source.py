@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +20,8 @@ from trimtab.autoscaling.external.freshness import Freshness
 from trimtab.autoscaling.external.grpc_channel import CallFailed
 from trimtab.autoscaling.groups import ExternalGroups, GroupOptions, Problem
 from trimtab.autoscaling.providers.provider import Provider
+
+log = logging.getLogger(__name__)
 
 PATIENCE: Final = 2.0
 """Seconds that a pass waits for an answer; a reading that takes longer goes on, and the next pass has it."""
@@ -62,10 +65,11 @@ class ExternalGrpc:
     async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
         """See :class:`~trimtab.autoscaling.external.source.Source`."""
         now = asyncio.get_running_loop().time()
+        patience = 0.0  # one reading is waited for once: else each pass would take so much longer
         if self._reading is None:
-            self._since = now
+            self._since, patience = now, self._patience
             self._reading = asyncio.create_task(self._read(values.defaults(spec)), name="read the external provider")
-        await asyncio.wait({self._reading}, timeout=self._patience)
+        await asyncio.wait({self._reading}, timeout=patience)
         silent = ""
         if self._reading.done():
             reading, self._reading = self._reading, None
@@ -128,6 +132,9 @@ class ExternalGrpc:
                 await reader.read(group, defaults, read.number)
             except CallFailed as error:
                 read.failures[group.id] = f"its provider failed to say what it is: {error}"
+            except Exception as error:  # what one group says must not keep all others from being read
+                log.exception("group %s of the external provider could not be read", group.id)
+                read.failures[group.id] = f"what its provider says cannot be read: {type(error).__name__}: {error}"
 
 
 class _Read:

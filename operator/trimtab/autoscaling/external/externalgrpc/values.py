@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
+from trimtab.api.go_durations import LONGEST
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
 from trimtab.autoscaling.groups import ExternalMachine, GroupMachine, GroupOptions, MachineState
 from trimtab.autoscaling.scale_up.standing_in import STARTING
@@ -88,15 +89,15 @@ def options(said: pb.Options | None, than: GroupOptions) -> GroupOptions:
     return GroupOptions(
         utilization_threshold=_other(said.utilization_threshold, than.utilization_threshold, most=1.0),
         gpu_utilization_threshold=_other(said.gpu_utilization_threshold, than.gpu_utilization_threshold, most=1.0),
-        unneeded_seconds=_other(unneeded, than.unneeded_seconds),
-        unready_seconds=_other(unready, than.unready_seconds),
-        provision_seconds=_other(provision, than.provision_seconds),
-        startup_seconds=_other(startup, than.startup_seconds),
+        unneeded_seconds=_other(unneeded, than.unneeded_seconds, most=float(LONGEST)),
+        unready_seconds=_other(unready, than.unready_seconds, most=float(LONGEST)),
+        provision_seconds=_other(provision, than.provision_seconds, most=float(LONGEST)),
+        startup_seconds=_other(startup, than.startup_seconds, most=float(LONGEST)),
     )
 
 
-def _other(said: float, default: float | None, *, most: float = math.inf) -> float | None:
-    possible = 0 < said <= most and math.isfinite(said)
+def _other(said: float, default: float | None, *, most: float) -> float | None:
+    possible = 0 < said <= most
     return said if possible and (default is None or not math.isclose(said, default)) else None
 
 

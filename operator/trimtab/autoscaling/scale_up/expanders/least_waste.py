@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import ClassVar
 
 from trimtab.autoscaling.scale_up.expanders.expander import AnyOption, Context
@@ -16,5 +17,13 @@ class LeastWaste:
     def best(self, options: Sequence[AnyOption], context: Context) -> Sequence[AnyOption]:
         """Those with the least waste, compared exactly."""
         del context
-        wastes = [option.waste for option in options]
-        return [option for option, waste in zip(options, wastes, strict=True) if waste == min(wastes)]
+        known: dict[tuple[int, bytes, int, int], Fraction] = {}  # of hundreds of groups many are of one kind
+        wastes = []
+        for option in options:
+            amounts = option.candidate.amounts
+            key = option.nodes, option.taken.tobytes(), amounts.get("cpu", 0), amounts.get("memory", 0)
+            if key not in known:
+                known[key] = option.waste
+            wastes.append(known[key])
+        least = min(wastes)
+        return [option for option, waste in zip(options, wastes, strict=True) if waste == least]

@@ -42,7 +42,8 @@ class Price:
         if not priced:
             return options
         costs = [price * option.nodes / _asked(option) for option, price in priced]
-        return [option for (option, _), cost in zip(priced, costs, strict=True) if cost == min(costs)]
+        least = min(costs)
+        return [option for (option, _), cost in zip(priced, costs, strict=True) if cost == least]
 
 
 def _asked(option: Option) -> Fraction:

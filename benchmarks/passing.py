@@ -27,7 +27,6 @@ from prometheus_client import CollectorRegistry
 from benchmarks.clusters import CREATED, ZONE, node, pod
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.decode import decode_cluster_autoscaler
-from trimtab.autoscaling.actuation import Guarded
 from trimtab.autoscaling.external import Sources
 from trimtab.autoscaling.one_pass import Passes
 from trimtab.autoscaling.providers import providers
@@ -41,6 +40,7 @@ from trimtab.kube.api import NotFound
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.frozen import Labels, ResourceList
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import (
     Container,
     KubeObject,

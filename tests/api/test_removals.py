@@ -14,7 +14,7 @@ import pytest
 from tests.fixtures.machine_sets import MachineSets, eventually
 from tests.unit.autoscaling.removing_nodes import Operator, spec_of
 from trimtab.api.plan import rfc3339
-from trimtab.autoscaling.actuation import Guarded, Removals, RemovalSettings
+from trimtab.autoscaling.actuation import Removals, RemovalSettings
 from trimtab.autoscaling.actuation.signs import Seen, marking, returning
 from trimtab.autoscaling.actuation.writing import write
 from trimtab.autoscaling.groups import groups
@@ -26,6 +26,7 @@ from trimtab.kube.api import Conflict, Invalid
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.resources import NODES, PODS
 from trimtab.local.cluster import LocalCluster
 from trimtab.runtime.watches import Watches

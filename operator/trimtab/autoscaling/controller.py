@@ -15,12 +15,12 @@ from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
-from trimtab.autoscaling.actuation import Guarded
 from trimtab.autoscaling.one_pass import Passes
 from trimtab.autoscaling.report import without_pass
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.status_keeper import StatusKeeper
 from trimtab.kube.errors import InputError
+from trimtab.kube.guarded import Guarded
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler, ClusterAutoscalerSpec
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Plan, ScaleUp
-from trimtab.autoscaling.actuation import Guarded, RemovalOutcome, Removals
+from trimtab.autoscaling.actuation import RemovalOutcome, Removals
 from trimtab.autoscaling.actuation.leftovers import goes_anyway
 from trimtab.autoscaling.actuation.signs import signs_of
 from trimtab.autoscaling.corrections import corrections
@@ -38,6 +38,7 @@ from trimtab.autoscaling.template.record import Learned
 from trimtab.autoscaling.turn import Turn
 from trimtab.cluster.live import in_thread
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.taints import DELETION_CANDIDATE
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
 from trimtab.autoscaling import handlers as autoscaling
-from trimtab.autoscaling.actuation import Guarded
 from trimtab.autoscaling.external import Sources
 from trimtab.autoscaling.external.registry import open_sources
 from trimtab.autoscaling.machine_autoscalers import KINDS as TARGETS
@@ -31,6 +30,7 @@ from trimtab.disruption.executor import Executor
 from trimtab.kube.api import Api
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.events.recorder import Recorder
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     CLUSTER_MACHINES,

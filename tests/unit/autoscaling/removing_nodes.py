@@ -12,10 +12,11 @@ import msgspec
 from tests.fakes.fleet import Fleet
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling import scale_down
-from trimtab.autoscaling.actuation import Guarded, RemovalOutcome, Removals, RemovalSettings
+from trimtab.autoscaling.actuation import RemovalOutcome, Removals, RemovalSettings
 from trimtab.autoscaling.groups import Groups, groups
 from trimtab.autoscaling.providers import providers
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import Node
 
 QUICK: dict[str, Any] = {"scaleDown": {"enabled": True, "unneededTime": "1m", "delayAfterDelete": "0s"}}

@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 from tests.builders import machine_set, node, pod
 from tests.fakes.fleet import MACHINES, NODES, PODS, SETS, Fleet
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.actuation import Guarded
 from trimtab.autoscaling.controller import AutoscalerController
 from trimtab.autoscaling.external import Sources
 from trimtab.autoscaling.providers import Provider, providers
 from trimtab.autoscaling.report import AutoscalerMetrics, EventTeller, Reporter, StatusConfigMap
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.trigger import Trigger
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 from trimtab.kube.wire.decode import decode_object

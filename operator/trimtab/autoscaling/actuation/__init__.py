@@ -3,6 +3,5 @@
 from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Teller
 from trimtab.autoscaling.actuation.removals import Removals
 from trimtab.autoscaling.actuation.settings import RemovalSettings
-from trimtab.autoscaling.actuation.writing import Guarded
 
-__all__ = ["Guarded", "Phase", "RemovalOutcome", "RemovalSettings", "RemovalState", "Removals", "Result", "Teller"]
+__all__ = ["Phase", "RemovalOutcome", "RemovalSettings", "RemovalState", "Removals", "Result", "Teller"]

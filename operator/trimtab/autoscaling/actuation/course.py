@@ -25,11 +25,12 @@ from trimtab.autoscaling.actuation.signs import DELAY_DELETION, Seen, marking
 from trimtab.autoscaling.actuation.steering import Leading, Stale, Steering
 from trimtab.autoscaling.actuation.taking_back import give_back, unmark
 from trimtab.autoscaling.actuation.verifying import Verifying
-from trimtab.autoscaling.actuation.writing import Guarded, write
+from trimtab.autoscaling.actuation.writing import write
 from trimtab.autoscaling.providers import Removal
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import Node, Pod
 
 log = logging.getLogger(__name__)

@@ -22,13 +22,13 @@ from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, Removal
 from trimtab.autoscaling.actuation.settings import DEFAULTS, RemovalSettings
 from trimtab.autoscaling.actuation.stray_marks import StrayMarks
 from trimtab.autoscaling.actuation.taking_back import give_back
-from trimtab.autoscaling.actuation.writing import Guarded
 from trimtab.autoscaling.groups import Groups
 from trimtab.autoscaling.providers import Provider
 from trimtab.cluster.live import LiveCluster
 from trimtab.disruption.refusal import Refusal
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
+from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.taints import TO_BE_DELETED
 

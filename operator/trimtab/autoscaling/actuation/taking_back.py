@@ -9,11 +9,12 @@ from trimtab.autoscaling.actuation.batches import Batches
 from trimtab.autoscaling.actuation.picture import Picture
 from trimtab.autoscaling.actuation.settings import RemovalSettings
 from trimtab.autoscaling.actuation.signs import returning
-from trimtab.autoscaling.actuation.writing import NotLeading, write
+from trimtab.autoscaling.actuation.writing import write
 from trimtab.autoscaling.groups import MachineState
 from trimtab.autoscaling.providers import Removal
 from trimtab.kube.api import Api, ApiError, Conflict, Invalid, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import Clock
+from trimtab.kube.guarded import NotLeading
 
 log = logging.getLogger(__name__)
 

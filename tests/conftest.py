@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import secrets
 import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ from trimtab.local.components import Settings
 from trimtab.local.progress import PlainProgress, Progress
 
 MakeCluster = Callable[..., LocalCluster]
+
+_NUMBERS = itertools.count()
 
 # How long an example takes says something of the machine, not of the code. In CI hypothesis draws the same examples
 # every time, which it decides by itself.
@@ -55,19 +59,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(tier)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[MakeCluster]:
-    """Start local clusters with settings of their own: ``make_cluster(settings, nodes=0)``; all end with the session.
+    """Start local clusters with settings of their own: ``make_cluster(settings, nodes=0)``; all end with the module.
 
-    They end also when the test process is killed: a guard process watches it.
+    Idle ones would slow down all that come after them: a control plane at rest takes a good part of a core.
     """
+    with _clusters(tmp_path_factory, pytestconfig) as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def make_lasting_cluster(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[MakeCluster]:
+    """The same for what modules share; all end with the session."""
+    with _clusters(tmp_path_factory, pytestconfig) as make:
+        yield make
+
+
+@contextmanager
+def _clusters(tmp_path_factory: pytest.TempPathFactory, config: pytest.Config) -> Iterator[MakeCluster]:
+    """They end also when the test process is killed: a guard process watches it."""
     started: list[LocalCluster] = []
 
     def make(settings: Settings | None = None, *, nodes: int | None = None) -> LocalCluster:
         directory = tmp_path_factory.mktemp("cluster")
-        cluster = LocalCluster(
-            f"test-{os.getpid()}-{len(started)}", directory=directory, progress=_progress(pytestconfig)
-        )
+        name = f"test-{os.getpid()}-{next(_NUMBERS)}"
+        cluster = LocalCluster(name, directory=directory, progress=_progress(config))
         started.append(cluster)
         cluster.up(settings, nodes=nodes, die_with_parent=True)
         return cluster
@@ -96,7 +115,7 @@ def _progress(config: pytest.Config) -> Progress:
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """The cluster that all tests of the session share; three nodes, so make your own nodes for what counts them."""
     if request.config.getoption("--cluster") == "local":
-        make: MakeCluster = request.getfixturevalue("make_cluster")
+        make: MakeCluster = request.getfixturevalue("make_lasting_cluster")
         return make()
     if not docker_runs():
         pytest.skip("--cluster=kind: no docker daemon answers here")

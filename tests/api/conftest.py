@@ -17,9 +17,9 @@ HOLD = "local.trimtab.dev/hold"
 
 
 @pytest.fixture(scope="session")
-def machine_cluster(make_cluster: MakeCluster) -> LocalCluster:
+def machine_cluster(make_lasting_cluster: MakeCluster) -> LocalCluster:
     """A local cluster that makes nodes of MachineSets, and has none else."""
-    return make_cluster(Settings(components=COMPONENTS), nodes=0)
+    return make_lasting_cluster(Settings(components=COMPONENTS), nodes=0)
 
 
 @pytest.fixture

@@ -59,6 +59,10 @@ bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan o
 bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how soon it asks for nodes, and what nodes cost in requests
 	$(BIN)/python benchmarks/reaction.py $(OPTIONS)
 
+.PHONY: bench-tainting
+bench-tainting: $(STAMP) ## pods of 100 tainted nodes among 5,000, live: how fast they go, beside kube-controller-manager; 15 minutes, 14 GiB
+	$(BIN)/python benchmarks/tainting.py $(OPTIONS)
+
 # How many random pods, and the seed of the first random cluster.
 N ?= 1000
 SEED ?= 1

@@ -78,32 +78,53 @@ def local() -> None:
     is_flag=True,
     help="Serve OpenShift's MachineSets and Machines as well, and make nodes of them.",
 )
+@click.option(
+    "--node-lifecycle/--no-node-lifecycle",
+    default=None,
+    help="Whether kube-controller-manager taints nodes that fail and ends pods on tainted nodes. Without, that is left "
+    "to trimtab (TaintManager, mode Own): until it runs, new nodes stay tainted and get no pods.  [default: with, in a "
+    "new cluster]",
+)
 @_told()
 def up(
-    name: str, bin_dir: Path | None, nodes: int | None, kubeconfig: Path | None, for_load: bool, machines: bool
+    name: str,
+    bin_dir: Path | None,
+    nodes: int | None,
+    kubeconfig: Path | None,
+    for_load: bool,
+    machines: bool,
+    node_lifecycle: bool | None,
 ) -> None:
     """Start a cluster, or repair one that is half dead."""
     cluster = _cluster(name, bin_dir=bin_dir)
-    cluster.up(_settings(cluster, for_load=for_load, machines=machines), nodes=nodes, copy=kubeconfig)
+    settings = _settings(cluster, for_load=for_load, machines=machines, node_lifecycle=node_lifecycle)
+    cluster.up(settings, nodes=nodes, copy=kubeconfig)
     target = kubeconfig.absolute() if kubeconfig is not None else cluster.kubeconfig
     click.echo(f"Cluster {name} is up: {cluster.server}")
     click.echo(f"export KUBECONFIG={target}")
 
 
-def _settings(cluster: LocalCluster, *, for_load: bool, machines: bool) -> Settings | None:
-    """What ``up`` asks for: as it was, unless flags ask for more."""
+def _settings(
+    cluster: LocalCluster, *, for_load: bool, machines: bool, node_lifecycle: bool | None = None
+) -> Settings | None:
+    """What ``up`` asks for: as it was, unless flags ask for more or for another node lifecycle."""
     from msgspec.structs import replace
 
     from trimtab.local.components import COMPONENTS, Settings
     from trimtab.local.versions import MACHINE_CONTROLLER
 
-    if not (for_load or machines):
+    if not (for_load or machines) and node_lifecycle is None:
         return None
     record = cluster.known()
     known = record.settings if record is not None else Settings()
     wanted = {*known.components, *([MACHINE_CONTROLLER] if machines else [])}
     components = tuple(component for component in COMPONENTS if component in wanted)
-    return replace(known, for_load=known.for_load or for_load, components=components)
+    return replace(
+        known,
+        for_load=known.for_load or for_load,
+        components=components,
+        node_lifecycle=known.node_lifecycle if node_lifecycle is None else node_lifecycle,
+    )
 
 
 @local.command()

@@ -180,8 +180,8 @@ class LocalCluster:
                 nodes = DEFAULT_NODES if KWOK in record.settings.components else 0
             record = self._running(record, binaries, nodes or 0)
             made = {manifest["metadata"]["name"] for manifest in numbered(nodes or 0)}
-            if record.settings.untaints_nodes and KWOK in record.settings.components:
-                await_nodes(self.client, made)
+            if KWOK in record.settings.components:
+                await_nodes(self.client, made, untainted=record.settings.untaints_nodes)
             if CONTROLLER_MANAGER in record.settings.components and not record.furnished:
                 await_account(self.client)
             record = replace(record, furnished=True)

@@ -19,6 +19,7 @@ import trimtab
 from trimtab import __version__
 from trimtab.kube.errors import InputError
 from trimtab.local.certificates import SERVICE_NETWORK, Keys
+from trimtab.local.nodes import SILENT
 from trimtab.local.versions import (
     APISERVER,
     CONTROLLER_MANAGER,
@@ -52,6 +53,10 @@ STAGES: Final = (
 """kwok's stage files: what it does with nodes and pods. Its *chaos* stages, which break things, are not among them."""
 
 
+_NO_NODE_LIFECYCLE: Final = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
+"""Both: the second alone does nothing, for it asks an index that the first one makes."""
+
+
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """What a cluster is made of. Kept in its record: a later ``up`` without settings keeps them.
 
@@ -65,6 +70,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         etcd_args: likewise.
         for_load: made for hundreds of thousands of objects: no flow control in the API server, a bigger etcd, rarer
             node leases, and pods are played by kwok only where the scenario leaves that to it.
+        node_lifecycle: whether kube-controller-manager taints nodes and ends pods on tainted ones. Off, that is left to
+            trimtab (TaintManager, mode Own); until it runs new nodes keep the API server's taint not-ready:NoSchedule.
         fsync: whether etcd waits for the disk. Off: a power cut may cost the data, and everything is much faster.
     """
 
@@ -76,6 +83,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     kwok_args: tuple[str, ...] = ()
     etcd_args: tuple[str, ...] = ()
     for_load: bool = False
+    node_lifecycle: bool = True
     fsync: bool = False
 
     def check(self) -> None:
@@ -100,7 +108,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def untaints_nodes(self) -> bool:
         """Whether kube-controller-manager's node-lifecycle controller runs, which alone removes not-ready taints."""
         given = " ".join(self.controller_manager_args)
-        return CONTROLLER_MANAGER in self.components and "-node-lifecycle-controller" not in given
+        theirs = self.node_lifecycle and "-node-lifecycle-controller" not in given
+        return CONTROLLER_MANAGER in self.components and theirs
 
 
 class Layout(Struct, frozen=True):
@@ -199,6 +208,7 @@ def controller_manager(layout: Layout, settings: Settings) -> list[str]:
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
         *(load if settings.for_load else ()),
+        *(() if settings.node_lifecycle else (_NO_NODE_LIFECYCLE,)),
         *settings.controller_manager_args,
     ]
 
@@ -223,10 +233,13 @@ def _client(layout: Layout, component: str) -> list[str]:
 
 
 def kwok(layout: Layout, settings: Settings) -> list[str]:
-    """kwok: plays the kubelets of all nodes; its stage files lie in ``stages/``."""
+    """kwok: plays the kubelets of all nodes that are not to be silent; its stage files lie in ``stages/``.
+
+    A node that gets the label leaves the watch, and kwok renews its Lease no more and lets its pods be.
+    """
     return [
         f"--kubeconfig={layout.kubeconfig(KWOK)}",
-        "--manage-all-nodes=true",
+        f"--manage-nodes-with-label-selector=!{SILENT}",
         f"--node-lease-duration-seconds={800 if settings.for_load else 40}",
         f"--server-address=127.0.0.1:{layout.ports[KWOK]}",
         *(f"--config={layout.stages / stage}" for stage in STAGES),

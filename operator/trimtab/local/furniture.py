@@ -11,7 +11,7 @@ from trimtab.kube.resources import NODES, Resource
 from trimtab.local.client import Client
 from trimtab.local.errors import LocalError
 from trimtab.local.health import PATIENCE
-from trimtab.local.nodes import numbered, ready
+from trimtab.local.nodes import numbered, ready, reported
 
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease").path(namespace="kube-node-lease")
 _ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -35,16 +35,22 @@ def release_nodes(client: Client) -> None:
     client.request("DELETE", LEASES, timeout=120)
 
 
-def await_nodes(client: Client, names: Set[str]) -> None:
+def await_nodes(client: Client, names: Set[str], *, untainted: bool = True) -> None:
     """Wait until these nodes are Ready; others may be as their owners want them.
+
+    Args:
+        client: of the cluster.
+        names: of the nodes.
+        untainted: whether somebody takes their taint not-ready away, so that this is waited for, too.
 
     Raises:
         LocalError: they are not after two minutes.
     """
+    able = ready if untainted else reported
 
     def hold() -> bool:
         listed = client.request("GET", NODES.path(), params={"resourceVersion": "0"})["items"]
-        return names <= {live["metadata"]["name"] for live in listed if ready(live)}
+        return names <= {live["metadata"]["name"] for live in listed if able(live)}
 
     if names:
         _await(hold, "the nodes are not Ready")

@@ -14,6 +14,9 @@ DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
     "pods": "110",
 }
 DEFAULT_NODES: Final = 3
+SILENT: Final = "local.trimtab.dev/silent"
+"""Label of nodes whose kubelet is to be dead, whatever its value: neither status nor Lease comes, no pod starts or ends
+there. Without it the node is back."""
 _NODE_INFO: Final = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
 
 
@@ -83,10 +86,13 @@ def numbered(count: int, *, prefix: str = "node") -> list[dict[str, Any]]:
     return [node(f"{prefix}-{index + 1}", zone=ZONES[index % len(ZONES)]) for index in range(count)]
 
 
+def reported(live: Mapping[str, Any]) -> bool:
+    """Whether the node's kubelet says that it is Ready."""
+    conditions = live.get("status", {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
 def ready(live: Mapping[str, Any]) -> bool:
     """Whether the scheduler would use this node: Ready, and no longer tainted as not ready."""
-    conditions = live.get("status", {}).get("conditions") or ()
     taints = live.get("spec", {}).get("taints") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions) and not any(
-        taint["key"] == "node.kubernetes.io/not-ready" for taint in taints
-    )
+    return reported(live) and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)

@@ -119,5 +119,38 @@ def test_flags_add_to_what_a_cluster_is_made_of(given, components, for_load: boo
     assert settings == Settings(components=components, for_load=for_load)
 
 
+@pytest.mark.parametrize(
+    ("before", "given", "after"),
+    [
+        (True, False, False),
+        (False, True, True),
+        (False, None, False),
+    ],
+    ids=["left to trimtab", "given back", "as it was"],
+)
+def test_the_node_lifecycle_is_switched_and_stays(before: bool, given: bool | None, after: bool, state: Path) -> None:
+    dead_cluster(state)
+    store = Store(directory=state / "dead")
+    record = store.read()
+    assert record is not None
+    store.write(msgspec.structs.replace(record, settings=Settings(node_lifecycle=before)))
+
+    settings = local._settings(LocalCluster("dead"), machines=False, for_load=True, node_lifecycle=given)
+
+    assert settings == Settings(for_load=True, node_lifecycle=after)
+
+
+def test_the_node_lifecycle_alone_is_asked_for_by_its_flag(state: Path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(LocalCluster, "up", lambda self, settings, **_: asked.append(settings))
+    monkeypatch.setattr(LocalCluster, "kubeconfig", Path("/k"))
+    monkeypatch.setattr(LocalCluster, "server", "https://127.0.0.1:1")
+
+    assert run("up", "--no-node-lifecycle").exit_code == 0
+    assert run("up").exit_code == 0
+
+    assert asked == [Settings(node_lifecycle=False), None]
+
+
 def test_without_flags_a_cluster_stays_as_it_is(state: Path) -> None:
     assert local._settings(LocalCluster("new"), machines=False, for_load=False) is None

@@ -33,6 +33,8 @@ from trimtab.local.versions import (
 
 LAYOUT = Layout(directory=Path("/state/x"), ports={name: 20000 + index for index, name in enumerate(PORTS)})
 
+NO_NODE_LIFECYCLE = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller"
+
 
 def argv(component: str, settings: Settings) -> tuple[str, ...]:
     return launch(component, binary=Path("/bin/it"), version="v1", layout=LAYOUT, settings=settings).argv
@@ -62,7 +64,9 @@ def test_health_is_asked_at_the_components_own_port(component: str) -> None:
         (APISERVER, Settings(for_load=True), "--max-requests-inflight=0"),
         (APISERVER, Settings(components=(ETCD, APISERVER)), "--disable-admission-plugins=ServiceAccount"),
         (CONTROLLER_MANAGER, Settings(controller_manager_args=("--controllers=*",)), "--controllers=*"),
+        (CONTROLLER_MANAGER, Settings(node_lifecycle=False), NO_NODE_LIFECYCLE),
         (SCHEDULER, Settings(scheduler_args=("--v=4",)), "--v=4"),
+        (KWOK, Settings(), "--manage-nodes-with-label-selector=!local.trimtab.dev/silent"),
         (KWOK, Settings(kwok_args=("--cidr=10.1.0.0/16",)), "--cidr=10.1.0.0/16"),
         *((KWOK, Settings(), f"--config=/state/x/stages/{stage}") for stage in STAGES),
     ],
@@ -77,6 +81,8 @@ def test_settings_become_flags(component: str, settings: Settings, flag: str) ->
         (ETCD, Settings(fsync=True), "--unsafe-no-fsync"),
         (APISERVER, Settings(), "--max-requests-inflight=0"),
         (APISERVER, Settings(), "--disable-admission-plugins=ServiceAccount"),
+        (APISERVER, Settings(node_lifecycle=False), "--disable-admission-plugins=ServiceAccount"),
+        (CONTROLLER_MANAGER, Settings(), NO_NODE_LIFECYCLE),
     ],
 )
 def test_flags_are_left_out_where_they_would_be_wrong(component: str, settings: Settings, flag: str) -> None:
@@ -92,7 +98,7 @@ def test_the_callers_flags_come_last_so_that_they_win(component: str) -> None:
         KWOK: "kwok_args",
         ETCD: "etcd_args",
     }
-    settings = Settings(**{names[component]: ("--last",)}, for_load=True)
+    settings = Settings(**{names[component]: ("--last",)}, for_load=True, node_lifecycle=False)
     assert argv(component, settings)[-1] == "--last"
 
 
@@ -115,6 +121,7 @@ def test_components_that_cannot_run_are_refused(settings: Settings, message: str
         (Settings(), True),
         (Settings(components=(ETCD, APISERVER, KWOK)), False),
         (Settings(controller_manager_args=("--controllers=*,-node-lifecycle-controller",)), False),
+        (Settings(node_lifecycle=False), False),
     ],
 )
 def test_it_is_known_who_removes_not_ready_taints(settings: Settings, untaints: bool) -> None:

@@ -14,28 +14,26 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Lease, Node
+from trimtab.kube.objects import Node
 from trimtab.tainting.conditions import TaintChange, no_schedule_changes, ready_status
 from trimtab.tainting.health import (
     Answer,
     AskFirst,
     Heard,
     Judgement,
-    MarkPodNotReady,
     MarkUnknown,
     Verdict,
     excused,
     judge,
     listen,
     mark_unknown,
-    pods_not_ready,
 )
 from trimtab.tainting.health.judging import ask_first
 from trimtab.tainting.lifecycle_memory import LifecycleMemory
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
 from trimtab.tainting.no_execute import Look, NoExecute, Waiting, no_execute
 from trimtab.tainting.queue import failed_at
+from trimtab.tainting.sight import Sight
 from trimtab.tainting.zones import Zone, all_down, zones
 
 _NO_ANSWERS: Final[Mapping[str, Answer]] = {}
@@ -50,7 +48,9 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
         ask: nodes to read from the API server before they count as Unknown.
         unknown: nodes whose conditions become Unknown.
         taints: to put on and take off, by node and then key; see :func:`trimtab.tainting.patches.patches`.
-        pods: to be marked as not ready, by node.
+        failed: since when each node is down that has said or is found to be, by name: its pods are not ready either,
+            see :func:`~trimtab.tainting.health.marks.pods_not_ready`. Who they are is asked node by node while acting:
+            in an outage of everything they are all pods of the cluster.
         waiting: nodes that are to be tainted later, the first first.
         taken: of each node that the queue gave free in this pass, what :func:`given_back` needs.
         zones: by name.
@@ -63,7 +63,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
     ask: tuple[AskFirst, ...] = ()
     unknown: tuple[MarkUnknown, ...] = ()
     taints: tuple[TaintChange, ...] = ()
-    pods: tuple[MarkPodNotReady, ...] = ()
+    failed: Mapping[str, float] = {}
     waiting: tuple[Waiting, ...] = ()
     taken: Mapping[str, tuple[str, float | None]] = {}
     zones: Mapping[str, Zone] = {}
@@ -72,7 +72,7 @@ class LifecyclePlan(Struct, frozen=True, kw_only=True):
 
 
 def plan_lifecycle(
-    snapshot: Snapshot,
+    sight: Sight,
     settings: LifecycleSettings,
     *,
     now: float,
@@ -83,8 +83,8 @@ def plan_lifecycle(
     """Plan one pass.
 
     Args:
-        snapshot: nodes, their Leases, and pods; of a live cluster not before all of them have been listed, for a Lease
-            that comes late is taken for one that was renewed.
+        sight: nodes and their Leases; of a live cluster not before all of them have been listed, for a Lease that comes
+            late is taken for one that was renewed.
         settings: grace periods, thresholds, rates.
         now: seconds since the epoch.
         memory: of the last pass. Without one, as for a cluster from a file, nodes are what their conditions say: how
@@ -98,16 +98,16 @@ def plan_lifecycle(
         blind = watching if memory.blind_since is None else min(memory.blind_since, watching)
         held = msgspec.structs.replace(memory, blind_since=blind)
         return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=held)
-    nodes = {node.name: node for node in sorted(filter(None, snapshot.nodes.at), key=lambda node: node.name)}
+    nodes = dict(sorted(sight.nodes.items()))
     if not live:
-        return _act(snapshot, nodes, {}, settings, memory, now)
+        return _act(nodes, {}, settings, memory, now)
     memory = _seeing(memory, now)
-    heard = listen(memory.heard, nodes.values(), snapshot.shelves.of(Lease), now=now)
+    heard = listen(memory.heard, nodes.values(), sight.leases, now=now)
     memory = msgspec.structs.replace(memory, heard=heard)
     judged = {name: judge(node, heard[name], answers.get(name), settings, now=now) for name, node in nodes.items()}
     if any(each.verdict is Verdict.BEHIND for each in judged.values()):
         return LifecyclePlan(now=now, held=reasons.WATCHES_BEHIND, memory=memory, next_look=now + 1.0)
-    return _act(snapshot, nodes, judged, settings, memory, now)
+    return _act(nodes, judged, settings, memory, now)
 
 
 def given_back(memory: LifecycleMemory, plan: LifecyclePlan, node: str) -> LifecycleMemory:
@@ -139,7 +139,6 @@ def _seeing(memory: LifecycleMemory, now: float) -> LifecycleMemory:
 
 
 def _act(
-    snapshot: Snapshot,
     nodes: Mapping[str, Node],
     judged: Mapping[str, Judgement],
     settings: LifecycleSettings,
@@ -164,7 +163,7 @@ def _act(
             if each.verdict is Verdict.UNKNOWN and (mark := mark_unknown(nodes[name], each, now=now)) is not None
         ),
         taints=tuple(changes),
-        pods=_pods(snapshot, nodes, ready, now),
+        failed=_failed(nodes, ready, now),
         waiting=executed.waiting,
         taken=executed.taken,
         zones=found,
@@ -206,17 +205,12 @@ def _all_in_doubt(
     return all(ready[name] != "True" or (name in heard and heard[name].in_doubt(now)) for name in nodes)
 
 
-def _pods(
-    snapshot: Snapshot, nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float
-) -> tuple[MarkPodNotReady, ...]:
-    marks: list[MarkPodNotReady] = []
-    for name, node in nodes.items():
-        status = ready[name]
-        if status is not None and status != "True":
-            since = failed_at(node, status, now)
-            on_node = (pod for _, pod in snapshot.items_on(name))
-            marks += pods_not_ready(node, on_node, since=since, now=now)
-    return tuple(sorted(marks, key=lambda each: (each.node, each.namespace, each.pod)))
+def _failed(nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float) -> dict[str, float]:
+    return {
+        name: failed_at(node, status, now)
+        for name, node in nodes.items()
+        if (status := ready[name]) is not None and status != "True"
+    }
 
 
 def _next_look(judged: Mapping[str, Judgement], executed: NoExecute, now: float) -> float | None:

@@ -26,6 +26,7 @@ from trimtab.tainting.lifecycle_memory import (
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
 from trimtab.tainting.patches import patches
 from trimtab.tainting.planner import LifecyclePlan, plan_lifecycle
+from trimtab.tainting.sight import SnapshotSight
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 ZONE = "topology.kubernetes.io/zone"
@@ -219,7 +220,7 @@ class World:
         self.before = remember(self.memory, self.nodes, now=START + self.second)
         now = START + self.second
         leases = self.frozen if self.watch is not None else self.leases
-        picture = Snapshot([*self.nodes.values(), *leases.values()])
+        picture = SnapshotSight(Snapshot([*self.nodes.values(), *leases.values()]))
         plan = plan_lifecycle(
             picture,
             self.settings,

@@ -7,7 +7,7 @@ from tests.unit.tainting.nodes import DEFAULTS, START, World, a_node, a_pod, app
 from trimtab.api import reasons
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import NODE_LEASES, Lease
-from trimtab.tainting.health import Answer, Heard, Verdict, excused, judge, listen, mark_unknown
+from trimtab.tainting.health import Answer, Heard, Verdict, excused, judge, listen, mark_unknown, pods_not_ready
 from trimtab.tainting.lifecycle_memory import (
     LifecycleMemory,
     LifecycleRecord,
@@ -17,6 +17,7 @@ from trimtab.tainting.lifecycle_memory import (
     remember,
 )
 from trimtab.tainting.planner import given_back, plan_lifecycle
+from trimtab.tainting.sight import SnapshotSight
 
 NOW = START + 1000.0
 
@@ -211,9 +212,15 @@ def test_a_mark_has_upstreams_reason_and_the_numbers():
     ],
 )
 def test_pods_on_nodes_that_are_not_ready_are_marked(node, pod, is_marked):
-    plan = plan_lifecycle(Snapshot([node, a_node("n2"), pod]), DEFAULTS, now=NOW)
-    assert [mark.pod for mark in plan.pods] == (["web"] if is_marked else [])
-    for mark in plan.pods:
+    sight = SnapshotSight(Snapshot([node, a_node("n2"), pod]))
+    plan = plan_lifecycle(sight, DEFAULTS, now=NOW)
+    marks = [
+        mark
+        for name, since in plan.failed.items()
+        for mark in pods_not_ready(name, (pod for _, pod in sight.pods_on(name)), since=since, now=NOW)
+    ]
+    assert [mark.pod for mark in marks] == (["web"] if is_marked else [])
+    for mark in marks:
         assert mark.body == {
             "metadata": {"uid": "uid-web", "resourceVersion": ""},
             "status": {
@@ -259,7 +266,12 @@ def test_a_watch_that_froze_unnoticed_marks_no_node():
         stamp = (START + second // 10 * 10, START)
         answers = {name: Answer(node.uid, stamp, now) for name, node in nodes.items() if second > 50}
         plan = plan_lifecycle(
-            Snapshot([*nodes.values(), *frozen]), DEFAULTS, now=now, memory=memory, watching=now, answers=answers
+            SnapshotSight(Snapshot([*nodes.values(), *frozen])),
+            DEFAULTS,
+            now=now,
+            memory=memory,
+            watching=now,
+            answers=answers,
         )
         memory = plan.memory
         assert not plan.unknown
@@ -272,7 +284,7 @@ def test_without_an_answer_nobody_is_marked_however_long_it_takes():
     memory = LifecycleMemory()
     for second in range(0, 500, 5):
         plan = plan_lifecycle(
-            Snapshot([node, a_node("n2"), *lease.values()]), DEFAULTS, now=START + second, memory=memory
+            SnapshotSight(Snapshot([node, a_node("n2"), *lease.values()])), DEFAULTS, now=START + second, memory=memory
         )
         memory = plan.memory
         assert not plan.unknown
@@ -320,7 +332,7 @@ def test_what_nodes_say_themselves_is_not_written_down():
 def test_the_place_of_a_node_whose_condition_changed_while_it_waited_is_written_down():
     nodes = {name: a_node(name, ready="False", since=since) for name, since in (("n1", 10), ("n2", 20), ("n3", 30))}
     well = [a_node(f"well{place}") for place in range(9)]
-    made = plan_lifecycle(Snapshot([*nodes.values(), *well]), DEFAULTS, now=NOW)
+    made = plan_lifecycle(SnapshotSight(Snapshot([*nodes.values(), *well])), DEFAULTS, now=NOW)
     assert list(made.taken) == ["n1"]
     nodes["n2"] = a_node("n2", ready="Unknown", since=1001)
     record = remember(made.memory, nodes, now=NOW + 1)
@@ -342,7 +354,7 @@ def test_times_of_a_record_that_lie_ahead_count_as_now():
 
 def test_a_refused_taint_gives_its_turn_back_and_one_without_an_answer_does_not():
     nodes = [a_node(f"n{place}", ready="Unknown" if place < 2 else "True") for place in range(6)]
-    plan = plan_lifecycle(Snapshot(nodes), DEFAULTS, now=NOW)
+    plan = plan_lifecycle(SnapshotSight(Snapshot(nodes)), DEFAULTS, now=NOW)
     assert list(plan.taken) == ["n0"]
     assert plan.memory.spent == {"": NOW}
     assert given_back(plan.memory, plan, "n0").spent == {}

@@ -15,6 +15,7 @@ from trimtab.kube.objects import Taint
 from trimtab.tainting.lifecycle_memory import LifecycleMemory
 from trimtab.tainting.lifecycle_settings import LifecycleSettings, lifecycle_settings
 from trimtab.tainting.planner import plan_lifecycle
+from trimtab.tainting.sight import SnapshotSight
 
 NOW = START + 1000.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -25,7 +26,7 @@ def no_execute(key, second=None):
 
 
 def plan(*objects, memory=None, at=NOW):
-    return plan_lifecycle(Snapshot(objects), DEFAULTS, now=at, memory=memory)
+    return plan_lifecycle(SnapshotSight(Snapshot(objects)), DEFAULTS, now=at, memory=memory)
 
 
 def told(made, effect="NoExecute"):

@@ -116,7 +116,7 @@ def _new(node: Node, kind: str, now: float) -> dict[str, str]:
     return {"type": kind, "lastHeartbeatTime": heartbeat, **_said(reasons.NODE_STATUS_NEVER_UPDATED, _NEVER, now)}
 
 
-def pods_not_ready(node: Node, pods: Iterable[Pod], *, since: float, now: float) -> list[MarkPodNotReady]:
+def pods_not_ready(node: str, pods: Iterable[Pod], *, since: float, now: float) -> list[MarkPodNotReady]:
     """The pods on a node that is not ready which still say that they are.
 
     Those that became ready after the node stopped being so are the word of its kubelet, which lives: they are left.
@@ -124,13 +124,13 @@ def pods_not_ready(node: Node, pods: Iterable[Pod], *, since: float, now: float)
     come late, which upstream looks after apart.
 
     Args:
-        node: its Ready condition is not True.
+        node: its name; its Ready condition is not True.
         pods: on it.
         since: when it stopped being ready, in seconds since the epoch.
         now: the same of now.
     """
     return [
-        MarkPodNotReady(pod.namespace, pod.name, pod.uid, pod.resource_version, node.name, now)
+        MarkPodNotReady(pod.namespace, pod.name, pod.uid, pod.resource_version, node, now)
         for pod in pods
         if pod.ready and pod.phase not in ENDED and (pod.ready_since is None or pod.ready_since <= since)
     ]

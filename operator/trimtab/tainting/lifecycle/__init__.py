@@ -1,0 +1,5 @@
+"""The node lifecycle's loop: nodes that fail are asked after, marked and tainted, and freed once they are back."""
+
+from trimtab.tainting.lifecycle.loop import Lifecycle
+
+__all__ = ["Lifecycle"]

@@ -192,7 +192,7 @@ def test_openshifts_definitions_are_left_alone_where_that_is_wanted(value: str) 
     assert groups == {"trimtab.dev"}
     [deployment] = [each for each in made if each["kind"] == "Deployment"]
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    runs = "--controllers=descheduler" + ("" if "enabled" in value else ",cluster-autoscaler")
+    runs = "--controllers=descheduler" + ("" if "enabled" in value else ",autoscaler")
     assert runs in arguments
     roles = {each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"}
     assert ("trimtab-cluster-autoscaler" in roles) is ("enabled" not in value)

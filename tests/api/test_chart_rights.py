@@ -192,7 +192,7 @@ def test_in_all_its_life_the_autoscaler_asks_for_what_it_may_and_no_right_lies_i
         client.request("POST", path, {**head, "spec": spec})
     web = "/apis/apps/v1/namespaces/shop/deployments"
     client.request("POST", web, deployment("web", namespace="shop", replicas=6, cpu="1"))
-    process = OperatorProcess(cluster, tmp_path, "--controllers=cluster-autoscaler")
+    process = OperatorProcess(cluster, tmp_path, "--controllers=autoscaler")
     process.start()
     try:
         wait_for(lambda: running(cluster) == 6, "nodes for all pods")

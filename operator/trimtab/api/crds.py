@@ -202,7 +202,6 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             ),
             Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
         ),
-        installed=False,
     ),
 )
 

@@ -41,7 +41,7 @@ from trimtab.kube.resources import (
     PODS,
     Resource,
 )
-from trimtab.runtime.settings import CLUSTER_AUTOSCALER, DESCHEDULER, Settings
+from trimtab.runtime.settings import AUTOSCALER, DESCHEDULER, Settings
 from trimtab.runtime.watches import Watches
 
 Register = Callable[[kopf.OperatorRegistry], None]
@@ -50,7 +50,7 @@ Register = Callable[[kopf.OperatorRegistry], None]
 
 def kinds_of(controllers: Collection[str]) -> tuple[Resource, ...]:
     """What is watched for these controllers."""
-    return EVERYTHING if CLUSTER_AUTOSCALER in controllers else KINDS
+    return EVERYTHING if AUTOSCALER in controllers else KINDS
 
 
 def definitions_of(controllers: Collection[str]) -> tuple[Resource, ...]:
@@ -58,7 +58,7 @@ def definitions_of(controllers: Collection[str]) -> tuple[Resource, ...]:
     found: list[Resource] = []
     if DESCHEDULER in controllers:
         found += DESCHEDULER_POLICIES, DESCHEDULING_RUNS
-    if CLUSTER_AUTOSCALER in controllers:
+    if AUTOSCALER in controllers:
         found += CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS
     return tuple(found)
 
@@ -93,7 +93,7 @@ class Parts(Struct, frozen=True):
 
 def controllers(parts: Parts) -> list[Register]:
     """Make the controllers that the settings name; call it before the watches start, for some listen to them."""
-    made = {DESCHEDULER: _descheduler, CLUSTER_AUTOSCALER: _autoscaler}
+    made = {DESCHEDULER: _descheduler, AUTOSCALER: _autoscaler}
     return [make(parts) for name, make in made.items() if name in parts.settings.controllers]
 
 

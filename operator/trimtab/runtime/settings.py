@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from trimtab.descheduling.policy_conflicts import Scoring
 
 DESCHEDULER: Final = "descheduler"
-CLUSTER_AUTOSCALER: Final = "cluster-autoscaler"
+AUTOSCALER: Final = "autoscaler"
+TAINTING: Final = "tainting"
 
-CONTROLLERS: Final = (DESCHEDULER, CLUSTER_AUTOSCALER)
+CONTROLLERS: Final = (DESCHEDULER, AUTOSCALER, TAINTING)
 """The controllers that exist; each brings its own RBAC in the chart."""
 
 

@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "trimtab.controllers" -}}
 {{- $names := list -}}
 {{- if .Values.controllers.descheduler.enabled }}{{ $names = append $names "descheduler" }}{{ end -}}
-{{- if .Values.controllers.clusterAutoscaler.enabled }}{{ $names = append $names "cluster-autoscaler" }}{{ end -}}
+{{- if .Values.controllers.clusterAutoscaler.enabled }}{{ $names = append $names "autoscaler" }}{{ end -}}
 {{- if not $names }}{{ fail "controllers: enable at least one" }}{{ end -}}
 {{- join "," $names -}}
 {{- end -}}

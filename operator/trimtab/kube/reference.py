@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from trimtab.kube.resources import Resource
+from trimtab.kube.resources import NODES, PODS, Resource
 
 
 class ObjectReference(Struct, frozen=True, gc=False, kw_only=True):
@@ -36,3 +36,14 @@ class ObjectReference(Struct, frozen=True, gc=False, kw_only=True):
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+def pod_reference(key: str, uid: str) -> ObjectReference:
+    """A pod by ``namespace/name``."""
+    namespace, _, name = key.partition("/")
+    return ObjectReference.to(PODS, name, namespace=namespace, uid=uid)
+
+
+def node_reference(name: str, uid: str) -> ObjectReference:
+    """A node."""
+    return ObjectReference.to(NODES, name, uid=uid)

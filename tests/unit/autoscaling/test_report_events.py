@@ -29,7 +29,7 @@ from trimtab.autoscaling.memory.findings import Finding
 from trimtab.autoscaling.memory.health import Health
 from trimtab.autoscaling.providers.outcome import Failure
 from trimtab.autoscaling.report.events import POD_EVENTS, EventTeller
-from trimtab.autoscaling.report.lately import Lately
+from trimtab.kube.events.lately import Lately
 from trimtab.kube.reference import ObjectReference
 
 

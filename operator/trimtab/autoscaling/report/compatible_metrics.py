@@ -17,11 +17,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_limits import GIB, ResourceRange
+from trimtab.api.series import Series, code
 from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.report.metrics import backs_off, shown_groups
 from trimtab.autoscaling.report.pass_report import PassReport
 from trimtab.autoscaling.report.pending import kept_nodes, kept_pods, waiting
-from trimtab.autoscaling.report.series import Series, code
 
 NO_CORES_LIMIT: Final = 320_000
 NO_MEMORY_LIMIT: Final = 6_400_000

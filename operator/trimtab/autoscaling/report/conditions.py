@@ -9,11 +9,11 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import named, plural, short
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import rfc3339
-from trimtab.autoscaling.report.bounds import named, plural, short
 from trimtab.autoscaling.report.pass_report import PassReport
 from trimtab.autoscaling.report.pending import helpless, kept_pods, raised
 

@@ -16,18 +16,18 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.api.bounds import named, plural, story
 from trimtab.api.cluster_autoscaler import NAME
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Kept
 from trimtab.autoscaling.actuation.removal import RemovalOutcome, RemovalState
-from trimtab.autoscaling.report.bounds import named, plural, story
-from trimtab.autoscaling.report.lately import Lately
 from trimtab.autoscaling.report.pass_report import Grown, PassReport
 from trimtab.autoscaling.report.pending import helpless, kept_pods, raised
-from trimtab.autoscaling.report.references import group_reference, node_reference, pod_reference
+from trimtab.autoscaling.report.references import group_reference
 from trimtab.kube.events.event import NORMAL, WARNING
+from trimtab.kube.events.lately import Lately
 from trimtab.kube.events.recorder import Recorder
-from trimtab.kube.reference import ObjectReference
+from trimtab.kube.reference import ObjectReference, node_reference, pod_reference
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 
 POD_EVENTS: Final = 500

@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from trimtab.api.bounds import fitting, short
 from trimtab.api.cluster_autoscaler_status import MAX_GROUPS, ClusterAutoscalerStatus, NodeGroupStatus
 from trimtab.autoscaling.groups import MachineState, NodeGroup
 from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.memory.state import State, remember
-from trimtab.autoscaling.report.bounds import fitting, short
 from trimtab.autoscaling.report.pass_report import PassReport
 
 MESSAGE: Final = 200

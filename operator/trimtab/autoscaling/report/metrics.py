@@ -9,12 +9,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from trimtab.api import reasons
+from trimtab.api.series import OTHER, Series, code
 from trimtab.autoscaling.actuation.removal import RemovalOutcome
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.memory.readiness import Readiness
 from trimtab.autoscaling.report.pass_report import Grown, PassReport
 from trimtab.autoscaling.report.pending import kept_nodes, kept_pods, raised
-from trimtab.autoscaling.report.series import MAX_GROUPS, OTHER, Series, code
 
 COMPLETED: Final = "Completed"
 """The result of passes that went well; the others are reasons: PassFailed, ClusterUnhealthy."""
@@ -22,6 +22,9 @@ COMPLETED: Final = "Completed"
 PHASES: Final = ("observe", "plan", "act")
 """Parts of a pass that are told apart by time: what is asked of providers, judging and planning, and acting; any other
 counts as Other."""
+
+MAX_GROUPS: Final = 500
+"""Groups that have series of their own; more of them are left out, the last by their ids."""
 
 _TIMES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60)
 _WAITS: Final = (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 900)

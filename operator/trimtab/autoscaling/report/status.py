@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from trimtab.api.bounds import fitting, short, story
 from trimtab.api.cluster_autoscaler_status import (
     MAX_NODES,
     MAX_PENDING,
@@ -31,7 +32,6 @@ from trimtab.api.conditions import Condition, set_condition
 from trimtab.api.plan import Kept
 from trimtab.api.scalars import to_time
 from trimtab.autoscaling.memory.state import State
-from trimtab.autoscaling.report.bounds import fitting, short, story
 from trimtab.autoscaling.report.conditions import conditions_of
 from trimtab.autoscaling.report.group_status import group_statuses
 from trimtab.autoscaling.report.pass_report import PassReport

@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api.bounds import plural, short
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.memory.readiness import Readiness
-from trimtab.autoscaling.report.bounds import plural, short
 from trimtab.autoscaling.report.metrics import backs_off
 from trimtab.autoscaling.report.pass_report import PassReport
 

@@ -1,4 +1,7 @@
-"""Gauges with labels that are shown as of one pass: what the one before had and this one has not is taken away."""
+"""Gauges with labels that are shown as of one moment, and reasons as labels.
+
+What was shown before and is not now is taken away: a group or a zone that is gone has no series any more.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from trimtab.api import reasons
 
 OTHER: Final = "Other"
-"""The label of codes that are not trimtab's own: those of machines' APIs, of which there may be any number."""
-
-MAX_GROUPS: Final = 500
-"""Groups that have series of their own; more of them are left out, the last by their ids."""
+"""The label of codes that are not trimtab's own, such as those of machines' APIs: there may be any number of them."""
 
 _CODES: Final = frozenset(value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str))
 

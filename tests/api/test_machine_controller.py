@@ -16,6 +16,7 @@ from trimtab.local.versions import MACHINE_CONTROLLER
 
 ORDER = "local.trimtab.dev"
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
+JSON_PATCH = "application/json-patch+json"
 
 
 def test_a_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:
@@ -34,6 +35,34 @@ def test_a_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:
         assert machine["metadata"]["finalizers"] == ["machine.machine.openshift.io"]
     wanted = {"replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
     eventually(lambda: wanted.items() <= sets.get("a")["status"].items(), what="the status tells all that")
+
+
+def test_a_sets_taints_are_on_new_nodes_and_a_machines_own_are_added_to_its_node(sets: MachineSets) -> None:
+    """As in OpenShift: all nodes of a set get its taint by way of 0 replicas; nobody takes off what others put on."""
+    merge = "application/merge-patch+json"
+    sets.make("a", 1)
+    [name] = sets.running("a", 1)
+    others = {"key": "by-hand", "value": "x", "effect": "PreferNoSchedule"}
+    sets.client.request(
+        "PATCH", NODES.path(name), [{"op": "add", "path": "/spec/taints/-", "value": others}], content_type=JSON_PATCH
+    )
+    new = [{"key": "only", "value": "a", "effect": "NoSchedule"}, {"key": "key1", "value": "v", "effect": "NoExecute"}]
+    sets.patch("a", {"spec": {"template": {"spec": {"taints": new}}}})
+    machine = MACHINES.path(name, namespace=sets.namespace)
+    own = [{"key": "own", "effect": "NoSchedule"}]
+    sets.client.request("PATCH", machine, {"spec": {"taints": own}}, content_type=merge)
+
+    def taints(node: str) -> list[tuple[str, str]]:
+        there = sets.nodes("a")[node]["spec"].get("taints", [])
+        return [(each["key"], each["effect"]) for each in there if not each["key"].startswith("node.kubernetes.io/")]
+
+    expected = [("only", "NoSchedule"), ("by-hand", "PreferNoSchedule"), ("own", "NoSchedule")]
+    eventually(lambda: taints(name) == expected, what="the machine's own taint was added")
+    sets.scale("a", 0)
+    sets.running("a", 0)
+    sets.scale("a", 2)
+    for each in sets.running("a", 2):
+        assert taints(each) == [("only", "NoSchedule"), ("key1", "NoExecute")]
 
 
 def test_a_hundred_machines_boot_together_and_go_together(sets: MachineSets) -> None:

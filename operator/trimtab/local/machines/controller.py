@@ -19,6 +19,7 @@ from trimtab.kube.watching.store import Store
 from trimtab.kube.work_queue import WorkQueue
 from trimtab.local.machines import drain
 from trimtab.local.machines.joining import NODES_MACHINE, node_of
+from trimtab.local.machines.linking import lacks, link
 from trimtab.local.machines.live import FINALIZER, Live, decode
 from trimtab.local.machines.picture import Picture
 from trimtab.local.machines.sets import of_set, plan_set, status_of
@@ -86,7 +87,7 @@ class Controller:
             self._queue.add(f"{_SET}{live.namespace}/{owner}")
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        if old is not None and new is not None and old.ready == new.ready:
+        if old is not None and new is not None and _telling(old) == _telling(new):
             return
         node = new or old
         assert node is not None
@@ -151,6 +152,7 @@ class Controller:
             if isinstance(step, Depart):
                 return await self._depart(machine, step)
             if step is None:
+                await self._link(machine)
                 return None
             machine = await self._advance(machine, step)
         return None
@@ -172,6 +174,18 @@ class Controller:
         except Conflict:  # made before a restart, or by somebody
             node = await verbs.get(self._api, NODES, machine.name)
         return running(machine.name, node["metadata"]["uid"])
+
+    async def _link(self, machine: Live) -> None:
+        """Give a machine's node what it lacks of the machine's labels and taints, and take nothing from it."""
+        seen = self._nodes.get(machine.node) if machine.node and not machine.deleting else None
+        if seen is None or seen.annotations.get(NODES_MACHINE) != machine.key or not lacks(machine, seen):
+            return
+        with contextlib.suppress(NotFound):
+            node = await verbs.get(self._api, NODES, seen.name)
+            patch = link(machine, node) if node["metadata"]["uid"] == seen.uid else None
+            if patch is not None:
+                await verbs.merge_patch(self._api, NODES, seen.name, patch)
+                logger.info("Machine %s: node %s has its labels and taints", machine.key, seen.name)
 
     async def _depart(self, machine: Live, step: Depart) -> float | None:
         if step.drain and machine.node and not await drain.drained(self._api, step.node):
@@ -196,3 +210,8 @@ class Controller:
         resource = MACHINE_SETS if picture is self._sets else MACHINES
         path = resource.path(live.name, namespace=live.namespace, subresource=write.subresource)
         return Live(await self._api.request("PATCH", path, body=write.patch, content_type=MERGE_PATCH))
+
+
+def _telling(node: Node) -> tuple[object, ...]:
+    """What of a node its machine and its set have to know of; heartbeats change nothing of it."""
+    return node.ready, node.taints, node.labels

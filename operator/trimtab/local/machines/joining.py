@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from trimtab.kube.rules.quantity import QuantityError, format_amount, resource_amount
@@ -34,19 +34,22 @@ _WELL_KNOWN: Final = {
 
 
 def node_of(machine: Live, owner: Live | None) -> dict[str, Any]:
-    """The node of a machine, as its kubelet would register it.
+    """The node of a machine, as it stands once it has joined.
+
+    Labels and taints of the machine's own spec hold over those of capacity annotations, which only describe what nodes
+    are like: as in the Machine API, whose nodes get the former.
 
     Args:
         machine: the machine; its capacity annotations, if any, go over those of its set.
         owner: its set, where it has one.
     """
     annotations = {**(owner.annotations if owner is not None else {}), **machine.annotations}
-    labels = dict((machine.spec.get("metadata") or {}).get("labels") or {}) | _pairs(annotations, "labels")
+    labels = _pairs(annotations, "labels") | dict((machine.spec.get("metadata") or {}).get("labels") or {})
     for name, label in _WELL_KNOWN.items():
         if value := machine.labels.get(_MACHINE + name):
             labels.setdefault(label, value)
     capacity = _capacity(annotations)
-    taints = [*(machine.spec.get("taints") or ()), *_taints(annotations)]
+    taints = _unique([*(machine.spec.get("taints") or ()), *_taints(annotations)])
     manifest = node(machine.name, zone=ZONES[0], capacity=capacity, labels=labels, taints=taints)
     manifest["metadata"]["annotations"] = {NODES_MACHINE: machine.key}
     manifest["spec"]["providerID"] = machine.spec.get("providerID") or provider_id(machine)
@@ -101,3 +104,11 @@ def _taints(annotations: Mapping[str, str]) -> list[dict[str, str]]:
         if colon and key:
             found.append({"key": key, "effect": effect} | ({"value": value} if value else {}))
     return found
+
+
+def _unique(taints: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first of each key and effect: the API server refuses a node with two."""
+    found: dict[tuple[Any, Any], dict[str, Any]] = {}
+    for taint in taints:
+        found.setdefault((taint.get("key"), taint.get("effect")), taint)
+    return list(found.values())

@@ -98,14 +98,17 @@ def test_capacity_is_what_annotations_say(annotations, capacity, allocatable) ->
 def test_a_node_has_the_labels_and_taints_of_machine_and_annotations() -> None:
     live = machine(
         labels={"machine.openshift.io/zone": "z1", "machine.openshift.io/instance-type": "m5"},
-        annotations={f"{CAPACITY}/labels": "a=1,b=2", f"{CAPACITY}/taints": "gpu=yes:NoSchedule,only:NoExecute"},
+        annotations={
+            f"{CAPACITY}/labels": "a=1,b=2",
+            f"{CAPACITY}/taints": "gpu=yes:NoSchedule,only:NoExecute,own=other:NoSchedule",
+        },
         spec={"metadata": {"labels": {"a": "0", "c": "3"}}, "taints": [{"key": "own", "effect": "NoSchedule"}]},
     )
 
     node = node_of(live, None)
 
     labels = {
-        "a": "1",
+        "a": "0",
         "b": "2",
         "c": "3",
         "topology.kubernetes.io/zone": "z1",

@@ -24,6 +24,7 @@ class Call:
     params: dict[str, str]
     body: Any
     content_type: str
+    accept: str = ""
 
 
 @dataclass
@@ -72,9 +73,10 @@ class FakeApi:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
-        call = Call(method, path, dict(params or {}), copy.deepcopy(body), content_type)
+        call = Call(method, path, dict(params or {}), copy.deepcopy(body), content_type, accept)
         self.calls.append(call)
         if self.before is not None:
             await self.before(call)

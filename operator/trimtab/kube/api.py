@@ -101,9 +101,10 @@ class Api(Protocol):
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
-        """Send one request and return the decoded JSON answer.
+        """Send one request and return the answer, decoded where it is JSON.
 
         Args:
             method: GET, POST, PUT, PATCH or DELETE.
@@ -111,6 +112,7 @@ class Api(Protocol):
             params: query parameters.
             body: what to encode as JSON, or ``None``.
             content_type: of the body; the patch types for PATCH.
+            accept: in which form the answer is wanted; ``""`` for JSON. Where it is not JSON it is returned as it came.
             timeout: seconds for the whole request.
 
         Raises:

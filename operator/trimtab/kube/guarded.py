@@ -33,6 +33,7 @@ class Guarded:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
         """See :class:`~trimtab.kube.api.Api`.
@@ -44,7 +45,7 @@ class Guarded:
             raise NotLeading(f"{method} {path}: not sent, for another process may lead by now")
         self.calls += 1
         return await self._api.request(
-            method, path, params=params, body=body, content_type=content_type, timeout=timeout
+            method, path, params=params, body=body, content_type=content_type, accept=accept, timeout=timeout
         )
 
     def stream(

@@ -24,6 +24,12 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """Server-side apply. JSON is YAML, so the body stays JSON."""
 
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+"""Lists of core types are merged by their keys: conditions by type. Custom resources know it not."""
+
+METADATA: Final = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""The form of an answer that costs the server least, for who looks at no more than whether there is one."""
+
 
 class ObjectList(Struct, frozen=True):
     """A whole collection at one resource version."""
@@ -210,6 +216,7 @@ async def delete(
     uid: str = "",
     grace_period: int | None = None,
     propagation: str = "",
+    accept: str = "",
     timeout: float = 30.0,
 ) -> None:
     """Delete an object.
@@ -222,6 +229,7 @@ async def delete(
         uid: only this very object, not one that has taken its name.
         grace_period: seconds; ``None`` for the object's own.
         propagation: ``Background``, ``Foreground`` or ``Orphan``; ``""`` for the kind's default.
+        accept: the form of the answer, which is not looked at; :data:`METADATA` where there are many.
         timeout: seconds.
 
     Raises:
@@ -235,7 +243,8 @@ async def delete(
         options["gracePeriodSeconds"] = grace_period
     if propagation:
         options["propagationPolicy"] = propagation
-    await api.request("DELETE", resource.path(name, namespace=namespace), body=options, timeout=timeout)
+    path = resource.path(name, namespace=namespace)
+    await api.request("DELETE", path, body=options, accept=accept, timeout=timeout)
 
 
 async def _patch(

@@ -52,6 +52,7 @@ class Server(FakeApi):
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
         self.taken += 1

@@ -12,6 +12,7 @@ from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.retry import Backoff
+from trimtab.kube.verbs import METADATA
 
 QUICK = Backoff(initial=0.0, jitter=0.0, attempts=3)
 NODES = "/api/v1/nodes"
@@ -67,6 +68,21 @@ async def test_plain_text_and_empty_answers_are_no_errors(server, transport):
     server.answer(answers.text("ok"), answers.text(""))
     assert await transport.request("GET", "/readyz") == "ok"
     assert await transport.request("GET", "/readyz") is None
+
+
+async def test_an_answer_may_be_asked_for_in_protobuf_and_is_returned_as_it_came(server, transport):
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(body=b"k8s\0\xff", content_type="application/vnd.kubernetes.protobuf")
+
+    server.answer(handle)
+    assert await transport.request("DELETE", f"{NODES}/n1", body={}, accept=METADATA) == b"k8s\0\xff"
+    [(_, _, headers, _)] = server.requests
+    assert headers["Accept"] == METADATA
+
+
+async def test_json_is_asked_for_where_nothing_else_is(server, transport):
+    await transport.request("DELETE", f"{NODES}/n1")
+    assert server.requests[0][2]["Accept"] == "application/json"
 
 
 async def test_an_answer_that_is_not_json_is_told_with_its_beginning(server, transport):

@@ -36,6 +36,7 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds to a TCP connection; a server that is up answers in far less, and a lost packet or two are allowed for."""
 DEAD_AFTER: Final = 30.0
 """Seconds without any sign of the peer until the kernel gives a connection up."""
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MOST_OF_AN_ERROR: Final = 2**16
 """Bytes that are read of a failed stream's answer."""
 GOODBYE: Final = 0.5
@@ -158,14 +159,18 @@ class Transport:
         params: Mapping[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
         """See :meth:`trimtab.kube.api.Api.request`. ``timeout`` covers all tries of a GET together.
 
-        An answer of ``text/plain`` (``/readyz``) is returned as ``str``, an empty one as ``None``.
+        An answer of ``text/plain`` (``/readyz``) is returned as ``str``, an empty one as ``None``, one in protobuf as
+        ``bytes``.
         """
         data = None if body is None else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
+        if accept:
+            headers["Accept"] = accept
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         retry = 0
@@ -315,6 +320,8 @@ def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
 def _decoded(body: bytes, response: aiohttp.ClientResponse) -> Any:
     if not body:
         return None
+    if response.content_type == PROTOBUF:
+        return body
     if response.content_type == "text/plain":
         return body.decode("utf-8", "replace")
     try:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api.node_removal import RemoveNode
+from trimtab.api.node_taint import NodeTainting
 from trimtab.api.pod_deletion import Delete
 
 How = Literal["Evict", "Surge"]
@@ -74,7 +75,7 @@ class ScaleUp(Struct, frozen=True, gc=False, rename="camel", tag_field="action",
 Scaling = ScaleUp | RemoveNode
 """What is done to groups of nodes."""
 
-Action = Evict | Scaling | Delete
+Action = Evict | Scaling | NodeTainting | Delete
 """Every action there is; a tagged union by ``action`` as further features bring theirs."""
 
 
@@ -106,6 +107,8 @@ class Plan(Struct, frozen=True):
             nothing autoscales. They come first: what they reserve is not promised again.
         deletions: pods whose time on a tainted node is limited, the first to go first; ``None`` where nothing manages
             taints. They come last: when they go is no choice of the plan.
+        taints: what is put on nodes and taken off them, by node; ``None`` where kube-controller-manager sees to that.
+            They come before the deletions, which they bring about and call off.
     """
 
     now: float
@@ -113,11 +116,12 @@ class Plan(Struct, frozen=True):
     kept: tuple[Kept, ...] = ()
     scaling: tuple[Scaling, ...] | None = None
     deletions: tuple[Delete, ...] | None = None
+    taints: tuple[NodeTainting, ...] | None = None
 
     @property
     def every_action(self) -> tuple[Action, ...]:
         """All actions, in order."""
-        return (*(self.scaling or ()), *self.actions, *(self.deletions or ()))
+        return (*(self.scaling or ()), *self.actions, *(self.taints or ()), *(self.deletions or ()))
 
     def document(self) -> dict[str, object]:
         """The plan as ``trimtab plan -o json`` prints it, ready for JSON or YAML."""
@@ -137,6 +141,8 @@ class Plan(Struct, frozen=True):
             counts.update({"ScaleUp": 0, "RemoveNode": 0})
         if self.deletions is not None:
             counts["Delete"] = 0
+        if self.taints is not None:
+            counts.update({"Taint": 0, "Untaint": 0})
         counts.update(str(action.__struct_config__.tag) for action in self.every_action)
         return {**dict(sorted(counts.items())), "kept": len(self.kept)}
 

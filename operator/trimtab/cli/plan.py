@@ -88,7 +88,8 @@ def plan(
     DeletionCandidateOfClusterAutoscaler.
 
     With a TaintManager the plan says of each pod on a node with NoExecute taints when it goes, because of which taint
-    and toleration, or why it stays. A taint without timeAdded and without a note of trimtab's counts from now on.
+    and toleration, or why it stays. A taint without timeAdded and without a note of trimtab's counts from now on. In
+    mode Own it says besides which taints nodes get and lose by their conditions, and which nodes that have failed wait.
 
     html is one page that needs nothing else: how full nodes are before and after, nodes that are added and that go, the
     moves, what is kept and why.
@@ -285,5 +286,8 @@ def show_page(
     )
     made = taints.complete(made, seen.snapshot, now=seen.now)
     spec = None if autoscaling is None else autoscaling.spec
-    content = report(made, measures or (), seen.snapshot, policies, cluster=seen.source, autoscaler=spec)
+    manager = None if taints.manager is None else taints.manager.spec
+    content = report(
+        made, measures or (), seen.snapshot, policies, cluster=seen.source, autoscaler=spec, taints=manager
+    )
     click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8

@@ -15,6 +15,9 @@ SHOWN: Final = 5
 SHOWN_DELETIONS: Final = 20
 """Rows that are shown of pods that go because of taints, unless ``--all`` is given: those that go first."""
 
+SHOWN_TAINTS: Final = 20
+"""Rows that are shown of taints that are put on nodes and taken off, unless ``--all`` is given."""
+
 
 def show(document: dict[str, Any], *, everything: bool) -> None:
     """Print a plan for people: how much, then what is done, then what is kept, by reason.
@@ -40,12 +43,10 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
     if evictions:
         echo()
         echo(table(["POLICY", "STRATEGY", "POD", "FROM", "TO", "REASON", "MESSAGE"], _action_rows(evictions)))
-    if deletions := [action for action in document["actions"] if action["action"] == "Delete"]:
-        echo()
-        shown = _deletion_rows(deletions if everything else deletions[:SHOWN_DELETIONS])
-        echo(table(["DUE", "POD", "NODE", "REASON", "MESSAGE"], shown))
-        if len(shown) < len(deletions):
-            echo(f"… and {len(deletions) - len(shown)} more (--all shows them)")
+    taints = _taint_rows(document["actions"])
+    _show_first(["NODE", "ACTION", "TAINT", "REASON", "MESSAGE"], taints, None if everything else SHOWN_TAINTS)
+    deletions = _deletion_rows(document["actions"])
+    _show_first(["DUE", "POD", "NODE", "REASON", "MESSAGE"], deletions, None if everything else SHOWN_DELETIONS)
     for reason, kept in _by_reason(document["kept"]):
         rows = kept if everything else kept[:SHOWN]
         echo()
@@ -53,6 +54,19 @@ def show(document: dict[str, Any], *, everything: bool) -> None:
         echo(table([], [_kept_row(each) for each in rows], indent="  "))
         if len(rows) < len(kept):
             echo(f"  … and {len(kept) - len(rows)} more (--all shows them)")
+
+
+def _show_first(headers: list[str], rows: list[list[str]], most: int | None) -> None:
+    """A table of the first rows, and how many more there are; nothing where there are none."""
+    from trimtab.cli.output import echo, table
+
+    if not rows:
+        return
+    shown = rows[:most]
+    echo()
+    echo(table(headers, shown))
+    if len(shown) < len(rows):
+        echo(f"… and {len(rows) - len(shown)} more (--all shows them)")
 
 
 def _scaling_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
@@ -91,6 +105,20 @@ def _action_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
+def _taint_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
+    return [
+        [
+            action["node"],
+            action["action"],
+            f"{action['taint']['key']}:{action['taint']['effect']}",
+            action["reason"],
+            action["message"],
+        ]
+        for action in actions
+        if action["action"] in ("Taint", "Untaint")
+    ]
+
+
 def _deletion_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
     return [
         [
@@ -101,6 +129,7 @@ def _deletion_rows(actions: list[dict[str, Any]]) -> list[list[str]]:
             action["message"],
         ]
         for action in actions
+        if action["action"] == "Delete"
     ]
 
 

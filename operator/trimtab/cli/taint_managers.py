@@ -49,12 +49,15 @@ class TaintManagers:
         return True
 
     def complete(self, plan: Plan, snapshot: Snapshot, *, now: float) -> Plan:
-        """The plan with what becomes of each pod on a tainted node; as it is where there is no TaintManager."""
+        """The plan with what is done to nodes' taints and what becomes of each pod on a tainted node.
+
+        Without a TaintManager it is as it was.
+        """
         if self.manager is None:
             return plan
         from msgspec.structs import replace
 
-        from trimtab.tainting.deadlines import plan_deletions
+        from trimtab.tainting.planned import plan_taints
 
-        found = plan_deletions(snapshot, self.manager.spec, now=now)
-        return replace(plan, deletions=found.deletions, kept=(*plan.kept, *found.kept))
+        found = plan_taints(snapshot, self.manager.spec, now=now)
+        return replace(plan, taints=found.taints, deletions=found.deletions, kept=(*plan.kept, *found.kept))

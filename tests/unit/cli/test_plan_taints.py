@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.builders import node, pod
+from trimtab.cli.redaction import redact
 
 NOW = "2026-11-20T12:00:00Z"
 MANAGER = """\
@@ -18,6 +19,12 @@ kind: TaintManager
 metadata: {name: default}
 spec:
   taints: [{key: example.com/maintenance, policy: Evict}]
+"""
+OWN = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: TaintManager
+metadata: {name: default}
+spec: {mode: Own}
 """
 POLICY = """\
 apiVersion: trimtab.dev/v1alpha1
@@ -135,3 +142,98 @@ def test_what_cannot_be_used_is_told_in_one_line(run, write, policy, documents, 
     assert result.exit_code == 2
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def failing() -> list[Any]:
+    """Two nodes that have failed, one that has recovered, and three that are well; a pod on each of the first three."""
+    started, taint = "2026-11-20T10:00:00Z", "node.kubernetes.io/unreachable"
+    well = [node(name).condition("Ready", "True") for name in ("n4", "n5", "n6")]
+    return [
+        node("n1").condition("Ready", "Unknown", since="2026-11-20T11:58:00Z"),
+        node("n2").condition("Ready", "Unknown", since="2026-11-20T11:59:00Z"),
+        node("n3").condition("Ready", "True").taint(taint, "", "NoExecute", added="2026-11-20T10:30:00Z"),
+        *well,
+        *[
+            pod(f"web-{number}").on(f"n{number}").started(started).tolerates(taint, "", "NoExecute", seconds=300)
+            for number in (1, 2, 3)
+        ],
+    ]
+
+
+def test_in_mode_own_a_plan_says_which_taints_nodes_get_and_lose_and_who_waits(run, write, policy) -> None:
+    cluster = write("c.json", *failing())
+    document = planned(run("plan", "--cluster", cluster, "--policy", policy(OWN), "--now", NOW, "-o", "json"))
+
+    key = "node.kubernetes.io/unreachable"
+    taint, delete = document["actions"][0], document["actions"][-1]
+    assert {name: taint[name] for name in ("action", "node", "taint", "reason")} == {
+        "action": "Taint",
+        "node": "n1",
+        "taint": {"key": key, "effect": "NoExecute"},
+        "reason": "NodeUnreachable",
+    }
+    assert "condition Ready is Unknown for 120s" in taint["message"]
+    assert [(each["action"], each["node"], each["taint"]["effect"]) for each in document["actions"][1:-1]] == [
+        ("Taint", "n1", "NoSchedule"),
+        ("Taint", "n2", "NoSchedule"),
+        ("Untaint", "n3", "NoExecute"),
+    ]
+    assert (delete["action"], delete["pod"], delete["due"]) == ("Delete", "web-1", "2026-11-20T12:05:00Z")
+    [kept] = document["kept"]
+    assert (kept["kind"], kept["name"], kept["reason"]) == ("Node", "n2", "EvictionRateLimited")
+    assert "its turn is at 2026-11-20T12:00:10Z" in kept["message"]
+    assert document["summary"] == {"Delete": 1, "Evict": 0, "Taint": 3, "Untaint": 1, "kept": 1}
+
+
+def test_beside_kube_controller_manager_a_plan_does_not_count_taints(run, write, policy) -> None:
+    cluster = write("c.json", *failing())
+    document = planned(run("plan", "--cluster", cluster, "--policy", policy(MANAGER), "--now", NOW, "-o", "json"))
+
+    assert not {"Taint", "Untaint"} & document["summary"].keys()
+    assert [each["pod"] for each in document["actions"]] == ["web-3"]
+
+
+def test_yaml_says_what_json_says(run, write, policy) -> None:
+    arguments = ("plan", "--cluster", write("c.json", *failing()), "--policy", policy(OWN), "--now", NOW, "-o")
+
+    assert msgspec.yaml.decode(run(*arguments, "yaml").stdout) == planned(run(*arguments, "json"))
+
+
+def test_the_table_shows_the_taints_of_nodes_and_says_how_many_more_there_are(run, write, policy) -> None:
+    many = [
+        node(f"more-{number:02}").condition("Ready", "True").condition("PIDPressure", "True") for number in range(20)
+    ]
+    cluster = write("c.json", *failing(), *many)
+    shown = run("plan", "--cluster", cluster, "--policy", policy(OWN), "--now", NOW)
+    whole = run("plan", "--cluster", cluster, "--policy", policy(OWN), "--now", NOW, "--all")
+
+    assert "1 Delete, 23 Taint, 1 Untaint; 1 kept" in shown.stdout
+    assert "node.kubernetes.io/pid-pressure:NoSchedule   NodeCondition" in shown.stdout
+    assert "… and 4 more (--all shows them)" in shown.stdout
+    assert "Node n2" in shown.stdout
+    assert "Untaint" in whole.stdout
+    assert "more (--all" not in whole.stdout
+
+
+def test_the_page_shows_what_is_done_to_nodes_and_the_manager_it_was_planned_for(run, write, policy) -> None:
+    arguments = ("--policy", policy(OWN), "--now", NOW, "-o", "html")
+    page = run("plan", "--cluster", write("c.json", *failing()), *arguments).stdout
+    well = [node("n1").condition("Ready", "True"), pod("web").on("n1")]
+    calm = run("plan", "--cluster", write("c.json", *well), *arguments).stdout
+
+    assert "3 taints put on and 1 taken off, of 3 nodes." in page
+    assert "<b>3</b> <span>taints put on nodes</span>" in page
+    assert "zone without a name is Normal, 2 of 6 nodes not ready, 0.1 nodes/s" in page
+    assert "<b>TaintManager</b> \u00b7 Own \u00b7 Taint, Delete" in page
+    assert "mode: Own" in page
+    assert "There is nothing to do" not in page
+    assert "No taint is put on a node or taken off." in calm
+    assert "There is nothing to do" in calm
+
+
+def test_a_plan_of_what_snapshot_keeps_is_the_plan_of_the_whole_cluster(run, write, policy) -> None:
+    arguments = ("--policy", policy(OWN), "--now", NOW, "-o", "json")
+    whole = run("plan", "--cluster", write("c.json", *failing()), *arguments)
+    kept = [redact(manifest["kind"], manifest) for manifest in (each.manifest() for each in failing())]
+
+    assert planned(run("plan", "--cluster", write("d.json", *kept), *arguments)) == planned(whole)

@@ -14,6 +14,8 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import Plan, ScaleUp
+from trimtab.api.taint_manager import KIND as TAINT_MANAGER
+from trimtab.api.taint_manager import OWN, TaintManagerSpec
 from trimtab.cluster.resources import CPU, FIXED, MEMORY, PODS, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.planner import Measured
@@ -53,7 +55,7 @@ class PolicyText(Struct, frozen=True):
     Attributes:
         name: the policy's.
         mode: as written, though a plan does not ask for it.
-        strategies: those that are enabled, by name; of an autoscaler what it may do.
+        strategies: those that are enabled, by name; of an autoscaler and a TaintManager what it may do.
         yaml: its spec.
     """
 
@@ -69,7 +71,7 @@ class Report(Struct, frozen=True, eq=False):
     Attributes:
         cluster: where the picture came from, in the user's words.
         pods: how many pods it has.
-        policies: what was planned for, by name; the autoscaler first.
+        policies: what was planned for, by name; the autoscaler and the TaintManager first.
         plan: what was planned.
         measures: what it does for each strategy, in the order in which they run.
         usage: of the nodes.
@@ -91,6 +93,7 @@ def report(
     *,
     cluster: str,
     autoscaler: ClusterAutoscalerSpec | None = None,
+    taints: TaintManagerSpec | None = None,
 ) -> Report:
     """Take together what the page tells.
 
@@ -101,8 +104,12 @@ def report(
         policies: that the plan was made for.
         cluster: where the snapshot came from.
         autoscaler: what nodes were planned by; ``None`` where none were.
+        taints: what the TaintManager says; ``None`` where there is none.
     """
-    first = () if autoscaler is None else (_autoscaler(autoscaler),)
+    first = (
+        *(() if autoscaler is None else (_autoscaler(autoscaler),)),
+        *(() if taints is None else (_taint_manager(taints),)),
+    )
     return Report(
         cluster=cluster,
         pods=len(snapshot.pods),
@@ -205,6 +212,15 @@ def _autoscaler(spec: ClusterAutoscalerSpec) -> PolicyText:
         name="ClusterAutoscaler",
         mode=spec.mode,
         strategies=("ScaleUp", *down),
+        yaml=msgspec.yaml.encode(msgspec.to_builtins(spec)).decode(),
+    )
+
+
+def _taint_manager(spec: TaintManagerSpec) -> PolicyText:
+    return PolicyText(
+        name=TAINT_MANAGER,
+        mode=spec.mode,
+        strategies=("Taint", "Delete") if spec.mode == OWN else ("Delete",),
         yaml=msgspec.yaml.encode(msgspec.to_builtins(spec)).decode(),
     )
 

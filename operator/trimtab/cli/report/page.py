@@ -10,13 +10,13 @@ from typing import Final
 from trimtab import __version__
 from trimtab.api.plan import rfc3339
 from trimtab.cli.report.content import Report
-from trimtab.cli.report.deletions import deletions_section
 from trimtab.cli.report.kept import kept_section
 from trimtab.cli.report.machines import machines_section
 from trimtab.cli.report.markup import Html, element
 from trimtab.cli.report.moves import moves_section
 from trimtab.cli.report.nodes import nodes_section
 from trimtab.cli.report.summary import policies_section, strategies_section, summary_section
+from trimtab.cli.report.taints import taints_section
 
 MOVES: Final = 2000
 """Rows of moves that the page shows unless all are asked for: about a megabyte."""
@@ -55,7 +55,7 @@ def page(report: Report, *, everything: bool = False) -> str:
             strategies_section(report),
             nodes_section(report.usage),
             moves_section(report.plan, moves),
-            None if report.plan.deletions is None else deletions_section(report.plan, moves),
+            None if report.plan.deletions is None else taints_section(report.plan, moves),
             kept_section(report.plan, kept),
             policies_section(report),
         ),

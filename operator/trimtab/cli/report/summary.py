@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from trimtab.api.node_taint import NodeTainting, TaintNode
 from trimtab.api.plan import SURGE
 from trimtab.cli.report.content import Report, Usage, removals, scale_ups
 from trimtab.cli.report.markup import Html, element
@@ -29,10 +30,11 @@ def summary_section(report: Report) -> Html:
         *([_card(anew, "started anew where they are")] if anew else []),
         *([_card(surging, "of these renewed by a rollout of their Deployment")] if surging else []),
         *([_card(removed, "removed, having run to their end")] if removed else []),
+        *([] if plan.taints is None else _taint_cards(plan.taints)),
         *([] if plan.deletions is None else [_card(len(plan.deletions), "with a time to go, because of taints")]),
         _card(len(plan.kept), "kept, each with a reason"),
     ]
-    told = None if plan.actions or plan.scaling or plan.deletions else note(_NOTHING[plan.scaling is not None])
+    told = None if plan.every_action else note(_NOTHING[plan.scaling is not None])
     return section("summary", "Summary", element("ul", *cards, class_="cards"), told, _spread(usage))
 
 
@@ -53,6 +55,12 @@ def _scaling_cards(report: Report) -> list[Html]:
         _card(len(report.usage.names) + added - gone, "nodes after that"),
         _card(helped, "pending pods that get new nodes"),
     ]
+
+
+def _taint_cards(changes: tuple[NodeTainting, ...]) -> list[Html]:
+    put = sum(isinstance(each, TaintNode) for each in changes)
+    off = len(changes) - put
+    return [_card(put, "taints put on nodes"), *([_card(off, "taints taken off nodes")] if off else [])]
 
 
 def _card(number: int, what: str) -> Html:
@@ -133,5 +141,8 @@ def policies_section(report: Report) -> Html:
         )
         for policy in report.policies
     ]
-    told = note("A policy's mode, suspend, interval and schedule do not matter to a plan: it shows a cycle that acts.")
+    told = note(
+        "A policy's mode, suspend, interval and schedule do not matter to a plan: it shows a cycle that acts. Of a "
+        "TaintManager the mode says whether it taints nodes (Own)."
+    )
     return section("policies", "Policies", told, *shown)

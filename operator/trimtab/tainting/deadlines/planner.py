@@ -13,7 +13,7 @@ from trimtab.api.plan import Kept, rfc3339
 from trimtab.api.pod_deletion import BY_EVICTION, Delete, How, PlannedTaint, PlannedToleration
 from trimtab.api.taint_manager import EVICT, KIND, NAME, TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Pod
+from trimtab.kube.objects import Node, Pod
 from trimtab.tainting.deadlines.columns import deadlines
 from trimtab.tainting.deadlines.rule import MIRROR, Deadline
 from trimtab.tainting.deadlines.standing import NodeTaints, observe
@@ -34,7 +34,12 @@ class PodsOnTaints(Struct, frozen=True):
 
 
 def plan_deletions(
-    snapshot: Snapshot, spec: TaintManagerSpec, *, now: float, known: Mapping[str, NodeTaints] | None = None
+    snapshot: Snapshot,
+    spec: TaintManagerSpec,
+    *,
+    now: float,
+    known: Mapping[str, NodeTaints] | None = None,
+    changed: Mapping[str, Node] | None = None,
 ) -> PodsOnTaints:
     """What becomes of each pod on a node with NoExecute taints.
 
@@ -46,8 +51,11 @@ def plan_deletions(
         now: seconds since the epoch.
         known: what is known of nodes' taints, by node; the rest is read off the nodes, and a taint that tells no time
             counts from its note or from now.
+        changed: nodes whose taints are about to be others, as they are then, by name.
     """
-    seen = {node.name: observe(node, (known or {}).get(node.name), now=now) for node in snapshot.nodes.at if node}
+    known, changed = known or {}, changed or {}
+    nodes = [changed.get(node.name, node) for node in snapshot.nodes.at if node]
+    seen = {node.name: observe(node, known.get(node.name), now=now) for node in nodes}
     taints = {name: seen[name] for name in sorted(seen) if seen[name].standing}
     pods = [item for name in taints for item in snapshot.items_on(name)]
     found = deadlines(pods, taints, Tolerating.of(spec), now=now)

@@ -625,6 +625,47 @@ by which toleration."""
 TOLERATES_TAINTS: Final = "ToleratesTaints"
 """The pod tolerates every NoExecute taint of its node without end."""
 
+# ── What the taint manager's conditions and events say ──────────────────────────────────────────────────────────────
+
+OBSERVING: Final = "Observing"
+"""Ready: ``spec.mode`` is Observe; deadlines are reported, and nothing is done about them."""
+
+MANAGING_TAINTS: Final = "ManagingTaints"
+"""Ready: pods go when their time is over; in mode Own nodes that fail are tainted, too."""
+
+WAITING_FOR_FIRST_LOOK: Final = "WaitingForFirstLook"
+"""Ready unknown: nodes and pods have not all been seen yet since trimtab started."""
+
+ENDING_PODS: Final = "EndingPods"
+"""Progressing: pods whose time is over are being deleted or evicted."""
+
+TAINTING_NODES: Final = "TaintingNodes"
+"""Progressing: nodes that have failed wait for their taint, zone by zone."""
+
+INVALID_TAINT_MANAGER: Final = "InvalidTaintManager"
+"""Not ready, degraded: the TaintManager's spec cannot be used; the message names the fields."""
+
+PODS_REFUSED: Final = "PodsRefused"
+"""Degraded: pods' time is over, and a webhook, a PodDisruptionBudget or a missing right keeps them; they are tried
+again."""
+
+PODS_STUCK: Final = "PodsStuck"
+"""Degraded: pods of dead nodes are terminating and cannot end there; the message says what can be done. Also an event
+on the node."""
+
+NODE_LIFECYCLE_FAILED: Final = "NodeLifecycleFailed"
+"""Degraded: the node lifecycle cannot go on; the message has the error. Pods go on to end when they are due."""
+
+TAINT_MANAGER_EVICTION: Final = "TaintManagerEviction"
+"""Event: a pod was deleted or evicted because its time on a tainted node was over (upstream's name)."""
+
+DEADLINE_SET: Final = "DeadlineSet"
+"""Event: a pod's time on its node is limited, or ends at another time than before; the note says when, by which taint
+and which toleration."""
+
+DEADLINE_CANCELLED: Final = "DeadlineCancelled"
+"""Event: a pod's time on its node is not limited any more."""
+
 # ── Why a node is tainted, is freed of a taint, or waits ────────────────────────────────────────────────────────────
 
 NODE_NOT_READY: Final = "NodeNotReady"

@@ -55,8 +55,9 @@ class MachineSetBuilder(Builder):
         self._at(*where, "metadata", "labels").update({**(labels or {}), **more})
         return self
 
-    def node_taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:
+    def node_taint(self, key: str, value: str = "", effect: str = "NoSchedule", *, propagation: str = "") -> Self:
         taint = {"key": key, "effect": effect} | ({"value": value} if value else {})
+        taint |= {"propagation": propagation} if propagation else {}
         self._at("spec", "template", "spec").setdefault("taints", []).append(taint)
         return self
 
@@ -94,6 +95,18 @@ class MachineBuilder(Builder):
 
     def provider_id(self, provider_id: str) -> Self:
         self._at("spec")["providerID"] = provider_id
+        return self
+
+    def node_labels(self, **labels: str) -> Self:
+        """Labels that it gives its node, wherever its API keeps them."""
+        where = ("spec", "metadata", "labels") if self._group == MACHINE_API else ("metadata", "labels")
+        self._at(*where).update(labels)
+        return self
+
+    def node_taint(self, key: str, value: str = "", effect: str = "NoSchedule") -> Self:
+        """A taint that it gives its node."""
+        taint = {"key": key, "effect": effect} | ({"value": value} if value else {})
+        self._at("spec").setdefault("taints", []).append(taint)
         return self
 
     def failed(self, reason: str = "InsufficientResources", message: str = "no capacity in the zone") -> Self:

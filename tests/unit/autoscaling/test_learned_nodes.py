@@ -213,6 +213,26 @@ class TestReadingBack:
 
         assert world.template().node.labels == {"pool": "x", "disk": "ssd"}
 
+    @pytest.mark.parametrize("there", [True, False], ids=["still on the node", "taken off the node since"])
+    def test_a_taint_that_nodes_get_only_once_counts_as_it_was_on_the_last_node(self, there: bool) -> None:
+        owner = workers(cluster_machine_set).node_taint("once", propagation="OnInitialization").node_taint("kept")
+        machine, sample = owner.machine("m").on("n1").node_taint("once").node_taint("kept"), settled().taint("kept")
+        world = World(owner, machine, sample.taint("once") if there else sample)
+        assert world.record()
+        world.others = []
+
+        assert [each.key for each in world.template().node.taints] == ["kept", *(["once"] if there else [])]
+
+    def test_what_nodes_had_of_a_former_template_is_not_written_down(self) -> None:
+        owner = workers().node_labels(pool="new").node_taint("new")
+        machine = owner.machine("m").on("n1").node_labels(pool="old", gone="x").node_taint("old")
+        world = World(owner, machine, settled().labels(pool="old", gone="x").taint("old").taint("other"))
+        assert world.record()
+        world.others = []
+
+        made = world.template().node
+        assert (made.labels, [each.key for each in made.taints]) == ({"pool": "new"}, ["new", "other"])
+
     def test_static_pods_and_pods_of_daemon_sets_are_counted(self) -> None:
         static = pod("proxy-n1").on("n1").cpu("250m").annotations({"kubernetes.io/config.mirror": "x"})
         agent = pod("agent-1").on("n1").cpu("100m").owned_by("DaemonSet", "agent")

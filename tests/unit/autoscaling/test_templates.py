@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.builders import (
     HOSTNAME,
     ZONE,
+    cluster_machine_set,
     csi_node,
     daemon_set,
     expression,
@@ -128,6 +129,75 @@ class TestLearning:
         template = only(owner, owner.machine("a").on("n1"), owner.machine("b").on("n2"), *both)
 
         assert (template.sample, template.node.taints) == ("n2", (Taint("dedicated", "NoSchedule", "b"),))
+
+    @pytest.mark.parametrize("api", ["Machine API", "Cluster API"])
+    @pytest.mark.parametrize(
+        ("machines", "node_has", "template_has", "new_node_has"),
+        [
+            ([], [], [("a", "1")], [("a", "1")]),
+            ([("a", "1")], [("a", "1")], [], []),
+            ([("a", "1")], [("a", "1")], [("a", "2")], [("a", "2")]),
+            ([("a", "1")], [("a", "1")], [("b", "")], [("b", "")]),
+            ([("a", "1")], [("a", "1"), ("hand", "")], [], [("hand", "")]),
+            ([], [("a", "1")], [], [("a", "1")]),
+            ([("a", "1")], [], [("a", "1")], [("a", "1")]),
+        ],
+        ids=[
+            "one that was put into the template later counts though no node has it yet",
+            "one that was taken out of the template ends with the machines that have it",
+            "another value counts",
+            "one for another",
+            "what all nodes have of others stays",
+            "as does what nodes have that no template ever gave, like those of the kubelet",
+            "one that somebody took off the node comes again",
+        ],
+    )
+    def test_taints_changed_on_the_set_after_nodes_exist(
+        self, api: str, machines: Any, node_has: Any, template_has: Any, new_node_has: Any
+    ) -> None:
+        owner = workers() if api == "Machine API" else cluster_machine_set().limits(0, 9).replicas(1)
+        sample, machine = settled("n1"), owner.machine("m").on("n1")
+        for taints, builder in (
+            (machines, machine.node_taint),
+            (node_has, sample.taint),
+            (template_has, owner.node_taint),
+        ):
+            for key, value in taints:
+                builder(key, value)
+
+        template = only(owner, machine, sample)
+
+        assert template.origin is TemplateOrigin.LEARNED
+        assert [(each.key, each.value) for each in template.node.taints] == new_node_has
+
+    def test_labels_that_the_template_does_not_give_any_more_end_with_the_machines_that_have_them(self) -> None:
+        owner = workers(pool="new")
+        machine = owner.machine("m").on("n1").node_labels(pool="old", gone="x", changed="x")
+        sample = settled("n1").labels(pool="old", gone="x", changed="by hand", other="x")
+
+        template = only(owner, machine, sample)
+
+        assert template.node.labels == {"pool": "new", "changed": "by hand", "other": "x"}
+
+    @pytest.mark.parametrize(
+        ("given", "there", "comes"),
+        [(True, False, False), (True, True, True), (False, False, True)],
+        ids=["taken off the node since", "still on the node", "new in the template"],
+    )
+    def test_a_taint_that_nodes_get_only_once_counts_as_long_as_they_keep_it(
+        self, given: bool, there: bool, comes: bool
+    ) -> None:
+        owner = cluster_machine_set().limits(0, 9).replicas(1).node_taint("once", propagation="OnInitialization")
+        owner.node_taint("kept", propagation="Always")
+        machine, sample = owner.machine("m").on("n1"), settled("n1")
+        if given:
+            machine.node_taint("once")
+        if there:
+            sample.taint("once")
+
+        template = only(owner, machine, sample)
+
+        assert [each.key for each in template.node.taints] == ["kept", *(["once"] if comes else [])]
 
     def test_a_place_is_left_out_where_nodes_of_the_group_are_in_several(self) -> None:
         owner = workers()

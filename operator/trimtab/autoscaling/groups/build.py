@@ -104,7 +104,11 @@ def _group(
         machines=machines,
         options=options,
         template=TemplateSource(
-            source.annotations, source.node_labels, source.node_taints, machine_type=source.machine_type
+            source.annotations,
+            source.node_labels,
+            source.node_taints,
+            source.initial_taints,
+            machine_type=source.machine_type,
         ),
         paused=candidate.paused,
     )

@@ -139,6 +139,8 @@ def _group_machine(machine: AnyMachine, node: str) -> GroupMachine:
         marked=any(machine.annotations.get(key) for key in DELETE_MACHINE[machine.api_group]),
         reason=machine.error_reason if failed else "",
         message=machine.error_message if failed else "",
+        node_labels=machine.node_labels,
+        node_taints=machine.node_taints,
     )
 
 

@@ -42,6 +42,8 @@ class GroupMachine(Struct, frozen=True, gc=False):
         marked: whether its deletion is asked for by annotation, so that it goes first when replicas fall.
         reason: of a failed machine, its API's own code, e.g. ``InsufficientResources``.
         message: the same in words.
+        node_labels: what the Machine gives its node; a set's template may say otherwise by now.
+        node_taints: what the Machine gives its node.
     """
 
     namespace: str
@@ -52,6 +54,8 @@ class GroupMachine(Struct, frozen=True, gc=False):
     marked: bool = False
     reason: str = ""
     message: str = ""
+    node_labels: Labels = NO_LABELS
+    node_taints: tuple[Taint, ...] = ()
 
     @property
     def key(self) -> str:
@@ -80,6 +84,7 @@ class TemplateSource(Struct, frozen=True, gc=False):
         annotations: of the object: capacities, labels and taints by upstream's keys.
         labels: what its template gives each node.
         taints: what its template gives each node.
+        initial_taints: those of them that nodes get once, and that may be taken off soon after.
         node: a new node as a whole, where a provider outside of the cluster says it.
         untold: why such a provider does not say it, in words.
         machine_type: what is rented for each node, as far as that is told; to be compared only.
@@ -88,6 +93,7 @@ class TemplateSource(Struct, frozen=True, gc=False):
     annotations: Labels = NO_LABELS
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
+    initial_taints: tuple[Taint, ...] = ()
     node: Node | None = None
     untold: str = ""
     machine_type: str = ""

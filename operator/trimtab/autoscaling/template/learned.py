@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.autoscaling.groups.node_group import MachineState, NodeGroup
+from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, TemplateSource
 from trimtab.autoscaling.template.annotated import READY
 from trimtab.autoscaling.template.node_template import HOSTNAME, NodeTemplate, template_name
 from trimtab.autoscaling.template.taints import TO_BE_DELETED, lasting, starts_up, with_taints
@@ -38,7 +38,7 @@ class Sample(Struct, frozen=True):
     """A node to learn from, and the group's other nodes that stand as well."""
 
     node: Node
-    machine: str
+    machine: GroupMachine
     standing: Standing
     peers: tuple[Node, ...]
 
@@ -61,7 +61,7 @@ def sample_of(group: NodeGroup, snapshot: Snapshot, *, now: float, startup: Coll
     best = min(rank for rank, _ in ranked)
     peers = [node for rank, node in ranked if rank is best]
     newest = max(peers, key=lambda node: (_resources(node), node.created or 0.0))  # of equals the first
-    return Sample(newest, machine_of[newest.name].name, best, tuple(peers))
+    return Sample(newest, machine_of[newest.name], best, tuple(peers))
 
 
 def _resources(node: Node) -> int:
@@ -81,7 +81,7 @@ def standing(node: Node, *, now: float, startup: Collection[str]) -> Standing:
 def learned(group: NodeGroup, sample: Sample, snapshot: Snapshot, *, startup: Collection[str]) -> NodeTemplate:
     """The template that a node makes, without pods."""
     like, name = sample.node, template_name(group.id)
-    labels, unsure = _labels(sample)
+    labels, unsure = _labels(sample, group.template)
     node = replace(
         like,
         name=name,
@@ -93,7 +93,7 @@ def learned(group: NodeGroup, sample: Sample, snapshot: Snapshot, *, startup: Co
         deleted=None,
         unschedulable=False,
         provider_id="",
-        taints=with_taints(_shared(sample, startup), group.template.taints),
+        taints=_taints(sample, group.template, startup),
         conditions=READY,
         images=ResourceList(),
     )
@@ -112,13 +112,14 @@ def learned(group: NodeGroup, sample: Sample, snapshot: Snapshot, *, startup: Co
     )
 
 
-def _labels(sample: Sample) -> tuple[dict[str, str], Sequence[str]]:
+def _labels(sample: Sample, source: TemplateSource) -> tuple[dict[str, str], Sequence[str]]:
     """The labels that a new node will have too, and what cannot be known, in words.
 
     Without the hostname, without labels that hold the node's or the machine's name, and without the place where the
-    group's nodes are in several: nobody knows in which the next one will be, and a volume must not count on it.
+    group's nodes are in several: nobody knows in which the next one will be, and a volume must not count on it. Labels
+    that the sample has of its machine, and that the group's object no longer gives, end with it.
     """
-    own = {sample.node.name, sample.machine, sample.node.labels.get(HOSTNAME, "")} - {""}
+    own = {sample.node.name, sample.machine.name, sample.node.labels.get(HOSTNAME, "")} - {""}
     kept, unsure = {}, []
     for key, value in sorted(sample.node.labels.items()):
         if key.startswith(_PLACES):
@@ -128,8 +129,26 @@ def _labels(sample: Sample) -> tuple[dict[str, str], Sequence[str]]:
                 continue
         elif key == HOSTNAME or value in own:
             continue
+        if key not in source.labels and sample.machine.node_labels.get(key) == value:
+            continue
         kept[key] = value
     return kept, unsure
+
+
+def _taints(sample: Sample, source: TemplateSource, startup: Collection[str]) -> tuple[Taint, ...]:
+    """The taints that a new node will have.
+
+    A set that is given another template changes no machine that it has. So what the sample has of its own machine, and
+    the template no longer gives, ends with it; and what the template gives counts though no node has it yet. Except
+    for what a node gets only once, when it joins: where the machine gives that and the sample is rid of it, the next
+    node will be, too.
+    """
+    given = {(taint.key, taint.effect) for taint in source.taints}
+    old = {(taint.key, taint.effect) for taint in sample.machine.node_taints}
+    there = {(taint.key, taint.effect) for taint in sample.node.taints}
+    passing = {(taint.key, taint.effect) for taint in source.initial_taints} & old - there
+    kept = (taint for taint in _shared(sample, startup) if (taint.key, taint.effect) not in old - given)
+    return with_taints(kept, (taint for taint in source.taints if (taint.key, taint.effect) not in passing))
 
 
 def _shared(sample: Sample, startup: Collection[str]) -> tuple[Taint, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -12,7 +13,7 @@ from trimtab.autoscaling.template.learned_node import LearnedNode, Overhead, lea
 from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, template_name
 from trimtab.autoscaling.template.taints import with_taints
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import CSINode, Node, OwnerReference, Pod, PodSpec
+from trimtab.kube.objects import CSINode, Node, OwnerReference, Pod, PodSpec, Taint
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 _NAMESPACE: Final = "kube-system"
@@ -48,7 +49,7 @@ def _template(group: NodeGroup, found: LearnedNode, *, daemons_known: bool) -> N
         name=name,
         uid=name,
         labels=Labels({**found.labels, **group.template.labels}),
-        taints=with_taints(found.taints, group.template.taints),
+        taints=with_taints(found.taints, _lasting(group, found)),
         allocatable=found.allocatable,
         capacity=found.capacity,
         conditions=READY,
@@ -66,6 +67,13 @@ def _template(group: NodeGroup, found: LearnedNode, *, daemons_known: bool) -> N
         sample=found.node,
         assumed=(f"a new node is as {found.node or 'the last one'} was at {time}",),
     )
+
+
+def _lasting(group: NodeGroup, found: LearnedNode) -> Iterator[Taint]:
+    """The taints of the group's object, without those of joining that the node that was written down was rid of."""
+    passing = {(each.key, each.effect) for each in group.template.initial_taints}
+    passing -= {(each.key, each.effect) for each in found.taints}
+    return (each for each in group.template.taints if (each.key, each.effect) not in passing)
 
 
 def _standing_in(what: str, overhead: Overhead, node: str) -> list[Pod]:

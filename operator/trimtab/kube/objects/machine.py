@@ -24,7 +24,8 @@ class AnyMachine(Struct, frozen=True, gc=False):
 
     ``node`` is ``status.nodeRef.name``, empty until the machine's node has joined. ``error_reason`` and
     ``error_message`` say what is wrong for good (``errorReason`` in the Machine API, ``failureReason`` in Cluster API,
-    in v1beta2 below ``status.deprecated.v1beta1``). ``labels`` are the machine's own, not those of its node.
+    in v1beta2 below ``status.deprecated.v1beta1``). ``labels`` are the machine's own, not those of its node:
+    ``node_labels`` and ``node_taints`` are what it gives its node.
     """
 
     api_group: ClassVar[str] = ""
@@ -44,6 +45,8 @@ class AnyMachine(Struct, frozen=True, gc=False):
     phase: str = ""
     error_reason: str = ""
     error_message: str = ""
+    node_labels: Labels = NO_LABELS
+    node_taints: tuple[Taint, ...] = ()
 
     @property
     def key(self) -> str:
@@ -71,6 +74,8 @@ class AnyMachineSet(Struct, frozen=True, gc=False):
         replicas: ``spec.replicas``; ``None`` where it is left out, which stands for 1.
         node_labels: labels that each node gets from the template.
         node_taints: taints that each node gets from the template.
+        initial_taints: those of them that a node gets once, when it joins, and that are not put on again once somebody
+            has taken them off (Cluster API's propagation ``OnInitialization``).
         machine_labels: labels that each *machine* gets from the template.
         machine_type: what is rented for each machine, as far as the template tells it in terms that are known:
             ``{"instanceType":"m5.large"}``, or the object of the provider that says it; to be compared, not read.
@@ -100,6 +105,7 @@ class AnyMachineSet(Struct, frozen=True, gc=False):
     replicas: int | None = None
     node_labels: Labels = NO_LABELS
     node_taints: tuple[Taint, ...] = ()
+    initial_taints: tuple[Taint, ...] = ()
     machine_labels: Labels = NO_LABELS
     machine_type: str = ""
     delete_policy: str = ""

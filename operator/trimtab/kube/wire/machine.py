@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from trimtab.kube.wire.intern import Interner
 M = TypeVar("M", bound=AnyMachine)
 S = TypeVar("S", bound=AnyMachineSet)
 
+ON_INITIALIZATION: Final = "OnInitialization"
 _ROLE: Final = "node-role.kubernetes.io"
 _HANDED_ON: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
 SIZES: Final = frozenset(
@@ -68,6 +69,8 @@ def machine_projector(kind: type[M]) -> Callable[[Any, Interner], M]:
             phase=interner.string(status.phase),
             error_reason=interner.string(reason),
             error_message=interner.string(text),
+            node_labels=interner.share(_node_labels(kind, message)),
+            node_taints=interner.share(_taints(message.spec.taints)),
         )
 
     return project
@@ -93,9 +96,8 @@ def machine_set_projector(kind: type[S]) -> Callable[[Any, Interner], S]:
             deleted=fields.seconds(metadata, "deletion_timestamp"),
             replicas=spec.replicas,
             node_labels=_node_labels(kind, template),
-            node_taints=tuple(
-                Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in template.spec.taints
-            ),
+            node_taints=_taints(template.spec.taints),
+            initial_taints=_taints(each for each in template.spec.taints if each.propagation == ON_INITIALIZATION),
             machine_labels=fields.labels(template.metadata.labels, interner),
             machine_type=interner.string(_machine_type(template.spec)),
             delete_policy=interner.string(spec.delete_policy or spec.deletion.order),
@@ -126,10 +128,16 @@ def handed_on(labels: Mapping[str, str]) -> Labels:
     return FrozenMap(kept) if kept else NO_LABELS
 
 
-def _node_labels(kind: type[AnyMachineSet], template: Any) -> Labels:
+def _taints(messages: Iterable[Any]) -> tuple[Taint, ...]:
+    """Without times: what a template says of those is of no node."""
+    return tuple(Taint(key=each.key, effect=each.effect, value=each.value) for each in messages)
+
+
+def _node_labels(kind: type[AnyMachine | AnyMachineSet], source: Any) -> Labels:
+    """The labels that nodes get of a machine, or of the template of machines."""
     if kind.api_group == CLUSTER_API:
-        return handed_on(template.metadata.labels)
-    labels = template.spec.metadata.labels
+        return handed_on(source.metadata.labels)
+    labels = source.spec.metadata.labels
     return FrozenMap(labels) if labels else NO_LABELS
 
 

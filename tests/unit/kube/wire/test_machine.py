@@ -78,6 +78,22 @@ def test_a_machine_set_of_the_machine_api_is_read() -> None:
     assert len(value.annotations) == 4
 
 
+def test_what_a_machine_gives_its_node_is_read_of_both_apis() -> None:
+    kept = {"node.cluster.x-k8s.io/pool": "a"}
+    for builder in (machine("m"), cluster_machine("m")):
+        value = builder.node_labels(**kept).node_taint("a", "1").node_taint("b", effect="NoExecute").build()
+        assert value.node_labels == kept
+        assert value.node_taints == (Taint("a", "NoSchedule", "1"), Taint("b", "NoExecute"))
+    assert cluster_machine("m").node_labels(own="x").build().node_labels == {}
+
+
+def test_taints_that_cluster_api_puts_on_once_are_known() -> None:
+    value = cluster_machine_set().node_taint("a", propagation="Always").node_taint("b", propagation="OnInitialization")
+
+    assert [each.key for each in value.build().node_taints] == ["a", "b"]
+    assert [each.key for each in value.build().initial_taints] == ["b"]
+
+
 @pytest.mark.parametrize(
     ("builder", "kind"),
     [

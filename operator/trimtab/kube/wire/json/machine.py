@@ -34,12 +34,18 @@ class Deprecated(Message):
     v1beta1: FailureOfOld = field(default_factory=FailureOfOld)
 
 
+class MachineTaint(Taint):
+    """A taint that a machine's node gets; Cluster API (v1.12) says besides whether it is kept on the node."""
+
+    propagation: str = ""
+
+
 class MachineSpec(Message):
     """What is read of a machine's spec."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     provider_id: str = field(name="providerID", default="")
-    taints: list[Taint] = []
+    taints: list[MachineTaint] = []
 
 
 class MachineStatus(Message):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from msgspec import Struct
 
 from trimtab.api.taint_manager import TaintManagerSpec
-from trimtab.api.taint_manager_status import ZoneStatus
+from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import Ended
@@ -32,8 +30,7 @@ class FakeTeller:
         outcomes: what came of pods.
         taints: changes of taints, with the node's uid.
         nodes: what else was told of nodes.
-        stuck_nodes: terminating pods by node, those with none left out.
-        last_zones: as last told.
+        status: as last told.
         spec: as last configured.
     """
 
@@ -43,8 +40,7 @@ class FakeTeller:
         self.outcomes: list[Ended] = []
         self.taints: list[tuple[TaintChange, str]] = []
         self.nodes: list[ToldOfNode] = []
-        self.stuck_nodes: dict[str, int] = {}
-        self.last_zones: tuple[ZoneStatus, ...] = ()
+        self.status = TaintManagerStatus()
         self.spec: TaintManagerSpec | None = None
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
@@ -71,13 +67,6 @@ class FakeTeller:
         """See the protocol."""
         self.nodes.append(ToldOfNode(name, uid, reason, note, warning))
 
-    def stuck(self, node: str, *, uid: str, terminating: int, note: str) -> None:
+    def observe(self, status: TaintManagerStatus) -> None:
         """See the protocol."""
-        if terminating:
-            self.stuck_nodes[node] = terminating
-        else:
-            self.stuck_nodes.pop(node, None)
-
-    def zones(self, zones: Iterable[ZoneStatus]) -> None:
-        """See the protocol."""
-        self.last_zones = tuple(zones)
+        self.status = status

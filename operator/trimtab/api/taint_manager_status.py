@@ -79,6 +79,7 @@ class PodCounts(Status, frozen=True):
     tainted_nodes: Annotated[NaturalInt, doc("Nodes with a NoExecute taint.")] = 0
     pods_with_deadline: Annotated[NaturalInt, doc("Pods whose time on their node is limited.")] = 0
     overdue: Annotated[NaturalInt, doc("Those of them whose time is over.")] = 0
+    held: Annotated[NaturalInt, doc("Those of them that userTaintRates hold back.")] = 0
     deleted: Annotated[BigCount, doc("Pods that were deleted.")] = 0
     evicted: Annotated[BigCount, doc("Pods that were evicted.")] = 0
     nodes_tainted: Annotated[BigCount, doc("NoExecute taints that were put on nodes.")] = 0

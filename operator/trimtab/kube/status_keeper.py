@@ -81,6 +81,7 @@ class StatusKeeper(Generic[S]):
         self._written: S = empty
         self._written_at: float | None = None
         self._writing: asyncio.Task[None] | None = None
+        self._last = False
 
     def take_up(self, wire: Mapping[str, Any]) -> None:
         """Go on from the status that stands in the cluster; one that cannot be understood counts as none."""
@@ -106,8 +107,13 @@ class StatusKeeper(Generic[S]):
             writing = self._start()
         await asyncio.wait({writing}, timeout=seconds)
 
-    async def stop(self) -> None:
-        """Write what is left, briefly, and end."""
+    async def stop(self, *, everything: bool = False) -> None:
+        """Write what is left, briefly, and end.
+
+        Args:
+            everything: also what would not be worth while yet.
+        """
+        self._last = everything
         await self.flush(TIMEOUT / 2)
         if self._writing is not None:
             self._writing.cancel()
@@ -121,6 +127,8 @@ class StatusKeeper(Generic[S]):
         return self._writing
 
     def _due(self) -> bool:
+        if self._last:
+            return self._written != self.status
         return self._worth_writing(self._written, self.status, written=self._written_at, now=self._clock.now())
 
     async def _write(self) -> None:

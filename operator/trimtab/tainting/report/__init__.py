@@ -1,5 +1,12 @@
-"""What the taint manager tells: events, metrics and status."""
+"""What the taint manager tells: events, metrics and status.
 
+:mod:`.teller` is what its loops see of it. Once in :data:`LOOK_EVERY` seconds the controller makes a :class:`Seen`, has
+:func:`build_status` make a status of it, and hands that to the :class:`StatusKeeper` and to :meth:`Teller.observe`.
+"""
+
+from trimtab.tainting.report.seen import Seen
+from trimtab.tainting.report.status import LOOK_EVERY, build_status, with_conditions
+from trimtab.tainting.report.status_keeper import StatusKeeper
 from trimtab.tainting.report.teller import Teller
 
-__all__ = ["Teller"]
+__all__ = ["LOOK_EVERY", "Seen", "StatusKeeper", "Teller", "build_status", "with_conditions"]

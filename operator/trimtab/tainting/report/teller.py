@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from trimtab.api.taint_manager import TaintManagerSpec
-from trimtab.api.taint_manager_status import ZoneStatus
+from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 
@@ -69,17 +68,6 @@ class Teller(Protocol):
         """
         ...
 
-    def stuck(self, node: str, *, uid: str, terminating: int, note: str) -> None:
-        """Pods of a dead node are terminating and cannot end there.
-
-        Args:
-            node: its name.
-            uid: of the node.
-            terminating: how many pods; 0 once there are none any more.
-            note: what can be done.
-        """
-        ...
-
-    def zones(self, zones: Iterable[ZoneStatus]) -> None:
-        """How all zones are now."""
+    def observe(self, status: TaintManagerStatus) -> None:
+        """How things are now; called with every status that is made, also where it is not written."""
         ...

@@ -666,6 +666,24 @@ and which toleration."""
 DEADLINE_CANCELLED: Final = "DeadlineCancelled"
 """Event: a pod's time on its node is not limited any more."""
 
+DELETION_BY_TAINT_MANAGER: Final = "DeletionByTaintManager"
+"""Condition DisruptionTarget of a pod that is deleted because of a taint; upstream's word, which Jobs' policies name."""
+
+MAXIMUM_WAIT_OVER: Final = "MaximumWaitOver"
+"""The pod was to be evicted, that was refused for as long as ``maximumWait`` says, and so it is deleted."""
+
+TIME_NOT_OVER: Final = "TimeNotOver"
+"""The pod's time was over and is not any more: a taint went, a toleration came, or the mode is Observe."""
+
+DELETION_REFUSED: Final = "DeletionRefused"
+"""A webhook, an admission policy or a missing right does not let a pod go whose time is over; it is tried again."""
+
+DELETION_FAILED: Final = "DeletionFailed"
+"""The deletion or eviction of a pod whose time is over got no answer, or the API server failed; it is tried again."""
+
+PODS_STUCK: Final = "PodsStuck"
+"""A node is dead, and pods on it are terminating and cannot end; the message says what would free them."""
+
 # ── Why a node is tainted, is freed of a taint, or waits ────────────────────────────────────────────────────────────
 
 NODE_NOT_READY: Final = "NodeNotReady"

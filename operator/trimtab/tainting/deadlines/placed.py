@@ -35,6 +35,14 @@ class PlacedPods:
         if new is not None and node:
             self._on.setdefault(node, {})[key] = self._pods[key] = new
 
+    def get(self, key: str) -> Pod | None:
+        """The pod of a ``namespace/name``, ``None`` where there is none or it has no node."""
+        return self._pods.get(key)
+
+    def get(self, key: str) -> Pod | None:
+        """The pod of that ``namespace/name``, if it has a node."""
+        return self._pods.get(key)
+
     def on(self, node: str) -> Iterable[Item]:
         """The pods on a node with their keys, in no particular order."""
         return self._on.get(node, {}).items()

@@ -28,6 +28,7 @@ from trimtab.autoscaling.scale_up.there import places_there
 from trimtab.autoscaling.scale_up.together import Together
 from trimtab.autoscaling.scale_up.told import STRATEGY, kept
 from trimtab.autoscaling.scale_up.waiting import Waiting
+from trimtab.autoscaling.scale_up.welcome import Fits, rounds
 from trimtab.autoscaling.template import NodeTemplate, templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
@@ -138,40 +139,43 @@ class _Planner:
         context = Context(self._inputs.priorities, seed, self._inputs.advice, lambda option: pods_of(option, waiting))
         spec = self._inputs.spec
         finder = balancing.Finder(candidates, spec.balancing_ignored_labels, enabled=spec.balance_similar_node_groups)
-        counting = Counting(fits, rows, clashes(found, self._snapshot), finder)
-        while options := counting.options(candidates, waiting, self._headroom):
-            option, by = choose(options, self._inputs.spec.expanders, context)
-            contents = filled(option.packing, waiting)
-            owners = balancing.spread(option.nodes, option.similar, self._headroom)
-            for candidate, pods in zip(owners, contents, strict=True):
-                self._grow(candidate, pods)
-            self._note(by, owners, options)
+        clashing, tried = clashes(found, self._snapshot), rounds(fits, found, candidates)
+        for each in tried:
+            counting = Counting(each, rows, clashing, finder)
+            while options := counting.options(candidates, waiting, self._headroom):
+                option, by = choose(options, spec.expanders, context)
+                contents = filled(option.packing, waiting)
+                owners = balancing.spread(option.nodes, option.similar, self._headroom)
+                for candidate, pods in zip(owners, contents, strict=True):
+                    self._grow(candidate, pods)
+                self._note(by, owners, options)
         if waiting.classes(counted=False):
-            self._together(waiting, candidates, fits, context)
+            self._together(waiting, candidates, tried, context)
         return self._explain(waiting)
 
     def _together(
         self,
         waiting: Waiting,
         candidates: Sequence[Candidate],
-        fits: Mapping[int, frozenset[str]],
+        tried: Iterable[Fits],
         context: Context,
     ) -> None:
         """The same for classes that cannot be counted, beside all that has been."""
         names = self._materialise()
-        together = Together(self._placer, self._headroom, candidates, fits, opened=len(names))
-        while True:
-            for place, pod in together.join(waiting, names):
-                node = self._nodes[place]
-                self._nodes[place] = NewNode(node.group, (*node.pods, pod))
-            options = together.options(waiting)
-            if not options:
-                return
-            option, by = choose(options, self._inputs.spec.expanders, context)
-            for name, pods in together.commit(option, waiting):
-                names.append(name)
-                self._grow(option.candidate, pods)
-            self._note(by, [option.candidate], options)
+        for fits in tried:
+            together = Together(self._placer, self._headroom, candidates, fits, opened=len(names))
+            while True:
+                for place, pod in together.join(waiting, names):
+                    node = self._nodes[place]
+                    self._nodes[place] = NewNode(node.group, (*node.pods, pod))
+                options = together.options(waiting)
+                if not options:
+                    break
+                option, by = choose(options, self._inputs.spec.expanders, context)
+                for name, pods in together.commit(option, waiting):
+                    names.append(name)
+                    self._grow(option.candidate, pods)
+                self._note(by, [option.candidate], options)
 
     def _ask(self, found: Sequence[PodClass]) -> tuple[list[Candidate], dict[int, frozenset[str]]]:
         """The groups that may grow, and which of them have nodes that would take a pod of each class."""

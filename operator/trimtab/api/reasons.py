@@ -681,9 +681,6 @@ DELETION_REFUSED: Final = "DeletionRefused"
 DELETION_FAILED: Final = "DeletionFailed"
 """The deletion or eviction of a pod whose time is over got no answer, or the API server failed; it is tried again."""
 
-PODS_STUCK: Final = "PodsStuck"
-"""A node is dead, and pods on it are terminating and cannot end; the message says what would free them."""
-
 # ── Why a node is tainted, is freed of a taint, or waits ────────────────────────────────────────────────────────────
 
 NODE_NOT_READY: Final = "NodeNotReady"

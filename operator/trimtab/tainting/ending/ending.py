@@ -106,7 +106,7 @@ class Ending:
     @property
     def stuck(self) -> tuple[StuckNode, ...]:
         """Dead nodes on which pods are terminating and cannot end, by name; looked for every ten seconds."""
-        return self._stuck.nodes
+        return self._stuck.nodes()
 
     def due(self, deadline: Deadline) -> None:
         """Take a pod whose time is over; returns at once. What is told twice is no error.
@@ -176,8 +176,6 @@ class Ending:
                 now, blind = self._monotonic(), self._services.stale() is not None
                 turn = self._room.turn(now, blind=blind)
                 pause = BLIND_LOOK if blind else min(LOOK, LOOK if turn is None else turn)
-                if not blind:
-                    self._stuck.look(now)
             except Exception:  # the pods that wait must not depend on one that cannot be moved
                 logger.exception("pods that are due could not be moved up")
             await self._room.moved(pause)

@@ -81,31 +81,17 @@ class Tally:
 
 
 class StuckWatch:
-    """Looks now and then for nodes whose pods cannot end, and tells what has changed.
-
-    Attributes:
-        nodes: as last found, by name.
-    """
+    """Finds the nodes whose pods cannot end, and goes through the cluster for that no more often than need be."""
 
     def __init__(self, services: Services) -> None:
-        self.nodes: tuple[StuckNode, ...] = ()
         self._services = services
-        self._next = 0.0
+        self._nodes: tuple[StuckNode, ...] = ()
+        self._again = 0.0
 
-    def look(self, now: float) -> None:
-        """Look, unless that was just now (seconds of the monotonic clock)."""
-        if now < self._next:
-            return
-        self._next = now + EVERY
-        before = {node.name: node for node in self.nodes}
-        self.nodes = stuck_nodes(self._services.picture, now=self._services.clock.now())
-        for node in self.nodes:
-            if before.pop(node.name, None) != node:
-                self._tell(node.name, node.terminating, node.message)
-        for name in before:
-            self._tell(name, 0, "no pod is stuck on the node any more")
-
-    def _tell(self, name: str, terminating: int, note: str) -> None:
-        node = self._services.picture.nodes.get(name)
-        uid = "" if node is None else node.uid
-        self._services.teller.stuck(name, uid=uid, terminating=terminating, note=note)
+    def nodes(self) -> tuple[StuckNode, ...]:
+        """By name, as found now or a few seconds ago."""
+        now = self._services.clock.monotonic()
+        if now >= self._again:
+            self._again = now + EVERY
+            self._nodes = stuck_nodes(self._services.picture, now=self._services.clock.now())
+        return self._nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,8 @@ from trimtab.cluster.kinds import KINDS, MADE_BY, OPTIONAL, versions
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Api, Unreachable
 from trimtab.kube.discovery import Discovery
-from trimtab.kube.resources import Resource
+from trimtab.kube.objects import NODE_LEASES
+from trimtab.kube.resources import LEASES, Resource
 from trimtab.kube.server_version import streams_lists
 from trimtab.kube.watching.informer import Informer
 from trimtab.kube.watching.optional import ABSENT, HIDDEN_PHASE, OptionalInformer
@@ -25,6 +26,9 @@ ASKING: Final = 5.0
 
 CUT: Final = frozenset(("Retrying", "Refused"))
 """Phases of an informer that hears nothing."""
+
+NAMESPACES: Final[Mapping[Resource, str]] = {LEASES: NODE_LEASES}
+"""Where of a kind only one namespace's objects are watched: other Leases are renewed every two seconds, for nobody."""
 
 KNOWN: Final = frozenset(("Watching", ABSENT, HIDDEN_PHASE))
 """Phases of an informer whose store is what the server has, as far as we may see it."""
@@ -59,19 +63,24 @@ class Watches:
     Args:
         api: the API server.
         live: the picture.
-        kinds: what is watched; of these, what is in :data:`~trimtab.cluster.kinds.OPTIONAL` may be absent.
+        kinds: what is watched for it; of these, what is in :data:`~trimtab.cluster.kinds.OPTIONAL` may be absent.
+        apart: what is watched besides, for listeners alone: the picture does not get it.
     """
 
-    def __init__(self, api: Api, live: LiveCluster, kinds: Sequence[Resource] = KINDS) -> None:
+    def __init__(
+        self, api: Api, live: LiveCluster, kinds: Sequence[Resource] = KINDS, *, apart: Sequence[Resource] = ()
+    ) -> None:
         self._informers: list[Informer[Any]] = []
         self._optional: dict[Resource, OptionalInformer[Any]] = {}
         self._stores: dict[Resource, Store[Any]] = {}
         self._api = api
         self._abilities = ServerAbilities()
+        self._apart = tuple(apart)
         interner, discovery = Interner(), Discovery(api)
-        for resource in kinds:
+        for resource in (*kinds, *apart):
             store: Store[Any] = Store()
-            store.subscribe(live.apply)
+            if resource not in apart:
+                store.subscribe(live.apply)
             self._stores[resource] = store
             if resource in OPTIONAL:
                 self._optional[resource] = OptionalInformer(
@@ -83,7 +92,10 @@ class Watches:
                     abilities=self._abilities,
                 )
             else:
-                self._informers.append(Informer(api, resource, store, interner=interner, abilities=self._abilities))
+                namespace = NAMESPACES.get(resource, "")
+                self._informers.append(
+                    Informer(api, resource, store, namespace=namespace, interner=interner, abilities=self._abilities)
+                )
         self._tasks: list[asyncio.Task[None]] = []
 
     def listen(self, resource: Resource, listener: Listener[Any]) -> None:
@@ -126,7 +138,27 @@ class Watches:
 
         Node groups are another matter: :meth:`stale_groups`.
         """
-        return _stale(self._informers)
+        return _stale(each for each in self._informers if each.resource not in self._apart)
+
+    def stale_of(self, resources: Collection[Resource]) -> str | None:
+        """The same of these resources alone, whether or not the picture has them."""
+        return _stale(each for each in self._informers if each.resource in resources)
+
+    def informer(self, resource: Resource) -> Informer[Any]:
+        """The one that watches a resource.
+
+        Raises:
+            KeyError: it is not watched, or may be absent.
+        """
+        for each in self._informers:
+            if each.resource == resource:
+                return each
+        raise KeyError(resource.name)
+
+    @property
+    def apart(self) -> dict[str, int]:
+        """How many objects there are of what the picture does not get."""
+        return {resource.plural: len(self._stores[resource]) for resource in self._apart}
 
     def stale_groups(self) -> str | None:
         """What keeps node groups from being planned on now, beside :meth:`stale`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,7 +19,8 @@ class Services(Struct, frozen=True, kw_only=True):
     """What the loops have in common.
 
     Attributes:
-        api: the API server; it refuses to send what another process may send by now (:class:`~trimtab.kube.guarded.Guarded`).
+        api: the API server; it refuses to send what another process may send by now
+            (:class:`~trimtab.kube.guarded.Guarded`).
         picture: nodes, Leases and placed pods, as the watches last told them.
         clock: where the time comes from.
         teller: events and metrics.
@@ -27,6 +28,9 @@ class Services(Struct, frozen=True, kw_only=True):
         heard: when the watches of nodes and Leases last proved that they work, in seconds since the epoch; ``None`` for
             never. The older of the two.
         namespace: where the operator's own ConfigMaps are.
+        followed: whether the watch of nodes tells each change; not while they are being listed again.
+        prove: keeps ``heard`` true while watches have nothing to tell, until cancelled; ``None`` where nobody need.
+        blind: what keeps the node lifecycle from acting beyond ``stale``: the watch of Leases.
     """
 
     api: Api
@@ -36,3 +40,6 @@ class Services(Struct, frozen=True, kw_only=True):
     stale: Callable[[], str | None]
     heard: Callable[[], float | None]
     namespace: str
+    followed: Callable[[], bool] = lambda: True
+    prove: Callable[[], Awaitable[None]] | None = None
+    blind: Callable[[], str | None] = lambda: None

@@ -133,6 +133,21 @@ class Informer(Generic[T]):
         """By key, the objects that are left out because they cannot be decoded, and why."""
         return self._intake.broken
 
+    @property
+    def path(self) -> str:
+        """Of the collection that is watched."""
+        return self._path
+
+    @property
+    def selectors(self) -> Mapping[str, str]:
+        """Parameters that narrow the collection down."""
+        return self._selectors
+
+    @property
+    def version(self) -> str:
+        """The resource version up to which everything has been told; empty where everything has to be listed."""
+        return "" if self._intake.filling else self._intake.version
+
     async def synced(self) -> None:
         """Wait until the store has been filled once."""
         await self._synced.wait()

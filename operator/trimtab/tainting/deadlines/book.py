@@ -50,16 +50,22 @@ class DeadlineBook:
         self._pods_on = pods_on
         self._seen: dict[str, NodeTaints] = {}
 
-    def node_changed(self, old: Node | None, new: Node | None, *, now: float) -> list[Change]:
+    def node_changed(self, old: Node | None, new: Node | None, *, now: float, followed: bool = True) -> list[Change]:
         """A node came, changed or went; the changes are of its pods, by their keys.
 
         A node that goes takes its taints along: its pods' time is no matter of taints any more.
+
+        Args:
+            old: as it was.
+            new: as it is.
+            now: seconds since the epoch.
+            followed: whether every change in between was seen; not where the nodes are being listed again.
         """
         node = new or old
         if node is None:
             return []
         before = self.taints.get(node.name)
-        after = self._see(node.name, new, now=now)
+        after = self._see(node.name, new, now=now, followed=followed)
         if after == before:
             return []
         pods = list(self._pods_on(node.name))
@@ -90,13 +96,13 @@ class DeadlineBook:
         pods = [item for node in self.taints for item in self._pods_on(node)]
         return self._settle((key for key, _ in pods), deadlines(pods, self.taints, rule, now=now))
 
-    def _see(self, name: str, node: Node | None, *, now: float) -> NodeTaints | None:
+    def _see(self, name: str, node: Node | None, *, now: float, followed: bool) -> NodeTaints | None:
         """Take a node in, or let it go; its taints, ``None`` for none."""
         if node is None:
             self._seen.pop(name, None)
             self.taints.pop(name, None)
             return None
-        seen = self._seen[name] = observe(node, self._seen.get(name), now=now)
+        seen = self._seen[name] = observe(node, self._seen.get(name), now=now, followed=followed)
         if seen.standing:
             self.taints[name] = seen
             return seen

@@ -36,10 +36,6 @@ class PlacedPods:
             self._on.setdefault(node, {})[key] = self._pods[key] = new
 
     def get(self, key: str) -> Pod | None:
-        """The pod of a ``namespace/name``, ``None`` where there is none or it has no node."""
-        return self._pods.get(key)
-
-    def get(self, key: str) -> Pod | None:
         """The pod of that ``namespace/name``, if it has a node."""
         return self._pods.get(key)
 

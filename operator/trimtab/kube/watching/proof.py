@@ -1,0 +1,92 @@
+"""Whether a watch that says nothing still works: asked of the API server, where nobody has reason to say anything.
+
+A watch of Leases falls silent when its connection hangs, and just so when all nodes have died: who has to act on the
+second must not take it for the first. A second watch, from the version up to which the first has told everything, ends
+after a second. Where it brings nothing, there was nothing to tell. It costs one request, however many objects there
+are; listing them to compare would cost megabytes.
+
+It shows what the API server's cache has. Whoever acts on silence asks for the single object besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from trimtab.kube.api import Api, ApiError, Unreachable
+from trimtab.kube.clock import Clock
+from trimtab.kube.watching.informer import Informer
+
+SILENT: Final = 6.0
+"""Seconds without a word after which a watch is asked after."""
+
+LOOK: Final = 2.0
+"""Seconds between two looks at the watches."""
+
+ASKING: Final = 1
+"""Seconds after which the server ends the second watch."""
+
+PATIENCE: Final = 5.0
+"""Seconds that it has in all, opening included."""
+
+
+class WatchProof:
+    """When watches last proved that they work.
+
+    Args:
+        api: the server.
+        informers: that watch.
+        clock: the time.
+    """
+
+    def __init__(self, api: Api, informers: Sequence[Informer[Any]], clock: Clock) -> None:
+        self._api = api
+        self._informers = tuple(informers)
+        self._clock = clock
+        self._proved: dict[str, float] = {}
+
+    def heard(self) -> float | None:
+        """When the one that has been silent for longest last proved it, in seconds since the epoch; ``None`` for never.
+
+        Whatever the server sends is a proof, a bookmark too, and so is a second watch that brings nothing.
+        """
+        times = [self._heard(each) for each in self._informers]
+        known = [time for time in times if time is not None]
+        return min(known) if known and len(known) == len(times) else None
+
+    async def run(self) -> None:
+        """Ask after those that are silent, until cancelled."""
+        while True:
+            await asyncio.gather(*(self._look(each) for each in self._informers))
+            await self._clock.sleep(LOOK)
+
+    def _heard(self, informer: Informer[Any]) -> float | None:
+        times = [informer.store.last_event, self._proved.get(informer.path)]
+        return max((time for time in times if time is not None), default=None)
+
+    async def _look(self, informer: Informer[Any]) -> None:
+        heard, now = self._heard(informer), self._clock.now()
+        if heard is not None and now - heard < SILENT:
+            return
+        if informer.version and informer.state.phase == "Watching" and await self._nothing_new(informer):
+            self._proved[informer.path] = now
+
+    async def _nothing_new(self, informer: Informer[Any]) -> bool:
+        """Whether a second watch from where the first one is brings nothing."""
+        params = {
+            **informer.selectors,
+            "watch": "true",
+            "resourceVersion": informer.version,
+            "timeoutSeconds": str(ASKING),
+        }
+        try:
+            async with (
+                asyncio.timeout(PATIENCE),
+                self._api.stream(informer.path, params=params, idle_timeout=PATIENCE) as chunks,
+            ):
+                async for _ in chunks:
+                    return False
+        except (ApiError, Unreachable, TimeoutError):
+            return False
+        return True

@@ -1,0 +1,195 @@
+"""What runs while a TaintManager acts: timers and endings, the notes on nodes, and in mode Own the node lifecycle.
+
+All of it is made anew when acting begins: nothing here knows more than the book, the cluster and the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from trimtab.api.taint_manager import OWN, TaintManagerSpec
+from trimtab.kube.objects import Lease, Node
+from trimtab.kube.retry import Backoff
+from trimtab.tainting.deadlines import Change, Deadline, DeadlineBook
+from trimtab.tainting.ending import Ending
+from trimtab.tainting.lifecycle import Lifecycle
+from trimtab.tainting.lifecycle_settings import lifecycle_settings
+from trimtab.tainting.notes import Notes
+from trimtab.tainting.services import Services
+from trimtab.tainting.timers import Timers
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = Backoff(initial=1.0, maximum=30.0)
+"""Until a loop that failed is begun anew: a bug, which must not end what still works."""
+
+STABLE: Final = 60.0
+"""Seconds that a loop ran after which its next failure counts as the first."""
+
+
+class Keeper:
+    """Keeps loops running: one that fails is begun anew after a while, and the others do not notice.
+
+    Args:
+        services: the clock.
+
+    Attributes:
+        problems: what the loops that wait for a new begin have failed of, by name.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self.problems: dict[str, str] = {}
+        self._clock = services.clock
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop from now on."""
+        self._tasks[name] = asyncio.create_task(self._keep(name, run), name=f"taint manager: {name}")
+
+    async def stop(self, name: str = "") -> None:
+        """End one loop at once, or all of them."""
+        names = [name] if name else list(self._tasks)
+        tasks = [self._tasks.pop(each) for each in names if each in self._tasks]
+        for each in names:
+            self.problems.pop(each, None)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await run()
+            except Exception as error:
+                log.exception("%s failed and begins anew", name)
+                self.problems[name] = f"{name}: {type(error).__name__}: {error}"
+            if self._clock.monotonic() - began >= STABLE:
+                failures = 0
+            await self._clock.sleep(RETRY.delay(failures))
+            failures += 1
+            self.problems.pop(name, None)
+
+
+class Acting:
+    """One stretch of acting, from a mode that does not act to the next.
+
+    Args:
+        services: what the loops need.
+        spec: of the TaintManager, in a mode that acts.
+        book: what is due when.
+
+    Attributes:
+        ending: deletes and evicts.
+        lifecycle: taints nodes; ``None`` but in mode Own.
+    """
+
+    def __init__(self, services: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
+        self.ending = Ending(services, spec, deadline_of=book.deadlines.get)
+        self.lifecycle: Lifecycle | None = None
+        self._services = services
+        self._spec = spec
+        self._book = book
+        self._keeper = Keeper(services)
+        self._notes = Notes(services, book.taints)
+        self._timers: Timers[Deadline] = Timers(self.ending.due, services.clock)
+        self._tainted = 0  # by lifecycles that have ended since
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What keeps loops from running, in words."""
+        return tuple(self._keeper.problems[name] for name in sorted(self._keeper.problems))
+
+    @property
+    def tainted_so_far(self) -> int:
+        """NoExecute taints that were put on nodes since this began."""
+        return self._tainted + (self.lifecycle.nodes_tainted if self.lifecycle is not None else 0)
+
+    async def start(self) -> None:
+        """Begin, with all that the book holds."""
+        for deadline in self._book.deadlines.values():
+            self._timers.set(deadline.key, deadline.due, deadline)
+        self._notes.everything()
+        self._keeper.start("ending pods", self.ending.run)
+        self._keeper.start("timers", self._timers.run)
+        self._keeper.start("notes", self._notes.run)
+        await self._lifecycle_as(self._spec)
+
+    async def configure(self, spec: TaintManagerSpec) -> None:
+        """Go on by another spec, in a mode that acts."""
+        self._spec = spec
+        self.ending.configure(spec)
+        await self._lifecycle_as(spec)
+
+    async def stop(self) -> None:
+        """Begin nothing more, let what was begun end, and end."""
+        await self._keeper.stop("timers")
+        await self._keeper.stop("notes")
+        await self._attempt(self.ending.stop())
+        await self._end_lifecycle()
+        await self._keeper.stop()
+
+    async def take_notes_off(self, seconds: float) -> int:
+        """Once stopped, take our annotations off all nodes; how many have one still."""
+        return await self._notes.take_off(seconds)
+
+    def follow(self, changes: Iterable[Change]) -> None:
+        """Deadlines that are other ones now."""
+        for change in changes:
+            if change.after is None:
+                self._timers.cancel(change.key)
+            else:
+                self._timers.set(change.key, change.after.due, change.after)
+            self.ending.changed(change.key)
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """A node came, changed or went; book and picture have it already."""
+        node = new or old
+        if node is not None:
+            self._notes.look_at(node.name)
+        if self.lifecycle is not None:
+            self.lifecycle.node_changed(old, new)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """A node's Lease came, was renewed or went."""
+        if self.lifecycle is not None:
+            self.lifecycle.lease_changed(old, new)
+
+    async def _lifecycle_as(self, spec: TaintManagerSpec) -> None:
+        """Have the node lifecycle run by this spec, or not at all."""
+        if spec.mode != OWN:
+            await self._end_lifecycle()
+        elif self.lifecycle is not None:
+            self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
+        else:
+            self.lifecycle = Lifecycle(self._for_lifecycle(), lifecycle_settings(spec.node_lifecycle))
+            if self._services.prove is not None:
+                self._keeper.start("proof of watches", self._services.prove)
+            self._keeper.start("node lifecycle", self.lifecycle.run)
+
+    def _for_lifecycle(self) -> Services:
+        """With what keeps it alone from acting."""
+        services = self._services
+        return msgspec.structs.replace(services, stale=lambda: services.stale() or services.blind())
+
+    async def _end_lifecycle(self) -> None:
+        if self.lifecycle is None:
+            return
+        ending, self.lifecycle = self.lifecycle, None
+        await self._attempt(ending.stop())
+        await self._keeper.stop("node lifecycle")
+        await self._keeper.stop("proof of watches")
+        self._tainted += ending.nodes_tainted
+
+    async def _attempt(self, stopping: Awaitable[None]) -> None:
+        """Wait for a part's end; one that fails in that is ended all the same."""
+        try:
+            await stopping
+        except Exception:
+            log.exception("a part of the taint manager failed while it ended")

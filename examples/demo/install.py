@@ -84,7 +84,7 @@ def install(target: Target, *values: str, progress: Progress | None = None) -> N
     for manifest in render(*values, progress=progress):
         place = INSTALLED.get(manifest["kind"])
         if place is not None:
-            apply(client, place[0].format(namespace=NAMESPACE), manifest)
+            apply(client, place[0].format(namespace=manifest["metadata"].get("namespace", "")), manifest)
     wait_for(lambda: _served(client), "the API server to serve our kinds")
 
 

@@ -115,10 +115,16 @@ def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
         (["prometheus.tokenFile=/token", "prometheus.url=http://p"], ["must not travel unencrypted"]),
         (["controllers.autoscaler.enabled=true"], ["controllers", "autoscaler"]),
         (
-            ["controllers.descheduler.enabled=false", "controllers.clusterAutoscaler.enabled=false"],
+            [
+                "controllers.descheduler.enabled=false",
+                "controllers.clusterAutoscaler.enabled=false",
+                "controllers.taintManager.enabled=false",
+            ],
             ["enable at least one"],
         ),
         (["controllers.clusterAutoscaler.installCrds=false"], ["clusterAutoscaler", "installCrds"]),
+        (["controllers.taintManager.rights=All"], ["taintManager", "rights", "EarlierOnly"]),
+        (["controllers.taintManager.mode=Own"], ["taintManager", "mode"]),
         (["extraArgs[0]=--autoscaler-compatible-metrics"], ["extraArgs"]),
         (["replicas=2", "leaderElection.enabled=false"], ["leaderElection.enabled"]),
         (["metrics.serviceMonitor.enabled=true", "metrics.service.enabled=false"], ["metrics.service.enabled"]),
@@ -192,10 +198,51 @@ def test_openshifts_definitions_are_left_alone_where_that_is_wanted(value: str) 
     assert groups == {"trimtab.dev"}
     [deployment] = [each for each in made if each["kind"] == "Deployment"]
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    runs = "--controllers=descheduler" + ("" if "enabled" in value else ",autoscaler")
+    runs = f"--controllers=descheduler,{'' if 'enabled' in value else 'autoscaler,'}tainting"
     assert runs in arguments
     roles = {each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"}
     assert ("trimtab-cluster-autoscaler" in roles) is ("enabled" not in value)
+
+
+@pytest.mark.parametrize("value", ["enabled=false", "installCRDs=false"])
+def test_the_taint_managers_definition_can_be_left_out_and_the_rest_of_it_as_well(value: str) -> None:
+    made = render("--set", f"controllers.taintManager.{value}")
+    kinds = {each["spec"]["names"]["kind"] for each in made if each["kind"] == "CustomResourceDefinition"}
+    assert kinds == {"DeschedulerPolicy", "DeschedulingRun", "ClusterAutoscaler", "MachineAutoscaler"}
+    roles = {each["metadata"]["name"] for each in made if each["kind"].endswith("Role")}
+    assert ("trimtab-taint-manager" in roles) is ("enabled" not in value)
+    named = [each for each in made if "taintmanagers" in str(each)]
+    assert bool(named) is ("enabled" not in value)
+    [deployment] = [each for each in made if each["kind"] == "Deployment"]
+    [runs] = [each for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"] if "controllers" in each]
+    assert runs.endswith(",tainting") is ("enabled" not in value)
+
+
+WRITING = {
+    "Observe": set(),
+    "EarlierOnly": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch"},
+    "Own": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch", "nodes/status patch"}
+    | {"configmaps create", "configmaps patch"},
+}
+"""What a taint manager may write beside events, its own object and the lease, by its rights."""
+
+
+@pytest.mark.parametrize("rights", WRITING)
+def test_the_taint_manager_may_write_no_more_than_its_mode_needs(rights: str) -> None:
+    roles = [
+        each
+        for each in render("--set", f"controllers.taintManager.rights={rights}")
+        if each["kind"] in ("ClusterRole", "Role") and "taint-manager" in each["metadata"]["name"]
+    ]
+    written = {
+        f"{resource} {verb}"
+        for role in roles
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if verb not in ("get", "list", "watch") and resource not in ("events", "taintmanagers", "taintmanagers/status")
+    }
+    assert written == WRITING[rights]
 
 
 def test_the_kustomize_base_is_what_the_chart_gives() -> None:

@@ -16,7 +16,8 @@ from trimtab.autoscaling.providers import DIALECTS
 from trimtab.autoscaling.scale_up.expanders.priority import CONFIG_MAP
 from trimtab.autoscaling.template import record as learned
 from trimtab.cli.run import run
-from trimtab.cluster.kinds import EVERYTHING, KINDS
+from trimtab.cluster.kinds import EVERYTHING, KINDS, TAINTING
+from trimtab.kube.objects import NODE_LEASES
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     CONFIG_MAPS,
@@ -29,9 +30,11 @@ from trimtab.kube.resources import (
     NODES,
     POD_METRICS,
     PODS,
+    TAINT_MANAGERS,
     Resource,
 )
 from trimtab.runtime.settings import Settings
+from trimtab.tainting.lifecycle.record import NAME as RECORD
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -95,6 +98,31 @@ def test_the_autoscaler_may_touch_no_config_map_but_its_own() -> None:
     assert role["metadata"]["namespace"] == NAMESPACE
 
 
+def test_the_taint_manager_may_do_what_the_code_does_and_nothing_else() -> None:
+    expected = set().union(*(right(resource, "list", "watch") for resource in KINDS))
+    expected |= right(PODS, "get", "delete")
+    expected |= right(PODS, "create", subresource="eviction") | right(PODS, "patch", subresource="status")
+    expected |= right(NODES, "get", "patch") | right(NODES, "patch", subresource="status")
+    expected |= right(EVENTS, "create", "patch")
+    expected |= right(TAINT_MANAGERS, "list", "watch", "patch") | right(TAINT_MANAGERS, "patch", subresource="status")
+    assert rights(the("ClusterRole", "trimtab-taint-manager")) == expected
+
+
+def test_the_taint_manager_reads_the_leases_of_nodes_and_no_others() -> None:
+    role = the("Role", "trimtab-taint-manager")
+    assert rights(role) == set().union(*(right(resource, "get", "list", "watch") for resource in TAINTING))
+    assert role["metadata"]["namespace"] == NODE_LEASES
+    assert the("RoleBinding", "trimtab-taint-manager")["metadata"]["namespace"] == NODE_LEASES
+
+
+def test_the_taint_manager_may_touch_no_config_map_but_its_own() -> None:
+    role = the("Role", "trimtab-taint-manager-record")
+    bound = {tuple(rule["verbs"]): rule.get("resourceNames") for rule in role["rules"]}
+    assert rights(role) == right(CONFIG_MAPS, "create", "get", "patch")
+    assert bound == {("create",): None, ("get", "patch"): [RECORD]}
+    assert role["metadata"]["namespace"] == NAMESPACE
+
+
 def test_the_operator_may_touch_no_lease_but_its_own() -> None:
     role = the("Role", "trimtab-lease")
     assert rights(role) == right(LEASES, "create", "get", "update")
@@ -104,7 +132,7 @@ def test_the_operator_may_touch_no_lease_but_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
-def test_no_role_has_a_wildcard_or_reads_secrets_or_deletes_pods(kind: str) -> None:
+def test_no_role_has_a_wildcard_or_reads_secrets_or_deletes_more_than_pods_on_tainted_nodes(kind: str) -> None:
     for role in MANIFESTS:
         if role["kind"] != kind:
             continue
@@ -113,6 +141,7 @@ def test_no_role_has_a_wildcard_or_reads_secrets_or_deletes_pods(kind: str) -> N
             assert resource not in {"secrets", "pods/exec", "serviceaccounts/token"}
             assert verb not in {"delete", "deletecollection", "escalate", "bind", "impersonate"} or (
                 group in {"trimtab.dev", "autoscaling.openshift.io"}
+                or (role["metadata"]["name"], resource, verb) == ("trimtab-taint-manager", "pods", "delete")
             )
 
 
@@ -120,6 +149,7 @@ def test_every_role_of_the_operator_is_bound_to_its_account_and_the_others_to_no
     account = {"kind": "ServiceAccount", "name": the("ServiceAccount")["metadata"]["name"], "namespace": NAMESPACE}
     bindings = [each for each in MANIFESTS if each["kind"].endswith("RoleBinding")]
     roles = {"trimtab-cluster-autoscaler", "trimtab-descheduler", "trimtab-lease"}
+    roles |= {"trimtab-taint-manager", "trimtab-taint-manager-record"}
     assert {each["roleRef"]["name"] for each in bindings} == roles
     assert all(each["subjects"] == [account] for each in bindings)
 
@@ -128,7 +158,7 @@ def test_who_may_view_the_cluster_may_read_policies_but_not_write_them() -> None
     role = the("ClusterRole", "trimtab-view")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     reading = ("get", "list", "watch")
-    kinds = (DESCHEDULER_POLICIES, DESCHEDULING_RUNS, CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS)
+    kinds = (DESCHEDULER_POLICIES, DESCHEDULING_RUNS, CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, TAINT_MANAGERS)
     assert rights(role) == set().union(*(right(kind, *reading) for kind in kinds))
     aggregated = [each for each in MANIFESTS if "aggregate-to" in str(each)]
     assert aggregated == [role]

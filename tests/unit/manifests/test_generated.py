@@ -55,7 +55,7 @@ def test_the_values_that_show_everything_change_everything() -> None:
     everything = yaml.safe_load((CHART / "ci" / "everything-values.yaml").read_text(encoding="utf-8"))
     # What would switch off what the others show.
     kept = {"controllers.descheduler.enabled", "controllers.clusterAutoscaler.enabled", "leaderElection.enabled"}
-    kept |= {"crds.install", "rbac.create"}
+    kept |= {"controllers.taintManager.enabled", "crds.install", "rbac.create"}
     kept |= {"serviceAccount.create", "metrics.service.enabled", "podSecurityContext.runAsNonRoot"}
     same = [leaf for leaf in leaves(VALUES) if _at(everything, leaf) in (None, _at(VALUES, leaf))]
     assert set(same) == kept

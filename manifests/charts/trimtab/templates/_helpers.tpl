@@ -49,6 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $names := list -}}
 {{- if .Values.controllers.descheduler.enabled }}{{ $names = append $names "descheduler" }}{{ end -}}
 {{- if .Values.controllers.clusterAutoscaler.enabled }}{{ $names = append $names "autoscaler" }}{{ end -}}
+{{- if .Values.controllers.taintManager.enabled }}{{ $names = append $names "tainting" }}{{ end -}}
 {{- if not $names }}{{ fail "controllers: enable at least one" }}{{ end -}}
 {{- join "," $names -}}
 {{- end -}}

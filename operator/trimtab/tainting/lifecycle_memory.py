@@ -132,6 +132,29 @@ def recall(record: LifecycleRecord, *, now: float) -> LifecycleMemory:
     )
 
 
+def shifted(memory: LifecycleMemory, seconds: float) -> LifecycleMemory:
+    """The memory after the clock was set: all that lies back by it still lies as far back.
+
+    Args:
+        memory: as it was.
+        seconds: by which the clock was set on; negative for back.
+    """
+
+    def moved(time: float | None) -> float | None:
+        return None if time is None else time + seconds
+
+    return msgspec.structs.replace(
+        memory,
+        heard={
+            name: msgspec.structs.replace(each, at=each.at + seconds, believed=each.believed + seconds)
+            for name, each in memory.heard.items()
+        },
+        spent={zone: time + seconds for zone, time in memory.spent.items()},
+        back=moved(memory.back),
+        blind_since=moved(memory.blind_since),
+    )
+
+
 def encode_record(record: LifecycleRecord) -> str:
     """The record as JSON; equal records give equal text."""
     return msgspec.json.encode(record, order="deterministic").decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -28,6 +28,7 @@ class Look(Struct, frozen=True):
         memory: with whether all zones are down as of now.
         now: seconds since the epoch.
         in_doubt: whether every node is down or has fallen silent.
+        resting: nodes that get no taint now, and hold up nobody.
     """
 
     nodes: Mapping[str, Node]
@@ -37,6 +38,7 @@ class Look(Struct, frozen=True):
     memory: LifecycleMemory
     now: float
     in_doubt: bool = False
+    resting: Collection[str] = ()
 
 
 class Waiting(Struct, frozen=True, gc=False):
@@ -115,8 +117,9 @@ def _served(look: Look, queue: Mapping[str, Queued], changes: list[TaintChange])
     for zone in sorted(lines):
         line = lines[zone]
         at, held = _open_at(look, look.zones[zone], spent.get(zone))
-        if at is not None and not held and at <= look.now:
-            first = line.pop(0)
+        first = next((name for name in line if name not in look.resting), None)
+        if first is not None and at is not None and not held and at <= look.now:
+            line.remove(first)
             changes.append(_taint(look, look.zones[zone], first, queue[first]))
             taken[first] = (zone, spent.get(zone))
             spent[zone] = look.now
@@ -129,7 +132,8 @@ def _spent(look: Look) -> dict[str, float]:
     """When each zone's last node was taken: as remembered, or as a taint says that is younger than the memory.
 
     The taints stand in for a record that was lost, or that a kill kept from being written: nothing goes faster for it.
-    Of zones that are gone nothing is kept.
+    A time ahead of ours was written by another clock, or before ours was set back, and says nothing. Of zones that are
+    gone nothing is kept.
     """
     spent = {zone: time for zone, time in look.memory.spent.items() if zone in look.zones}
     for node in look.nodes.values():
@@ -137,7 +141,7 @@ def _spent(look: Look) -> dict[str, float]:
             continue
         time = latest_time(node)
         zone = zone_of(node.labels)
-        if time is not None and time > spent.get(zone, NEVER):
+        if time is not None and spent.get(zone, NEVER) < time <= look.now + 1.0:
             spent[zone] = min(look.now, time + 1.0)  # taints have whole seconds: it may have been up to one later
     return dict(sorted(spent.items()))
 

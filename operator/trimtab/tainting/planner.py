@@ -7,7 +7,7 @@ mark nodes, patch taints, mark pods; each is guarded by what was seen, and what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -37,6 +37,7 @@ from trimtab.tainting.sight import Sight
 from trimtab.tainting.zones import Zone, all_down, zones
 
 _NO_ANSWERS: Final[Mapping[str, Answer]] = {}
+_NO_NEWS: Final[Mapping[str, float]] = {}
 
 
 class LifecyclePlan(Struct, frozen=True, kw_only=True):
@@ -79,6 +80,8 @@ def plan_lifecycle(
     memory: LifecycleMemory | None = None,
     watching: float | None = None,
     answers: Mapping[str, Answer] = _NO_ANSWERS,
+    news: Mapping[str, float] = _NO_NEWS,
+    resting: Collection[str] = (),
 ) -> LifecyclePlan:
     """Plan one pass.
 
@@ -92,6 +95,10 @@ def plan_lifecycle(
         watching: when our watches of nodes and Leases last proved that they work (an event, a bookmark, a GET that
             agreed); ``None`` where nothing is watched.
         answers: what the API server said of nodes that were asked after, by node.
+        news: when the last change of a node's Lease or status was seen, by node, in seconds since the epoch; what is
+            seen to have changed and is not in it was seen just now.
+        resting: nodes that get no NoExecute taint in this pass, so that those behind them need not wait: one is being
+            put on them already, or was refused again and again.
     """
     live, memory = memory is not None, memory or LifecycleMemory()
     if watching is not None and now - watching > settings.stale_watch_after:
@@ -100,14 +107,14 @@ def plan_lifecycle(
         return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=held)
     nodes = dict(sorted(sight.nodes.items()))
     if not live:
-        return _act(nodes, {}, settings, memory, now)
+        return _act(nodes, {}, settings, memory, now, resting)
     memory = _seeing(memory, now)
-    heard = listen(memory.heard, nodes.values(), sight.leases, now=now)
+    heard = listen(memory.heard, nodes.values(), sight.leases, now=now, news=news)
     memory = msgspec.structs.replace(memory, heard=heard)
     judged = {name: judge(node, heard[name], answers.get(name), settings, now=now) for name, node in nodes.items()}
     if any(each.verdict is Verdict.BEHIND for each in judged.values()):
         return LifecyclePlan(now=now, held=reasons.WATCHES_BEHIND, memory=memory, next_look=now + 1.0)
-    return _act(nodes, judged, settings, memory, now)
+    return _act(nodes, judged, settings, memory, now, resting)
 
 
 def given_back(memory: LifecycleMemory, plan: LifecyclePlan, node: str) -> LifecycleMemory:
@@ -144,12 +151,13 @@ def _act(
     settings: LifecycleSettings,
     memory: LifecycleMemory,
     now: float,
+    resting: Collection[str],
 ) -> LifecyclePlan:
     ready = {name: _ready(node, judged.get(name)) for name, node in nodes.items()}
     found = zones(nodes.values(), ready, settings)
     memory = _after_outage(memory, down=all_down(found.values()), now=now)
     doubted = _all_in_doubt(nodes, ready, memory.heard, now)
-    look = Look(nodes, ready, found, settings, memory, now, in_doubt=doubted)
+    look = Look(nodes, ready, found, settings, memory, now, in_doubt=doubted, resting=resting)
     executed = no_execute(look)
     changes = [change for name, node in nodes.items() for change in no_schedule_changes(node, ready[name], now=now)]
     changes += executed.changes

@@ -21,6 +21,8 @@ from trimtab.tainting.lifecycle_settings import RENEWAL
 NEVER: Final = -math.inf
 """A time before all others."""
 
+_NO_NEWS: Final[Mapping[str, float]] = {}
+
 Stamp = tuple[float | None, float | None]
 """``renewTime`` of a node's Lease and the heartbeat of its status, by the kubelet's clock."""
 
@@ -70,7 +72,12 @@ def stamp_of(node: Node, lease: Lease | None) -> Stamp:
 
 
 def listen(
-    known: Mapping[str, Heard], nodes: Iterable[Node], leases: Mapping[str, Lease], *, now: float
+    known: Mapping[str, Heard],
+    nodes: Iterable[Node],
+    leases: Mapping[str, Lease],
+    *,
+    now: float,
+    news: Mapping[str, float] = _NO_NEWS,
 ) -> dict[str, Heard]:
     """What is known after looking at the nodes; of nodes that are gone nothing.
 
@@ -79,6 +86,8 @@ def listen(
         nodes: of the picture.
         leases: of the picture, by ``namespace/name``.
         now: seconds since the epoch.
+        news: when the last change of a node's Lease or status was seen, by node; what has changed and is not in it was
+            seen just now.
     """
     heard: dict[str, Heard] = {}
     for node in nodes:
@@ -88,7 +97,7 @@ def listen(
         if before is None or before.uid != node.uid:
             heard[name] = _first(node, stamp, renewal, now)
         elif stamp != before.stamp:
-            heard[name] = _heard_again(node, before, stamp, renewal, now)
+            heard[name] = _heard_again(node, before, stamp, renewal, min(now, news.get(name, now)))
         elif before.recalled or before.renewal != renewal:
             heard[name] = msgspec.structs.replace(before, renewal=renewal, recalled=False)
         else:

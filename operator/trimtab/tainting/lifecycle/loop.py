@@ -1,55 +1,264 @@
-"""The node lifecycle's loop. It runs in mode Own alone, in one process at a time."""
+"""The node lifecycle's loop. It runs in mode Own alone, in one process at a time.
+
+A pass plans on the event loop's thread and acts on nothing itself: workers do what the newest plan says, and whatever
+they could not do the next pass finds undone. Passes come when something has changed, when something is due, and every
+``nodeMonitorPeriod``.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import Counter
+from typing import Final
+
+from trimtab.api import reasons
 from trimtab.api.taint_manager_status import ZoneStatus
-from trimtab.kube.objects import Lease, Node
+from trimtab.kube.objects import NODE_LEASES, Lease, Node
+from trimtab.tainting.conditions import ready_status
+from trimtab.tainting.lifecycle.pods import PodMarks
+from trimtab.tainting.lifecycle.record import RecordKeeper
+from trimtab.tainting.lifecycle.todo import Todo, todos
+from trimtab.tainting.lifecycle.wakes import failed, matters
+from trimtab.tainting.lifecycle.work import NodeWork
+from trimtab.tainting.lifecycle_memory import LifecycleMemory, recall, remember, shifted
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
+from trimtab.tainting.planner import LifecyclePlan, given_back, plan_lifecycle
 from trimtab.tainting.services import Services
+
+log = logging.getLogger(__name__)
+
+BETWEEN: Final = 0.2
+"""Seconds between two passes at least: in an outage something changes all the time."""
+
+SHARE: Final = 10.0
+"""A pass is followed by so many times its own time in which there is none."""
+
+STEP: Final = 1.0
+"""Seconds by which the two clocks may part between two passes; more, and somebody has set the host's clock."""
+
+ENDING: Final = 15.0
+"""Seconds for requests that are under way when the loop is stopped, and for the record."""
 
 
 class Lifecycle:
     """Looks at the nodes whenever something has changed or is due, and does what :mod:`~trimtab.tainting.planner` says.
 
+    Args:
+        services: what loops need.
+        settings: grace periods, thresholds, rates.
+
     Attributes:
-        nodes_tainted: NoExecute taints that this process has put on nodes.
         held: why nothing is done at present, one of :mod:`trimtab.api.reasons`; empty where it is.
-        problem: what keeps the loop from going on, in words; empty where nothing does.
     """
 
     def __init__(self, services: Services, settings: LifecycleSettings) -> None:
+        self.held = ""
         self._services = services
         self._settings = settings
-        self.nodes_tainted = 0
-        self.held = ""
-        self.problem = ""
+        self._keeper = RecordKeeper(services.api, services.clock, namespace=services.namespace)
+        self._work = NodeWork(services, done=self._look_soon)
+        self._pods = PodMarks(services)
+        self._memory = LifecycleMemory()
+        self._plan: LifecyclePlan | None = None
+        self._zones: tuple[ZoneStatus, ...] = ()
+        self._news: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._failure = ""
+        self._offset: float | None = None
+
+    # ── what is to be known of it ───────────────────────────────────────────────────────────────────────────────
 
     @property
     def zones(self) -> tuple[ZoneStatus, ...]:
         """All zones as of the last pass, by name."""
-        raise NotImplementedError
+        return self._zones
 
     @property
     def waiting(self) -> int:
         """How many nodes wait to be tainted."""
-        raise NotImplementedError
+        return sum(zone.waiting for zone in self._zones)
+
+    @property
+    def nodes_tainted(self) -> int:
+        """NoExecute taints that this process has put on nodes."""
+        return self._work.tainted
+
+    @property
+    def problem(self) -> str:
+        """What keeps the loop, or its record, from going on, in words; empty where nothing does."""
+        return self._failure or self._keeper.problem
+
+    # ── what it is told ─────────────────────────────────────────────────────────────────────────────────────────
 
     def configure(self, settings: LifecycleSettings) -> None:
         """Go by these settings from now on."""
-        raise NotImplementedError
+        self._settings = settings
+        self._look_soon()
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         """A node came, changed or went; the picture has it already. A mere heartbeat wakes nobody."""
-        raise NotImplementedError
+        if new is not None and (old is None or old.heartbeat != new.heartbeat):
+            self._news[new.name] = self._services.clock.now()
+        if matters(old, new):
+            self._look_soon()
+        if new is not None and failed(old, new):
+            note = f"is not ready any more: condition Ready is {ready_status(new) or 'missing'}"
+            self._services.teller.node(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """A Lease came, was renewed or went; only the time is noted at which that was seen."""
-        raise NotImplementedError
+        if new is not None and new.namespace == NODE_LEASES and (old is None or old.renewed != new.renewed):
+            self._news[new.name] = self._services.clock.now()
+
+    # ── the loop ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Read the record back, then look and act until cancelled."""
-        raise NotImplementedError
+        """Read the record back, then look and act until stopped or cancelled."""
+        self._closing, self._offset = False, None
+        record = await self._keeper.load()
+        self._memory = recall(record, now=self._services.clock.now())
+        tasks = [
+            asyncio.create_task(each, name=name)
+            for name, each in (
+                ("see to nodes", self._work.run()),
+                ("mark pods of failed nodes", self._pods.run()),
+                ("keep the node lifecycle's record", self._keeper.run()),
+            )
+        ]
+        try:
+            while not self._closing:
+                self._wake.clear()
+                began = self._services.clock.monotonic()
+                self._look_safely()
+                took = self._services.clock.monotonic() - began
+                await self._services.clock.sleep(max(BETWEEN, took * SHARE))
+                await self._next()
+            await self._end()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """Begin nothing more, let what was begun end, and write the record."""
-        raise NotImplementedError
+        """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns."""
+        self._closing = True
+        self._wake.set()
+
+    async def _end(self) -> None:
+        self._pods.put({})
+        if not await self._work.settled(ENDING):
+            log.warning("requests about nodes were under way and are given up")
+        self._give_back(self._work.take_back())
+        self._record()
+        await self._keeper.flush(ENDING)
+
+    def _look_soon(self) -> None:
+        self._wake.set()
+
+    async def _next(self) -> None:
+        """Wait for a reason for a pass."""
+        try:
+            async with asyncio.timeout(self._pause()):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _pause(self) -> float:
+        clock = self._services.clock
+        pause = self._settings.node_monitor_period
+        if self._plan is not None and self._plan.next_look is not None:
+            pause = min(pause, self._plan.next_look - clock.now())
+        again = self._work.next_try()
+        if again is not None:
+            pause = min(pause, again - clock.monotonic())
+        return max(0.01, pause)
+
+    # ── a pass ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look_safely(self) -> None:
+        """A pass; whatever goes wrong ends in the log and in :attr:`problem`, never in the loop."""
+        try:
+            self._look()
+        except Exception as error:
+            log.exception("a pass over the nodes failed")
+            self._failure = f"a pass over the nodes failed: {type(error).__name__}: {error}"
+        else:
+            self._failure = ""
+
+    def _look(self) -> None:
+        now = self._services.clock.now()
+        self._mind_the_clock(now)
+        self._give_back(self._work.take_back())
+        heard = self._services.heard()
+        blind = self._services.stale() is not None or self._services.blind() is not None or heard is None
+        if heard is None or (blind and now - heard <= self._settings.stale_watch_after):
+            self._hold(reasons.STALE_WATCHES)
+            return
+        self._work.look(now=now, age=self._settings.answer_age)
+        picture, news = self._services.picture, self._news
+        self._news = {}
+        plan = plan_lifecycle(
+            picture,
+            self._settings,
+            now=now,
+            memory=self._memory,
+            watching=heard,
+            answers=self._work.answers,
+            news=news,
+            resting=self._work.resting(),
+        )
+        self._memory, self._plan = plan.memory, plan
+        if plan.held:
+            self._news = news
+            self._hold(plan.held)
+        else:
+            self._act(plan)
+        self._record()
+
+    def _hold(self, reason: str) -> None:
+        if self.held != reason:
+            log.warning("nothing is done about nodes: %s", reason)
+        self.held = reason
+        self._plan = None if self._plan is None or not self._plan.held else self._plan
+        self._pods.put({})
+
+    def _act(self, plan: LifecyclePlan) -> None:
+        if self.held:
+            log.info("nodes are seen to again")
+        self.held = ""
+        self._give_back(self._work.put(todos(plan, self._services.picture.nodes)))
+        self._pods.put(plan.failed)
+        waiting = Counter(each.zone for each in plan.waiting)
+        self._zones = tuple(
+            ZoneStatus(
+                name=name,
+                state=zone.state,
+                nodes=zone.nodes,
+                not_ready=zone.not_ready,
+                nodes_per_second=0.0 if plan.memory.all_down else zone.rate,
+                waiting=waiting[name],
+            )
+            for name, zone in plan.zones.items()
+        )
+
+    def _give_back(self, left: list[Todo]) -> None:
+        for todo in left:
+            self._memory = given_back(self._memory, todo.plan, todo.node.name)
+
+    def _record(self) -> None:
+        picture = self._services.picture
+        self._keeper.put(remember(self._memory, picture.nodes, now=self._services.clock.now()))
+
+    def _mind_the_clock(self, now: float) -> None:
+        """A clock that was set is nobody's silence: what is remembered is moved along with it."""
+        offset = now - self._services.clock.monotonic()
+        step = 0.0 if self._offset is None else offset - self._offset
+        if abs(step) > STEP:
+            log.warning("the clock was set by %+.1f s; what is known of nodes is moved along", step)
+            self._memory = shifted(self._memory, step)
+            self._news = {}
+            self._work.answers.clear()
+        if self._offset is None or abs(step) > STEP:
+            self._offset = offset

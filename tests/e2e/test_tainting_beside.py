@@ -1,0 +1,215 @@
+"""Beside a kube-controller-manager that does its own tainting: Observe predicts and never acts, EarlierOnly acts first.
+
+Where kube-controller-manager's known defects make it differ, both times are told here. They are read from the API
+server's log: what it did when, not what anybody says.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+
+import pytest
+from msgspec import Struct
+
+from tests.fixtures.audit import OPERATOR, Audit
+from tests.fixtures.tainting import GRACE, LATE, NOT_READY, UNREACHABLE, End, TaintStage, taint_settings, taint_stage
+from trimtab.kube.resources import PODS
+from trimtab.local.cluster import LocalCluster
+
+KEY = "example.com/ill"
+OTHER = "example.com/worse"
+THEIRS = "system:serviceaccount:kube-system:"
+BORNE = 8
+"""Seconds that most pods bear their node's taint."""
+CASES = ("plain", "two", "cancel", "lengthen", "shorten", "second", "removed", "order", "settled")
+SILENT = "silent"
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaintStage]:
+    """A node for each case; kube-controller-manager finds a silent node as soon as we do elsewhere."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("these tests need the flags of kube-controller-manager, and the API server's audit log")
+    audit = Audit(tmp_path_factory.mktemp("audit"))
+    flags = ("--node-monitor-period=1s", f"--node-monitor-grace-period={GRACE:.0f}s", "--node-eviction-rate=0.5")
+    settings = taint_settings(audit, node_lifecycle=True, controller_manager_args=flags)
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(settings, nodes=0)
+    logs = tmp_path_factory.mktemp("logs")
+    with taint_stage(cluster, f"beside-{secrets.token_hex(4)}", audit, logs, rights="EarlierOnly") as stage:
+        for name in (*CASES, *(f"{name}-2" for name in CASES), SILENT):
+            stage.nodes("zone-a", name)
+        stage.until_ready()
+        stage.write("Observe")
+        stage.operate()
+        yield stage
+
+
+class Seen(Struct, frozen=True):
+    """What was predicted and what came.
+
+    Attributes:
+        tainted: when the first taints were put on.
+        predicted: when each pod was to go by the last status in which it was told.
+        withdrawn: pods that were told once, and then no more while they still stood.
+        ends: when each pod went.
+    """
+
+    tainted: float
+    predicted: dict[str, float]
+    withdrawn: set[str]
+    ends: dict[str, End]
+    there: set[str]
+
+
+@pytest.fixture(scope="module")
+def seen(stage: TaintStage) -> Seen:
+    """All cases side by side, in half a minute."""
+    stage.pod("plain", "plain", {KEY: BORNE})
+    stage.pod("at-once", "plain")
+    stage.pod("never", "plain", {KEY: None})
+    stage.pod("two", "two", {KEY: BORNE, OTHER: 2 * BORNE})
+    stage.pod("cancel", "cancel", {KEY: BORNE})
+    stage.pod("lengthen", "lengthen", {KEY: BORNE})
+    stage.pod("shorten", "shorten", {KEY: 20})
+    stage.pod("second", "second", {KEY: 20, OTHER: 4})
+    stage.pod("removed", "removed", {KEY: 24, OTHER: BORNE})
+    stage.pod("finite-first", "order", [(KEY, BORNE), (KEY, None)])
+    stage.pod("infinite-first", "order", [(KEY, None), (KEY, BORNE)])
+    stage.pod("settled", "settled", {KEY: BORNE})
+    stage.pod("outage", SILENT, {UNREACHABLE: 5, NOT_READY: 5})
+    stage.until_running()
+    ended = {"status": {"phase": "Succeeded"}}
+    path = PODS.path("settled", namespace=stage.namespace, subresource="status")
+    stage.client.request("PATCH", path, ended, content_type="application/merge-patch+json")
+    stage.until(lambda: stage.status().get("observedGeneration"), "the status is written")
+    stage.audit.mark()
+
+    watch = Watch(stage)
+    tainted = time.time()
+    stage.silence(SILENT)
+    for case in CASES:
+        stage.taint(case, KEY, told=False)
+    for case in ("two", "removed"):
+        stage.taint(case, OTHER, told=False)
+    watch.until(tainted + 5)
+    stage.tolerate("lengthen", KEY, 14)
+    stage.tolerate("shorten", KEY, 10)
+    stage.taint("second", OTHER, told=False)
+    stage.untaint("removed", OTHER)
+    stage.untaint("cancel", KEY)
+    watch.until(tainted + 27)
+    return Seen(
+        tainted=tainted,
+        predicted=watch.predicted,
+        withdrawn=watch.withdrawn,
+        ends={each.pod: each for each in stage.ends()},
+        there=set(stage.pods()),
+    )
+
+
+class Watch:
+    """Reads what the status predicts, again and again."""
+
+    def __init__(self, stage: TaintStage) -> None:
+        self.predicted: dict[str, float] = {}
+        self.withdrawn: set[str] = set()
+        self._stage = stage
+
+    def until(self, moment: float) -> None:
+        """Look until then."""
+        while time.time() < moment:
+            there, told = set(self._stage.pods()), self._stage.next_deadlines()
+            self.withdrawn = {name for name in self.predicted if name not in told and name in there}
+            self.predicted |= told
+            time.sleep(0.2)
+
+
+def test_observing_it_writes_nothing_but_events_and_its_status(stage: TaintStage, seen: Seen) -> None:
+    written = {asked.what for asked in stage.audit.ours(verbs=("create", "update", "patch", "delete"))}
+    assert written <= {"events", "taintmanagers/status"}
+    assert "taintmanagers/status" in written
+    assert not [each for each in seen.ends.values() if each.by == OPERATOR]
+
+
+@pytest.mark.parametrize("pod", ["plain", "two", "outage"])
+def test_what_it_predicts_is_what_kube_controller_manager_does(pod: str, seen: Seen) -> None:
+    """Told to the second and never too early; a pod of a silent node counts from the time that its taint tells."""
+    assert seen.ends[pod].by.startswith(THEIRS)
+    assert -1.5 <= seen.ends[pod].at - seen.predicted[pod] <= LATE, (seen.ends[pod], seen.predicted[pod])
+
+
+def test_both_let_a_pod_go_at_once_that_bears_nothing(stage: TaintStage, seen: Seen) -> None:
+    assert seen.ends["at-once"].at <= seen.tainted + 2 * LATE
+
+
+@pytest.mark.parametrize("pod", ["never", "cancel", "infinite-first"])
+def test_who_stays_stays_by_both(pod: str, seen: Seen) -> None:
+    assert pod in seen.there
+    assert pod not in seen.predicted or pod in seen.withdrawn
+
+
+OURS = {
+    "lengthen": 14,
+    "shorten": 10,
+    "second": 5 + 4,
+    "removed": 24,
+    "finite-first": None,
+    "settled": None,
+}
+"""Seconds after the taint at which a pod's time is over, ``None`` for never."""
+THEIRS_INSTEAD = {
+    "lengthen": BORNE,
+    "shorten": 20,
+    "second": 20,
+    "removed": BORNE,
+    "finite-first": BORNE,
+    "settled": BORNE,
+}
+"""kube-controller-manager v1.36: a timer that was set is never moved but to an earlier taint's end, a toleration that
+is found first hides the others, and pods that have ended are deleted with their logs."""
+
+
+@pytest.mark.parametrize("pod", OURS)
+def test_where_kube_controller_manager_is_wrong_both_times_are_known(pod: str, seen: Seen) -> None:
+    ours, theirs = OURS[pod], THEIRS_INSTEAD[pod]
+    if ours is None:
+        assert pod not in seen.predicted
+    else:
+        assert -0.2 <= seen.predicted[pod] - (seen.tainted + ours) <= 2 * LATE
+    assert seen.ends[pod].by.startswith(THEIRS)
+    assert -0.2 <= seen.ends[pod].at - (seen.tainted + theirs) <= 2 * LATE
+
+
+def test_earlier_only_acts_where_it_is_earlier_and_cannot_hold_back(stage: TaintStage, seen: Seen) -> None:
+    stage.write("EarlierOnly")
+    stage.pod("plain-2", "plain-2", {KEY: 5})
+    stage.pod("lengthen-2", "lengthen-2", {KEY: 5})
+    stage.pod("shorten-2", "shorten-2", {KEY: 60})
+    stage.pod("second-2", "second-2", {KEY: 60, OTHER: 3})
+    stage.pod("never-2", "plain-2", {KEY: None})
+    stage.until_running()
+    stage.until(lambda: stage.condition("Ready").get("status") == "True", "it is ready")
+    stage.audit.mark()
+
+    tainted = time.time()
+    for case in ("plain-2", "lengthen-2", "shorten-2", "second-2"):
+        stage.taint(case, KEY, told=False)
+    time.sleep(max(0.0, tainted + 3 - time.time()))
+    stage.tolerate("lengthen-2", KEY, 60)
+    stage.tolerate("shorten-2", KEY, 7)
+    worse = time.time()
+    stage.taint("second-2", OTHER, told=False)
+    time.sleep(max(0.0, tainted + 10 - time.time()))
+
+    first = {each.pod: each for each in reversed(stage.ends())}
+    assert set(first) == {"plain-2", "lengthen-2", "shorten-2", "second-2"}
+    assert first["shorten-2"].by == first["second-2"].by == OPERATOR
+    assert -0.2 <= first["shorten-2"].at - (tainted + 7) <= 2 * LATE
+    assert -0.2 <= first["second-2"].at - (worse + 3) <= 2 * LATE
+    assert -0.2 <= first["plain-2"].at - (tainted + 5) <= 2 * LATE
+    assert first["lengthen-2"].by.startswith(THEIRS), "it cannot be held back"
+    assert "never-2" in stage.pods()
+    assert not stage.audit.ours("nodes/status", verbs=("patch", "update"))
+    assert not stage.put(), "nodes are not ours to taint"

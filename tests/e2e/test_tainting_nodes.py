@@ -1,0 +1,348 @@
+"""Nodes fail with kube-controller-manager's two controllers off: who is tainted when, which pods go when, who stays.
+
+One outage shows most of it: a node of one zone, ten of another, all of a third and most of a fourth fall silent in one
+moment, and come back once all that was promised has had its time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from tests.fixtures.audit import OPERATOR, Asked, Audit
+from tests.fixtures.tainting import (
+    GRACE,
+    LATE,
+    NOT_READY,
+    OUTAGE,
+    PERIOD,
+    RATE,
+    RENEWAL,
+    UNREACHABLE,
+    End,
+    TaintStage,
+    Taken,
+    taint_settings,
+    taint_stage,
+)
+from trimtab.local.cluster import LocalCluster
+
+SEED = 7
+BRIEF = 3
+"""Seconds for which brief pods bear an outage."""
+PATIENT = 300
+ZONES = {"one": 4, "ten": 19, "all": 5, "most": 5}
+NODES = {zone: [f"{zone}-{number:02}" for number in range(count)] for zone, count in ZONES.items()}
+SILENT = {"one": NODES["one"][:1], "ten": NODES["ten"][:10], "all": NODES["all"], "most": NODES["most"][:4]}
+"""10 of 19 are fewer than 55 %; 4 of 5 are more, and their zone has too few nodes for the secondary rate."""
+TAINTED = {zone: names for zone, names in SILENT.items() if zone != "most"}
+DEAD = [name for names in SILENT.values() for name in names]
+
+
+def bears(seconds: int | None) -> dict[str, int | None]:
+    return dict.fromkeys(sorted(OUTAGE), seconds)
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaintStage]:
+    """Four zones, whose new nodes nobody but the operator frees of the API server's taint."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("these tests need a control plane without the node lifecycle, and its audit log")
+    audit = Audit(tmp_path_factory.mktemp("audit"))
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(taint_settings(audit), nodes=0)
+    with taint_stage(cluster, f"nodes-{secrets.token_hex(4)}", audit, tmp_path_factory.mktemp("logs")) as stage:
+        for zone, names in NODES.items():
+            stage.nodes(zone, *names)
+        yield stage
+
+
+class Outage(Struct, frozen=True):
+    """What was seen of one.
+
+    Attributes:
+        renewed: when the Lease of each silent node was renewed for the last time.
+        unknown: when each was marked.
+        put: the taints.
+        off: those that were taken off once the nodes were back.
+        ends: of pods.
+        woken: when the nodes came back.
+        status: of the TaintManager at the height of it.
+        pods: at the height of it, by name.
+        after: the pods that are left afterwards.
+        cleared: the TaintManager's status afterwards.
+    """
+
+    renewed: dict[str, float]
+    unknown: dict[str, float]
+    put: list[Taken]
+    off: list[Taken]
+    ends: list[End]
+    woken: float
+    status: dict[str, Any]
+    zones: dict[str, dict[str, Any]]
+    pods: dict[str, dict[str, Any]]
+    after: dict[str, dict[str, Any]]
+    cleared: dict[str, Any]
+
+    def taints_of(self, zone: str) -> list[Taken]:
+        """Of the nodes of a zone, in order."""
+        return [each for each in self.put if each.node in NODES[zone]]
+
+
+@pytest.fixture(scope="module")
+def outage(stage: TaintStage) -> Outage:
+    """The whole course of it."""
+    for name in DEAD:
+        stage.pod(f"brief-{name}", name, bears(BRIEF))
+        stage.pod(f"patient-{name}", name, bears(PATIENT))
+    stage.pod("agent", SILENT["one"][0], bears(None))
+    stage.pod("at-once", SILENT["one"][0], {NOT_READY: 0, UNREACHABLE: 0})
+    stage.pod("elsewhere", NODES["one"][1], bears(0))
+    stage.write()
+    stage.operate()
+    stage.until_ready()
+    stage.until_running()
+    time.sleep(3 * RENEWAL)  # until each node has been heard of twice
+
+    stage.silence(*DEAD)
+    time.sleep(2 * RENEWAL)
+    renewed = stage.renewed(*DEAD)
+    expected = {name for names in TAINTED.values() for name in names}
+    stage.until(lambda: {each.node for each in stage.put()} >= expected, "all nodes are tainted", seconds=60)
+    time.sleep(BRIEF + 2 * LATE + 2.0)
+    status, zones, pods = stage.status(), stage.zones(), stage.pods()
+
+    woken = time.time()
+    stage.wake(*DEAD)
+    stage.until_ready()
+    stage.until(lambda: not stage.status()["counts"]["podsWithDeadline"], "no pod has a deadline", seconds=30)
+    return Outage(
+        renewed=renewed,
+        unknown=stage.marked_unknown(),
+        put=stage.put(),
+        off=stage.taken_off(),
+        ends=stage.ends(),
+        woken=woken,
+        status=status,
+        zones=zones,
+        pods=pods,
+        after=stage.pods(),
+        cleared=stage.status(),
+    )
+
+
+def test_new_nodes_are_freed_of_the_api_servers_taint(stage: TaintStage, outage: Outage) -> None:
+    assert not [name for names in NODES.values() for name in names if NOT_READY in stage.taints(name)]
+
+
+def test_a_node_counts_as_unknown_once_its_grace_period_is_over(outage: Outage) -> None:
+    assert set(outage.unknown) == set(DEAD)
+    waits = {name: outage.unknown[name] - outage.renewed[name] for name in DEAD}
+    assert {name: wait for name, wait in waits.items() if not GRACE <= wait <= GRACE + PERIOD + LATE} == {}
+
+
+@pytest.mark.parametrize("zone", TAINTED)
+def test_silent_nodes_are_tainted_one_by_one_at_the_rate_of_their_zone(zone: str, outage: Outage) -> None:
+    """One node, ten nodes of a zone, and a whole zone of several."""
+    put = outage.taints_of(zone)
+
+    assert sorted(each.node for each in put) == TAINTED[zone]
+    assert {each.key for each in put} == {UNREACHABLE}
+    first = min(outage.unknown[name] for name in TAINTED[zone])
+    for place, each in enumerate(put):
+        promised = first + place / RATE
+        assert promised - 0.2 <= each.at <= promised + LATE + 1 / RATE, (place, each)
+    for before, after in itertools.pairwise(put):
+        assert after.at - before.at >= 1 / RATE - 0.2
+
+
+@pytest.mark.parametrize("zone", TAINTED)
+def test_who_failed_first_is_tainted_first(zone: str, outage: Outage) -> None:
+    failed = [int(outage.unknown[each.node]) for each in outage.taints_of(zone)]
+    assert failed == sorted(failed)
+
+
+def test_a_small_zone_with_most_of_its_nodes_down_is_left_alone(outage: Outage) -> None:
+    assert not outage.taints_of("most")
+    assert outage.zones["most"]["state"] == "PartialDisruption"
+    assert outage.zones["most"]["waiting"] == len(SILENT["most"])
+
+
+def test_the_status_tells_how_zones_are(outage: Outage) -> None:
+    told = {zone: (each["state"], each["nodes"], each["notReady"]) for zone, each in outage.zones.items()}
+    assert told == {
+        "one": ("Normal", 4, 1),
+        "ten": ("Normal", 19, 10),
+        "all": ("FullDisruption", 5, 5),
+        "most": ("PartialDisruption", 5, 4),
+    }
+
+
+def test_pods_go_at_the_time_of_the_taint_and_their_toleration(outage: Outage) -> None:
+    due = {f"brief-{each.node}": each.added + BRIEF for each in outage.put}
+    due["at-once"] = next(each.added for each in outage.put if each.node == SILENT["one"][0])
+    ends = {each.pod: each for each in outage.ends}
+
+    assert set(ends) == set(due), "nobody else goes, and nobody is forgotten"
+    assert len(outage.ends) == len(ends), "each goes once"
+    late = {pod: each.at - due[pod] for pod, each in ends.items()}
+    # A taint tells its time in whole seconds, and so it may say that it was put on up to a second ago.
+    assert {pod: wait for pod, wait in late.items() if not 0 <= wait <= LATE + (pod == "at-once")} == {}
+    assert {(each.how, each.by) for each in outage.ends} == {("delete", OPERATOR)}
+    assert all(each.uid for each in outage.ends), "each names whom it means"
+
+
+def test_pods_of_silent_nodes_are_marked_as_not_ready(outage: Outage) -> None:
+    pods = {name: each for name, each in outage.pods.items() if each["spec"]["nodeName"] in DEAD}
+    assert len(pods) >= len(DEAD)
+    assert {name for name, each in pods.items() if ready(each) != "False"} == set()
+    assert ready(outage.pods["elsewhere"]) == "True"
+
+
+def ready(pod: dict[str, Any]) -> str:
+    return next((each["status"] for each in pod["status"]["conditions"] if each["type"] == "Ready"), "")
+
+
+def test_dead_nodes_with_pods_that_cannot_end_are_told_with_what_can_be_done(outage: Outage) -> None:
+    stuck = {each["name"]: each for each in outage.status["stuckNodes"]}
+    assert SILENT["one"][0] in stuck
+    assert stuck[SILENT["one"][0]]["terminating"] == 2
+    assert "out-of-service" in stuck[SILENT["one"][0]]["message"]
+
+
+def test_recovery_frees_nodes_at_once_and_cancels(outage: Outage) -> None:
+    freed = {each.node: each for each in outage.off}
+    assert set(freed) == {each.node for each in outage.put}
+    assert max(each.at for each in freed.values()) <= outage.woken + PERIOD + LATE + 1.0
+    assert {f"patient-{name}" for name in DEAD} | {"agent", "elsewhere"} <= set(outage.after)
+    assert "nextDeadlines" not in outage.cleared or outage.cleared["nextDeadlines"] == []
+
+
+def test_an_outage_is_told_by_events(stage: TaintStage, outage: Outage) -> None:
+    name = SILENT["one"][0]
+    assert stage.events("NodeNotReady", about=name)
+    assert stage.events("TaintManagerEviction", about=f"brief-{name}")
+
+
+def test_with_all_zones_down_nothing_is_tainted_and_nothing_is_held_against_nodes_that_come_back(
+    stage: TaintStage, outage: Outage
+) -> None:
+    """Rather the operator is cut off than every node dead. Nodes pass their grace period one by one within a second.
+
+    A grace period of two renewals of a kubelet's Lease and more is what this takes.
+    """
+    everybody = [name for names in NODES.values() for name in names]
+    stage.change(nodeLifecycle={"nodeMonitorGracePeriod": "22s"})
+    stage.audit.mark()
+
+    stage.silence(*everybody)
+    stage.until(lambda: set(stage.marked_unknown()) == set(everybody), "all are marked", seconds=22 + 10)
+    time.sleep(2.0)
+    stage.until(lambda: {each["state"] for each in stage.zones().values()} == {"FullDisruption"}, "all zones are down")
+    time.sleep(2 / RATE)
+    stage.wake(*everybody)
+    stage.until_ready()
+    time.sleep(2 / RATE)
+
+    assert not stage.put()
+    assert not stage.ends()
+    assert "elsewhere" in stage.pods()
+
+
+def taints(asked: Asked) -> bool:
+    return (
+        asked.what == "nodes" and UNREACHABLE in str(asked.request_object) and "timeAdded" in str(asked.request_object)
+    )
+
+
+def prepares(asked: Asked) -> bool:
+    return asked.what == "pods/status"
+
+
+def deletes(asked: Asked) -> bool:
+    return asked.what == "pods" and asked.verb == "delete"
+
+
+def lives(asked: Asked) -> bool:
+    return asked.verb in ("get", "list")
+
+
+POINTS: tuple[Callable[[Asked], bool], ...] = (taints, deletes, prepares, lives)
+"""What has been seen of a process when it is killed, a random moment later."""
+LONGEST = 6.0
+"""Seconds that a process lives, even if it does not get to where it was to be killed."""
+SLOW = 0.25
+"""Nodes a second, so that the outage outlasts ten processes."""
+
+
+class Life(Struct, frozen=True):
+    """Of a process: from when it had seen the cluster until it was killed."""
+
+    begin: float
+    end: float
+
+
+def test_killed_at_ten_points_of_a_zones_outage_it_loses_nothing_and_does_nothing_early(
+    stage: TaintStage, outage: Outage
+) -> None:
+    """Ten nodes of a zone have failed; ten processes live for some seconds, and the last one until all is done."""
+    dead = SILENT["ten"]
+    for name in dead:
+        stage.pod(f"short-{name}", name, bears(BRIEF))
+        stage.pod(f"long-{name}", name, bears(PATIENT))
+    stage.until_running()
+    stage.change(nodeLifecycle={"nodeMonitorGracePeriod": f"{GRACE:.0f}s", "nodeEvictionRate": SLOW})
+    chance = random.Random(SEED)
+    points = [*POINTS, *chance.choices(POINTS, k=10 - len(POINTS))]
+    chance.shuffle(points)
+    stage.audit.mark()
+
+    stage.silence(*dead)
+    stage.until(lambda: set(stage.marked_unknown()) == set(dead), "all are marked")
+    lives = [live_until(stage, point, chance.uniform(0.0, 0.5)) for point in points]
+    stage.operate()
+    lives.append(Life(time.time(), math.inf))
+    stage.until(lambda: {each.pod for each in stage.ends()} >= {f"short-{name}" for name in dead}, "all short pods go")
+    time.sleep(LATE)
+
+    put, ends = stage.put(), stage.ends()
+    assert sorted(each.node for each in put) == sorted(dead), "each is tainted once"
+    for before, after in itertools.pairwise(put):
+        assert after.at - before.at >= 1 / SLOW - 0.2, "no faster over a kill"
+    assert {each.pod for each in ends} == {f"short-{name}" for name in dead}
+    for each in put:
+        end, due = next(end for end in ends if end.pod == f"short-{each.node}"), each.added + BRIEF
+        assert due <= end.at <= promised(due, lives) + LATE, (each, end, lives)
+    assert {f"long-{name}" for name in dead} <= set(stage.pods())
+
+
+def live_until(stage: TaintStage, point: Callable[[Asked], bool], longer: float) -> Life:
+    """Run a process up to a point and some moments longer, and kill it; the first is the one that runs already."""
+    tail = stage.audit.tail()
+    process = stage.operator if stage.operator.running() else stage.operate(ready=False)
+    begin = math.inf
+    deadline = time.monotonic() + LONGEST
+    reached = False
+    while not reached and time.monotonic() < deadline:
+        time.sleep(0.02)
+        if begin == math.inf and process.ready():
+            begin = time.time()
+        reached = any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+    time.sleep(longer)
+    assert process.running(), process.log.read_text()[-2000:]
+    process.stop(signal.SIGKILL)
+    return Life(begin, time.time())
+
+
+def promised(due: float, lives: list[Life]) -> float:
+    """By when a pod that is due then goes: once a process has had a second to do it."""
+    return next(max(due, each.begin) for each in lives if max(due, each.begin) + LATE <= each.end)

@@ -1,0 +1,405 @@
+"""NoExecute taints that somebody puts on nodes: when pods go, over kills, refusals, new names and changes by hand.
+
+Most cases run side by side, each on a node of its own, while the operator is killed and started again in their midst.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from examples.demo.workloads import budget
+from tests.fixtures.audit import OPERATOR, Audit, credential
+from tests.fixtures.tainting import LATE, SINCE, End, TaintStage, at, pod_spec, taint_settings, taint_stage
+from tests.fixtures.webhooks import Gate, webhook
+from trimtab.kube.resources import NODES, PODS, STATEFUL_SETS
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import APISERVER
+
+KEY = "example.com/ill"
+OTHER = "example.com/worse"
+MAINTENANCE = "example.com/maintenance"
+CASES = (
+    "kill",
+    "untold",
+    "lengthen",
+    "shorten",
+    "second",
+    "removed",
+    "order",
+    "cancel",
+    "reborn",
+    "again",
+    "refused",
+    "evict",
+    "settled",
+)
+ENDPOINTS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}
+REFUSAL = "not before the backup is done"
+KILLED, REFUSING = 8.0, 32.0
+"""Seconds from the beginning: when the operator is killed, and until when the webhook refuses."""
+WAIT = 10
+"""Seconds that an eviction is tried."""
+
+
+@pytest.fixture(scope="module")
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaintStage]:
+    """A node for each case, and one for pods that the operator has nothing to do with."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("these tests need a control plane without the node lifecycle, and its audit log")
+    audit = Audit(tmp_path_factory.mktemp("audit"))
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(taint_settings(audit), nodes=0)
+    with taint_stage(cluster, f"pods-{secrets.token_hex(4)}", audit, tmp_path_factory.mktemp("logs")) as stage:
+        for name in (*CASES, "server", "two"):
+            stage.nodes("zone-a", name, labels={"case": name})
+        stage.nodes("zone-b", "well")
+        stage.write(taints=[{"key": MAINTENANCE, "policy": "Evict", "maximumWait": f"{WAIT}s"}])
+        stage.operate()
+        stage.until_ready()
+        yield stage
+
+
+class Course(Struct, frozen=True):
+    """What came of the cases.
+
+    Attributes:
+        begun: since when the taints that tell their time count.
+        untold: when the taint was put on that does not.
+        worse: since when the second taint counts that came later.
+        restarted: when the second operator had seen the cluster.
+        ends: of pods.
+        there: pods that are left.
+        started: of each pod that there was at the beginning, its UID.
+        status: in the middle, while the webhook refuses.
+        evictions: of the case ``evict``: each that was asked for, with whether it was granted.
+        noted: the annotation of the node ``untold``, while its taint stood.
+    """
+
+    begun: float
+    untold: float
+    worse: float
+    again: float
+    opened: float
+    restarted: float
+    ends: dict[str, list[End]]
+    there: dict[str, dict[str, Any]]
+    started: dict[str, str]
+    status: dict[str, Any]
+    evictions: list[tuple[float, str, bool]]
+    noted: str
+
+    def end(self, pod: str) -> float:
+        """When a pod went, for the first time of its name."""
+        assert pod in self.ends, f"{pod} is still there"
+        return self.ends[pod][0].at
+
+
+@pytest.fixture(scope="module")
+def course(stage: TaintStage) -> Course:
+    """All cases, in some 40 seconds."""
+    populate(stage)
+    started = {name: each["metadata"]["uid"] for name, each in stage.pods().items()}
+    gate = Gate(lambda request: request["name"] == "refused", refuse=REFUSAL)
+    times: dict[str, float] = {}
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        hook = webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate, timeout=5)
+        stack.enter_context(hook)
+        time.sleep(1.0)  # the API server takes a moment to heed it
+        time.sleep(1.05 - time.time() % 1.0)  # the beginning is a whole second, as in taints that tell their time
+        begun = time.time()
+        for case in CASES:
+            if case not in ("untold", "evict", "again"):
+                stage.taint(case, KEY)
+        times["untold"] = stage.taint("untold", KEY, told=False)
+        stage.taint("evict", MAINTENANCE)
+        script(stage, begun, gate, times, found)
+    stage.until(lambda: stage.ends("refused", by=OPERATOR), "the refused pod goes", seconds=20)
+    time.sleep(1.0)
+    ends: dict[str, list[End]] = {}
+    for each in stage.ends(by=OPERATOR):
+        ends.setdefault(each.pod, []).append(each)
+    return Course(
+        begun=float(int(begun)),
+        ends=ends,
+        there=stage.pods(),
+        started=started,
+        evictions=[(at(asked), asked.object_ref.name, asked.granted) for asked in stage.audit.ours("pods/eviction")],
+        **times,
+        **found,
+    )
+
+
+def populate(stage: TaintStage) -> None:
+    """The cases' pods, each on the node of its case."""
+    stage.pod("kill", "kill", {KEY: 20})
+    stage.pod("kill-at-once", "kill")
+    stage.pod("kill-never", "kill", {KEY: None})
+    stage.pod("untold", "untold", {KEY: 20})
+    stage.pod("lengthen", "lengthen", {KEY: 15})
+    stage.pod("shorten", "shorten", {KEY: 40})
+    stage.pod("second", "second", {KEY: 60, OTHER: 5})
+    stage.pod("removed", "removed", {KEY: 28, OTHER: 5})
+    stage.pod("order-finite-first", "order", [(KEY, 6), (KEY, None)])
+    stage.pod("order-infinite-first", "order", [(KEY, None), (KEY, 6)])
+    stage.pod("cancel", "cancel", {KEY: 16})
+    stage.pod("reborn", "reborn", {KEY: 14})
+    stage.pod("refused", "refused", {KEY: 2})
+    stage.pod("evict-free", "evict", {MAINTENANCE: 3})
+    stage.pod("evict-held", "evict", {MAINTENANCE: 3})
+    stage.pod("settled", "settled", {})
+    stage.pod("well", "well", {})
+    budget_of = budget("held", namespace=stage.namespace, app="evict-held", min_available=1)
+    stage.client.request("POST", f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets", budget_of)
+    template = {"metadata": {"labels": {"app": "again"}}, "spec": {"nodeSelector": {"case": "again"}, **again_spec()}}
+    stage.client.request(
+        "POST",
+        STATEFUL_SETS.path(namespace=stage.namespace),
+        {
+            "metadata": {"name": "again"},
+            "spec": {
+                "serviceName": "again",
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "again"}},
+                "template": template,
+            },
+        },
+    )
+    stage.until(lambda: stage.running("again-0"), "the StatefulSet's pod runs")
+    stage.until_running()
+    settled = PODS.path("settled", namespace=stage.namespace, subresource="status")
+    ended = {"status": {"phase": "Succeeded"}}
+    stage.client.request("PATCH", settled, ended, content_type="application/merge-patch+json")
+
+
+AGAIN = 6
+"""Seconds that the StatefulSet's pods bear its node's taint."""
+
+
+def again_spec() -> dict[str, Any]:
+    return pod_spec({KEY: AGAIN})
+
+
+def script(stage: TaintStage, begun: float, gate: Gate, times: dict[str, float], found: dict[str, Any]) -> None:
+    """What happens after the beginning, by the second."""
+
+    def on(second: float) -> None:
+        time.sleep(max(0.0, begun + second - time.time()))
+
+    on(1.0)
+    times["again"] = stage.taint("again", KEY)
+    on(4.0)
+    stage.client.request("DELETE", NODES.path("reborn"))
+    stage.nodes("zone-a", "reborn", labels={"case": "reborn"})
+    on(KILLED)
+    found["noted"] = (stage.node("untold")["metadata"].get("annotations") or {}).get(SINCE, "")
+    stage.operator.stop(signal.SIGKILL)
+    stage.operate()
+    times["restarted"] = time.time()
+    on(14.0)
+    stage.tolerate("lengthen", KEY, 22)
+    stage.tolerate("shorten", KEY, 15)
+    times["worse"] = stage.taint("second", OTHER)
+    stage.taint("removed", OTHER)
+    on(15.0)
+    stage.untaint("cancel", KEY)
+    on(17.0)
+    stage.untaint("removed", OTHER)
+    found["status"] = stage.status()
+    on(22.0)
+    stage.untaint("again", KEY)
+    on(REFUSING)
+    gate.open()
+    times["opened"] = time.time()
+
+
+def assert_in_time(moment: float, due: float) -> None:
+    assert due <= moment <= due + LATE, f"due {due:.3f}, went {moment - due:+.3f} s"
+
+
+def test_a_pod_without_a_toleration_goes_at_once(course: Course) -> None:
+    assert course.begun <= course.end("kill-at-once") <= course.begun + 2 * LATE
+
+
+def test_killed_in_the_middle_of_a_toleration_it_keeps_the_pods_time(course: Course) -> None:
+    assert course.restarted < course.begun + 19
+    assert_in_time(course.end("kill"), course.begun + 20)
+
+
+def test_so_it_does_where_the_taint_tells_no_time_as_those_of_kubectl(stage: TaintStage, course: Course) -> None:
+    assert KEY in course.noted
+    assert_in_time(course.end("untold"), course.untold + 20)
+
+
+def test_a_toleration_lengthened_in_the_last_second_counts(course: Course) -> None:
+    assert_in_time(course.end("lengthen"), course.begun + 22)
+
+
+def test_a_toleration_shortened_to_one_more_second_counts(course: Course) -> None:
+    assert_in_time(course.end("shorten"), course.begun + 15)
+
+
+def test_a_second_taint_that_is_borne_for_less_counts(course: Course) -> None:
+    assert_in_time(course.end("second"), course.worse + 5)
+
+
+def test_with_the_taint_gone_that_was_borne_for_less_the_other_counts_again(course: Course) -> None:
+    assert_in_time(course.end("removed"), course.begun + 28)
+
+
+@pytest.mark.parametrize("pod", ["kill-never", "order-finite-first", "order-infinite-first", "cancel", "well"])
+def test_who_may_stay_stays(pod: str, course: Course) -> None:
+    """With a toleration for ever, in whatever place of its list; with the taint gone in time; on another node."""
+    assert pod not in course.ends
+    assert course.there[pod]["metadata"]["uid"] == course.started[pod]
+
+
+def test_a_pod_that_has_ended_keeps_its_logs(course: Course) -> None:
+    assert course.there["settled"]["status"]["phase"] == "Succeeded"
+
+
+def test_a_node_of_the_same_name_begins_anew(course: Course) -> None:
+    """Its taints went with the node that was deleted."""
+    assert "reborn" not in course.ends
+    assert "reborn" in course.there
+
+
+def test_each_pod_of_a_name_has_its_own_time(stage: TaintStage, course: Course) -> None:
+    """A StatefulSet makes it anew on the node that is still tainted."""
+    ends = course.ends["again-0"]
+    assert len(ends) >= 2
+    assert len({each.uid for each in ends}) == len(ends)
+    assert_in_time(ends[0].at, course.again + AGAIN)
+    for before, after in itertools.pairwise(ends):
+        assert before.at + AGAIN <= after.at + 1.0, "times of pods are whole seconds"
+        assert after.at <= before.at + AGAIN + 3.0, "the pod has to end and to be made anew in between"
+    last = course.there["again-0"]["metadata"]["uid"]
+    assert last not in {each.uid for each in ends}
+
+
+def test_what_a_webhook_refuses_is_tried_until_it_lets_the_pod_go(course: Course) -> None:
+    [end] = course.ends["refused"]
+    assert course.opened <= end.at <= course.opened + 15.0
+
+
+def test_who_refuses_is_told_in_the_status(course: Course) -> None:
+    [told] = [each for each in course.status["refused"] if each["pod"] == "refused"]
+    assert "refuser.test.trimtab.dev" in told["message"]
+    assert REFUSAL in told["message"]
+    assert told["attempts"] >= 2
+
+
+def test_refusals_are_not_tried_without_end_in_a_moment(stage: TaintStage, course: Course) -> None:
+    path = f"/api/v1/namespaces/{stage.namespace}/pods/refused"
+    tried = [each for each in stage.audit.ours("pods", verbs=("delete",)) if each.request_u_r_i.startswith(path)]
+    assert 5 <= len(tried) <= 60
+
+
+def test_a_policy_of_eviction_heeds_a_budget_for_as_long_as_it_says(course: Course) -> None:
+    due = course.begun + 3
+    tried = [moment for moment, pod, granted in course.evictions if pod == "evict-held" and not granted]
+    assert tried
+    assert_in_time(min(tried), due)
+    [end] = course.ends["evict-held"]
+    assert end.how == "delete"
+    assert_in_time(end.at, due + WAIT)
+
+
+def test_a_pod_without_a_budget_is_evicted_at_its_time(course: Course) -> None:
+    [end] = course.ends["evict-free"]
+    assert end.how == "evict"
+    assert_in_time(end.at, course.begun + 3)
+
+
+def test_nobody_goes_twice_and_each_is_meant_by_uid(course: Course) -> None:
+    assert {pod: ends for pod, ends in course.ends.items() if pod != "again-0" and len(ends) > 1} == {}
+    assert [each for ends in course.ends.values() for each in ends if not each.uid] == []
+    assert {
+        pod for pod, ends in course.ends.items() if pod in course.started and ends[0].uid != course.started[pod]
+    } == set()
+
+
+def test_pods_are_told_why_they_go(stage: TaintStage, course: Course) -> None:
+    reasons = {
+        (asked.object_ref.name, condition["reason"])
+        for asked in stage.audit.ours("pods/status", granted=True)
+        for condition in conditions(asked.request_object)
+        if condition.get("type") == "DisruptionTarget"
+    }
+    assert ("kill", "DeletionByTaintManager") in reasons
+    assert stage.events("TaintManagerEviction", about="kill")
+
+
+def conditions(body: Any) -> list[dict[str, Any]]:
+    """Those that a patch of a status writes, whatever its form."""
+    if isinstance(body, dict):
+        return list(body.get("status", {}).get("conditions") or ())
+    values = [each.get("value") for each in body or () if each["op"] == "add"]
+    return [
+        each for value in values for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)
+    ]
+
+
+def test_what_was_noted_on_a_node_is_taken_off_with_its_taint(stage: TaintStage, course: Course) -> None:
+    stage.untaint("untold", KEY)
+    stage.until(
+        lambda: SINCE not in (stage.node("untold")["metadata"].get("annotations") or {}), "the note is gone", seconds=10
+    )
+
+
+def test_an_api_server_that_restarts_holds_up_what_is_due_and_loses_nothing(stage: TaintStage, course: Course) -> None:
+    stage.pod("in-between", "server", {KEY: 6})
+    stage.pod("after", "server", {KEY: 22})
+    stage.pod("stays", "server", {KEY: 300})
+    stage.until_running()
+    stage.audit.mark()
+    begun = stage.taint("server", KEY)
+    time.sleep(2.0)
+
+    with stage.cluster.paused(APISERVER):
+        time.sleep(max(0.0, begun + 8 - time.time()))
+    back = time.time()
+    stage.until(lambda: stage.ends("after", by=OPERATOR), "the later pod goes", seconds=45)
+
+    [end] = stage.ends("in-between", by=OPERATOR)
+    assert begun + 6 <= end.at <= back + 10.0
+    [end] = stage.ends("after", by=OPERATOR)
+    assert begun + 22 <= end.at <= max(begun + 22, back + 10.0) + LATE
+    assert "stays" in stage.pods()
+
+
+def test_of_two_operators_one_acts_and_the_other_takes_over(stage: TaintStage, course: Course) -> None:
+    stage.operator.stop()
+    first, second = (stage.operate(elect=True, ready=False) for _ in range(2))
+    tokens = {credential(each.kubeconfig): each for each in (first, second)}
+    for number in range(6):
+        stage.pod(f"first-{number}", "two", {KEY: number})
+        stage.pod(f"second-{number}", "two", {KEY: 14 + number})
+    stage.until_running()
+    stage.until(lambda: first.ready() or second.ready(), "one of them is ready")
+    stage.audit.mark()
+    stage.taint("two", KEY)
+
+    stage.until(lambda: gone(stage, "first", 6), "the first pods go", seconds=20)
+    actors = {asked.token for asked in stage.audit.ours("pods", verbs=("delete",))}
+    assert len(actors) == 1
+    leader = tokens[actors.pop()]
+    leader.stop()
+    stage.until(lambda: gone(stage, "second", 6), "the others go", seconds=60)
+
+    actors = {asked.token for asked in stage.audit.ours("pods", verbs=("delete",)) if "second" in asked.object_ref.name}
+    assert [tokens[token] is not leader for token in actors] == [True]
+    ends = stage.ends(by=OPERATOR)
+    assert len({each.pod for each in ends}) == len(ends) == 12
+
+
+def gone(stage: TaintStage, prefix: str, count: int) -> bool:
+    return sum(each.pod.startswith(prefix) for each in stage.ends(by=OPERATOR)) == count

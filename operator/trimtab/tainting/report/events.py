@@ -1,0 +1,93 @@
+"""What the taint manager tells in events, at a pace that leaves room for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
+from trimtab.kube.clock import Clock
+from trimtab.kube.events.recorder import Recorder
+from trimtab.kube.events.token_bucket import TokenBucket
+from trimtab.tainting.conditions import TaintChange
+from trimtab.tainting.deadlines import Deadline
+from trimtab.tainting.ending.outcome import Ended
+from trimtab.tainting.report.news import Backlog, due_in_words, note_on_node
+
+RATE: Final = 25.0
+"""Events a second after the burst: half of what the recorder sends for all controllers, and a thirtieth of the
+deletions that an API server takes."""
+
+BURST: Final = 100.0
+
+IMMINENT: Final = 2.0
+"""A pod that goes within so many seconds is told that it went, not that it will."""
+
+FRESH: Final = 60.0
+"""A limit that was so many seconds old when we first saw it was told by an earlier process, or is in the status."""
+
+
+class EventTeller:
+    """Takes what happens, and tells it a little later.
+
+    Args:
+        recorder: posts the events.
+        clock: the time.
+        uid_of: the uid of a node by its name, ``""`` where it is not known.
+    """
+
+    def __init__(self, recorder: Recorder, clock: Clock, *, uid_of: Callable[[str], str]) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._uid_of = uid_of
+        self._mode = TaintManagerSpec().mode
+        self._pace = TokenBucket(rate=RATE, burst=BURST, now=clock.monotonic())
+        self.backlog = Backlog()
+
+    def configure(self, spec: TaintManagerSpec) -> None:
+        """Go by this spec from now on."""
+        self._mode = spec.mode
+
+    def deadline_set(self, deadline: Deadline, before: Deadline | None) -> None:
+        """A pod's time is limited, or ends at another time; told where that is news."""
+        now = self._clock.now()
+        if before is None:
+            if now - deadline.since > FRESH:
+                return
+        elif due_in_words(before) == due_in_words(deadline) and before.taint.key == deadline.taint.key:
+            return
+        if deadline.due - now > IMMINENT or self._mode == OBSERVE:
+            self.backlog.deadline_set(deadline, before, now=now)
+
+    def dropped(self, deadline: Deadline, *, stays: bool) -> None:
+        """A pod's time is not limited any more."""
+        self.backlog.dropped(deadline, stays=stays)
+
+    def ended(self, ended: Ended) -> None:
+        """What came of ending a pod."""
+        self.backlog.ended(ended)
+
+    def taint_changed(self, change: TaintChange, uid: str) -> None:
+        """A taint was put on a node or taken off."""
+        self.backlog.taint_changed(change, uid)
+
+    def node(self, name: str, uid: str, reason: str, note: str, *, warning: bool) -> None:
+        """Something else happened to a node."""
+        self.backlog.node(note_on_node(name, uid, reason, note, warning=warning))
+
+    def drain(self) -> None:
+        """Tell what the pace allows now; what changes its mind between two calls is told once, as it is in the end."""
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        while self.backlog and self._pace.wait(monotonic) <= 0:
+            told = self.backlog.take(self._mode, self._uid_of, now=now)
+            if told is None:
+                return
+            self._pace.take(monotonic)
+            self._recorder.event(
+                told.regarding,
+                reason=told.reason,
+                action=told.action,
+                note=told.note,
+                type=told.type,
+                related=told.related,
+            )

@@ -21,6 +21,7 @@ from trimtab.autoscaling.report.metrics import AutoscalerMetrics
 from trimtab.cli.main import cli
 from trimtab.descheduling.metrics import DeschedulerMetrics
 from trimtab.runtime.metrics import RuntimeMetrics
+from trimtab.tainting.report import TaintManagerMetrics
 
 _WIDTH: Final = 100
 _HEADING: Final = re.compile(r"^# ── (.+?) ─+$", re.MULTILINE)
@@ -50,6 +51,7 @@ def metrics() -> list[Metric]:
     DeschedulerMetrics(registry)
     AutoscalerMetrics(registry)
     CompatibleMetrics(registry)
+    TaintManagerMetrics(registry)
     found = []
     for collector in registry._collector_to_names:  # noqa: SLF001 - there is no public way to the label names
         if isinstance(collector, MetricWrapperBase):

@@ -20,6 +20,9 @@ deletions that an API server takes."""
 
 BURST: Final = 100.0
 
+DRAIN_EVERY: Final = 0.5
+"""Seconds between two looks at what waits: what changes its mind within them is told once, as it is in the end."""
+
 IMMINENT: Final = 2.0
 """A pod that goes within so many seconds is told that it went, not that it will."""
 
@@ -76,7 +79,7 @@ class EventTeller:
         self.backlog.node(note_on_node(name, uid, reason, note, warning=warning))
 
     def drain(self) -> None:
-        """Tell what the pace allows now; what changes its mind between two calls is told once, as it is in the end."""
+        """Tell what the pace allows now."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         while self.backlog and self._pace.wait(monotonic) <= 0:
             told = self.backlog.take(self._mode, self._uid_of, now=now)

@@ -9,28 +9,35 @@ from functools import partial
 from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
+from trimtab.kube.clock import Clock
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import Ended
-from trimtab.tainting.report.events import EventTeller
+from trimtab.tainting.report.events import DRAIN_EVERY, EventTeller
 from trimtab.tainting.report.metrics import TaintManagerMetrics
 
 log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """A :class:`~trimtab.tainting.report.teller.Teller` for events and metrics.
-
-    Events are handed on in :meth:`observe`, which comes with each look: nothing need run for it.
+    """A :class:`~trimtab.tainting.report.teller.Teller` for events and metrics; :meth:`run` sends the events.
 
     Args:
         events: tells them.
         metrics: counts.
+        clock: waits.
     """
 
-    def __init__(self, events: EventTeller, metrics: TaintManagerMetrics) -> None:
+    def __init__(self, events: EventTeller, metrics: TaintManagerMetrics, clock: Clock) -> None:
         self._events = events
         self._metrics = metrics
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Send events until cancelled; what waits then is dropped, for it is news and no state."""
+        while True:
+            await self._clock.sleep(DRAIN_EVERY)
+            _safely(self._events.drain)
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:  # noqa: ARG002  named in the protocol
         """See :meth:`Teller.configure`."""
@@ -64,7 +71,6 @@ class Reporter:
 
     def observe(self, status: TaintManagerStatus) -> None:
         """See :meth:`Teller.observe`."""
-        _safely(self._events.drain)
         _safely(partial(self._metrics.observe, status, untold=self._events.backlog.untold))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from trimtab.kube.objects import Node, Pod
 from trimtab.tainting.deadlines.columns import Item, deadlines
-from trimtab.tainting.deadlines.rule import Deadline
+from trimtab.tainting.deadlines.rule import Deadline, deadline
 from trimtab.tainting.deadlines.standing import NodeTaints, observe
 from trimtab.tainting.deadlines.tolerance import Tolerating
 
@@ -95,6 +95,12 @@ class DeadlineBook:
         self.rule = rule
         pods = [item for node in self.taints for item in self._pods_on(node)]
         return self._settle((key for key, _ in pods), deadlines(pods, self.taints, rule, now=now))
+
+    def deadline_without(self, pod: Pod, keys: Collection[str], *, now: float) -> Deadline | None:
+        """The deadline that a pod would have if its node had no taints of these keys."""
+        there = self.taints.get(pod.node)
+        standing = () if there is None else tuple(each for each in there.standing if each.taint.key not in keys)
+        return deadline(pod, standing, self.rule, now=now)
 
     def _see(self, name: str, node: Node | None, *, now: float, followed: bool) -> NodeTaints | None:
         """Take a node in, or let it go; its taints, ``None`` for none."""

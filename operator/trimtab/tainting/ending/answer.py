@@ -53,6 +53,12 @@ def gone(message: str) -> Answer:
     return Answer(What.GONE, reasons.ALREADY_GONE, message)
 
 
+def after_waiting(deleted: Answer, *, seconds: float) -> Answer:
+    """A pod was deleted that was to be evicted, after it had been refused for so long."""
+    words = f"the pod was not evicted for {seconds:.0f}s, and so it is deleted"
+    return Answer(deleted.what, reasons.MAXIMUM_WAIT_OVER, words)
+
+
 def answer_to(error: ApiError | Unreachable) -> Answer:
     """What an error says of the pod."""
     if isinstance(error, Unreachable):

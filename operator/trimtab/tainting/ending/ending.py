@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
 from trimtab.api.taint_manager_status import RefusedPod, StuckNode
+from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.ending import requests
 from trimtab.tainting.ending.again import delay, marked, waits_for_mark
-from trimtab.tainting.ending.answer import BUDGET, Answer
+from trimtab.tainting.ending.answer import BUDGET, Answer, after_waiting
 from trimtab.tainting.ending.job import Job, Place
 from trimtab.tainting.ending.judging import Move, Verdict, judge, not_due, waits
 from trimtab.tainting.ending.outcome import What
@@ -44,6 +45,14 @@ LOOK: Final = 5.0
 """Seconds between two looks where nothing happens."""
 
 
+class Without(Protocol):
+    """A pod's deadline if its node had no taints of some keys."""
+
+    def __call__(self, pod: Pod, keys: Collection[str], *, now: float) -> Deadline | None:
+        """``None`` where nothing would end its time."""
+        ...
+
+
 class Ending:
     """Acts on deadlines that are due.
 
@@ -51,6 +60,9 @@ class Ending:
         services: the API, the picture, clocks, who is told.
         spec: of the TaintManager.
         deadline_of: what the book has of a pod by its ``namespace/name``, ``None`` for no deadline.
+        deadline_without: the deadline that a pod would have without taints of these keys
+            (:meth:`~trimtab.tainting.deadlines.DeadlineBook.deadline_without`), so that a pod that waits for its
+            eviction is deleted once another taint says so; without it it is not.
         workers: pods that are being ended at once.
     """
 
@@ -60,10 +72,12 @@ class Ending:
         spec: TaintManagerSpec,
         *,
         deadline_of: Callable[[str], Deadline | None],
+        deadline_without: Without | None = None,
         workers: int = WORKERS,
     ) -> None:
         self._services = services
         self._deadline_of = deadline_of
+        self._deadline_without = deadline_without
         self._workers = workers
         self._spec = spec
         self._waits = waits(spec)
@@ -153,6 +167,8 @@ class Ending:
 
     async def run(self) -> None:
         """Work until cancelled; what is in flight then is lost sight of, and found again by the next process."""
+        for job in [each for each in self._jobs.values() if each.place is Place.BUSY]:  # of a run that failed
+            self._room.enter(job, self._monotonic())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._move_up(), name="due pods: turns")
             for number in range(self._workers):
@@ -214,6 +230,8 @@ class Ending:
             return
         if verdict.move is Move.DELETE:
             answer = await requests.delete(self._services.api, verdict.deadline)
+            if verdict.waited and answer.what is What.DELETED:
+                answer = after_waiting(answer, seconds=self._services.clock.now() - verdict.deadline.due)
         else:
             answer = await requests.evict(self._services.api, verdict.deadline)
         self._take_up(job, answer, until=verdict.until if verdict.move is Move.EVICT else None)
@@ -232,17 +250,20 @@ class Ending:
             self._not_now(job, verdict)
             return None
         job.deadline = verdict.deadline
+        if job.going:  # the API server took it, and nothing came of that
+            job.going = False
+            self._going -= 1
         return verdict
 
     def _judge(self, job: Job) -> Verdict:
-        key = job.deadline.key
-        return judge(
-            job.deadline,
-            self._deadline_of(key),
-            self._services.picture.pods.get(key),
-            waits=self._waits,
-            now=self._services.clock.now(),
-        )
+        key, now = job.deadline.key, self._services.clock.now()
+        found, pod = self._deadline_of(key), self._services.picture.pods.get(key)
+        return judge(job.deadline, found, pod, waits=self._waits, now=now, without=self._by_deletion)
+
+    def _by_deletion(self, pod: Pod) -> Deadline | None:
+        if self._deadline_without is None:
+            return None
+        return self._deadline_without(pod, self._waits, now=self._services.clock.now())
 
     def _is_marked(self, job: Job) -> bool:
         return marked(job, self._services.picture.pods.get(job.deadline.key), now=self._monotonic())
@@ -263,7 +284,7 @@ class Ending:
     def _again_by(self, job: Job, deadline: Deadline) -> None:
         """A pod that is here already counts by this deadline; another policy takes effect at once."""
         other, job.deadline = job.deadline.taint.key != deadline.taint.key, deadline
-        if other and job.place is Place.LATER:
+        if other and job.place in (Place.LATER, Place.HELD):
             self._room.leave(job)
             self._room.enter(job, self._monotonic())
 
@@ -279,11 +300,16 @@ class Ending:
             self._try_again(job, answer, until)
             return
         self._tally.take(job, answer)
-        if self._jobs.get(job.deadline.key) is job:
-            job.place = Place.ASKED
-            self._going += 1
+        self._hurry(job)
+        if self._jobs.get(job.deadline.key) is not job:
+            return
+        job.place, job.going = Place.ASKED, True
+        self._going += 1
+        found = self._deadline_of(job.deadline.key)
+        if found is None or found.uid != job.deadline.uid:  # the watch was faster than the answer
+            self._forget(job)
+        else:
             self._room.put_off(job, self._monotonic() + SETTLE)
-            self._hurry(job)
 
     def _try_again(self, job: Job, answer: Answer, until: float | None) -> None:
         if answer.doubt:
@@ -294,9 +320,10 @@ class Ending:
         self._tally.take(job, answer)
         if self._jobs.get(job.deadline.key) is not job:
             return
+        others = max(0, self._room.later - self._going)
         left = None if until is None else until - self._services.clock.now()
         job.place = Place.LATER
-        self._room.put_off(job, self._monotonic() + delay(job, answer, others=self._room.later, left=left))
+        self._room.put_off(job, self._monotonic() + delay(job, answer, others=others, left=left))
 
     def _hurry(self, job: Job) -> None:
         """A pod went that had been refused: try the others that the same one refuses, at most once a second."""
@@ -311,9 +338,8 @@ class Ending:
 
     def _settle(self, job: Job, why: Answer) -> None:
         """A pod is of no concern any more. One that went after a lost answer counts as ours."""
-        going = job.place is Place.ASKED
         self._forget(job)
-        if going:
+        if job.going:
             return
         if job.lost is not None and why.what is What.GONE:
             words = "the answer to it was lost, and the pod has gone since"
@@ -326,7 +352,7 @@ class Ending:
         self._room.leave(job)
         if self._jobs.get(job.deadline.key) is job:
             del self._jobs[job.deadline.key]
-            self._going -= job.place is Place.ASKED
+            self._going -= job.going
 
     def _zone_of(self, name: str) -> str:
         node = self._services.picture.nodes.get(name)

@@ -19,7 +19,7 @@ class Place(enum.Enum):
     HELD = "Held"  # a rate holds it back
     PARKED = "Parked"  # the picture is too old to act on
     LATER = "Later"  # tried, and tried again after a while
-    ASKED = "Asked"  # the API server took it; the watch has yet to tell
+    ASKED = "Asked"  # the API server took it; the watch has yet to tell, and it is looked at again if it does not
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +30,7 @@ class Job:
         deadline: as last looked at.
         place: where it is.
         attempts: tries that were answered, or were not.
+        going: whether the API server took it.
         last: what the last one came to, if that was not the end.
         lost: what it was asked to be where the answer was lost.
         marked: when it was told to be deleted because of a taint, on the monotonic clock.
@@ -42,6 +43,7 @@ class Job:
     deadline: Deadline
     place: Place = Place.LINE
     attempts: int = 0
+    going: bool = False
     last: Answer | None = None
     lost: What | None = None
     marked: float | None = None

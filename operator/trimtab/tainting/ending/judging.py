@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -31,12 +31,14 @@ class Verdict(Struct, frozen=True, gc=False):
         move: what.
         deadline: as it counts now.
         until: to evict until then, in seconds since the epoch, and to delete from then on; its time where it waits.
+        waited: whether it is deleted because its eviction had been refused for as long as its policy allows.
         why: where nothing is to be done.
     """
 
     move: Move
     deadline: Deadline
     until: float = 0.0
+    waited: bool = False
     why: Answer | None = None
 
 
@@ -46,7 +48,13 @@ def waits(spec: TaintManagerSpec) -> dict[str, float]:
 
 
 def judge(
-    asked: Deadline, found: Deadline | None, pod: Pod | None, *, waits: Mapping[str, float], now: float
+    asked: Deadline,
+    found: Deadline | None,
+    pod: Pod | None,
+    *,
+    waits: Mapping[str, float],
+    now: float,
+    without: Callable[[Pod], Deadline | None] | None = None,
 ) -> Verdict:
     """What is to be done with a pod whose time was over.
 
@@ -56,6 +64,8 @@ def judge(
         pod: who has its name now.
         waits: how long pods are evicted, see :func:`waits`.
         now: seconds since the epoch.
+        without: the deadline that a pod would have if only taints counted whose pods are deleted: who waits for its
+            eviction, and whose node dies meanwhile, goes as the dead node's pods do.
     """
     if pod is None or pod.uid != asked.uid:
         why = "the pod had gone" if pod is None else "another pod had its name"
@@ -66,8 +76,13 @@ def judge(
         return Verdict(Move.NOTHING, asked, why=not_due("no taint ends the pod's time any more"))
     if found.due > now:
         return Verdict(Move.WAIT, found, until=found.due)
-    until = found.due + waits.get(found.taint.key, 0.0)
-    return Verdict(Move.EVICT if now < until else Move.DELETE, found, until=until)
+    wait = waits.get(found.taint.key)
+    if wait is None:
+        return Verdict(Move.DELETE, found)
+    end = found.due + wait
+    other = without(pod) if without is not None else None
+    until = end if other is None else min(end, other.due)
+    return Verdict(Move.EVICT if now < until else Move.DELETE, found, until=until, waited=now >= end)
 
 
 def not_due(message: str) -> Answer:

@@ -53,7 +53,8 @@ class Seen(Struct, frozen=True):
         tainted: when the first taints were put on.
         predicted: when each pod was to go by the last status in which it was told.
         withdrawn: pods that were told once, and then no more while they still stood.
-        ends: when each pod went.
+        ends: of pods, by name.
+        there: pods that are left.
     """
 
     tainted: float

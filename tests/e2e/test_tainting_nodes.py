@@ -76,6 +76,7 @@ class Outage(Struct, frozen=True):
         ends: of pods.
         woken: when the nodes came back.
         status: of the TaintManager at the height of it.
+        zones: what it says of zones, by their labels.
         pods: at the height of it, by name.
         after: the pods that are left afterwards.
         cleared: the TaintManager's status afterwards.
@@ -119,6 +120,7 @@ def outage(stage: TaintStage) -> Outage:
     expected = {name for names in TAINTED.values() for name in names}
     stage.until(lambda: {each.node for each in stage.put()} >= expected, "all nodes are tainted", seconds=60)
     time.sleep(BRIEF + 2 * LATE + 2.0)
+    stage.until(lambda: stage.status().get("stuckNodes"), "it is told that pods of a dead node cannot end", seconds=40)
     status, zones, pods = stage.status(), stage.zones(), stage.pods()
 
     woken = time.time()

@@ -1,53 +1,20 @@
-"""NoExecute taints that somebody puts on nodes: when pods go, over kills, refusals, new names and changes by hand.
-
-Most cases run side by side, each on a node of its own, while the operator is killed and started again in their midst.
-"""
+"""NoExecute taints that somebody puts on nodes: when pods go, over kills, refusals, new names and changes by hand."""
 
 from __future__ import annotations
 
 import itertools
 import secrets
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from msgspec import Struct
 
-from examples.demo.workloads import budget
 from tests.fixtures.audit import OPERATOR, Audit, credential
-from tests.fixtures.tainting import LATE, SINCE, End, TaintStage, at, pod_spec, taint_settings, taint_stage
-from tests.fixtures.webhooks import Gate, webhook
-from trimtab.kube.resources import NODES, PODS, STATEFUL_SETS
+from tests.fixtures.taint_course import AGAIN, CASES, KEY, MAINTENANCE, REFUSAL, WAIT, Course, run_course
+from tests.fixtures.tainting import LATE, SINCE, TaintStage, taint_settings, taint_stage
 from trimtab.local.cluster import LocalCluster
 from trimtab.local.components import APISERVER
-
-KEY = "example.com/ill"
-OTHER = "example.com/worse"
-MAINTENANCE = "example.com/maintenance"
-CASES = (
-    "kill",
-    "untold",
-    "lengthen",
-    "shorten",
-    "second",
-    "removed",
-    "order",
-    "cancel",
-    "reborn",
-    "again",
-    "refused",
-    "evict",
-    "settled",
-)
-ENDPOINTS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}
-REFUSAL = "not before the backup is done"
-KILLED, REFUSING = 8.0, 32.0
-"""Seconds from the beginning: when the operator is killed, and until when the webhook refuses."""
-WAIT = 10
-"""Seconds that an eviction is tried."""
 
 
 @pytest.fixture(scope="module")
@@ -67,158 +34,10 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield stage
 
 
-class Course(Struct, frozen=True):
-    """What came of the cases.
-
-    Attributes:
-        begun: since when the taints that tell their time count.
-        untold: when the taint was put on that does not.
-        worse: since when the second taint counts that came later.
-        restarted: when the second operator had seen the cluster.
-        ends: of pods.
-        there: pods that are left.
-        started: of each pod that there was at the beginning, its UID.
-        status: in the middle, while the webhook refuses.
-        evictions: of the case ``evict``: each that was asked for, with whether it was granted.
-        noted: the annotation of the node ``untold``, while its taint stood.
-    """
-
-    begun: float
-    untold: float
-    worse: float
-    again: float
-    opened: float
-    restarted: float
-    ends: dict[str, list[End]]
-    there: dict[str, dict[str, Any]]
-    started: dict[str, str]
-    status: dict[str, Any]
-    evictions: list[tuple[float, str, bool]]
-    noted: str
-
-    def end(self, pod: str) -> float:
-        """When a pod went, for the first time of its name."""
-        assert pod in self.ends, f"{pod} is still there"
-        return self.ends[pod][0].at
-
-
 @pytest.fixture(scope="module")
 def course(stage: TaintStage) -> Course:
-    """All cases, in some 40 seconds."""
-    populate(stage)
-    started = {name: each["metadata"]["uid"] for name, each in stage.pods().items()}
-    gate = Gate(lambda request: request["name"] == "refused", refuse=REFUSAL)
-    times: dict[str, float] = {}
-    found: dict[str, Any] = {}
-    with ExitStack() as stack:
-        hook = webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate, timeout=5)
-        stack.enter_context(hook)
-        time.sleep(1.0)  # the API server takes a moment to heed it
-        time.sleep(1.05 - time.time() % 1.0)  # the beginning is a whole second, as in taints that tell their time
-        begun = time.time()
-        for case in CASES:
-            if case not in ("untold", "evict", "again"):
-                stage.taint(case, KEY)
-        times["untold"] = stage.taint("untold", KEY, told=False)
-        stage.taint("evict", MAINTENANCE)
-        script(stage, begun, gate, times, found)
-    stage.until(lambda: stage.ends("refused", by=OPERATOR), "the refused pod goes", seconds=20)
-    time.sleep(1.0)
-    ends: dict[str, list[End]] = {}
-    for each in stage.ends(by=OPERATOR):
-        ends.setdefault(each.pod, []).append(each)
-    return Course(
-        begun=float(int(begun)),
-        ends=ends,
-        there=stage.pods(),
-        started=started,
-        evictions=[(at(asked), asked.object_ref.name, asked.granted) for asked in stage.audit.ours("pods/eviction")],
-        **times,
-        **found,
-    )
-
-
-def populate(stage: TaintStage) -> None:
-    """The cases' pods, each on the node of its case."""
-    stage.pod("kill", "kill", {KEY: 20})
-    stage.pod("kill-at-once", "kill")
-    stage.pod("kill-never", "kill", {KEY: None})
-    stage.pod("untold", "untold", {KEY: 20})
-    stage.pod("lengthen", "lengthen", {KEY: 15})
-    stage.pod("shorten", "shorten", {KEY: 40})
-    stage.pod("second", "second", {KEY: 60, OTHER: 5})
-    stage.pod("removed", "removed", {KEY: 28, OTHER: 5})
-    stage.pod("order-finite-first", "order", [(KEY, 6), (KEY, None)])
-    stage.pod("order-infinite-first", "order", [(KEY, None), (KEY, 6)])
-    stage.pod("cancel", "cancel", {KEY: 16})
-    stage.pod("reborn", "reborn", {KEY: 14})
-    stage.pod("refused", "refused", {KEY: 2})
-    stage.pod("evict-free", "evict", {MAINTENANCE: 3})
-    stage.pod("evict-held", "evict", {MAINTENANCE: 3})
-    stage.pod("settled", "settled", {})
-    stage.pod("well", "well", {})
-    budget_of = budget("held", namespace=stage.namespace, app="evict-held", min_available=1)
-    stage.client.request("POST", f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets", budget_of)
-    template = {"metadata": {"labels": {"app": "again"}}, "spec": {"nodeSelector": {"case": "again"}, **again_spec()}}
-    stage.client.request(
-        "POST",
-        STATEFUL_SETS.path(namespace=stage.namespace),
-        {
-            "metadata": {"name": "again"},
-            "spec": {
-                "serviceName": "again",
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": "again"}},
-                "template": template,
-            },
-        },
-    )
-    stage.until(lambda: stage.running("again-0"), "the StatefulSet's pod runs")
-    stage.until_running()
-    settled = PODS.path("settled", namespace=stage.namespace, subresource="status")
-    ended = {"status": {"phase": "Succeeded"}}
-    stage.client.request("PATCH", settled, ended, content_type="application/merge-patch+json")
-
-
-AGAIN = 6
-"""Seconds that the StatefulSet's pods bear its node's taint."""
-
-
-def again_spec() -> dict[str, Any]:
-    return pod_spec({KEY: AGAIN})
-
-
-def script(stage: TaintStage, begun: float, gate: Gate, times: dict[str, float], found: dict[str, Any]) -> None:
-    """What happens after the beginning, by the second."""
-
-    def on(second: float) -> None:
-        time.sleep(max(0.0, begun + second - time.time()))
-
-    on(1.0)
-    times["again"] = stage.taint("again", KEY)
-    on(4.0)
-    stage.client.request("DELETE", NODES.path("reborn"))
-    stage.nodes("zone-a", "reborn", labels={"case": "reborn"})
-    on(KILLED)
-    found["noted"] = (stage.node("untold")["metadata"].get("annotations") or {}).get(SINCE, "")
-    stage.operator.stop(signal.SIGKILL)
-    stage.operate()
-    times["restarted"] = time.time()
-    on(14.0)
-    stage.tolerate("lengthen", KEY, 22)
-    stage.tolerate("shorten", KEY, 15)
-    times["worse"] = stage.taint("second", OTHER)
-    stage.taint("removed", OTHER)
-    on(15.0)
-    stage.untaint("cancel", KEY)
-    on(17.0)
-    stage.untaint("removed", OTHER)
-    found["status"] = stage.status()
-    on(22.0)
-    stage.untaint("again", KEY)
-    on(REFUSING)
-    gate.open()
-    times["opened"] = time.time()
+    """All cases that go side by side, in some 40 seconds."""
+    return run_course(stage)
 
 
 def assert_in_time(moment: float, due: float) -> None:

@@ -43,7 +43,7 @@ class FakeApi:
     """Implements `trimtab.kube.api.Api`.
 
     `down` makes every request Unreachable; `fail()` scripts failures; `before` runs ahead of each request (to wait,
-    to change something in between); `calls` has what came in.
+    to change something in between); `calls` has what came in. `may` answers SelfSubjectAccessReviews.
     """
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -52,6 +52,7 @@ class FakeApi:
     before: Callable[[Call], Awaitable[None]] | None = None
     after: Callable[[Call], Awaitable[None]] | None = None
     down: bool = False
+    may: Callable[[dict[str, str]], bool] | None = None
     chunks: dict[str, list[bytes]] = field(default_factory=dict)
     _version: int = 0
 
@@ -114,6 +115,8 @@ class FakeApi:
         match call.method:
             case "POST" if call.path.endswith("/eviction"):
                 return self._evict(call)
+            case "POST" if call.path.endswith("/selfsubjectaccessreviews"):
+                return {**call.body, "status": {"allowed": self._may(call.body)}}
             case "POST":
                 return self._create(call)
             case "GET":
@@ -125,6 +128,9 @@ class FakeApi:
             case "DELETE":
                 return self.objects.pop(self._existing(call.path))
         raise AssertionError(f"the fake knows no {call.method}")
+
+    def _may(self, review: dict[str, Any]) -> bool:
+        return self.may is None or self.may(review["spec"]["resourceAttributes"])
 
     def _existing(self, path: str) -> str:
         if path not in self.objects:

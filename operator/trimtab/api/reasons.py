@@ -645,6 +645,10 @@ TAINTING_NODES: Final = "TaintingNodes"
 INVALID_TAINT_MANAGER: Final = "InvalidTaintManager"
 """Not ready, degraded: the TaintManager's spec cannot be used; the message names the fields."""
 
+RIGHTS_MISSING: Final = "RightsMissing"
+"""Not ready, degraded: the mode needs rights that trimtab's account does not have; the message lists them. With the chart
+they are ``controllers.taintManager.rights``."""
+
 PODS_REFUSED: Final = "PodsRefused"
 """Degraded: pods' time is over, and a webhook, a PodDisruptionBudget or a missing right keeps them; they are tried
 again."""

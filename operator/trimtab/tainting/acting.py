@@ -20,6 +20,7 @@ from trimtab.tainting.ending import Ending
 from trimtab.tainting.lifecycle import Lifecycle
 from trimtab.tainting.lifecycle_settings import lifecycle_settings
 from trimtab.tainting.notes import Notes
+from trimtab.tainting.rights import Rights
 from trimtab.tainting.services import Services
 from trimtab.tainting.timers import Timers
 
@@ -27,6 +28,9 @@ log = logging.getLogger(__name__)
 
 RETRY: Final = Backoff(initial=1.0, maximum=30.0)
 """Until a loop that failed is begun anew: a bug, which must not end what still works."""
+
+ENDING: Final = 12.0
+"""Seconds that loops get to let end what is in flight; Kopf gives the daemon 28 in all."""
 
 STABLE: Final = 60.0
 """Seconds that a loop ran after which its next failure counts as the first."""
@@ -46,10 +50,27 @@ class Keeper:
         self.problems: dict[str, str] = {}
         self._clock = services.clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closing: set[str] = set()
 
     def start(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run a loop from now on."""
+        self._closing.discard(name)
         self._tasks[name] = asyncio.create_task(self._keep(name, run), name=f"taint manager: {name}")
+
+    async def end(self, name: str, stop: Callable[[], Awaitable[None]], *, seconds: float) -> None:
+        """Ask a loop to end, wait for it so long, then end it at once."""
+        self._closing.add(name)
+        task = self._tasks.get(name)
+        try:
+            async with asyncio.timeout(seconds):
+                await stop()
+                if task is not None:
+                    await asyncio.wait({task})
+        except TimeoutError:
+            log.warning("%s has not ended within %g s", name, seconds)
+        except Exception:
+            log.exception("%s failed while it ended", name)
+        await self.stop(name)
 
     async def stop(self, name: str = "") -> None:
         """End one loop at once, or all of them."""
@@ -68,8 +89,10 @@ class Keeper:
             try:
                 await run()
             except Exception as error:
-                log.exception("%s failed and begins anew", name)
+                log.exception("%s failed", name)
                 self.problems[name] = f"{name}: {type(error).__name__}: {error}"
+            if name in self._closing:
+                return
             if self._clock.monotonic() - began >= STABLE:
                 failures = 0
             await self._clock.sleep(RETRY.delay(failures))
@@ -87,12 +110,14 @@ class Acting:
 
     Attributes:
         ending: deletes and evicts.
+        rights: finds out whether we may do what the mode asks for.
         lifecycle: taints nodes; ``None`` but in mode Own.
     """
 
     def __init__(self, services: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
         self.ending = Ending(services, spec, deadline_of=book.deadlines.get)
         self.lifecycle: Lifecycle | None = None
+        self.rights = Rights(services, spec)
         self._services = services
         self._spec = spec
         self._book = book
@@ -119,11 +144,13 @@ class Acting:
         self._keeper.start("ending pods", self.ending.run)
         self._keeper.start("timers", self._timers.run)
         self._keeper.start("notes", self._notes.run)
+        self._keeper.start("rights", self.rights.run)
         await self._lifecycle_as(self._spec)
 
     async def configure(self, spec: TaintManagerSpec) -> None:
         """Go on by another spec, in a mode that acts."""
         self._spec = spec
+        self.rights.configure(spec)
         self.ending.configure(spec)
         await self._lifecycle_as(spec)
 
@@ -131,9 +158,7 @@ class Acting:
         """Begin nothing more, let what was begun end, and end."""
         await self._keeper.stop("timers")
         await self._keeper.stop("notes")
-        await self._attempt(self.ending.stop())
-        await self._end_lifecycle()
-        await self._keeper.stop()
+        await asyncio.gather(self._stop_ending(), self._end_lifecycle())
 
     async def take_notes_off(self, seconds: float) -> int:
         """Once stopped, take our annotations off all nodes; how many have one still."""
@@ -182,14 +207,13 @@ class Acting:
         if self.lifecycle is None:
             return
         ending, self.lifecycle = self.lifecycle, None
-        await self._attempt(ending.stop())
-        await self._keeper.stop("node lifecycle")
+        await self._keeper.end("node lifecycle", ending.stop, seconds=ENDING)
         await self._keeper.stop("proof of watches")
         self._tainted += ending.nodes_tainted
 
-    async def _attempt(self, stopping: Awaitable[None]) -> None:
-        """Wait for a part's end; one that fails in that is ended all the same."""
+    async def _stop_ending(self) -> None:
         try:
-            await stopping
+            await self.ending.stop(ENDING)
         except Exception:
-            log.exception("a part of the taint manager failed while it ended")
+            log.exception("ending pods failed while it ended")
+        await self._keeper.stop("ending pods")

@@ -69,4 +69,5 @@ def look(
         nodes_tainted=done.nodes_tainted,
         zones=lifecycle.zones if lifecycle is not None else (),
         problem="; ".join(problems),
+        missing_rights=acting.rights.missing,
     )

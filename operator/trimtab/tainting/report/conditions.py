@@ -50,6 +50,8 @@ def _ready(seen: Seen, counts: PodCounts) -> Wanted:
         return _wanted(READY, "Unknown", reasons.WAITING_FOR_FIRST_LOOK, message)
     if seen.stale:
         return _wanted(READY, False, reasons.CLUSTER_UNREACHABLE, f"nothing is done: {seen.stale}")
+    if seen.missing_rights:
+        return _wanted(READY, False, reasons.RIGHTS_MISSING, _rights(seen))
     parts = [
         f"{plural(counts.tainted_nodes, 'node')} with NoExecute taints",
         f"{plural(counts.pods_with_deadline, 'pod')} with a deadline",
@@ -60,6 +62,11 @@ def _ready(seen: Seen, counts: PodCounts) -> Wanted:
     if seen.mode == OBSERVE:
         return _wanted(READY, True, reasons.OBSERVING, f"{', '.join(parts)}; spec.mode is Observe: nothing is done")
     return _wanted(READY, True, reasons.MANAGING_TAINTS, ", ".join(parts))
+
+
+def _rights(seen: Seen) -> str:
+    """All of them: whoever gives rights wants the list."""
+    return f"mode {seen.mode} needs rights that trimtab does not have: {', '.join(seen.missing_rights)}"
 
 
 def _zones(seen: Seen) -> Iterator[str]:
@@ -100,6 +107,8 @@ def _degraded(seen: Seen) -> Wanted:
     wrong: list[tuple[str, str]] = []
     if seen.stale:
         wrong.append((reasons.CLUSTER_UNREACHABLE, seen.stale))
+    if seen.missing_rights:
+        wrong.append((reasons.RIGHTS_MISSING, _rights(seen)))
     if seen.problem:
         wrong.append((reasons.NODE_LIFECYCLE_FAILED, f"node lifecycle: {seen.problem}"))
     if seen.refused:

@@ -23,7 +23,7 @@ from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.runtime.controllers import Parts, Register, controllers, definitions_of, kinds_of
+from trimtab.runtime.controllers import Parts, Register, apart_of, controllers, definitions_of, kinds_of
 from trimtab.runtime.definitions import Definitions
 from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election import LeaderElector, unique_identity
@@ -66,7 +66,7 @@ class App:
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
             kinds = kinds_of(settings.controllers)
             live = LiveCluster(kinds)
-            watches = Watches(api, live, kinds)
+            watches = Watches(api, live, kinds, apart=apart_of(settings.controllers))
             definitions = Definitions(api, definitions_of(settings.controllers), clock=SYSTEM_CLOCK)
             registers = controllers(
                 Parts(
@@ -83,7 +83,7 @@ class App:
                 )
             )
             await self._serve_probes(stack, watches, definitions)
-            _background(stack, self._count_objects(live), "object counts")
+            _background(stack, self._count_objects(live, watches), "object counts")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
             log.info("watching %s", config.server, extra={"server": config.server, "identity": self._identity})
@@ -173,9 +173,9 @@ class App:
         await operator.started()
         self._catch_signals()
 
-    async def _count_objects(self, live: LiveCluster) -> None:
+    async def _count_objects(self, live: LiveCluster, watches: Watches) -> None:
         while True:
-            for resource, number in live.sizes.items():
+            for resource, number in {**live.sizes, **watches.apart}.items():
                 self._metrics.objects.labels(resource).set(number)
             await asyncio.sleep(COUNT_EVERY)
 

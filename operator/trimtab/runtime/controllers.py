@@ -20,6 +20,7 @@ from trimtab.autoscaling.report import AutoscalerMetrics, CompatibleMetrics, Eve
 from trimtab.autoscaling.services import Services as AutoscalerServices
 from trimtab.autoscaling.trigger import Trigger
 from trimtab.cluster.kinds import EVERYTHING, KINDS
+from trimtab.cluster.kinds import TAINTING as NODE_LIFE
 from trimtab.cluster.live import LiveCluster
 from trimtab.cluster.prometheus import Prometheus
 from trimtab.descheduling import handlers as descheduling
@@ -36,21 +37,44 @@ from trimtab.kube.resources import (
     CLUSTER_MACHINES,
     DESCHEDULER_POLICIES,
     DESCHEDULING_RUNS,
+    LEASES,
     MACHINE_AUTOSCALERS,
     MACHINES,
+    NODES,
     PODS,
+    TAINT_MANAGERS,
     Resource,
 )
-from trimtab.runtime.settings import AUTOSCALER, DESCHEDULER, Settings
+from trimtab.kube.watching.proof import WatchProof
+from trimtab.runtime.settings import AUTOSCALER, DESCHEDULER, TAINTING, Settings
 from trimtab.runtime.watches import Watches
+from trimtab.tainting import handlers as tainting
+from trimtab.tainting.picture import Picture
+from trimtab.tainting.report import EventTeller as TaintTeller
+from trimtab.tainting.report import Reporter as TaintReporter
+from trimtab.tainting.report import TaintManagerMetrics
+from trimtab.tainting.services import Services as TaintingServices
 
 Register = Callable[[kopf.OperatorRegistry], None]
 """Registers the handlers of a controller; called once this process leads."""
 
 
 def kinds_of(controllers: Collection[str]) -> tuple[Resource, ...]:
-    """What is watched for these controllers."""
-    return EVERYTHING if AUTOSCALER in controllers else KINDS
+    """What is watched for the picture that these controllers plan on."""
+    if AUTOSCALER in controllers:
+        return EVERYTHING
+    return KINDS if DESCHEDULER in controllers else ()
+
+
+def apart_of(controllers: Collection[str]) -> tuple[Resource, ...]:
+    """What is watched for these controllers and is no part of the picture that planners borrow.
+
+    The taint manager has a picture of its own: alone it spares the other one, which is the larger.
+    """
+    if TAINTING not in controllers:
+        return ()
+    planned = kinds_of(controllers)
+    return tuple(resource for resource in (NODES, *NODE_LIFE, PODS) if resource not in planned)
 
 
 def definitions_of(controllers: Collection[str]) -> tuple[Resource, ...]:
@@ -60,6 +84,8 @@ def definitions_of(controllers: Collection[str]) -> tuple[Resource, ...]:
         found += DESCHEDULER_POLICIES, DESCHEDULING_RUNS
     if AUTOSCALER in controllers:
         found += CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS
+    if TAINTING in controllers:
+        found.append(TAINT_MANAGERS)
     return tuple(found)
 
 
@@ -93,7 +119,7 @@ class Parts(Struct, frozen=True):
 
 def controllers(parts: Parts) -> list[Register]:
     """Make the controllers that the settings name; call it before the watches start, for some listen to them."""
-    made = {DESCHEDULER: _descheduler, AUTOSCALER: _autoscaler}
+    made = {DESCHEDULER: _descheduler, AUTOSCALER: _autoscaler, TAINTING: _taint_manager}
     return [make(parts) for name, make in made.items() if name in parts.settings.controllers]
 
 
@@ -171,3 +197,30 @@ def _autoscaler(parts: Parts) -> Register:
             await sources.close()
 
     return register
+
+
+def _taint_manager(parts: Parts) -> Register:
+    watches, picture = parts.watches, Picture()
+    watches.listen(NODES, picture.node_changed)
+    watches.listen(LEASES, picture.lease_changed)
+    watches.listen(PODS, picture.pod_changed)
+    nodes = watches.informer(NODES)
+    guarded = Guarded(parts.api, parts.leading)
+    proof = WatchProof(guarded, (nodes, watches.informer(LEASES)), SYSTEM_CLOCK)
+    metrics = TaintManagerMetrics(parts.registry)
+    metrics.follow(proof.heard, SYSTEM_CLOCK.now)
+    events = TaintTeller(parts.recorder, SYSTEM_CLOCK, uid_of=picture.uid_of)
+    reporter = TaintReporter(events, metrics, SYSTEM_CLOCK)
+    services = TaintingServices(
+        api=guarded,
+        picture=picture,
+        clock=SYSTEM_CLOCK,
+        teller=reporter,
+        stale=lambda: watches.stale_of((NODES, PODS)),
+        heard=proof.heard,
+        namespace=parts.namespace,
+        followed=lambda: nodes.state.phase == "Watching",
+        prove=proof.run,
+        blind=lambda: watches.stale_of((LEASES,)),
+    )
+    return lambda registry: tainting.register(registry, services, telling=reporter.run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -138,11 +138,11 @@ class Watches:
 
         Node groups are another matter: :meth:`stale_groups`.
         """
-        return _stale(each for each in self._informers if each.resource not in self._apart)
+        return _stale([each for each in self._informers if each.resource not in self._apart])
 
     def stale_of(self, resources: Collection[Resource]) -> str | None:
         """The same of these resources alone, whether or not the picture has them."""
-        return _stale(each for each in self._informers if each.resource in resources)
+        return _stale([each for each in self._informers if each.resource in resources])
 
     def informer(self, resource: Resource) -> Informer[Any]:
         """The one that watches a resource.
@@ -197,7 +197,7 @@ async def _run(informer: Watch, asked: asyncio.Task[None]) -> None:
     await informer.run()
 
 
-def _stale(informers: Iterable[Watch]) -> str | None:
+def _stale(informers: Collection[Watch]) -> str | None:
     """The worst of what is wrong with informers: objects were never read, a watch is cut, one is being refilled."""
     waiting = [_told(informer) for informer in informers if not informer.store.synced]
     if waiting:

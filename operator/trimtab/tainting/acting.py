@@ -159,6 +159,7 @@ class Acting:
         await self._keeper.stop("timers")
         await self._keeper.stop("notes")
         await asyncio.gather(self._stop_ending(), self._end_lifecycle())
+        await self._keeper.stop()
 
     async def take_notes_off(self, seconds: float) -> int:
         """Once stopped, take our annotations off all nodes; how many have one still."""
@@ -216,4 +217,3 @@ class Acting:
             await self.ending.stop(ENDING)
         except Exception:
             log.exception("ending pods failed while it ended")
-        await self._keeper.stop("ending pods")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import kopf
@@ -23,11 +25,16 @@ LONGEST_CLEANING: Final = 180.0
 _RESOURCE: Final = (TAINT_MANAGERS.group, TAINT_MANAGERS.version, TAINT_MANAGERS.plural)
 
 
-def register(registry: kopf.OperatorRegistry, services: Services) -> None:
+def register(registry: kopf.OperatorRegistry, services: Services, *, telling: Callable[[], Awaitable[None]]) -> None:
     """Register the handlers of TaintManager.
 
     A daemon for the one that is named ``default``, and a handler of its deletion, which Kopf's finalizer makes wait
     for: it takes our annotations off nodes, also where the process that put them there is no more.
+
+    Args:
+        registry: of the operator.
+        services: what the controller needs.
+        telling: posts what is told, from Kopf's start to its end.
     """
     controllers: dict[str, TaintManagerController] = {}  # by UID: a successor of the same name is another one
 
@@ -46,8 +53,23 @@ def register(registry: kopf.OperatorRegistry, services: Services) -> None:
         if type != "DELETED":
             await refuse(services, body)
 
+    _register_telling(registry, telling)
     _register_daemon(registry, services, controllers)
     _register_deletion(registry, services, controllers)
+
+
+def _register_telling(registry: kopf.OperatorRegistry, telling: Callable[[], Awaitable[None]]) -> None:
+    tasks: list[asyncio.Future[None]] = []
+
+    @kopf.on.startup(registry=registry)
+    async def start_telling(**_: Any) -> None:
+        tasks.append(asyncio.ensure_future(telling()))
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop_telling(**_: Any) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _register_daemon(

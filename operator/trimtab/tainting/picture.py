@@ -50,6 +50,11 @@ class Picture:
         self._followers.append(follower)
         return lambda: self._followers.remove(follower)
 
+    def uid_of(self, node: str) -> str:
+        """The uid of a node by its name, empty where there is none."""
+        there = self.nodes.get(node)
+        return there.uid if there is not None else ""
+
     def pods_on(self, node: str) -> Iterable[Item]:
         """The pods on a node with their keys, in no particular order."""
         return self.pods.on(node)

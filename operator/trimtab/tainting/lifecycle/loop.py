@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from trimtab.api import reasons
@@ -244,12 +245,17 @@ class Lifecycle:
         )
 
     def _give_back(self, left: list[Todo]) -> None:
-        for todo in left:
-            self._memory = given_back(self._memory, todo.plan, todo.node.name)
+        self._memory = _without(self._memory, left)
 
     def _record(self) -> None:
-        picture = self._services.picture
-        self._keeper.put(remember(self._memory, picture.nodes, now=self._services.clock.now()))
+        """Have written what the next process has to know, without taints that may never be put on.
+
+        Those that are tell it themselves, by their time: so a kill in between neither delays the next node of the zone
+        nor lets it go sooner.
+        """
+        memory = _without(self._memory, self._work.under_way())
+        nodes = self._services.picture.nodes
+        self._keeper.put(remember(memory, nodes, now=self._services.clock.now()))
 
     def _mind_the_clock(self, now: float) -> None:
         """A clock that was set is nobody's silence: what is remembered is moved along with it."""
@@ -262,3 +268,9 @@ class Lifecycle:
             self._work.answers.clear()
         if self._offset is None or abs(step) > STEP:
             self._offset = offset
+
+
+def _without(memory: LifecycleMemory, left: Iterable[Todo]) -> LifecycleMemory:
+    for todo in left:
+        memory = given_back(memory, todo.plan, todo.node.name)
+    return memory

@@ -67,6 +67,10 @@ class NodeWork:
         self._given_up.clear()
         return left
 
+    def under_way(self) -> list[Todo]:
+        """What the queues gave free and nobody knows the end of yet."""
+        return [todo for todo in (*self._busy.values(), *self._pending) if todo.taken]
+
     def look(self, *, now: float, age: float) -> None:
         """Forget what is over: writes that our watch has shown, old answers, nodes that are gone.
 

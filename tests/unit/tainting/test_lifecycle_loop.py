@@ -1,0 +1,367 @@
+"""The node lifecycle's loop against an API server in memory, in virtual time."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from tests.fakes.api import Call
+from tests.unit.tainting.living import LEASES, NODES, PODS, RECORD, LivingCluster, Manager, micro
+from trimtab.api import reasons
+from trimtab.kube.api import Forbidden, ServerError, Unreachable
+from trimtab.tainting.lifecycle_settings import LifecycleSettings
+
+pytestmark = pytest.mark.looptime
+
+BOTH = ["unreachable:NoExecute", "unreachable:NoSchedule"]
+
+
+def cluster(*counts: int, **fields) -> LivingCluster:
+    """Nodes ``a1``, ``a2``, …, ``b1``, … in zones a, b, …; each renews at its own moment."""
+    made = LivingCluster(**fields)
+    for zone, count in zip("abcdef", counts, strict=False):
+        for place in range(1, count + 1):
+            made.join(f"{zone}{place}", zone=zone)
+    return made
+
+
+def last_renewal(made: LivingCluster, name: str) -> float:
+    said = made.objects[f"{LEASES}/{name}"]["spec"]["renewTime"]
+    return next(second for second in range(1000) if micro(float(second)) == said)
+
+
+async def test_one_node_is_asked_after_marked_and_tainted_a_grace_period_after_its_last_renewal():
+    made = cluster(3, 3)
+    async with Manager(made) as manager:
+        await manager.until(30)
+        made.dead.add("a2")
+        await manager.until(120)
+        due = last_renewal(made, "a2") + 50
+        assert made.unknown == [("a2", pytest.approx(due + 0.5, abs=0.5))]
+        assert made.tainted == [("a2", pytest.approx(due + 0.5, abs=0.5))]
+        assert made.taints("a2") == BOTH
+        assert made.not_ready_pods() == ["a2-0"]
+        assert manager.lifecycle.nodes_tainted == 1
+        assert [zone.not_ready for zone in manager.lifecycle.zones] == [1, 0]
+        told = set(_told(manager))
+        assert told == {("a2", reasons.NODE_STATUS_UNKNOWN), ("a2", reasons.NODE_NOT_READY)}
+
+
+def _told(manager):
+    return [(each.name, each.reason) for each in manager.teller.nodes]
+
+
+async def test_asking_reads_the_lease_and_the_node_past_all_caches_before_anything_is_written():
+    made = cluster(3)
+    async with Manager(made) as manager:
+        made.dead.add("a1")
+        await manager.until(70)
+    about = [call for call in made.calls if call.path.endswith("/a1") or "/a1/" in call.path]
+    assert [(call.method, call.path.removeprefix(NODES).removeprefix(LEASES)) for call in about] == [
+        ("GET", "/a1"),
+        ("GET", "/a1"),
+        ("PATCH", "/a1/status"),
+        ("PATCH", "/a1"),
+    ]
+    assert not any("resourceVersion" in call.params for call in about)
+
+
+async def test_a_zone_of_three_that_fails_is_tainted_at_its_rate_in_the_order_of_failing():
+    made = cluster(3, 3, 3)
+    async with Manager(made) as manager:
+        await manager.until(30)
+        made.dead |= {"a1", "a2", "a3"}
+        await manager.until(200)
+        dues = sorted((last_renewal(made, name) + 50, name) for name in made.dead)
+        assert [name for name, _ in made.tainted] == [name for _, name in dues]
+        times = [second for _, second in made.tainted]
+        assert times[0] == pytest.approx(dues[0][0] + 0.5, abs=0.5)
+        assert all(10 <= later - sooner <= 11 for sooner, later in pairwise(times))
+        assert [zone.state for zone in manager.lifecycle.zones] == ["FullDisruption", "Normal", "Normal"]
+        assert manager.lifecycle.waiting == 0
+
+
+async def test_with_all_zones_down_nothing_is_tainted_and_nodes_that_come_back_have_their_grace_anew():
+    made = cluster(2, 2)
+    async with Manager(made) as manager:
+        await manager.until(20)
+        made.dead |= {"a1", "a2", "b1", "b2"}
+        await manager.until(200)
+        assert made.tainted == []
+        assert {name for name, _ in made.unknown} == made.dead
+        assert made.taints("a1") == ["unreachable:NoSchedule"]
+        assert {zone.nodes_per_second for zone in manager.lifecycle.zones} == {0.0}
+        made.recover("a1")
+        await manager.until(245)
+        assert made.tainted == []
+        made.recover("a2", "b1")
+        await manager.until(300)
+        assert [name for name, _ in made.tainted] == ["b2"]
+        assert made.tainted[0][1] >= 250
+
+
+async def test_a_node_that_recovers_loses_all_its_taints_at_once():
+    made = cluster(4)
+    async with Manager(made) as manager:
+        made.dead.add("a1")
+        await manager.until(80)
+        assert made.taints("a1") == BOTH
+        made.recover("a1")
+        await manager.until(82)
+        assert made.taints("a1") == []
+        assert made.freed == [("a1", pytest.approx(80.3, abs=0.3))]
+
+
+async def test_a_node_that_joins_has_its_not_ready_taint_until_it_is_ready():
+    made = cluster(3)
+    async with Manager(made) as manager:
+        await manager.until(5)
+        made.join("new", ready=None, taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
+        await manager.until(20)
+        assert made.taints("new") == ["not-ready:NoSchedule"]
+        made.post("new")
+        made.renew("new")
+        await manager.until(21)
+        assert made.taints("new") == []
+        assert made.tainted == []
+
+
+async def test_a_node_that_never_says_anything_is_unknown_after_the_startup_grace_period():
+    made = cluster(3)
+    async with Manager(made) as manager:
+        await manager.until(5)
+        made.join("new", ready=None)
+        await manager.until(5 + 60)
+        assert made.unknown == []
+        await manager.until(70)
+        assert [name for name, _ in made.unknown] == ["new"]
+
+
+async def test_taints_of_others_are_never_touched():
+    foreign = [
+        {"key": "example.com/dedicated", "value": "gpu", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"},
+        {"key": "node.kubernetes.io/not-ready", "effect": "PreferNoSchedule"},
+    ]
+    kept = ["dedicated:NoExecute", "not-ready:PreferNoSchedule", "out-of-service:NoExecute"]
+    made = cluster(3)
+    made.join("n1", taints=foreign)
+    async with Manager(made) as manager:
+        made.dead.add("n1")
+        await manager.until(80)
+        assert made.taints("n1") == sorted([*kept, *BOTH])
+        made.recover("n1")
+        await manager.until(90)
+        assert made.taints("n1") == kept
+
+
+async def test_a_node_that_renews_while_our_watch_says_nothing_is_not_called_unknown():
+    made = cluster(3)
+    async with Manager(made) as manager:
+        await manager.until(20)
+        showing = made.showing
+        made.showing = lambda path, old, new: None if path.startswith(LEASES) else showing(path, old, new)
+        await manager.until(150)
+        assert made.unknown == made.tainted == []
+        assert manager.lifecycle.held == reasons.WATCHES_BEHIND
+
+
+async def test_nothing_is_done_while_our_watches_are_stale_and_the_time_is_nobodys_silence():
+    made = cluster(3, 3)
+    async with Manager(made) as manager:
+        await manager.until(30)
+        manager.go_blind()
+        made.dead.add("a1")
+        await manager.until(150)
+        assert made.unknown == made.tainted == []
+        assert manager.lifecycle.held == reasons.STALE_WATCHES
+        manager.see_again()
+        await manager.until(250)
+        assert [name for name, _ in made.tainted] == ["a1"]
+        assert made.tainted[0][1] >= 150 + 25
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("a webhook says no", status=403),
+        ServerError("etcd is busy", status=500),
+        Unreachable("no answer"),
+    ],
+    ids=["forbidden", "server error", "no answer"],
+)
+async def test_what_fails_is_tried_again_until_it_is_done(error):
+    made = cluster(4)
+    made.fail(error, times=4, method="PATCH", path="/nodes/a1")
+    made.fail(error, times=4, method="PATCH", path="/pods/a1-0")
+    async with Manager(made) as manager:
+        made.dead.add("a1")
+        await manager.until(100)
+        assert made.taints("a1") == BOTH
+        assert made.not_ready_pods() == ["a1-0"]
+        assert ("a1", reasons.NODE_NOT_WRITTEN) in _told(manager)
+
+
+async def test_a_node_that_cannot_be_written_does_not_hold_up_those_behind_it():
+    made = cluster(6)
+    made.fail(Forbidden("a webhook says no", status=403), times=10**6, method="PATCH", path="/nodes/a3")
+    async with Manager(made) as manager:
+        made.join("a3", zone="a", ready="False")
+        await manager.until(20)
+        made.post("a4", "False")
+        await manager.until(60)
+        assert [name for name, _ in made.tainted] == ["a4"]
+
+
+async def test_a_patch_that_meets_another_change_is_planned_anew_and_loses_neither():
+    made = cluster(4)
+    async with Manager(made) as manager:
+        await manager.until(20)
+        meddle = manager_before = made.before
+
+        async def before(call: Call) -> None:
+            if call.method == "PATCH" and call.path == f"{NODES}/a1" and "mine" not in str(made.taints("a1")):
+                node = json.loads(json.dumps(made.objects[call.path]))
+                node["spec"]["taints"] = [{"key": "example.com/mine", "effect": "NoSchedule"}]
+                made.put(call.path, node)
+            await manager_before(call)
+
+        assert meddle is not None
+        made.before = before
+        made.dead.add("a1")
+        await manager.until(100)
+        assert made.taints("a1") == sorted([*BOTH, "mine:NoSchedule"])
+
+
+async def test_a_node_that_is_gone_by_then_is_no_trouble():
+    made = cluster(4)
+    async with Manager(made) as manager:
+        made.dead.add("a1")
+        await manager.until(45)
+        made.blind = True
+        made.heard = manager.clock.now() + 1e6
+        made.objects.pop(f"{NODES}/a1")
+        await manager.until(75)
+        assert len(made.sent("GET", "/nodes/a1")) == 1
+        assert not made.sent("PATCH", "/nodes/a1")
+        assert manager.lifecycle.problem == ""
+
+
+async def test_a_heartbeat_wakes_nobody_and_a_quiet_cluster_costs_no_request():
+    made = cluster(3)
+    async with Manager(made) as manager:
+        await manager.until(5)
+        before = len(made.calls)
+        for second in range(10, 100, 10):
+            for name in ("a1", "a2", "a3"):
+                made.post(name)
+            await manager.until(second)
+        assert len(made.calls) == before
+
+
+async def test_a_clock_that_is_set_makes_nobody_silent():
+    made = cluster(3, 3)
+    async with Manager(made) as manager:
+        await manager.until(30)
+        for skew in (3600.0, 0.0):
+            manager.clock.skew = skew
+            await manager.until(made.time + 20)
+        assert made.unknown == []
+        assert not made.sent("GET", NODES)
+
+
+async def test_settings_that_change_count_at_once():
+    made = cluster(5)
+    slow = LifecycleSettings(node_eviction_rate=0.01)
+    async with Manager(made, settings=slow) as manager:
+        for name in ("a1", "a2"):
+            made.post(name, "False")
+        await manager.until(50)
+        assert len(made.tainted) == 1
+        manager.lifecycle.configure(replace(slow, node_eviction_rate=1.0))
+        await manager.until(51)
+        assert len(made.tainted) == 2
+
+
+async def test_stopping_ends_what_was_begun_and_writes_the_record():
+    made = cluster(4)
+    async with Manager(made) as manager:
+        made.dead.add("a1")
+        await manager.until(40)
+        await manager.lifecycle.stop()
+        await manager.until(45)
+        assert "a1" in json.loads(made.objects[RECORD]["data"]["lifecycle"])["silent"]
+        calls = len(made.calls)
+        await manager.until(150)
+        assert len(made.calls) == calls
+        assert made.unknown == []
+
+
+async def test_nothing_is_done_before_the_record_can_be_read():
+    made = cluster(4)
+    made.fail(Unreachable("no answer"), times=6, method="GET", path="configmaps")
+    made.post("a1", "False")
+    async with Manager(made) as manager:
+        await manager.until(5)
+        assert made.sent("PATCH") == []
+        assert "cannot be read" in manager.lifecycle.problem
+        await manager.until(40)
+        assert made.tainted != []
+        assert manager.lifecycle.problem == ""
+
+
+# ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def outage(kills: tuple[int, ...], *, answered: bool) -> tuple[LivingCluster, Manager]:
+    """Zone a of two nodes fails, one recovers while it is tainted, with kills at these requests."""
+    made = cluster(2, 2)
+    async with Manager(made, kills=kills, answered=answered) as manager:
+        await manager.until(20.5)
+        made.dead |= {"a1", "a2"}
+        await manager.until(110)
+        made.recover("a1")
+        await manager.until(140)
+    return made, manager
+
+
+REQUESTS = 24
+"""More than an outage takes."""
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["after its answer", "before it is sent"])
+@pytest.mark.parametrize("number", range(1, REQUESTS + 1))
+async def test_a_kill_at_any_request_loses_nothing_and_lets_nothing_happen_early(number, answered):
+    made, _ = await outage((number,), answered=answered)
+    due = sorted((last_renewal_before(name) + 50, name) for name in ("a1", "a2"))
+    assert [name for name, _ in made.tainted] == [name for _, name in due]
+    for (_, second), promised in zip(made.tainted, (due[0][0], due[0][0] + 10), strict=True):
+        assert promised <= second <= promised + 3
+    assert made.taints("a1") == []
+    assert made.taints("a2") == BOTH
+    assert made.not_ready_pods() == ["a1-0", "a2-0"]
+    assert len(made.unknown) == 2
+
+
+def last_renewal_before(name: str, second: int = 20) -> float:
+    """Nodes renew in turn: the n-th by name when second + n is divisible by ten."""
+    place = ["a1", "a2", "b1", "b2"].index(name)
+    return max(each for each in range(second + 1) if (each + place) % 10 == 0)
+
+
+async def test_an_outage_takes_no_more_requests_than_are_killed_above():
+    made, manager = await outage((), answered=True)
+    assert manager.killed == 0
+    assert len(made.calls) <= REQUESTS
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["after the answer", "before it is sent"])
+async def test_kills_at_every_third_request_lose_nothing(answered):
+    made, manager = await outage(tuple(range(3, 60, 3)), answered=answered)
+    assert manager.killed > 5
+    assert {name for name, _ in made.tainted} == {"a1", "a2"}
+    seconds = [second for _, second in made.tainted]
+    assert all(later - sooner >= 10 for sooner, later in pairwise(seconds))
+    assert made.taints("a1") == []
+    assert made.taints("a2") == BOTH

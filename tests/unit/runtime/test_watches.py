@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.builders import machine_set
+from tests.builders import machine_set, node
 from tests.fakes.watch import ScriptedApi
-from trimtab.cluster.kinds import EVERYTHING
+from trimtab.cluster.kinds import EVERYTHING, KINDS
 from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Forbidden, Gone, Unreachable
-from trimtab.kube.resources import MACHINE_SETS, MACHINES, PODS
+from trimtab.kube.resources import LEASES, MACHINE_SETS, MACHINES, NODES, PODS
 from trimtab.kube.watching.state import InformerState
+from trimtab.runtime.controllers import apart_of, kinds_of
 from trimtab.runtime.watches import Watches
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -166,3 +167,44 @@ async def test_what_listens_to_a_kind_hears_of_it_after_the_picture_has_it() -> 
     watches._stores[MACHINE_SETS].apply(machine_set("a").build())
     assert heard == [("a", 1)]
     assert PODS in watches._stores
+
+
+# ── what the taint manager watches beside the picture ───────────────────────────────────────────────────────────────
+
+
+async def test_leases_are_watched_in_their_namespace_alone_and_planners_do_not_wait_for_them() -> None:
+    watches = Watches(ScriptedApi(), LiveCluster(), apart=(LEASES,))
+    assert watches.informer(LEASES).path == "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    for informer in watches._informers:
+        informer.store.synced = informer.resource != LEASES
+        informer.state = InformerState(phase="Watching", error="", since=0.0)
+    assert watches.stale() is None
+    assert watches.stale_of((NODES, PODS)) is None
+    assert watches.stale_of((LEASES,)) == "waiting for leases"
+    assert watches.check() == "waiting for leases"
+
+
+async def test_what_is_apart_is_told_to_listeners_and_counted_but_not_in_the_picture() -> None:
+    live = LiveCluster(())
+    watches = Watches(ScriptedApi(), live, (), apart=(NODES, LEASES, PODS))
+    heard = []
+    watches.listen(NODES, lambda _, new: heard.append(new.name))
+    watches.informer(NODES).store.apply(node("n1").build())
+    assert heard == ["n1"]
+    assert watches.apart == {"nodes": 1, "leases": 0, "pods": 0}
+    assert len(live.present.nodes) == 0
+
+
+@pytest.mark.parametrize(
+    ("controllers", "planned", "apart"),
+    [
+        (("descheduler",), KINDS, ()),
+        (("descheduler", "autoscaler"), EVERYTHING, ()),
+        (("tainting",), (), (NODES, LEASES, PODS)),
+        (("descheduler", "tainting"), KINDS, (LEASES,)),
+        (("descheduler", "autoscaler", "tainting"), EVERYTHING, (LEASES,)),
+    ],
+    ids=lambda value: "+".join(value) if value and isinstance(value[0], str) else "",
+)
+async def test_each_controller_has_watched_what_it_reads(controllers, planned, apart) -> None:
+    assert (kinds_of(controllers), apart_of(controllers)) == (planned, apart)

@@ -1,0 +1,128 @@
+"""Whether a silent watch is known to work: it is asked after, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.fakes.clock import START, LoopClock
+from trimtab.kube.api import Unreachable
+from trimtab.kube.resources import LEASES, NODES
+from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.proof import SILENT, WatchProof
+from trimtab.kube.watching.state import InformerState
+from trimtab.kube.watching.store import Store
+
+pytestmark = pytest.mark.looptime(start=0)
+
+
+class Server:
+    """Answers a second watch: with chunks, and then an end after a second; or not at all."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.chunks: list[bytes] = []
+        self.error: Exception | None = None
+        self.hangs = False
+
+    async def request(self, *_args: Any, **_options: Any) -> Any:
+        raise AssertionError("a proof only streams")
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, params: Any = None, **_options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.asked.append((path, dict(params)))
+        if self.error is not None:
+            raise self.error
+
+        async def chunks() -> AsyncIterator[bytes]:
+            for chunk in self.chunks:
+                yield chunk
+            await asyncio.sleep(10**6 if self.hangs else 1)
+
+        yield chunks()
+
+
+class Watched:
+    """Two watches that have listed everything, and say nothing any more."""
+
+    def __init__(self) -> None:
+        self.clock, self.server = LoopClock(), Server()
+        self.informers = [
+            Informer(self.server, NODES, Store(clock=self.clock), clock=self.clock),  # type: ignore[arg-type]
+            Informer(
+                self.server,  # type: ignore[arg-type]
+                LEASES,
+                Store(clock=self.clock),
+                namespace="kube-node-lease",
+                clock=self.clock,
+            ),
+        ]
+        for each in self.informers:
+            each._intake.end("7")
+            each.state = InformerState(phase="Watching", error="", since=START)
+        self.proof = WatchProof(self.server, self.informers, self.clock)  # type: ignore[arg-type]
+
+    @property
+    def age(self) -> float:
+        heard = self.proof.heard()
+        assert heard is not None
+        return self.clock.now() - heard
+
+    async def for_(self, seconds: float) -> None:
+        task = asyncio.create_task(self.proof.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_watches_that_have_nothing_to_tell_prove_themselves() -> None:
+    watched = Watched()
+    await watched.for_(600)
+    assert watched.age < 2 * SILENT
+    assert {path for path, _ in watched.server.asked} == {each.path for each in watched.informers}
+    assert watched.server.asked[0][1] == {"watch": "true", "resourceVersion": "7", "timeoutSeconds": "1"}
+
+
+async def test_watches_that_talk_are_left_alone() -> None:
+    watched = Watched()
+
+    async def talk() -> None:
+        while True:
+            for each in watched.informers:
+                each.store.heard()
+            await asyncio.sleep(SILENT - 1)
+
+    talking = asyncio.create_task(talk())
+    await watched.for_(100)
+    talking.cancel()
+    assert watched.server.asked == []
+
+
+@pytest.mark.parametrize("wrong", ["behind", "refused", "hanging", "listing", "nothing listed yet"])
+async def test_nothing_is_proved_by(wrong: str) -> None:
+    watched = Watched()
+    if wrong == "behind":
+        watched.server.chunks = [b'{"type":"MODIFIED"}']
+    elif wrong == "refused":
+        watched.server.error = Unreachable("refused")
+    elif wrong == "hanging":
+        watched.server.hangs = True
+    elif wrong == "listing":
+        watched.informers[0].state = InformerState(phase="Listing", error="", since=START)
+    else:
+        watched.informers[0]._intake.version = ""
+    await watched.for_(100)
+    assert watched.age >= 99
+
+
+async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
+    watched = Watched()
+    await asyncio.sleep(10)
+    watched.informers[0].store.heard()
+    assert watched.age == 10
+    watched.informers[1].store.last_event = None
+    assert watched.proof.heard() is None

@@ -30,7 +30,6 @@ class FakeTeller:
         outcomes: what came of pods.
         taints: changes of taints, with the node's uid.
         nodes: what else was told of nodes.
-        stuck_nodes: dead nodes with how many pods cannot end there, each time that was told.
         status: as last told.
         spec: as last configured.
     """
@@ -41,7 +40,6 @@ class FakeTeller:
         self.outcomes: list[Ended] = []
         self.taints: list[tuple[TaintChange, str]] = []
         self.nodes: list[ToldOfNode] = []
-        self.stuck_nodes: list[tuple[str, int]] = []
         self.status = TaintManagerStatus()
         self.spec: TaintManagerSpec | None = None
 
@@ -68,10 +66,6 @@ class FakeTeller:
     def node(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
         """See the protocol."""
         self.nodes.append(ToldOfNode(name, uid, reason, note, warning))
-
-    def stuck(self, name: str, *, uid: str, terminating: int, note: str) -> None:
-        """See the protocol."""
-        self.stuck_nodes.append((name, terminating))
 
     def observe(self, status: TaintManagerStatus) -> None:
         """See the protocol."""

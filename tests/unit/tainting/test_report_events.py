@@ -9,8 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.fakes.clock import SetClock
 from tests.unit.tainting.deadlines import START
-from tests.unit.tainting.telling import Told, change, ended, limit
+from tests.unit.tainting.telling import Told, change, ended, limit, stuck
 from trimtab.api.taint_manager import Mode, TaintManagerSpec
+from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import What
@@ -158,7 +159,7 @@ class TestPodsThatGo:
 
     def test_a_refusal_says_who_refused_and_that_it_is_tried_again(self, told: Told, teller: EventTeller) -> None:
         outcome = ended(
-            limit(), What.REFUSED, reason="PodsRefused", message="denied", refuser="guard.example", attempts=4
+            limit(), What.REFUSED, reason="DeletionRefused", message="denied", refuser="guard.example", attempts=4
         )
         teller.ended(outcome)
         teller.drain()
@@ -166,13 +167,33 @@ class TestPodsThatGo:
         assert told.take() == [
             (
                 POD,
-                "PodsRefused",
+                "DeletionRefused",
                 (
                     "due at 2027-01-15T08:05:00Z on n1 and still there: denied (guard.example); tried 4 times, "
                     "will be tried again"
                 ),
             )
         ]
+
+    @pytest.mark.parametrize(
+        ("reason", "action"),
+        [
+            ("DisruptionBudget", "Evict"),
+            ("EvictionInBackground", "Evict"),
+            ("DeletionRefused", "Delete"),
+        ],
+    )
+    def test_a_refusal_says_what_was_refused(self, told: Told, teller: EventTeller, reason: str, action: str) -> None:
+        teller.ended(ended(limit(), What.REFUSED, reason=reason))
+        teller.drain()
+        assert told.events[0]["action"] == action
+
+    def test_a_pod_that_was_not_evicted_in_time_is_told_why_it_is_deleted(
+        self, told: Told, teller: EventTeller
+    ) -> None:
+        teller.ended(ended(limit(), reason="MaximumWaitOver", message="not evicted for 600s, and so deleted"))
+        teller.drain()
+        assert told.take()[0][2].endswith("; not evicted for 600s, and so deleted")
 
     @pytest.mark.parametrize("what", [What.GONE, What.NOT_DUE, What.FAILED])
     def test_what_is_no_news_is_counted_and_not_told(self, told: Told, teller: EventTeller, what: What) -> None:
@@ -185,6 +206,14 @@ class TestPodsThatGo:
     ) -> None:
         teller.ended(ended(limit()))
         teller.dropped(limit(), stays=False)
+        teller.drain()
+        assert told.whom() == [(POD, "TaintManagerEviction")]
+
+    def test_who_went_is_not_told_another_time_though_the_watch_shows_it_as_it_was(
+        self, told: Told, teller: EventTeller
+    ) -> None:
+        teller.ended(ended(limit()))
+        teller.deadline_set(limit(due=900), limit())
         teller.drain()
         assert told.whom() == [(POD, "TaintManagerEviction")]
 
@@ -261,6 +290,32 @@ class TestNodes:
         clock.time += 60
         teller.drain()
         assert told.take() == []
+
+
+class TestStuckNodes:
+    def test_a_dead_node_is_told_once_what_can_be_done_and_when_it_is_over(
+        self, told: Told, teller: EventTeller
+    ) -> None:
+        both = TaintManagerStatus(stuck_nodes=(stuck("n1"), stuck("n2")))
+        for status in (both, TaintManagerStatus(stuck_nodes=(stuck("n1", 9), stuck("n2"))), TaintManagerStatus()):
+            teller.stuck(status)
+        teller.drain()
+        assert [(str(each["regarding"]), each["type"], each["note"]) for each in told.events] == [
+            ("Node/n1", "Warning", "taint it out-of-service"),
+            ("Node/n2", "Warning", "taint it out-of-service"),
+            ("Node/n1", "Normal", "no pod that cannot end is on the node any more"),
+            ("Node/n2", "Normal", "no pod that cannot end is on the node any more"),
+        ]
+        assert {each["reason"] for each in told.events} == {"PodsStuck"}
+        assert told.events[0]["regarding"].uid == "uid-of-n1"
+
+    def test_a_node_that_the_status_has_no_room_for_is_not_told_that_it_is_over(
+        self, told: Told, teller: EventTeller
+    ) -> None:
+        teller.stuck(TaintManagerStatus(stuck_nodes=(stuck("n9"),)))
+        teller.stuck(TaintManagerStatus(stuck_nodes=(stuck("n1"),), stuck_nodes_omitted=1))
+        teller.drain()
+        assert told.whom() == [("Node/n9", "PodsStuck"), ("Node/n1", "PodsStuck")]
 
 
 class TestFloods:

@@ -120,16 +120,6 @@ def test_the_age_of_the_watches_is_that_of_the_moment_in_which_somebody_asks(cou
     assert counted("watch_age_seconds") == {(): 15}
 
 
-def test_stuck_nodes_are_told_with_what_can_be_done_and_when_it_is_over(counted: Counted) -> None:
-    counted.reporter.stuck("n1", uid="u", terminating=2, note="taint it out-of-service")
-    counted.reporter.stuck("n1", uid="u", terminating=0, note="no pod is stuck on the node any more")
-    counted.reporter._events.drain()
-    assert [(each["reason"], each["type"], each["note"]) for each in counted.told.events] == [
-        ("PodsStuck", "Warning", "taint it out-of-service"),
-        ("PodsStuck", "Normal", "no pod is stuck on the node any more"),
-    ]
-
-
 def test_no_label_has_the_name_of_a_node_a_pod_or_a_namespace(counted: Counted) -> None:
     labels = {
         label

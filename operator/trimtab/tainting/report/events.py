@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
+from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.events.token_bucket import TokenBucket
@@ -46,6 +48,7 @@ class EventTeller:
         self._mode = TaintManagerSpec().mode
         self._pace = TokenBucket(rate=RATE, burst=BURST, now=clock.monotonic())
         self.backlog = Backlog()
+        self._stuck: set[str] = set()
 
     def configure(self, spec: TaintManagerSpec) -> None:
         """Go by this spec from now on."""
@@ -77,6 +80,23 @@ class EventTeller:
     def node(self, name: str, uid: str, reason: str, note: str, *, warning: bool) -> None:
         """Something else happened to a node."""
         self.backlog.node(note_on_node(name, uid, reason, note, warning=warning))
+
+    def stuck(self, status: TaintManagerStatus) -> None:
+        """Tell of dead nodes on which pods cannot end, once each, and when that is over.
+
+        Args:
+            status: as it is now; where it names only some of the nodes, none is told that it is over.
+        """
+        stuck = {each.name: each for each in status.stuck_nodes}
+        for name in sorted(stuck.keys() - self._stuck):
+            self.node(name, self._uid_of(name), reasons.PODS_STUCK, stuck[name].message, warning=True)
+        if status.stuck_nodes_omitted:
+            self._stuck |= stuck.keys()
+            return
+        for name in sorted(self._stuck - stuck.keys()):
+            note = "no pod that cannot end is on the node any more"
+            self.node(name, self._uid_of(name), reasons.PODS_STUCK, note, warning=False)
+        self._stuck = set(stuck)
 
     def drain(self) -> None:
         """Tell what the pace allows now."""

@@ -48,6 +48,10 @@ _NOTE: Final = "Note"
 """``action`` of events."""
 
 
+_OF_EVICTIONS: Final = frozenset({reasons.DISRUPTION_BUDGET, reasons.EVICTION_IN_BACKGROUND})
+"""Refusals of evictions; all others are of deletions, or of either."""
+
+
 class Told(Struct, frozen=True, kw_only=True):
     """An event as it is told."""
 
@@ -92,13 +96,16 @@ class _Ended(Struct, frozen=True, gc=False):
             if ended.refuser and ended.refuser not in ended.message:
                 note += f" ({ended.refuser})"
             note += f"; tried {plural(ended.attempts, 'time')}, will be tried again"
-            return _on_pod(deadline, ended.reason, _DELETE, note, type=WARNING)
+            action = _EVICT if ended.reason in _OF_EVICTIONS else _DELETE
+            return _on_pod(deadline, ended.reason, action, note, type=WARNING)
         evicted = ended.what is What.EVICTED
         held = f", {ended.held:.1f}s of it held back by userTaintRates" if ended.held >= 0.1 else ""
         note = (
             f"Marking for deletion Pod {deadline.key}: {'evicted' if evicted else 'deleted'} at {rfc3339(ended.at)}, "
             f"{ended.lateness:.1f}s after its time{held}; {deadline_in_words(deadline)}"
         )
+        if ended.reason == reasons.MAXIMUM_WAIT_OVER:
+            note += f"; {ended.message}"
         return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, _EVICT if evicted else _DELETE, note)
 
 
@@ -150,6 +157,8 @@ class Backlog:
             now: seconds since the epoch.
         """
         pending = self._pods.get(deadline.uid)
+        if isinstance(pending, _Ended):
+            return  # the watch does not show yet that it goes
         if isinstance(pending, _Set):
             before = pending.before
         self._put(deadline.uid, _Set(deadline, before))

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from trimtab.api import reasons
 from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.clock import Clock
@@ -65,12 +64,9 @@ class Reporter:
         """See :meth:`Teller.node`."""
         _safely(partial(self._events.node, name, uid, reason, note, warning=warning))
 
-    def stuck(self, name: str, *, uid: str, terminating: int, note: str) -> None:
-        """See :meth:`Teller.stuck`."""
-        self.node(name, uid=uid, reason=reasons.PODS_STUCK, note=note, warning=terminating > 0)
-
     def observe(self, status: TaintManagerStatus) -> None:
         """See :meth:`Teller.observe`."""
+        _safely(partial(self._events.stuck, status))
         _safely(partial(self._metrics.observe, status, untold=self._events.backlog.untold))
 
 

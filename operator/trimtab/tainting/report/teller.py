@@ -68,17 +68,6 @@ class Teller(Protocol):
         """
         ...
 
-    def stuck(self, name: str, *, uid: str, terminating: int, note: str) -> None:
-        """Pods of a dead node are terminating and cannot end there, or their number has changed.
-
-        Args:
-            name: of the node.
-            uid: of the node, ``""`` where it is gone.
-            terminating: how many pods; 0 once there are none any more.
-            note: what can be done.
-        """
-        ...
-
     def observe(self, status: TaintManagerStatus) -> None:
         """How things are now; called with every status that is made, also where it is not written."""
         ...

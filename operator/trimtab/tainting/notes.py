@@ -78,8 +78,9 @@ class Notes:
 
     async def take_off(self, seconds: float) -> int:
         """Take the notes off all nodes, with :meth:`run` not running; how many could not be taken off in time."""
-        self._queue, self._written = self._new_queue(), {}
         left = {name for name, node in self._services.picture.nodes.items() if _noted(node) is not None}
+        left |= self._written.keys()  # the watch may not have told of it yet
+        self._queue, self._written = self._new_queue(), {}
         end = self._services.clock.monotonic() + seconds
         workers = asyncio.Semaphore(WORKERS)
 
@@ -113,10 +114,17 @@ class Notes:
             return before.at + SEEN - now
         if self._services.stale() is not None:
             return AGAIN
-        if not await self._write(node, wanted):
-            return AGAIN
-        self._written[name] = _Written(node.uid, wanted, now)
-        return SEEN
+        self._written[name] = _Written(node.uid, wanted, now)  # also where we are cancelled meanwhile
+        done = False
+        try:
+            done = await self._write(node, wanted)
+        except (ApiError, Unreachable):
+            del self._written[name]
+            raise
+        if done:
+            return SEEN
+        del self._written[name]
+        return AGAIN
 
     def _wanted(self, node: Node) -> str | None:
         taints = self._taints.get(node.name)
@@ -137,7 +145,7 @@ class Notes:
     async def _freed(self, name: str) -> bool:
         """Whether a node has no note any more, as far as can be told."""
         node = self._services.picture.nodes.get(name)
-        if node is None or _noted(node) is None:
+        if node is None:
             return True
         try:
             return await self._write(node, None)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import LoopClock
+from tests.unit.tainting.running import a_cell, running
 from trimtab.api.taint_manager import KeyPolicy, TaintManagerSpec
 from trimtab.kube.api import Forbidden, Unreachable
 from trimtab.tainting.rights import LOOK_AGAIN, Rights, needed
@@ -111,3 +112,37 @@ async def test_what_is_not_known_is_not_called_missing(error):
     await asyncio.sleep(LOOK_AGAIN)
     assert len(api.calls) == 1 + len(needed(TaintManagerSpec(mode="EarlierOnly"), namespace="here"))
     await end(task)
+
+
+@pytest.mark.looptime(start=0)
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("EarlierOnly", "mode EarlierOnly needs rights that trimtab does not have: patch nodes"),
+        ("Own", "mode Own needs rights that trimtab does not have: patch nodes, get nodes, patch nodes/status"),
+    ],
+)
+async def test_the_conditions_say_what_a_mode_lacks_until_it_is_there(mode, words):
+    cell = a_cell()
+    cell.may = lambda attributes: attributes["resource"] != "nodes"
+    async with running(cell, mode=mode) as process:
+        await asyncio.sleep(5)
+        assert process.condition("Ready") == ("False", "RightsMissing")
+        assert process.condition("Degraded") == ("True", "RightsMissing")
+        [message] = {each["message"] for each in process.status["conditions"] if each["reason"] == "RightsMissing"}
+        assert message == words
+
+        cell.may = None
+        await asyncio.sleep(LOOK_AGAIN + 5)
+        assert process.condition("Ready") == ("True", "ManagingTaints")
+        assert process.condition("Degraded")[0] == "False"
+
+
+@pytest.mark.looptime(start=0)
+async def test_who_observes_lacks_nothing():
+    cell = a_cell()
+    cell.may = lambda attributes: False
+    async with running(cell) as process:
+        await asyncio.sleep(5)
+        assert process.condition("Ready") == ("True", "Observing")
+    assert cell.sent("POST", "selfsubjectaccessreviews") == []

@@ -16,6 +16,9 @@ from trimtab.tainting.timers import TimerHeap
 BATCH: Final = 500
 """Pods that are moved up before others on the event loop have their turn."""
 
+SHORTEST: Final = 0.001
+"""Seconds of the shortest wait: less is within what sums of times are off by, and would be waited for over and over."""
+
 
 class WaitingRoom:
     """Hands jobs to workers in their turn. Times are a monotonic clock's, in seconds.
@@ -130,7 +133,7 @@ class WaitingRoom:
         if BATCH in (len(again), len(turns)):
             return 0.0
         times = [at for at in (self._later.next_due, self._held.next_at) if at is not None]
-        return max(0.0, min(times) - now) if times else None
+        return max(SHORTEST, min(times) - now) if times else None
 
     async def moved(self, seconds: float | None) -> None:
         """Wait until somebody's turn may come sooner than was known, at most so long."""

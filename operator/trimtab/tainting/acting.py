@@ -115,7 +115,7 @@ class Acting:
     """
 
     def __init__(self, services: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
-        self.ending = Ending(services, spec, deadline_of=book.deadlines.get)
+        self.ending = Ending(services, spec, deadline_of=book.deadlines.get, deadline_without=book.deadline_without)
         self.lifecycle: Lifecycle | None = None
         self.rights = Rights(services, spec)
         self._services = services

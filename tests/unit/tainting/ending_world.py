@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -276,11 +276,13 @@ class Manager:
     def _see(self, old: Pod | Node | None, new: Pod | Node | None) -> None:
         now = self.cluster.clock.now()
         if isinstance(new or old, Pod):
-            self.picture.pod_changed(old, new)
-            self._follow(self.book.pod_changed(old, new, now=now))
+            pods = cast("tuple[Pod | None, Pod | None]", (old, new))
+            self.picture.pod_changed(*pods)
+            self._follow(self.book.pod_changed(*pods, now=now))
         else:
-            self.picture.node_changed(old, new)
-            self._follow(self.book.node_changed(old, new, now=now))
+            nodes = cast("tuple[Node | None, Node | None]", (old, new))
+            self.picture.node_changed(*nodes)
+            self._follow(self.book.node_changed(*nodes, now=now))
 
     def _follow(self, changes: list[Change]) -> None:
         for change in changes:

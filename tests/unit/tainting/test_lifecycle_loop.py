@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.fakes.api import Call
-from tests.unit.tainting.living import LEASES, NODES, PODS, RECORD, LivingCluster, Manager, micro
+from tests.unit.tainting.living import LEASES, NODES, RECORD, LivingCluster, Manager, micro
 from trimtab.api import reasons
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 from trimtab.tainting.lifecycle_settings import LifecycleSettings

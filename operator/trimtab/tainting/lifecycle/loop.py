@@ -35,6 +35,9 @@ BETWEEN: Final = 0.2
 SHARE: Final = 10.0
 """A pass is followed by so many times its own time in which there is none."""
 
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two looks whether something can be done again."""
+
 STEP: Final = 1.0
 """Seconds by which the two clocks may part between two passes; more, and somebody has set the host's clock."""
 
@@ -120,15 +123,12 @@ class Lifecycle:
         self._closing, self._offset = False, None
         record = await self._keeper.load()
         self._memory = recall(record, now=self._services.clock.now())
-        tasks = [
-            asyncio.create_task(each, name=name)
-            for name, each in (
-                ("see to nodes", self._work.run()),
-                ("mark pods of failed nodes", self._pods.run()),
-                ("keep the node lifecycle's record", self._keeper.run()),
-            )
-        ]
-        try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._work.run(), name="see to nodes"),
+                group.create_task(self._pods.run(), name="mark pods of failed nodes"),
+                group.create_task(self._keeper.run(), name="keep the node lifecycle's record"),
+            ]
             while not self._closing:
                 self._wake.clear()
                 began = self._services.clock.monotonic()
@@ -137,10 +137,8 @@ class Lifecycle:
                 await self._services.clock.sleep(max(BETWEEN, took * SHARE))
                 await self._next()
             await self._end()
-        finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
         """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns."""
@@ -168,7 +166,7 @@ class Lifecycle:
 
     def _pause(self) -> float:
         clock = self._services.clock
-        pause = self._settings.node_monitor_period
+        pause = min(LOOK_AGAIN, self._settings.node_monitor_period) if self.held else self._settings.node_monitor_period
         if self._plan is not None and self._plan.next_look is not None:
             pause = min(pause, self._plan.next_look - clock.now())
         again = self._work.next_try()
@@ -195,6 +193,7 @@ class Lifecycle:
         heard = self._services.heard()
         blind = self._services.stale() is not None or self._services.blind() is not None or heard is None
         if heard is None or (blind and now - heard <= self._settings.stale_watch_after):
+            self._plan = None
             self._hold(reasons.STALE_WATCHES)
             return
         self._work.look(now=now, age=self._settings.answer_age)
@@ -222,7 +221,6 @@ class Lifecycle:
         if self.held != reason:
             log.warning("nothing is done about nodes: %s", reason)
         self.held = reason
-        self._plan = None if self._plan is None or not self._plan.held else self._plan
         self._pods.put({})
 
     def _act(self, plan: LifecyclePlan) -> None:

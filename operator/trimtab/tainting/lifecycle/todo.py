@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -41,28 +42,34 @@ class Todo(Struct, frozen=True, kw_only=True):
         return self.patch is not None and any(each.taint.effect == NO_EXECUTE for each in self.patch.changes)
 
 
-def todos(plan: LifecyclePlan, nodes: Mapping[str, Node]) -> dict[str, Todo]:
+MOST: Final = 1000
+"""Nodes that one pass hands over: more take the workers longer than the next pass is away, which finds them anew."""
+
+
+def todos(plan: LifecyclePlan, nodes: Mapping[str, Node], *, most: int = MOST) -> dict[str, Todo]:
     """What is to be done, by node, the most urgent first: what pods go or stay by, then marks, then the rest.
 
     Args:
         plan: of a pass.
         nodes: that it was made on, by name.
+        most: how many at most; what the queues gave free is always among them.
     """
     asks = {each.node: each for each in plan.ask}
     marks = {each.node: each for each in plan.unknown}
-    changes = {each.node: each for each in patches(plan.taints, nodes)}
-    found = [
-        Todo(plan=plan, node=nodes[name], ask=asks.get(name), mark=marks.get(name), patch=changes.get(name))
-        for name in sorted({*asks, *marks, *changes})
-        if name in nodes
-    ]
-    found.sort(key=_urgency)
-    return {each.node.name: each for each in found}
+    changing = {each.node for each in plan.taints}
+    executing = {each.node for each in plan.taints if each.taint.effect == NO_EXECUTE}
 
+    def urgency(name: str) -> tuple[int, float, str]:
+        if name in executing:
+            return (0 if name in plan.taken else 1, 0.0, name)
+        if name in marks or name not in asks:
+            return (2 if name in marks else 3, 0.0, name)
+        return (4, -asks[name].silent, name)
 
-def _urgency(todo: Todo) -> tuple[int, float]:
-    if todo.executes:
-        return (0, 0.0)
-    if todo.mark is not None:
-        return (1, 0.0)
-    return (2, 0.0) if todo.ask is None else (3, -todo.ask.silent)
+    chosen = sorted((name for name in {*asks, *marks, *changing} if name in nodes), key=urgency)[:most]
+    wanted = set(chosen)
+    changes = {each.node: each for each in patches((each for each in plan.taints if each.node in wanted), nodes)}
+    return {
+        name: Todo(plan=plan, node=nodes[name], ask=asks.get(name), mark=marks.get(name), patch=changes.get(name))
+        for name in chosen
+    }

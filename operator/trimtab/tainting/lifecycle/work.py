@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from trimtab.api import reasons
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
@@ -157,19 +159,15 @@ class NodeWork:
             self._give_up(todo)
             return
         versions = [todo.node.resource_version]
-        for write in (self._mark, self._taint):
-            written = await write(todo)
-            if written is None:
-                continue
-            if written.outcome is not Outcome.WRITTEN:
-                self._failed(todo, written)
-                break
-            versions.append(written.version)
+        failure = await self._mark(todo, versions) or await self._taint(todo, versions)
+        if failure is not None:
+            self._failed(todo, failure)
         else:
             self._failures.pop(todo.node.name, None)
             self._again.pop(todo.node.name, None)
-        if len(versions) > 1:
-            self._unseen[todo.node.name] = todo, frozenset(versions[:-1])
+        old = frozenset(versions) - {versions[-1]}
+        if old:
+            self._unseen[todo.node.name] = todo, old
 
     def _gone(self, todo: Todo) -> None:
         """There is no such node any more, and our watch is about to say so."""
@@ -189,25 +187,31 @@ class NodeWork:
         self.answers[name] = answer
         return True
 
-    async def _mark(self, todo: Todo) -> Written | None:
+    async def _mark(self, todo: Todo, versions: list[str]) -> Written | None:
+        """What went wrong, if anything did; ``versions`` grows by what was written."""
         if todo.mark is None:
             return None
         written = await write_mark(self._services.api, todo.mark)
-        if written.outcome is Outcome.WRITTEN:
-            note = f"conditions are Unknown now: {todo.mark.message}"
-            log.info("node %s: %s", todo.node.name, note)
-            self._tell(todo, todo.mark.reason, note)
-        return written
+        if written.outcome is not Outcome.WRITTEN:
+            return replace(written, certain=True)  # no taint was sent
+        versions.append(written.version)
+        note = f"conditions are Unknown now: {todo.mark.message}"
+        log.info("node %s: %s", todo.node.name, note)
+        self._tell(todo, todo.mark.reason, note)
+        return None
 
-    async def _taint(self, todo: Todo) -> Written | None:
+    async def _taint(self, todo: Todo, versions: list[str]) -> Written | None:
+        """The same for taints."""
         if todo.patch is None:
             return None
         written = await write_taints(self._services.api, todo.patch)
-        if written.outcome is Outcome.WRITTEN:
-            for change in todo.patch.changes:
-                self.tainted += change.add and change.taint.effect == NO_EXECUTE
-                self._services.teller.taint_changed(change, uid=todo.node.uid)
-        return written
+        if written.outcome is not Outcome.WRITTEN:
+            return written
+        versions.append(written.version)
+        for change in todo.patch.changes:
+            self.tainted += change.add and change.taint.effect == NO_EXECUTE
+            self._services.teller.taint_changed(change, uid=todo.node.uid)
+        return None
 
     def _failed(self, todo: Todo, written: Written) -> None:
         name = todo.node.name

@@ -1,0 +1,194 @@
+"""Parts of the node lifecycle's loop: the order of acting, the record's size, what wakes it, a clock that is set."""
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.tainting.nodes import DEFAULTS, START, a_node
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import NODE_LEASES, Lease, NodeCondition, Taint
+from trimtab.tainting.health import Answer, Heard, listen
+from trimtab.tainting.lifecycle.record import LARGEST, fitting
+from trimtab.tainting.lifecycle.todo import todos
+from trimtab.tainting.lifecycle.wakes import failed, matters
+from trimtab.tainting.lifecycle_memory import (
+    LifecycleMemory,
+    LifecycleRecord,
+    QueueRecord,
+    SilentRecord,
+    encode_record,
+    shifted,
+)
+from trimtab.tainting.planner import plan_lifecycle
+from trimtab.tainting.queue import Queued
+from trimtab.tainting.sight import SnapshotSight
+
+NOW = START + 1000.0
+UNREACHABLE = "node.kubernetes.io/unreachable"
+
+
+# ── the order of acting ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def planned():
+    """A plan with a bit of everything, on nodes that are named after what is to be done with them."""
+    well = [replace(a_node(f"well{place}"), heartbeat=NOW) for place in range(4)]
+    known = {name: Heard(f"uid-{name}", (None, START), START) for name in ("mark", "ask", "longer")}
+    known["longer"] = replace(known["longer"], at=START - 50)
+    nodes = [
+        *(replace(a_node(name), heartbeat=START) for name in known),
+        a_node("take", "False", since=5, heartbeat=NOW),
+        a_node("free", heartbeat=NOW, taints=[Taint(UNREACHABLE, "NoExecute")]),
+        a_node("cordoned", heartbeat=NOW, unschedulable=True),
+        *well,
+    ]
+    answers = {"mark": Answer("uid-mark", (None, START), NOW)}
+    plan = plan_lifecycle(
+        SnapshotSight(Snapshot(nodes)), DEFAULTS, now=NOW, memory=LifecycleMemory(heard=known), answers=answers
+    )
+    return plan, {node.name: node for node in nodes}
+
+
+def test_what_pods_go_or_stay_by_comes_first_then_marks_then_questions_the_longest_silence_first():
+    plan, nodes = planned()
+    found = todos(plan, nodes)
+    assert list(found) == ["take", "free", "mark", "cordoned", "longer", "ask"]
+    assert found["take"].taken
+    assert found["free"].executes
+    assert found["mark"].mark is not None
+    assert found["mark"].patch is not None
+    assert found["ask"].ask is not None
+
+
+def test_of_more_than_a_pass_hands_over_the_most_urgent_remain():
+    plan, nodes = planned()
+    assert list(todos(plan, nodes, most=2)) == ["take", "free"]
+
+
+def test_nodes_that_went_meanwhile_are_left_out():
+    plan, nodes = planned()
+    del nodes["mark"]
+    assert "mark" not in todos(plan, nodes)
+
+
+# ── who rests, and what was heard when ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_node_that_rests_keeps_its_place_and_lets_the_next_one_go_first():
+    nodes = [
+        a_node("n1", "False", since=1),
+        a_node("n2", "False", since=2),
+        *(a_node(f"w{place}") for place in range(5)),
+    ]
+    sight = SnapshotSight(Snapshot(nodes))
+    assert list(plan_lifecycle(sight, DEFAULTS, now=NOW).taken) == ["n1"]
+    plan = plan_lifecycle(sight, DEFAULTS, now=NOW, resting={"n1"})
+    assert list(plan.taken) == ["n2"]
+    assert [each.node for each in plan.waiting] == ["n1"]
+    assert not plan_lifecycle(sight, DEFAULTS, now=NOW, resting={"n1", "n2"}).taken
+
+
+@pytest.mark.parametrize(
+    ("news", "at"),
+    [({}, 1000.0), ({"n1": NOW - 3}, 997.0), ({"n1": NOW + 5}, 1000.0)],
+    ids=["not told", "three seconds ago", "a time ahead"],
+)
+def test_a_renewal_counts_from_when_it_was_seen_not_from_the_pass(news, at):
+    before = {"n1": Heard("uid-n1", (START, None), START)}
+    leases = {f"{NODE_LEASES}/n1": Lease(NODE_LEASES, "n1", renewed=START + 10)}
+    assert listen(before, [a_node()], leases, now=NOW, news=news)["n1"].at == START + at
+
+
+def test_a_taint_whose_time_lies_ahead_holds_up_nobody():
+    tainted = a_node("n1", "Unknown", taints=[Taint(UNREACHABLE, "NoExecute", "", NOW + 3600)])
+    plan = plan_lifecycle(
+        SnapshotSight(Snapshot([tainted, a_node("n2", "False"), *(a_node(f"w{place}") for place in range(5))])),
+        DEFAULTS,
+        now=NOW,
+    )
+    assert list(plan.taken) == ["n2"]
+
+
+# ── what wakes the loop ─────────────────────────────────────────────────────────────────────────────────────────────
+
+NODE = a_node()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wakes"),
+    [
+        (None, NODE, True),
+        (NODE, None, True),
+        (NODE, NODE, False),
+        (NODE, replace(NODE, heartbeat=NOW, resource_version="2"), False),
+        (NODE, replace(NODE, images=FrozenMap({"app": 1})), False),
+        (NODE, replace(NODE, annotations=FrozenMap({"a": "b"})), False),
+        (NODE, replace(NODE, uid="another"), True),
+        (NODE, replace(NODE, unschedulable=True), True),
+        (NODE, replace(NODE, taints=(Taint("a", "NoSchedule"),)), True),
+        (NODE, replace(NODE, labels=FrozenMap({"topology.kubernetes.io/zone": "b"})), True),
+        (NODE, replace(NODE, conditions=(NodeCondition("Ready", "False", since=NOW),)), True),
+    ],
+    ids=[
+        "came",
+        "went",
+        "the same",
+        "heartbeat",
+        "image",
+        "annotation",
+        "made anew",
+        "cordoned",
+        "tainted",
+        "another zone",
+        "condition",
+    ],
+)
+def test_what_wakes_the_loop(old, new, wakes):
+    assert matters(old, new) is wakes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "has_failed"),
+    [
+        (NODE, a_node(ready="False"), True),
+        (NODE, a_node(ready="Unknown"), True),
+        (NODE, NODE, False),
+        (a_node(ready="False"), a_node(ready="Unknown"), False),
+        (None, a_node(ready="False"), False),
+        (NODE, None, False),
+        (NODE, a_node(ready="False", uid="another"), False),
+    ],
+    ids=["not ready", "unknown", "the same", "was not ready before", "came so", "went", "another node of its name"],
+)
+def test_when_a_node_has_failed(old, new, has_failed):
+    assert failed(old, new) is has_failed
+
+
+# ── what is remembered ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_record_of_too_many_nodes_keeps_those_that_have_been_silent_longest():
+    silent = {f"node-{place:05}.example.internal": SilentRecord("u" * 36, START + place) for place in range(20_000)}
+    queue = {name: QueueRecord("u" * 36, each.heard) for name, each in silent.items()}
+    record = LifecycleRecord(silent=silent, queue=queue, spent={"": NOW}, all_down=True)
+    kept = fitting(record)
+    assert len(encode_record(kept)) <= LARGEST
+    assert len(kept.silent) >= 2500
+    assert set(kept.silent) == set(list(silent)[: len(kept.silent)])
+    assert set(kept.queue) == set(list(queue)[: len(kept.queue)])
+    assert (kept.spent, kept.all_down) == (record.spent, True)
+    assert fitting(kept) == kept
+
+
+def test_a_clock_that_is_set_moves_all_times_along_and_places_in_the_queue_stay():
+    memory = LifecycleMemory(
+        heard={"n1": Heard("u", (1.0, 2.0), 100.0, believed=120.0)},
+        queue={"n2": Queued("u", 50.0)},
+        spent={"": 90.0},
+        back=80.0,
+    )
+    moved = shifted(memory, 3600.0)
+    assert moved.heard["n1"] == Heard("u", (1.0, 2.0), 3700.0, believed=3720.0)
+    assert (moved.spent, moved.back, moved.blind_since) == ({"": 3690.0}, 3680.0, None)
+    assert moved.queue == memory.queue
+    assert shifted(moved, -3600.0) == memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 import pytest
@@ -25,8 +26,8 @@ class Counted:
         self.metrics = TaintManagerMetrics(self.registry)
         self.clock = SetClock(START)
         self.told = Told()
-        events = EventTeller(self.told, self.clock, uid_of=lambda _: "")
-        self.reporter = Reporter(events, self.metrics, self.clock)
+        self.events = EventTeller(self.told, self.clock, uid_of=lambda _: "")
+        self.reporter = Reporter(self.events, self.metrics, self.clock)
 
     def __call__(self, name: str) -> dict[tuple[str, ...], float]:
         """The samples by the values of their labels, in the order of the labels' names."""
@@ -128,3 +129,31 @@ def test_no_label_has_the_name_of_a_node_a_pod_or_a_namespace(counted: Counted) 
         for label in collector._labelnames
     }
     assert labels == {"result", "reason", "change", "key", "effect", "zone", "state"}
+
+
+def test_every_refusal_counts_and_the_same_one_is_told_once_in_five_minutes(
+    counted: Counted, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(message: str) -> list[str]:
+        caplog.clear()
+        outcome = ended(limit(), What.REFUSED, reason="DeletionRefused", message=message)
+        counted.reporter.ended(outcome)
+        counted.events.drain()
+        assert len(counted.told.take()) == len(caplog.records)
+        return [record.getMessage() for record in caplog.records]
+
+    assert refuse("denied, 1 of 9") == ["shop/web is still on n1: denied, 1 of 9"]
+    assert refuse("denied, 2 of 9") == []
+    assert refuse("gone fishing") == ["shop/web is still on n1: gone fishing"]
+    counted.clock.time += 300
+    assert refuse("gone fishing") == ["shop/web is still on n1: gone fishing"]
+    assert counted("ended_pods_total") == {("DeletionRefused", "Refused"): 4}
+
+
+def test_a_pod_that_goes_is_logged_with_what_a_search_needs(counted: Counted, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    counted.reporter.ended(ended(limit(), at=300.5))
+    [record] = caplog.records
+    assert record.getMessage() == "shop/web deleted from n1, 0.5s after its time"
+    wanted = {"pod": "web", "namespace": "shop", "uid": "uid-web", "node": "n1", "result": "Deleted"}
+    assert wanted.items() <= vars(record).items()

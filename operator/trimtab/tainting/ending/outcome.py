@@ -23,8 +23,7 @@ class What(enum.Enum):
 class Ended(Struct, frozen=True, kw_only=True, gc=False):
     """What became of a pod whose time was over.
 
-    Of a pod that is refused this comes several times before it ends: with the first refusal, when the words or the one
-    who refuses change, and ever more rarely in between.
+    Of a pod that is refused, or for which no answer comes, this comes with every try.
 
     Attributes:
         deadline: of the pod, as it counted in the end.

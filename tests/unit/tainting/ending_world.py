@@ -55,6 +55,7 @@ class Cluster:
         swallows: how many requests are lost before.
         down: whether no request is answered.
         latency: seconds until a request is carried out.
+        slow: the same of a namespace, where a webhook hangs.
         grace: seconds until a pod that was deleted is gone.
         watch: seconds until the watch tells of a change; ``None`` while it tells nothing.
         renews: whether a pod that went comes again on its node, by its name, as a StatefulSet's does.
@@ -73,6 +74,7 @@ class Cluster:
         self.swallows = 0
         self.down = False
         self.latency = 0.001
+        self.slow: dict[str, float] = {}
         self.grace = 0.5
         self.watch: float | None = 0.01
         self.renews = False
@@ -163,7 +165,7 @@ class Cluster:
         self._busy += 1
         self.busiest = max(self.busiest, self._busy)
         try:
-            await asyncio.sleep(self.latency)
+            await asyncio.sleep(self.slow.get(parts[4], self.latency))
             return self._answer(what, key, body)
         finally:
             self._busy -= 1

@@ -283,13 +283,57 @@ async def test_pods_that_have_ended_are_left_where_they_are(cluster: Cluster) ->
 async def test_no_more_pods_are_ended_at_once_than_there_are_workers(cluster: Cluster) -> None:
     cluster.taint("n1", taint())
     for number in range(100):
-        cluster.pod(f"p{number}")
+        cluster.pod(f"p{number}", namespace=f"n{number % 5}")
     manager = Manager(cluster, workers=6)
     async with manager.running():
         await asyncio.sleep(5)
 
     assert cluster.busiest == 6
     assert len(cluster.gone) == 100
+
+
+@pytest.mark.parametrize("after", [0.0, 0.0005, 0.01, 0.0305, 0.1])
+async def test_a_run_that_ended_and_begins_anew_takes_up_what_the_first_had(cluster: Cluster, after: float) -> None:
+    cluster.taint("n1", taint())
+    for number in range(100):
+        cluster.pod(f"p{number}")
+    manager = Manager(cluster, workers=4)
+    for _ in range(5):
+        async with manager.running():
+            await asyncio.sleep(after)
+    async with manager.running():
+        await asyncio.sleep(5)
+
+    assert len(cluster.gone) == 100
+    assert manager.ending.waiting == 0
+
+
+async def test_a_webhook_that_hangs_for_one_namespace_holds_up_no_other(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    for number in range(300):
+        cluster.pod(f"p{number}", namespace="slow")
+    for number in range(50):
+        cluster.pod(f"p{number}", bears("a", 30))
+    cluster.slow["slow"] = 10
+    manager = Manager(cluster, workers=8)
+    async with manager.running():
+        await asyncio.sleep(41)
+
+    assert sum(uid.startswith("shop") for uid in cluster.gone) == 50
+
+
+async def test_a_lost_mark_makes_no_deletion_ours(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.swallows = 1
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(0.1)
+        cluster.remove("shop/web")
+        await asyncio.sleep(5)
+
+    assert manager.ending.deleted == 0
+    assert manager.told(What.GONE) == ["web"]
 
 
 async def test_pods_go_in_the_order_in_which_they_were_due(cluster: Cluster) -> None:
@@ -404,9 +448,9 @@ async def test_stopping_waits_for_what_is_in_flight_and_begins_nothing(cluster: 
         await asyncio.sleep(1.5)
         await manager.ending.stop()
         assert cluster.time == pytest.approx(2, abs=0.1)
-        assert len(cluster.sent) == 8
+        assert len(cluster.sent) == 6
         await asyncio.sleep(10)
-        assert len(cluster.sent) == 8
+        assert len(cluster.sent) == 6
 
 
 # --- marking ---------------------------------------------------------------------------------------------------------

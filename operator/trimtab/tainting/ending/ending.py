@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
 from trimtab.api.taint_manager_status import RefusedPod, StuckNode
-from trimtab.kube.objects import Pod
 from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.ending import requests
-from trimtab.tainting.ending.again import delay, marked, waits_for_mark
+from trimtab.tainting.ending.again import delay, waits_for_mark
 from trimtab.tainting.ending.answer import BUDGET, Answer, after_waiting
 from trimtab.tainting.ending.job import Job, Place
-from trimtab.tainting.ending.judging import Move, Verdict, judge, not_due, waits
+from trimtab.tainting.ending.judging import Move, Verdict, not_due, waits
+from trimtab.tainting.ending.looking import Looks, Without
 from trimtab.tainting.ending.outcome import What
 from trimtab.tainting.ending.room import WaitingRoom
 from trimtab.tainting.ending.telling import StuckWatch, Tally, refused_pods
 from trimtab.tainting.services import Services
-from trimtab.tainting.zones import zone_of
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +44,6 @@ BLIND_LOOK: Final = 0.25
 
 LOOK: Final = 5.0
 """Seconds between two looks where nothing happens."""
-
-
-class Without(Protocol):
-    """A pod's deadline if its node had no taints of some keys."""
-
-    def __call__(self, pod: Pod, keys: Collection[str], *, now: float) -> Deadline | None:
-        """``None`` where nothing would end its time."""
-        ...
 
 
 class Ending:
@@ -76,14 +69,12 @@ class Ending:
         workers: int = WORKERS,
     ) -> None:
         self._services = services
-        self._deadline_of = deadline_of
-        self._deadline_without = deadline_without
+        self._looks = Looks(services, spec, deadline_of, deadline_without)
         self._workers = workers
         self._spec = spec
-        self._waits = waits(spec)
         self._jobs: dict[str, Job] = {}
         self._going = 0
-        self._room = WaitingRoom(spec.user_taint_rates, self._zone_of)
+        self._room = WaitingRoom(spec.user_taint_rates, self._looks.zone_of, workers=workers)
         self._tally = Tally(services)
         self._stuck = StuckWatch(services)
         self._hurried: dict[str, float] = {}
@@ -146,7 +137,7 @@ class Ending:
         job = self._jobs.get(key)
         if job is None or job.place in (Place.BUSY, Place.LINE):  # a worker judges it anyhow
             return
-        verdict = self._judge(job)
+        verdict = self._looks.judge(job)
         if verdict.move is Move.NOTHING or verdict.move is Move.WAIT:
             self._not_now(job, verdict)
         else:
@@ -154,14 +145,13 @@ class Ending:
 
     def configure(self, spec: TaintManagerSpec) -> None:
         """Go on by another spec; in mode Observe with nothing, and whoever is due has to be told again afterwards."""
-        before, self._spec = self._waits, spec
-        self._waits = waits(spec)
+        before, self._looks.waits, self._spec = self._looks.waits, waits(spec), spec
         now = self._monotonic()
         self._room.regulate(spec.user_taint_rates, now)
         for job in tuple(self._jobs.values()):
             if spec.mode == OBSERVE:
                 self._settle(job, not_due("the mode is Observe now"))
-            elif job.place is Place.LATER and self._waits != before:
+            elif job.place is Place.LATER and self._looks.waits != before:
                 self._room.leave(job)
                 self._room.enter(job, now)
 
@@ -199,18 +189,18 @@ class Ending:
     async def _work(self) -> None:
         while True:
             job = await self._room.next()
-            if self._stopping or self._jobs.get(job.deadline.key) is not job or job.place is not Place.LINE:
-                continue
-            job.place = Place.BUSY
             self._busy += 1
             self._idle.clear()
             try:
-                await self._try(job)
+                if self._jobs.get(job.deadline.key) is job and job.place is Place.LINE:
+                    job.place = Place.BUSY
+                    await self._try(job)
             except Exception as error:  # a defect must not end a worker, nor the pod's tries
                 logger.exception("%s could not be ended", job.deadline.key)
                 words = f"{type(error).__name__}: {error}"
                 self._take_up(job, Answer(What.FAILED, reasons.DELETION_FAILED, words, doubt=True))
             finally:
+                self._room.done(job)
                 self._busy -= 1
                 if not self._busy:
                     self._idle.set()
@@ -218,12 +208,12 @@ class Ending:
     async def _try(self, job: Job) -> None:
         """One try: judged before each request, since anything may have changed while the last one was answered."""
         verdict = self._look(job)
-        if verdict is not None and verdict.move is Move.DELETE and not self._is_marked(job):
+        if verdict is not None and verdict.move is Move.DELETE and not self._looks.marked(job):
             answer = await requests.mark(self._services.api, verdict.deadline, now=self._services.clock.now())
             if answer is None:
                 job.marked = self._monotonic()
             elif waits_for_mark(job, answer):
-                self._take_up(job, answer)
+                self._take_up(job, replace(answer, doubt=False))  # whatever came of it, it ends no pod
                 return
             verdict = self._look(job)
         if verdict is None:
@@ -245,7 +235,7 @@ class Ending:
         if self._services.stale() is not None:
             self._room.park(job)
             return None
-        verdict = self._judge(job)
+        verdict = self._looks.judge(job)
         if verdict.move is Move.NOTHING or verdict.move is Move.WAIT:
             self._not_now(job, verdict)
             return None
@@ -254,19 +244,6 @@ class Ending:
             job.going = False
             self._going -= 1
         return verdict
-
-    def _judge(self, job: Job) -> Verdict:
-        key, now = job.deadline.key, self._services.clock.now()
-        found, pod = self._deadline_of(key), self._services.picture.pods.get(key)
-        return judge(job.deadline, found, pod, waits=self._waits, now=now, without=self._by_deletion)
-
-    def _by_deletion(self, pod: Pod) -> Deadline | None:
-        if self._deadline_without is None:
-            return None
-        return self._deadline_without(pod, self._waits, now=self._services.clock.now())
-
-    def _is_marked(self, job: Job) -> bool:
-        return marked(job, self._services.picture.pods.get(job.deadline.key), now=self._monotonic())
 
     def _not_now(self, job: Job, verdict: Verdict) -> None:
         """A pod has gone, or its time is not over: whoever has another time now is told of again when that is over."""
@@ -279,7 +256,7 @@ class Ending:
             wait = min(verdict.until - self._services.clock.now(), LONGEST_WAIT)
             self._room.put_off(job, self._monotonic() + wait)
         else:
-            self._settle(job, not_due(f"its time is over {verdict.until - self._services.clock.now():.0f}s later now"))
+            self._settle(job, not_due(f"its time is over in {verdict.until - self._services.clock.now():.0f}s only"))
 
     def _again_by(self, job: Job, deadline: Deadline) -> None:
         """A pod that is here already counts by this deadline; another policy takes effect at once."""
@@ -305,11 +282,10 @@ class Ending:
             return
         job.place, job.going = Place.ASKED, True
         self._going += 1
-        found = self._deadline_of(job.deadline.key)
-        if found is None or found.uid != job.deadline.uid:  # the watch was faster than the answer
-            self._forget(job)
-        else:
+        if self._looks.known(job):
             self._room.put_off(job, self._monotonic() + SETTLE)
+        else:  # the watch was faster than the answer
+            self._forget(job)
 
     def _try_again(self, job: Job, answer: Answer, until: float | None) -> None:
         if answer.doubt:
@@ -353,10 +329,6 @@ class Ending:
         if self._jobs.get(job.deadline.key) is job:
             del self._jobs[job.deadline.key]
             self._going -= job.going
-
-    def _zone_of(self, name: str) -> str:
-        node = self._services.picture.nodes.get(name)
-        return "" if node is None else zone_of(node.labels)
 
     def _monotonic(self) -> float:
         return self._services.clock.monotonic()

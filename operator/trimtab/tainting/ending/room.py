@@ -10,6 +10,7 @@ from trimtab.api.taint_manager import UserTaintRates
 from trimtab.tainting.conditions import NO_EXECUTE_KEYS
 from trimtab.tainting.ending.held import HeldBack
 from trimtab.tainting.ending.job import Job, Place
+from trimtab.tainting.ending.line import Line
 from trimtab.tainting.ending.rates import Rates
 from trimtab.tainting.timers import TimerHeap
 
@@ -26,16 +27,17 @@ class WaitingRoom:
     Args:
         rates: of user taints.
         zone_of: the zone of a node, by its name.
+        workers: how many take pods.
     """
 
-    def __init__(self, rates: UserTaintRates, zone_of: Callable[[str], str]) -> None:
+    def __init__(self, rates: UserTaintRates, zone_of: Callable[[str], str], *, workers: int) -> None:
         self._zone_of = zone_of
         self._rates = Rates(rates)
         self._held = HeldBack(self._rates)
         self._held_jobs: dict[str, Job] = {}
         self._later: TimerHeap[Job] = TimerHeap()
         self._parked: dict[str, Job] = {}
-        self._line: asyncio.Queue[Job] = asyncio.Queue()
+        self._line = Line(workers)
         self._moved = asyncio.Event()
 
     @property
@@ -58,7 +60,7 @@ class WaitingRoom:
             self._moved.set()
         else:
             job.place = Place.LINE
-            self._line.put_nowait(job)
+            self._line.put(job)
 
     def put_off(self, job: Job, at: float) -> None:
         """A pod is to be looked at again then."""
@@ -104,8 +106,12 @@ class WaitingRoom:
         self._moved.set()
 
     async def next(self) -> Job:
-        """The next one, once there is one."""
-        return await self._line.get()
+        """The next one for a worker, once there is one; :meth:`done` has to follow."""
+        return await self._line.next()
+
+    def done(self, job: Job) -> None:
+        """A worker has ended with a pod, for now."""
+        self._line.done(job)
 
     def turn(self, now: float, *, blind: bool) -> float | None:
         """Move those up whose turn has come.
@@ -150,4 +156,4 @@ class WaitingRoom:
     def _to_line(self, job: Job, now: float) -> None:
         job.held += now - job.held_since
         job.place = Place.LINE
-        self._line.put_nowait(job)
+        self._line.put(job)

@@ -28,8 +28,8 @@ from trimtab.tainting.zones import FULL, NORMAL, PARTIAL
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks: a status is made, gauges are set."""
 
-PACE: Final = 10.0
-"""Seconds between two writes for numbers and lists alone; deadlines tick all the time."""
+PACE: Final = 4.0
+"""Seconds between two writes for numbers and lists alone; deadlines tick all the time, and a write has some 20 kB."""
 
 SHORTEST: Final = 1.0
 """Seconds between two writes for whatever reason."""

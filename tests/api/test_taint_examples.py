@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -63,25 +64,27 @@ def test_an_example_is_taken_as_it_stands(
     assert machine_cluster.client.request("POST", path, manifest, params=params)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def admitting(machine_cluster: LocalCluster) -> Iterator[tuple[Client, str, str]]:
     """The policies in force, a namespace of team-a, and one of nobody."""
     client, mark = machine_cluster.client, secrets.token_hex(4)
+    with ExitStack() as made:
+        yield client, *_admitting(client, mark, made)
+
+
+def _admitting(client: Client, mark: str, made: ExitStack) -> tuple[str, str]:
     team, nobody = f"team-{mark}", f"nobody-{mark}"
-    made = []
     for name, labels in ((team, {"dedicated": "team-a"}), (nobody, {})):
         client.request("POST", NAMESPACES.path(), {"metadata": {"name": name, "labels": labels}})
-        made.append(NAMESPACES.path(name))
+        made.callback(client.request, "DELETE", NAMESPACES.path(name))
         eventually(lambda name=name: _there(client, name), what="the default service account")
     for each in documents(DEDICATED / "admission.yaml"):
         resource = POLICIES[each["kind"]]
         client.request("POST", resource.path(), each)
-        made.append(resource.path(each["metadata"]["name"]))
+        made.callback(client.request, "DELETE", resource.path(each["metadata"]["name"]))
     eventually(lambda: "dedicated" in create(client, team)["spec"].get("nodeSelector", {}), what="pods are changed")
     eventually(lambda: _refused(client, nobody), what="pods are judged")
-    yield client, team, nobody
-    for path in reversed(made):
-        client.request("DELETE", path)
+    return team, nobody
 
 
 def _there(client: Client, namespace: str) -> bool:

@@ -62,7 +62,7 @@ def test_results_that_are_asked_for_exist() -> None:
     assert {"Evicted", "Failed"} <= asked <= results
 
 
-@pytest.mark.parametrize("controller", ["descheduler", "autoscaler"])
+@pytest.mark.parametrize("controller", ["descheduler", "autoscaler", "tainting"])
 def test_every_metric_of_a_controller_is_shown(controller: str) -> None:
     text = json.dumps(DASHBOARD)
     ours = [name for name in LABELS if name.startswith(f"trimtab_{controller}_")]

@@ -94,11 +94,13 @@ def test_policies_say_how_long_an_eviction_waits() -> None:
 DENIED = 'admission webhook "guard.example.com" denied the request: no'
 FAILING = 'Internal error occurred: failed calling webhook "guard.example.com": timed out'
 POLICY = "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'all' denied request: no"
+OTHER_UID = 'Pod "db" is invalid: metadata.uid: Invalid value: "u": field is immutable'
 RBAC = 'pods "web" is forbidden: User "x" cannot delete resource "pods" in API group "" in the namespace "shop"'
 
 ERRORS: dict[str, tuple[ApiError | Unreachable, tuple[What, str, bool]]] = {
     "not found": (NotFound('pods "web" not found', status=404), (What.GONE, "", False)),
     "another uid": (Conflict("Precondition failed: UID in precondition: a", status=409), (What.GONE, "", False)),
+    "a mark for another uid": (Invalid(OTHER_UID, status=422), (What.GONE, "", False)),
     "a pod called uid": (Conflict('cannot delete "uid"', status=409), (What.FAILED, "", False)),
     "a webhook denies": (Forbidden(DENIED, status=403), (What.REFUSED, "guard.example.com", False)),
     "a webhook denies by a code": (NotFound(DENIED, status=404), (What.REFUSED, "guard.example.com", False)),

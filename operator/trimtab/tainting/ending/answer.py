@@ -9,7 +9,16 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.kube import eviction
-from trimtab.kube.api import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unauthorized, Unreachable
+from trimtab.kube.api import (
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
 from trimtab.kube.eviction import EvictionResult
 from trimtab.kube.guarded import NotLeading
 from trimtab.tainting.ending.outcome import What
@@ -72,6 +81,8 @@ def answer_to(error: ApiError | Unreachable) -> Answer:
         case NotFound():
             return gone(error.message)
         case Conflict() if "UID" in error.message:  # names are of lower case: no pod is mistaken for that
+            return gone(error.message)
+        case Invalid() if "metadata.uid: Invalid value" in error.message:  # what a patch of another pod is told
             return gone(error.message)
         case Conflict() | TooManyRequests() | Unauthorized():
             return Answer(What.FAILED, reasons.DELETION_FAILED, error.message, retry_after=error.retry_after)

@@ -38,7 +38,7 @@ async def mark(api: Api, deadline: Deadline, *, now: float) -> Answer | None:
         "message": MESSAGE,
         "lastTransitionTime": rfc3339(now),
     }
-    body = {"metadata": {"uid": deadline.uid}, "status": {"conditions": [condition]}}  # another uid is a Conflict
+    body = {"metadata": {"uid": deadline.uid}, "status": {"conditions": [condition]}}  # another uid is refused
     try:
         await api.request(
             "PATCH",

@@ -123,24 +123,3 @@ def test_a_taint_that_is_taken_out_of_a_set_keeps_nobody_from_its_next_nodes(fle
     assert len(fleet.where("web")) == 2
     assert first not in fleet.where("web")
     assert TAINT in fleet.all_nodes()[first]["spec"]["taints"]
-
-
-def test_a_taint_that_is_put_into_a_set_counts_for_its_next_nodes(fleet: Fleet, operate: Start) -> None:
-    """Who does not tolerate it has what room there is on the nodes of before, and brings none."""
-    fleet.group("only", replicas=1, maximum=3)
-    fleet.autoscale()
-    operate()
-    fleet.patch("only", {"spec": {"template": {"spec": {"taints": [TAINT]}}}})
-    [first] = fleet.nodes("only")
-
-    fleet.deploy("web", 4)
-    fleet.until_running("web", 2)
-    fleet.until(lambda: [each["reason"] for each in fleet.status().get("pending", ())] == ["NoGroupFits"], "is told")
-    assert fleet.size("only") == 1
-    fleet.deploy("own", 2, tolerations=[TAINT | {"operator": "Equal"}])
-
-    fleet.until_running("own", 2)
-    assert list(fleet.where("web")) == [first]
-    [second] = fleet.where("own")
-    assert TAINT in fleet.all_nodes()[second]["spec"]["taints"]
-    assert fleet.size("only") == 2

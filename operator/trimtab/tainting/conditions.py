@@ -71,7 +71,10 @@ class TaintChange(Struct, frozen=True, gc=False):
 
 def ready_status(node: Node) -> str | None:
     """``True``, ``False`` or ``Unknown``; ``None`` of a node that has no Ready condition yet."""
-    return next((each.status for each in node.conditions if each.type == READY), None)
+    for each in node.conditions:  # not a generator: it is asked of every node in every pass
+        if each.type == READY:
+            return each.status
+    return None
 
 
 def unknown_already(node: Node) -> bool:
@@ -178,4 +181,7 @@ def _status_of(key: str) -> str:
 
 
 def _any_pressure(node: Node) -> bool:
-    return any(each.status == "True" and each.type in PRESSURE_KEYS for each in node.conditions)
+    for each in node.conditions:  # noqa: SIM110 (asked of every node in every pass; a generator takes twice as long)
+        if each.status == "True" and each.type in PRESSURE_KEYS:
+            return True
+    return False

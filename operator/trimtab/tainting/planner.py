@@ -159,8 +159,9 @@ def _act(
     doubted = _all_in_doubt(nodes, ready, memory.heard, now)
     look = Look(nodes, ready, found, settings, memory, now, in_doubt=doubted, resting=resting)
     executed = no_execute(look)
-    changes = [change for name, node in nodes.items() for change in no_schedule_changes(node, ready[name], now=now)]
-    changes += executed.changes
+    changes = list(executed.changes)
+    for name, node in nodes.items():
+        changes += no_schedule_changes(node, ready[name], now=now)
     changes.sort(key=lambda each: (each.node, each.taint.key, each.taint.effect, each.add))
     return LifecyclePlan(
         now=now,

@@ -19,8 +19,10 @@ FULL: Final = "FullDisruption"
 EXCLUDE: Final = "node.kubernetes.io/exclude-disruption"
 """Label of nodes that are not counted, whatever its value; they are tainted as others are."""
 
-_REGIONS: Final = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
-_ZONES: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
+_OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+_REGION: Final = "topology.kubernetes.io/region"
+_OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+_ZONE: Final = "topology.kubernetes.io/zone"
 """The older label wins where both are there, as upstream has it."""
 
 FEWEST: Final = 3
@@ -52,8 +54,8 @@ class Zone(Struct, frozen=True, gc=False):
 
 def zone_of(labels: Labels) -> str:
     """The zone of a node by its labels. Neither part can hold a slash, so no two zones have one name."""
-    region = next((labels[key] for key in _REGIONS if labels.get(key)), "")
-    zone = next((labels[key] for key in _ZONES if labels.get(key)), "")
+    region = labels.get(_OLD_REGION) or labels.get(_REGION) or ""
+    zone = labels.get(_OLD_ZONE) or labels.get(_ZONE) or ""
     return f"{region}/{zone}" if region or zone else ""
 
 
@@ -67,8 +69,12 @@ def zones(nodes: Iterable[Node], ready: Mapping[str, str | None], settings: Life
     """
     counts: dict[str, list[int]] = {}
     for node in nodes:
-        count = counts.setdefault(zone_of(node.labels), [0, 0])
-        if EXCLUDE not in node.labels:
+        labels = node.labels
+        name = zone_of(labels)
+        count = counts.get(name)
+        if count is None:
+            count = counts[name] = [0, 0]
+        if EXCLUDE not in labels:
             count[ready[node.name] != "True"] += 1
     return {name: _zone(name, counts[name], settings) for name in sorted(counts)}
 

@@ -282,6 +282,11 @@ class Manager:
         cluster.showing = show
         self._task = asyncio.create_task(lifecycle.run())
 
+    @property
+    def ended(self) -> bool:
+        """Whether the loop has ended by itself."""
+        return self._task is not None and self._task.done() and self._task.exception() is None
+
     async def kill(self) -> None:
         self.cluster.showing = None
         if self._task is not None:

@@ -311,6 +311,17 @@ async def test_nothing_is_done_before_the_record_can_be_read():
         assert manager.lifecycle.problem == ""
 
 
+async def test_stopping_does_not_wait_for_a_record_that_cannot_be_read():
+    made = cluster(1)
+    made.fail(Unreachable("no answer"), times=10**6, method="GET", path="configmaps")
+    async with Manager(made) as manager:
+        await manager.until(5)
+        await manager.lifecycle.stop()
+        await manager.until(30)
+        assert manager.ended
+        assert made.sent("PATCH") == []
+
+
 # ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -107,7 +107,7 @@ def listen(
 
 def _renewal(lease: Lease | None) -> float:
     """A kubelet renews four times as often as it promises."""
-    return RENEWAL if lease is None else max(RENEWAL, lease.duration / 4)
+    return RENEWAL if lease is None or lease.duration <= 4 * RENEWAL else lease.duration / 4
 
 
 def _heard_again(node: Node, before: Heard, stamp: Stamp, renewal: float, now: float) -> Heard:

@@ -41,8 +41,8 @@ LOOK_AGAIN: Final = 1.0
 STEP: Final = 1.0
 """Seconds by which the two clocks may part between two passes; more, and somebody has set the host's clock."""
 
-ENDING: Final = 15.0
-"""Seconds for requests that are under way when the loop is stopped, and for the record."""
+ENDING: Final = 5.0
+"""Seconds for requests that are under way when the loop is stopped, and as many for the record."""
 
 
 class Lifecycle:
@@ -120,8 +120,10 @@ class Lifecycle:
 
     async def run(self) -> None:
         """Read the record back, then look and act until stopped or cancelled."""
-        self._closing, self._offset = False, None
-        record = await self._keeper.load()
+        self._offset = None
+        record = await self._keeper.load(until=lambda: self._closing)
+        if record is None:
+            return
         self._memory = recall(record, now=self._services.clock.now())
         async with asyncio.TaskGroup() as group:
             tasks = [
@@ -141,7 +143,7 @@ class Lifecycle:
                 task.cancel()
 
     async def stop(self) -> None:
-        """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns."""
+        """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns. It is not run again."""
         self._closing = True
         self._wake.set()
 

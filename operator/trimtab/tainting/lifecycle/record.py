@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -54,13 +55,16 @@ class RecordKeeper:
         self._settled = asyncio.Event()
         self._settled.set()
 
-    async def load(self) -> LifecycleRecord:
+    async def load(self, *, until: Callable[[], bool]) -> LifecycleRecord | None:
         """What the process before this one left; it is asked for until there is an answer.
 
         Without it grace periods and rates would begin anew, so nothing is done before.
+
+        Args:
+            until: whether to give up; then ``None`` is returned.
         """
         retry = 0
-        while True:
+        while not until():
             try:
                 found = await get(self._api, CONFIG_MAPS, NAME, namespace=self._namespace, timeout=TIMEOUT)
             except NotFound:
@@ -75,6 +79,7 @@ class RecordKeeper:
             self.problem = ""
             self._wanted = self._written = record
             return record
+        return None
 
     def put(self, record: LifecycleRecord) -> None:
         """Have a record written if it is another one; returns at once."""

@@ -42,7 +42,7 @@ class Todo(Struct, frozen=True, kw_only=True):
         return self.patch is not None and any(each.taint.effect == NO_EXECUTE for each in self.patch.changes)
 
 
-MOST: Final = 1000
+MOST: Final = 500
 """Nodes that one pass hands over: more take the workers longer than the next pass is away, which finds them anew."""
 
 

@@ -143,7 +143,7 @@ class Lifecycle:
                 task.cancel()
 
     async def stop(self) -> None:
-        """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns. It is not run again."""
+        """Begin nothing more; :meth:`run` lets what was begun end, writes the record and returns, for good."""
         self._closing = True
         self._wake.set()
 

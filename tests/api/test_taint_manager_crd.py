@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ from trimtab.api.taint_manager_status import (
     TaintManagerStatus,
     ZoneStatus,
 )
-from trimtab.kube.api import ApiError, Invalid
+from trimtab.kube.api import ApiError, Invalid, ServerError
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.local.client import Client
 
@@ -88,7 +89,7 @@ def test_an_example_is_taken_as_it_stands(client: Client, path: Path) -> None:
 
 
 def test_the_server_fills_in_the_defaults_that_reading_files_fills_in(client: Client) -> None:
-    created = create(client, taint_managers.taint_manager({}))
+    created = create(client, taint_managers.taint_manager({"nodeLifecycle": {}}))
 
     assert created["spec"]["mode"] == "Observe"
     assert created["spec"]["tolerationMatching"] == "All"
@@ -111,7 +112,7 @@ def test_the_server_fills_in_the_defaults_that_reading_files_fills_in(client: Cl
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_patch_of_one_field_leaves_the_others_at_their_defaults(client: Client, good: Any, depth: int) -> None:
     """A merge patch of a bare object: what it does not say is what it was."""
-    spec: dict[str, Any] = {"mode": "Own"} if depth == 1 else {"nodeLifecycle": {"nodeEvictionRate": 1}}
+    spec: dict[str, Any] = {"mode": "Observe"} if depth == 1 else {"nodeLifecycle": {"nodeEvictionRate": 1}}
     patched = client.request("PATCH", OWN_PATH, {"spec": spec}, content_type=MERGE, params={"dryRun": "All"})
 
     before, after = decode_taint_manager(good).spec, decode_taint_manager(patched).spec
@@ -167,6 +168,11 @@ def good(client: Client) -> Iterator[dict[str, Any]]:
     client.request("DELETE", OWN_PATH)
 
 
+def placeless(text: str) -> str:
+    """Without the places of items in lists."""
+    return re.sub(r"\[\d+\]", "[]", text)
+
+
 def test_a_good_one_cannot_be_made_bad(client: Client, good: dict[str, Any]) -> None:
     """By writing it anew, by patches, or by applying: the server spares fields that do not change, and no others."""
     wrong = []
@@ -183,8 +189,10 @@ def test_a_good_one_cannot_be_made_bad(client: Client, good: dict[str, Any]) -> 
                 params |= {"fieldManager": "somebody", "force": "true", "fieldValidation": "Ignore"}
             try:
                 client.request(method, OWN_PATH, body, content_type=content_type, params=params)
-            except Invalid as error:
-                if words[0].removeprefix("spec.") not in error.message:
+            except (Invalid, ServerError) as error:
+                # Apply adds to the list that is there; an item without its key, or twice, it does not even try to add.
+                untried = how == "apply" and "failed to create typed patch object" in error.message
+                if placeless(words[0].removeprefix("spec.")) not in placeless(error.message) and not untried:
                     wrong.append(f"{what} by {how} is told as {error.message}")
             else:
                 wrong.append(f"{what} by {how} is taken")

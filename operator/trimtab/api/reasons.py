@@ -646,8 +646,8 @@ INVALID_TAINT_MANAGER: Final = "InvalidTaintManager"
 """Not ready, degraded: the TaintManager's spec cannot be used; the message names the fields."""
 
 RIGHTS_MISSING: Final = "RightsMissing"
-"""Not ready, degraded: the mode needs rights that trimtab's account does not have; the message lists them. With the chart
-they are ``controllers.taintManager.rights``."""
+"""Not ready, degraded: the mode needs rights that trimtab's account does not have; the message lists them. With the
+chart they are ``controllers.taintManager.rights``."""
 
 PODS_REFUSED: Final = "PodsRefused"
 """Degraded: pods' time is over, and a webhook, a PodDisruptionBudget or a missing right keeps them; they are tried
@@ -671,7 +671,7 @@ DEADLINE_CANCELLED: Final = "DeadlineCancelled"
 """Event: a pod's time on its node is not limited any more."""
 
 DELETION_BY_TAINT_MANAGER: Final = "DeletionByTaintManager"
-"""Condition DisruptionTarget of a pod that is deleted because of a taint; upstream's word, which Jobs' policies name."""
+"""Condition DisruptionTarget of a pod that is deleted because of a taint: upstream's word, which Jobs' policies use."""
 
 MAXIMUM_WAIT_OVER: Final = "MaximumWaitOver"
 """The pod was to be evicted, that was refused for as long as ``maximumWait`` says, and so it is deleted."""

@@ -40,8 +40,11 @@ TAINT_KEY: Final = "^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"
 TaintKey = Annotated[str, Meta(description="A taint's key.", min_length=1, max_length=317, pattern=TAINT_KEY)]
 """A key has at most 253 + 1 + 63 characters."""
 
+SLOWEST: Final = 0.001
+"""Pods a second at least, where there is a rate at all."""
+
 Rate = Annotated[float, Meta(ge=0, le=1000)]
-PodRate = Annotated[float, Meta(ge=0.001, le=1000)]
+PodRate = Annotated[float, Meta(ge=SLOWEST, le=1000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 TolerationSeconds = Annotated[int, Meta(ge=0, le=MAX_INT32)]
 
@@ -54,6 +57,9 @@ AT_MOST_A_WEEK: Final = Rule(
     rule=f"!self.matches('{DURATION_PATTERN}') || duration(self) <= duration('{LONGEST}s')",
     message=f"must be at most {LONGEST // 3600}h",
 )
+AT_LEAST_SLOWEST: Final = Rule(rule=f"self >= {SLOWEST}", message=f"must be at least {SLOWEST}")
+"""The API server cuts a fraction off a bound where the value is written as a whole number: 0 would do."""
+
 WAIT_WITH_EVICT: Final = "belongs to policy Evict"
 GRACE_ABOVE_PERIOD: Final = "must be longer than nodeMonitorPeriod"
 ONE_FOR_ALL: Final = f"must be {NAME}: there is one {KIND} for the whole cluster"
@@ -104,9 +110,9 @@ class UserTaintRates(Spec, frozen=True):
     A rate holds pods back beyond their time, never forward. kube-controller-manager has none.
     """
 
-    total: Annotated[PodRate | None, doc("Pods a second in the whole cluster.")] = None
-    per_zone: Annotated[PodRate | None, doc("Pods a second from the nodes of one zone.")] = None
-    per_namespace: Annotated[PodRate | None, doc("Pods a second of one namespace.")] = None
+    total: Annotated[PodRate | None, doc("Pods a second in the whole cluster.", AT_LEAST_SLOWEST)] = None
+    per_zone: Annotated[PodRate | None, doc("Pods a second from the nodes of one zone.", AT_LEAST_SLOWEST)] = None
+    per_namespace: Annotated[PodRate | None, doc("Pods a second of one namespace.", AT_LEAST_SLOWEST)] = None
 
 
 class NodeLifecycle(Spec, frozen=True):

@@ -173,6 +173,9 @@ class TaintManagerController:
 
     async def _act_by(self, spec: TaintManagerSpec, following: Following) -> None:
         """Have those act that the mode asks for."""
+        if spec is not self._applied:
+            pods, nodes = len(following.book.deadlines), len(following.book.taints)
+            log.info("mode %s; %d pods on %d nodes with NoExecute taints have a deadline", spec.mode, pods, nodes)
         if spec.mode == OBSERVE:
             await self._rest()
         elif self._acting is None:
@@ -191,6 +194,7 @@ class TaintManagerController:
         """
         if self._acting is None:
             return
+        log.info("nobody acts on taints from now on: what is in flight ends")
         acting, self._acting = self._acting, None
         if self._following is not None:
             self._following.acting = None

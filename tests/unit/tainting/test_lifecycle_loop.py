@@ -165,6 +165,7 @@ async def test_a_node_that_renews_while_our_watch_says_nothing_is_not_called_unk
         await manager.until(150)
         assert made.unknown == made.tainted == []
         assert manager.lifecycle.held == reasons.WATCHES_BEHIND
+        assert "our watches do not tell" in manager.lifecycle.problem
 
 
 async def test_nothing_is_done_while_our_watches_are_stale_and_the_time_is_nobodys_silence():

@@ -38,6 +38,11 @@ SHARE: Final = 10.0
 LOOK_AGAIN: Final = 1.0
 """Seconds between two looks whether something can be done again."""
 
+LONG: Final = 30.0
+"""Seconds after which it is a problem that our watches lag behind the API server."""
+
+BEHIND: Final = "nodes renew their Leases and our watches do not tell: nothing is done about nodes until they do"
+
 STEP: Final = 1.0
 """Seconds by which the two clocks may part between two passes; more, and somebody has set the host's clock."""
 
@@ -71,6 +76,7 @@ class Lifecycle:
         self._closing = False
         self._failure = ""
         self._offset: float | None = None
+        self._held_since: float | None = None
 
     # ── what is to be known of it ───────────────────────────────────────────────────────────────────────────────
 
@@ -92,7 +98,11 @@ class Lifecycle:
     @property
     def problem(self) -> str:
         """What keeps the loop, or its record, from going on, in words; empty where nothing does."""
-        return self._failure or self._keeper.problem
+        if self._failure or self._keeper.problem:
+            return self._failure or self._keeper.problem
+        if self.held != reasons.WATCHES_BEHIND or self._held_since is None:
+            return ""
+        return BEHIND if self._services.clock.monotonic() - self._held_since >= LONG else ""
 
     # ── what it is told ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,6 +232,8 @@ class Lifecycle:
     def _hold(self, reason: str) -> None:
         if self.held != reason:
             log.warning("nothing is done about nodes: %s", reason)
+            if self._held_since is None:
+                self._held_since = self._services.clock.monotonic()
         self.held = reason
         self._pods.put({})
 
@@ -229,6 +241,8 @@ class Lifecycle:
         if self.held:
             log.info("nodes are seen to again")
         self.held = ""
+        if not plan.ask:  # else some are only asked anew, and may yet say that our watches lag behind
+            self._held_since = None
         self._give_back(self._work.put(todos(plan, self._services.picture.nodes)))
         self._pods.put(plan.failed)
         waiting = Counter(each.zone for each in plan.waiting)

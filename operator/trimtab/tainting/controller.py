@@ -19,7 +19,7 @@ from trimtab.kube.errors import InputError
 from trimtab.tainting.acting import Acting
 from trimtab.tainting.deadlines import Tolerating
 from trimtab.tainting.following import Following
-from trimtab.tainting.looking import Done, look
+from trimtab.tainting.looking import Done, Lasting, look
 from trimtab.tainting.notes import Notes
 from trimtab.tainting.report import LOOK_EVERY, StatusKeeper, build_status, with_conditions
 from trimtab.tainting.services import Services
@@ -30,7 +30,7 @@ BLIND: Final = 5.0
 """Seconds without a picture that can be acted on before the status says so: a watch that is renewed takes less."""
 
 SHARE: Final = 20
-"""How many times longer the time between two turns is than what one takes: 150,000 deadlines take some."""
+"""How many times longer the time between two looks is than what one takes: 150,000 deadlines take some."""
 
 TAKING_OFF: Final = 10.0
 """Seconds that it may take to take our annotations off nodes when nobody acts any more."""
@@ -70,7 +70,8 @@ class TaintManagerController:
         self._uid = ""
         self._ended = False
         self._done = Done()
-        self._stale_since: float | None = None
+        self._stale = Lasting(BLIND)
+        self._blind = Lasting(BLIND)
         self._keeper = StatusKeeper(services.api, services.clock)
         self._wake = asyncio.Event()
 
@@ -100,10 +101,7 @@ class TaintManagerController:
         try:
             while not stopped and not self._ended:
                 self._wake.clear()
-                began = self._services.clock.monotonic()
-                again = await self._turn_safely()
-                took = self._services.clock.monotonic() - began
-                await self._wait(max(again, SHARE * took))
+                await self._wait(await self._turn_safely())
         finally:
             watcher.cancel()
             await self._rest(forever=self._ended)
@@ -156,8 +154,10 @@ class TaintManagerController:
             following = self._follow(spec)
             await self._act_by(spec, following)
             following.mend()
+        began = self._services.clock.monotonic()
         self._report(spec)
-        return LOOK_EVERY if ready else LOOK_AGAIN
+        took = self._services.clock.monotonic() - began
+        return max(LOOK_EVERY if ready else LOOK_AGAIN, SHARE * took)
 
     def _follow(self, spec: TaintManagerSpec) -> Following:
         """The book by this spec, from the first look at everything on."""
@@ -217,28 +217,20 @@ class TaintManagerController:
 
     def _report(self, spec: TaintManagerSpec) -> None:
         """Have the status say how things are."""
+        now = self._services.clock.monotonic()
         seen = look(
             spec,
             self._following,
             self._acting,
             generation=self._generation,
-            stale=self._stale(),
+            stale=self._stale.told(self._services.stale(), now),
+            blind=self._blind.told(self._services.blind(), now),
             done=self._done,
             now=self._services.clock.now(),
         )
         status = build_status(seen, self._keeper.status, base=self._keeper.base)
         self._keeper.put(status)
         self._services.teller.observe(status)
-
-    def _stale(self) -> str:
-        """What keeps the picture from being acted on for longer than a watch takes to be renewed; empty for nothing."""
-        wrong, now = self._services.stale(), self._services.clock.monotonic()
-        if wrong is None:
-            self._stale_since = None
-            return ""
-        if self._stale_since is None:
-            self._stale_since = now
-        return wrong if now - self._stale_since >= BLIND else ""
 
     def _tell(self, *conditions: tuple[str, bool, str, str]) -> None:
         now = self._services.clock.now()

@@ -27,6 +27,28 @@ class Done(Struct, frozen=True):
         )
 
 
+class Lasting:
+    """Something that is wrong, told once it has been for so many seconds: a watch that is renewed takes less."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: float | None = None
+
+    def told(self, wrong: str | None, now: float) -> str:
+        """What is wrong, empty for nothing yet.
+
+        Args:
+            wrong: now; ``None`` for nothing.
+            now: by a clock that never goes back.
+        """
+        if wrong is None:
+            self._since = None
+            return ""
+        if self._since is None:
+            self._since = now
+        return wrong if now - self._since >= self._seconds else ""
+
+
 def look(
     spec: TaintManagerSpec,
     following: Following | None,
@@ -34,6 +56,7 @@ def look(
     *,
     generation: int,
     stale: str,
+    blind: str,
     done: Done,
     now: float,
 ) -> Seen:
@@ -45,6 +68,7 @@ def look(
         acting: who acts; ``None`` while nobody does.
         generation: of the spec.
         stale: what keeps the picture from being acted on.
+        blind: what keeps the node lifecycle alone from acting.
         done: by those who acted before.
         now: seconds since the epoch.
     """
@@ -56,8 +80,8 @@ def look(
         return replace(seen, deleted=done.deleted, evicted=done.evicted, nodes_tainted=done.nodes_tainted)
     done, ending, lifecycle = done.and_by(acting), acting.ending, acting.lifecycle
     problems = acting.problems
-    if lifecycle is not None and lifecycle.problem:
-        problems = (lifecycle.problem, *problems)
+    if lifecycle is not None:
+        problems = (*filter(None, (blind, lifecycle.problem)), *problems)
     return replace(
         seen,
         waiting=ending.waiting,

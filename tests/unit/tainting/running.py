@@ -209,6 +209,7 @@ class Process:
         self.cell = cell
         self.picture = Picture()
         self.wrong: str | None = None
+        self.blind: str | None = None
         self.leads = True
         self.followed = True
         self.teller = QuietTeller()
@@ -221,6 +222,7 @@ class Process:
             heard=cell.clock.now,
             namespace="trimtab-system",
             followed=lambda: self.followed,
+            blind=lambda: self.blind,
         )
         self.controller = TaintManagerController(self.services)
         self.stopped = Stopped()

@@ -193,6 +193,26 @@ async def test_nothing_is_done_while_the_picture_is_stale() -> None:
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
+async def test_who_may_not_see_leases_ends_pods_and_says_why_nodes_are_left_alone() -> None:
+    cell = a_cell("n1", "n2")
+    cell.add(a_pod(seconds=30))
+    cell.taint("n1", added=0)
+    process = Process(cell)
+    process.blind = "waiting for leases (forbidden)"
+    try:
+        await process.start(mode="Own")
+        cell.add(node("n2").uid("uid-n2").not_ready())
+        await asyncio.sleep(60)
+        assert [uid for uid, _ in cell.gone] == ["uid-web"]
+        assert process.condition("Degraded") == ("True", "NodeLifecycleFailed")
+        assert "waiting for leases (forbidden)" in str(process.status["conditions"])
+        assert "taints" not in cell.objects[f"{NODES}/n2"]["spec"]
+        process.blind = None
+        await process.until(lambda: "taints" in cell.objects[f"{NODES}/n2"]["spec"])
+    finally:
+        await process.kill()
+
+
 async def test_nothing_is_judged_before_all_has_been_seen_once() -> None:
     cell = a_cell()
     cell.add(a_pod())

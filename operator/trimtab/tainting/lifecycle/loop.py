@@ -35,6 +35,9 @@ BETWEEN: Final = 0.2
 SHARE: Final = 10.0
 """A pass is followed by so many times its own time in which there is none."""
 
+AFTER: Final = 0.005
+"""Seconds that a pass comes after the moment it is for: one that came just before would find nothing due."""
+
 LOOK_AGAIN: Final = 1.0
 """Seconds between two looks whether something can be done again."""
 
@@ -180,7 +183,7 @@ class Lifecycle:
         clock = self._services.clock
         pause = min(LOOK_AGAIN, self._settings.node_monitor_period) if self.held else self._settings.node_monitor_period
         if self._plan is not None and self._plan.next_look is not None:
-            pause = min(pause, self._plan.next_look - clock.now())
+            pause = min(pause, self._plan.next_look - clock.now() + AFTER)
         again = self._work.next_try()
         if again is not None:
             pause = min(pause, again - clock.monotonic())

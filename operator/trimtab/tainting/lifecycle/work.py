@@ -15,6 +15,7 @@ from trimtab.api import reasons
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.health import Answer
 from trimtab.tainting.lifecycle.requests import Written, ask, write_mark, write_taints
 from trimtab.tainting.lifecycle.todo import Todo
@@ -211,6 +212,7 @@ class NodeWork:
         for change in todo.patch.changes:
             self.tainted += change.add and change.taint.effect == NO_EXECUTE
             self._services.teller.taint_changed(change, uid=todo.node.uid)
+            _log(change)
         return None
 
     def _failed(self, todo: Todo, written: Written) -> None:
@@ -242,3 +244,10 @@ class NodeWork:
 
     def _tell(self, todo: Todo, reason: str, note: str) -> None:
         self._services.teller.node(todo.node.name, uid=todo.node.uid, reason=reason, note=note, warning=True)
+
+
+def _log(change: TaintChange) -> None:
+    """One line, with what a search needs as fields of its own."""
+    taint = f"{change.taint.key}:{change.taint.effect}"
+    fields = {"node": change.node, "taint": taint, "reason": change.reason, "detail": change.message}
+    log.info("node %s %s %s", change.node, "tainted with" if change.add else "freed of", taint, extra=fields)

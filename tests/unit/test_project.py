@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator"
 PACKAGE = SOURCE / "trimtab"
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_pb2.py"))
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 CHARTS = sorted(ROOT.glob("manifests/charts/*/Chart.yaml"))
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

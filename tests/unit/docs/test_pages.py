@@ -30,7 +30,9 @@ from trimtab.descheduling.imports.formats import FORMATS
 from trimtab.kube.objects.machine import MACHINE_API
 from trimtab.runtime.probes import LONGEST_SILENCE
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
+PAGES = sorted(
+    path for where in ("*", "docs/**/*", "examples/**/*", "manifests/**/*") for path in ROOT.glob(f"{where}.md")
+)
 OURS = "https://github.com/trimtab-dev/trimtab/blob/main/"
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^]]*\]\((?P<target>[^)\s]+)\)")

@@ -79,9 +79,7 @@ def look(
     if acting is None:
         return replace(seen, deleted=done.deleted, evicted=done.evicted, nodes_tainted=done.nodes_tainted)
     done, ending, lifecycle = done.and_by(acting), acting.ending, acting.lifecycle
-    problems = acting.problems
-    if lifecycle is not None:
-        problems = (*filter(None, (blind, lifecycle.problem)), *problems)
+    problems = () if lifecycle is None else filter(None, (blind, lifecycle.problem))
     return replace(
         seen,
         waiting=ending.waiting,
@@ -93,5 +91,6 @@ def look(
         nodes_tainted=done.nodes_tainted,
         zones=lifecycle.zones if lifecycle is not None else (),
         problem="; ".join(problems),
+        failed="; ".join(acting.problems),
         missing_rights=acting.rights.missing,
     )

@@ -141,6 +141,18 @@ class TestConditions:
                 {"problem": "ApiError: 403"}, "NodeLifecycleFailed", "node lifecycle: ApiError: 403", id="lifecycle"
             ),
             pytest.param(
+                {"failed": "due pods: KeyError: 'a'", "problem": "boom"},
+                "PassFailed",
+                "due pods: KeyError: 'a'; node lifecycle: boom",
+                id="a loop failed",
+            ),
+            pytest.param(
+                {"missing_rights": ("delete pods",)},
+                "RightsMissing",
+                "mode Own needs rights that trimtab does not have: delete pods",
+                id="rights",
+            ),
+            pytest.param(
                 {"refused": (refused("a"), refused("b"))},
                 "PodsRefused",
                 "2 pods whose time is over are not let go: shop/a, due 2027-01-15T08:00:00Z: a webhook says no",

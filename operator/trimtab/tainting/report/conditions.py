@@ -109,6 +109,8 @@ def _degraded(seen: Seen) -> Wanted:
         wrong.append((reasons.CLUSTER_UNREACHABLE, seen.stale))
     if seen.missing_rights:
         wrong.append((reasons.RIGHTS_MISSING, _rights(seen)))
+    if seen.failed:
+        wrong.append((reasons.PASS_FAILED, seen.failed))
     if seen.problem:
         wrong.append((reasons.NODE_LIFECYCLE_FAILED, f"node lifecycle: {seen.problem}"))
     if seen.refused:

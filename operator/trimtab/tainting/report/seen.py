@@ -33,6 +33,7 @@ class Seen(Struct, frozen=True, kw_only=True):
         nodes_tainted: NoExecute taints that it put on nodes.
         zones: as the node lifecycle last saw them; empty in other modes than Own.
         problem: what keeps the node lifecycle from going on; ``""`` for nothing.
+        failed: which loops have failed of a defect and are about to begin anew, with their errors; ``""`` for none.
         missing_rights: what the mode needs and this process may not do, in words.
     """
 
@@ -52,4 +53,5 @@ class Seen(Struct, frozen=True, kw_only=True):
     nodes_tainted: int = 0
     zones: tuple[ZoneStatus, ...] = ()
     problem: str = ""
+    failed: str = ""
     missing_rights: tuple[str, ...] = ()

@@ -86,6 +86,10 @@ def settled(name: str = "n1", created: str = LONG_AGO, **amounts: str) -> Any:
     return node(name).created(created).condition("Ready", "True", since=created).allocatable(given)
 
 
+def rent(owner: Any, size: str) -> None:
+    owner._at("spec", "template", "spec").update(providerSpec={"value": {"instanceType": size}})
+
+
 def recorded(owner: Any, *others: Any, **options: Any) -> World:
     """A world that has written down its node, which then is gone with all that was on it."""
     world = World(owner, owner.machine("m").on("n1"), *(others or (settled(),)))
@@ -144,23 +148,57 @@ class TestReadingBack:
     @pytest.mark.parametrize(
         "change",
         [
-            lambda owner: owner.node_labels(pool="new"),
-            lambda owner: owner.node_taint("dedicated", "new"),
-            lambda owner: owner._at("spec", "template", "spec").update(
-                providerSpec={"value": {"instanceType": "m5.large"}}
-            ),
+            lambda owner: rent(owner, "m5.large"),
             lambda owner: owner.annotations({f"{CAPACITY}/labels": "pool=new"}),
             lambda owner: owner.capacity(cpu="8", memory="16Gi"),
             lambda owner: owner.capacity(cpu="4", memory="32Gi"),
             lambda owner: owner.annotations({f"{CAPACITY}/gpu-count": "1", f"{CAPACITY}/gpu-type": "nvidia.com/gpu"}),
         ],
-        ids=["labels", "taints", "machine type", "annotated labels", "cpu", "memory", "gpu"],
+        ids=["machine type", "annotated labels", "cpu", "memory", "gpu"],
     )
     def test_a_changed_template_makes_it_void(self, change: Any) -> None:
         world = recorded(workers().capacity(cpu="4", memory="16Gi"), settled().capacity(cpu="4", memory="15500Mi"))
         assert world.template().origin is TemplateOrigin.RECORDED
 
         change(world.owner)
+
+        assert world.template().origin is TemplateOrigin.ANNOTATIONS
+        assert world.problems() == ["LearnedNodeOutdated"]
+
+    def test_labels_and_taints_that_change_while_there_is_no_node_count_at_once(self) -> None:
+        """As OpenShift's documentation has it: change the taints of a set, scale it to 0, and up again."""
+        owner = workers().node_labels(pool="old", gone="x").node_taint("old").node_taint("dedicated", "db")
+        machine = owner.machine("m").on("n1").node_labels(pool="old", gone="x")
+        machine.node_taint("old").node_taint("dedicated", "db")
+        sample = settled(cpu="7").labels(pool="old", gone="x", disk="ssd").taint("old").taint("dedicated", "db")
+        world = World(owner, machine, sample.taint("by-kubelet"))
+        assert world.record()
+        world.others = []
+
+        for each in ("labels", "taints"):
+            where = ("spec", "template", "spec") if each == "taints" else ("spec", "template", "spec", "metadata")
+            owner._at(*where).pop(each)
+        owner.node_labels(pool="new").node_taint("dedicated", "web").node_taint("new")
+
+        made = world.template()
+        assert (made.origin, made.node.allocatable["cpu"]) == (TemplateOrigin.RECORDED, 7000)
+        assert made.node.labels == {"pool": "new", "disk": "ssd"}
+        assert [(each.key, each.value) for each in made.node.taints] == [
+            ("by-kubelet", ""),
+            ("dedicated", "web"),
+            ("new", ""),
+        ]
+        assert not world.problems()
+        assert not world.record(now=NOW + 7200)
+
+    def test_where_nodes_have_no_machine_a_changed_template_makes_it_void(self) -> None:
+        owner = workers(machine_pool).capacity(cpu="4", memory="16Gi")
+        owner._at("status")["nodeRefs"] = [{"name": "n1"}]
+        world = World(owner, settled().capacity(cpu="4", memory="16Gi"))
+        assert world.record()
+        world.others = []
+
+        owner.node_taint("new")
 
         assert world.template().origin is TemplateOrigin.ANNOTATIONS
         assert world.problems() == ["LearnedNodeOutdated"]
@@ -492,7 +530,7 @@ class TestWriting:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled().labels(pool="old"))
         world.record()
-        owner.node_labels(size="large")
+        rent(owner, "large")
 
         assert world.record(now=NOW + 10)
         assert not world.learned.known

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -24,7 +24,7 @@ from trimtab.autoscaling.template.annotated import said
 from trimtab.autoscaling.template.node_template import HOSTNAME
 from trimtab.autoscaling.template.taints import lasting
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
-from trimtab.kube.objects import NodeDriver, Taint
+from trimtab.kube.objects import MachinePool, NodeDriver, Taint
 from trimtab.kube.rules.quantity import QuantityError, format_amount, resource_amount
 from trimtab.kube.rules.selector_syntax import is_label_key, is_label_value
 
@@ -63,14 +63,16 @@ class LearnedNode(Struct, frozen=True):
 
     Attributes:
         at: when it was seen, in seconds since the epoch.
-        template: a digest of what the group's object said then of labels, taints and the type of machine.
+        template: a digest of what the group's object said then that its labels and taints do not cover: the type of
+            machine above all.
         said: a digest of the capacity that its annotations said then.
         since: when the template was first seen as it is, where it changed: nodes made before that teach nothing.
         node: which node it was; empty where the template has changed and no newer node was there yet.
         allocatable: of the node, before any pod.
         capacity: of the node.
-        labels: that new nodes will have too.
-        taints: that new nodes will have too.
+        labels: that new nodes will have too, beside those that the group's object gives them.
+        taints: that new nodes will have too, beside those that the group's object gives them; of what it gives them
+            once only (``initial_taints``) those that the node still had.
         drivers: the node's volume drivers; ``None`` where they were not known.
         daemons: pods of DaemonSets.
         static: static pods.
@@ -193,12 +195,13 @@ def learned_node(group: NodeGroup) -> LearnedNode | Problem | None:
 def outdated(group: NodeGroup, learned: LearnedNode) -> Problem | None:
     """Why what is written down does not hold any more; ``None`` while it does.
 
-    It holds as long as the group's object says the same of labels, taints and the type of machine. Annotations of the
-    capacity may change as long as they say what the node had: where they were wrong all the time the node is right, and
-    where they are changed to something else the machines were.
+    It holds as long as the group's object says the same of the type of machine. Its labels and taints may change: they
+    count as they are, and are no part of what is written down. Annotations of the capacity may change as long as they
+    say what the node had: where they were wrong all the time the node is right, and where they are changed to something
+    else the machines were.
     """
     if learned.template != template_digest(group):
-        what = "its labels, taints or type of machine"
+        what = "its type of machine, or what its annotations say of labels, taints or drivers,"
     elif learned.said != said_digest(group) and (differing := _differing(group, learned)):
         what = f"its annotations of {', '.join(differing)}"
     else:
@@ -208,11 +211,19 @@ def outdated(group: NodeGroup, learned: LearnedNode) -> Problem | None:
 
 
 def template_digest(group: NodeGroup) -> str:
-    """Tells two templates of nodes apart, whatever the size that annotations say."""
+    """Tells two templates of nodes apart, whatever the size that annotations say.
+
+    Labels and taints tell them apart only where nodes have no Machine, by which one sees what they got of a template.
+    """
     source = group.template
     told = {name: source.annotations.get(CAPACITY + name, "") for name in _TOLD}
-    taints = sorted((taint.key, taint.effect, taint.value) for taint in source.taints)
-    return _digest([dict(source.labels), taints, source.machine_type, told])
+    known = group.kind != MachinePool.kind
+    given = [] if known else [dict(source.labels), _sorted(source.taints)]
+    return _digest([source.machine_type, told, _sorted(source.initial_taints), given])
+
+
+def _sorted(taints: Iterable[Taint]) -> list[tuple[str, str, str]]:
+    return sorted((taint.key, taint.effect, taint.value) for taint in taints)
 
 
 def said_digest(group: NodeGroup) -> str:

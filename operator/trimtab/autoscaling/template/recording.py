@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, Problem
+from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, Problem, TemplateSource
 from trimtab.autoscaling.template.annotated import said
 from trimtab.autoscaling.template.daemon_sets import daemon_set_of
 from trimtab.autoscaling.template.learned import Standing, standing
@@ -24,7 +24,7 @@ from trimtab.autoscaling.template.learned_node import (
 from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, Templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels, ResourceList
-from trimtab.kube.objects import Node, Pod
+from trimtab.kube.objects import Node, Pod, Taint
 from trimtab.kube.objects.machine import CLUSTER_API, MACHINE_API
 
 SOON: Final = 300.0
@@ -67,8 +67,9 @@ def next_records(
 
     What decides whether pods fit (amounts, labels, taints, drivers) is written as soon as it is another, at most every
     five minutes; what comes with each node and its boot time at most once an hour. Only a node that has settled is
-    written down. Where the group's template has changed, that is written at once: from then on nodes made before it
-    teach nothing, for nobody can tell by a node which template it is from.
+    written down, without the labels and taints that the group's object gives: these count as the object says them.
+    Where the type of machine has changed, that is written at once: from then on nodes made before it teach nothing, for
+    nobody can tell by a node of which type it is.
 
     Args:
         groups: with an object; others are passed over.
@@ -120,8 +121,8 @@ def _next(
         node=node.name,
         allocatable=node.allocatable,
         capacity=node.capacity,
-        labels=_labels(template, _peers(group, snapshot, now=now, startup=startup)),
-        taints=template.node.taints,
+        labels=_labels(template, _peers(group, snapshot, now=now, startup=startup), group.template),
+        taints=_taints(template, group.template),
         drivers=None if template.drivers is None else template.drivers.drivers,
         daemons=_overhead(pod for pod in template.pods if daemon_set_of(pod)),
         static=_overhead(pod for pod in template.pods if not daemon_set_of(pod)),
@@ -175,13 +176,20 @@ def _stays(machine: GroupMachine) -> bool:
     return bool(machine.node) and machine.state is not MachineState.DELETING
 
 
-def _labels(template: NodeTemplate, peers: Iterable[Node]) -> Labels:
-    """The template's labels, without those in which nodes of the group differ: what the next one has nobody knows."""
-    kept = dict(template.node.labels)
+def _labels(template: NodeTemplate, peers: Iterable[Node], source: TemplateSource) -> Labels:
+    """The template's labels but the object's, and but those in which nodes differ: what the next has nobody knows."""
+    kept = {key: value for key, value in template.node.labels.items() if key not in source.labels}
     for node in peers:
         if kept.items() - node.labels.items():
             kept = {key: value for key, value in kept.items() if node.labels.get(key) == value}
     return Labels(kept)
+
+
+def _taints(template: NodeTemplate, source: TemplateSource) -> tuple[Taint, ...]:
+    """The template's taints but the object's; of those that nodes get once it is told that the node had them."""
+    given = {(taint.key, taint.effect) for taint in source.taints}
+    given -= {(taint.key, taint.effect) for taint in source.initial_taints}
+    return tuple(taint for taint in template.node.taints if (taint.key, taint.effect) not in given)
 
 
 def _overhead(pods: Iterable[Pod]) -> Overhead:

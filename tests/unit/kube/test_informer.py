@@ -425,6 +425,37 @@ async def test_a_resource_that_was_not_found_is_listed_when_it_comes_back():
         await until(lambda: set(seen.versions()) == {"b"})
 
 
+REFUSALS = pytest.mark.parametrize(
+    "error", [Forbidden("pods is forbidden", status=403), NotFound("no such resource", status=404)], ids=["403", "404"]
+)
+
+
+@REFUSALS
+async def test_a_server_that_has_just_started_and_knows_no_roles_yet_is_asked_again_soon(error):
+    begun, listed = [*initial(PROTOBUF, A), Unreachable("reset")], [*initial(PROTOBUF, B, version=30), HOLD]
+    async with watching([begun, Unreachable("refused"), error, error, error, listed]) as seen:
+        await until(lambda: "b" in seen.versions())
+        assert seen.api.opened[-1].at - seen.api.opened[2].at < 6
+
+
+@REFUSALS
+async def test_a_right_that_is_taken_away_for_good_is_asked_for_ever_more_slowly(error):
+    async with watching([[*initial(PROTOBUF, A), Unreachable("reset")], *([error] * 12)]) as seen:
+        await until(lambda: len(seen.api.opened) == 11)
+        assert seen.informer.state.phase == "Refused"
+        assert seen.api.opened[-1].at - seen.api.opened[-2].at >= 60
+
+
+async def test_a_version_that_became_too_old_during_an_outage_is_listed_anew_at_once():
+    outage = [Unreachable("refused")] * 4
+    old = Gone("too old resource version", status=410)
+    async with watching(
+        [[*initial(PROTOBUF, A), Unreachable("reset")], *outage, old, [*initial(PROTOBUF, B), HOLD]]
+    ) as seen:
+        await until(lambda: "b" in seen.versions())
+        assert seen.api.opened[-1].at - seen.api.opened[-2].at < 0.2
+
+
 async def test_an_overloaded_server_is_given_the_time_it_asks_for():
     slow = TooManyRequests("slow down", status=429, retry_after=40.0)
     async with watching([slow, [*initial(PROTOBUF, A), HOLD]]) as seen:

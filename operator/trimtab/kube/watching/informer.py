@@ -61,6 +61,10 @@ RETRY: Final = Backoff(initial=0.5, maximum=10.0)
 RETRY_REFUSED: Final = Backoff(initial=5.0, maximum=60.0)
 """Forbidden and not found: an administrator has to act first."""
 
+DOUBTED: Final = 4
+"""Refusals in a row that are not believed of what was granted before: an API server that has just started knows neither
+roles nor custom resources in its first moments."""
+
 STABLE_SECONDS: Final = 5.0
 """A connection that lasted so long was a good one, even if nothing came of it."""
 
@@ -127,6 +131,7 @@ class Informer(Generic[T]):
         self._intake = Intake(resource.plural, store)
         self._first_version = "0"  # of the first list: whatever the server has at hand
         self._frames = self._connections = self._failures = self._bytes = 0
+        self._refusals = 0  # in a row
 
     @property
     def broken(self) -> Mapping[str, str]:
@@ -172,7 +177,7 @@ class Informer(Generic[T]):
             NotFound, Forbidden: of a kind that is optional.
             Exception: else only what a listener of the store raised.
         """
-        retry = 0
+        retry, relisted = 0, False
         while True:
             progress, began = self._intake.progress, self._clock.monotonic()
             used = self._abilities.known()
@@ -191,10 +196,12 @@ class Informer(Generic[T]):
                     continue
                 error = failure
             if self._intake.progress > progress or self._clock.monotonic() - began >= STABLE_SECONDS:
-                retry = 0
-            if error is None or isinstance(error, Gone):
-                if retry == 0:
-                    retry = 1  # the next time at once is one too many, unless something was heard in between
+                retry = self._refusals = 0
+            relist = isinstance(error, Gone)
+            at_once, relisted = retry == 0 or (relist and not relisted), relist
+            if error is None or relist:
+                if at_once:
+                    retry = max(retry, 1)  # the next time at once is one too many, unless something was heard
                     continue
                 error = error or Unreachable("the server ended the watch without a word")
             self._failures += 1
@@ -247,13 +254,21 @@ class Informer(Generic[T]):
         refused = isinstance(error, Forbidden | NotFound)
         if isinstance(error, NotFound):
             self._intake.version = ""  # a resource that comes back starts anew
-        wait = (RETRY_REFUSED if refused else RETRY).delay(retry)
+        wait = self._refused_for() if refused else RETRY.delay(retry)
         if isinstance(error, ApiError) and error.retry_after:
             wait = max(wait, error.retry_after)
         self._enter("Refused" if refused else "Retrying", str(error) or type(error).__name__)
         level = logging.WARNING if refused or retry else logging.INFO
         logger.log(level, "Watching %s failed, trying again in %.1f s: %s", self.resource.plural, wait, error)
         await self._clock.sleep(wait)
+
+    def _refused_for(self) -> float:
+        """Seconds until it is asked again for what was refused."""
+        doubted = DOUBTED if self._synced.is_set() else 0
+        self._refusals += 1
+        if self._refusals <= doubted:
+            return RETRY.delay(self._refusals - 1)
+        return RETRY_REFUSED.delay(self._refusals - doubted - 1)
 
     def _enter(self, phase: str, error: str = "") -> None:
         if (self.state.phase, self.state.error) != (phase, error):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from tests.fakes.clock import SetClock
+from tests.fakes.api import FakeApi
+from tests.fakes.clock import LoopClock, SetClock
 from tests.unit.tainting.deadlines import START
 from tests.unit.tainting.telling import Told, change, ended, limit, stuck
 from trimtab.api.taint_manager import Mode, TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
+from trimtab.kube.events.recorder import EventRecorder
+from trimtab.kube.reference import ObjectReference
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import What
@@ -38,7 +44,7 @@ def teller(told: Told, clock: SetClock) -> EventTeller:
 
 
 def own(teller: EventTeller, mode: Mode = "Own") -> EventTeller:
-    teller.configure(TaintManagerSpec(mode=mode))
+    teller.configure(TaintManagerSpec(mode=mode), uid="uid-of-manager")
     return teller
 
 
@@ -259,6 +265,7 @@ class TestNodes:
         teller.drain()
         [event] = told.events
         assert (event["reason"], event["action"], event["type"]) == (reason, action, kind)
+        assert (event["related"].kind, event["related"].uid) == ("TaintManager", "uid-of-manager")
         effect = told_of.taint.effect
         assert event["note"] == (
             f"taint node.kubernetes.io/unreachable:{effect} {start}: condition Ready is Unknown for 60s"
@@ -402,3 +409,32 @@ def test_a_report_that_fails_never_stops_what_it_is_about(clock: SetClock) -> No
     reporter.ended(ended(limit()))
     with pytest.raises(RuntimeError):
         events.drain()
+
+
+@pytest.mark.looptime(start=0)
+async def test_beside_7200_pods_others_are_heard_at_once_and_nothing_is_dropped() -> None:
+    """The recorder is the real one, which all controllers share."""
+    api, clock = FakeApi(), LoopClock()
+    async with EventRecorder(api, instance="trimtab-0", clock=clock) as recorder:
+        events = own(EventTeller(recorder, clock, uid_of=lambda _: ""))
+        reporter = Reporter(events, TaintManagerMetrics(CollectorRegistry()), clock)
+        telling = asyncio.create_task(reporter.run())
+        for number in range(7200):
+            pod = limit(f"web-{number}", node=f"n{number % 100}", due=5)
+            reporter.deadline_set(pod)
+        await asyncio.sleep(5)
+        for number in range(7200):
+            reporter.ended(ended(limit(f"web-{number}", node=f"n{number % 100}", due=5)))
+        await asyncio.sleep(1)
+        before = len(api.calls)
+        recorder.event(ObjectReference(kind="Node", name="other"), reason="ScaleDown", action="RemoveNode", note="goes")
+        await asyncio.sleep(1)
+        assert "ScaleDown" in {call.body["reason"] for call in api.calls[before:]}
+        await asyncio.sleep(7200 / pace.RATE)
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        assert recorder.statistics().dropped == {}
+    reasons = Counter(call.body["reason"] for call in api.calls)
+    assert reasons["TaintManagerEviction"] == 7200
+    nodes = {call.body["regarding"]["name"] for call in api.calls if call.body["regarding"]["kind"] == "Node"}
+    assert len(nodes) == 101

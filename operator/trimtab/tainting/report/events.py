@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from trimtab.api import reasons
-from trimtab.api.taint_manager import OBSERVE, TaintManagerSpec
+from trimtab.api.taint_manager import NAME, OBSERVE, TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.events.token_bucket import TokenBucket
+from trimtab.kube.reference import ObjectReference
+from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import Ended
@@ -46,13 +48,15 @@ class EventTeller:
         self._clock = clock
         self._uid_of = uid_of
         self._mode = TaintManagerSpec().mode
+        self._manager = ObjectReference.to(TAINT_MANAGERS, NAME)
         self._pace = TokenBucket(rate=RATE, burst=BURST, now=clock.monotonic())
         self.backlog = Backlog()
         self._stuck: set[str] = set()
 
-    def configure(self, spec: TaintManagerSpec) -> None:
-        """Go by this spec from now on."""
+    def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
+        """Go by this spec, of the TaintManager with this UID, from now on."""
         self._mode = spec.mode
+        self._manager = ObjectReference.to(TAINT_MANAGERS, NAME, uid=uid)
 
     def deadline_set(self, deadline: Deadline, before: Deadline | None) -> None:
         """A pod's time is limited, or ends at another time; told where that is news."""
@@ -112,5 +116,5 @@ class EventTeller:
                 action=told.action,
                 note=told.note,
                 type=told.type,
-                related=told.related,
+                related=told.related or self._manager,
             )

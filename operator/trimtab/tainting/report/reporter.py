@@ -42,9 +42,9 @@ class Reporter:
             await self._clock.sleep(DRAIN_EVERY)
             _safely(self._events.drain)
 
-    def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:  # noqa: ARG002  named in the protocol
+    def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
         """See :meth:`Teller.configure`."""
-        self._events.configure(spec)
+        self._events.configure(spec, uid=uid)
 
     def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
         """See :meth:`Teller.deadline_set`."""

@@ -25,7 +25,7 @@ class Teller(Protocol):
 
         Args:
             spec: of the TaintManager.
-            uid: of the TaintManager, which events name as related.
+            uid: of the TaintManager, which events on nodes name as related.
         """
         ...
 

@@ -55,6 +55,7 @@ class Cluster:
         swallows: how many requests are lost before.
         down: whether no request is answered.
         latency: seconds until a request is carried out.
+        late: seconds from then until the answer is there.
         slow: the same of a namespace, where a webhook hangs.
         grace: seconds until a pod that was deleted is gone.
         watch: seconds until the watch tells of a change; ``None`` while it tells nothing.
@@ -74,6 +75,7 @@ class Cluster:
         self.swallows = 0
         self.down = False
         self.latency = 0.001
+        self.late = 0.0
         self.slow: dict[str, float] = {}
         self.grace = 0.5
         self.watch: float | None = 0.01
@@ -166,7 +168,10 @@ class Cluster:
         self.busiest = max(self.busiest, self._busy)
         try:
             await asyncio.sleep(self.slow.get(parts[4], self.latency))
-            return self._answer(what, key, body)
+            answer = self._answer(what, key, body)
+            if self.late:
+                await asyncio.sleep(self.late)
+            return answer
         finally:
             self._busy -= 1
 

@@ -230,6 +230,112 @@ async def test_a_refused_pod_is_left_alone_once_its_time_is_not_over_any_more(cl
     assert len(cluster.sent) == before
 
 
+async def test_a_refused_pod_that_is_given_more_time_goes_at_that(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web", bears("a", 5))
+    cluster.refuses = lambda _what, _key: WEBHOOK if cluster.time < 20 else None
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(10)
+        cluster.tolerate("shop/web", bears("a", 60))
+        await asyncio.sleep(1)
+        assert (manager.ending.waiting, manager.ending.refused) == (0, ())
+        assert manager.told(What.NOT_DUE) == ["web"]
+        await asyncio.sleep(55)
+
+    [at] = cluster.gone.values()
+    assert 60 <= at < 60.1
+
+
+async def test_what_is_told_twice_is_done_once(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    manager = Manager(cluster)
+    cluster.latency = 1
+    deadline = manager.book.deadlines["shop/web"]
+    async with manager.running():
+        for _ in range(5):
+            manager.ending.due(deadline)
+            await asyncio.sleep(0.7)
+
+    assert (len(cluster.requests("DELETE")), manager.ending.deleted) == (1, 1)
+
+
+async def test_a_pod_that_is_due_by_another_taint_counts_by_that(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("held0")
+    cluster.pod("held1")
+    cluster.pod("web")
+    manager = Manager(cluster, TaintManagerSpec(mode="Own", user_taint_rates=UserTaintRates(total=0.01)))
+    async with manager.running():
+        await asyncio.sleep(5)
+        assert (len(cluster.gone), manager.ending.held) == (1, 2)
+        cluster.taint("n1", taint("node.kubernetes.io/unreachable"))
+        await asyncio.sleep(1)
+
+    assert len(cluster.gone) == 3
+
+
+async def test_a_name_that_is_taken_again_while_its_first_pod_is_being_ended(cluster: Cluster) -> None:
+    cluster.taint("n1", taint(added=-1000))
+    cluster.pod("db", bears("a", 10), started=START)
+    cluster.latency = 3
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(14)  # marked, and the deletion is on its way
+        cluster.remove("shop/db")
+        cluster.pod("db", uid="shop-db-1", started=START - 900)
+        await asyncio.sleep(1)
+        assert manager.ending.waiting == 1
+        await asyncio.sleep(20)
+
+    assert manager.told(What.GONE) == ["db"]
+    assert cluster.gone["shop-db-1"] > 14
+    assert manager.ending.deleted == 1
+
+
+@pytest.mark.parametrize(("lost", "what"), [(0, What.DELETED), (1, What.FAILED)], ids=["answered", "lost"])
+async def test_an_answer_that_comes_after_the_mode_changed_is_told(cluster: Cluster, lost: int, what: What) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.latency, cluster.loses = 1, lost
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(1.5)
+        manager.ending.configure(TaintManagerSpec())
+        await asyncio.sleep(5)
+
+    assert manager.told(what) == ["web"]
+    assert manager.ending.waiting == 0
+
+
+async def test_a_watch_that_is_faster_than_the_answer_leaves_nothing_behind(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.watch, cluster.late = 0.001, 0.5
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(5)
+
+    assert (manager.ending.deleted, manager.ending.waiting) == (1, 0)
+    assert not manager.ending._jobs
+
+
+async def test_who_waits_for_a_fresh_picture_and_goes_meanwhile_is_dropped(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    manager = Manager(cluster)
+    manager.blind = "no"
+    async with manager.running():
+        await asyncio.sleep(1)
+        assert manager.ending.waiting == 1
+        cluster.remove("shop/web")
+        await asyncio.sleep(1)
+
+    assert manager.ending.waiting == 0
+    assert not cluster.sent
+
+
 async def test_nothing_is_done_while_the_picture_is_old(cluster: Cluster) -> None:
     cluster.taint("n1", taint())
     for number in range(50):
@@ -453,6 +559,71 @@ async def test_stopping_waits_for_what_is_in_flight_and_begins_nothing(cluster: 
         assert len(cluster.sent) == 6
 
 
+async def test_stopping_does_not_wait_for_ever(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.latency = 1000
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(1)
+        await manager.ending.stop(5)
+
+    assert cluster.time == pytest.approx(6, abs=0.1)
+    assert "1 pods were being ended" in caplog.text
+
+
+async def test_a_picture_that_cannot_be_asked_for_a_while_holds_pods_up_and_loses_none(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.taint("n1", taint())
+    for number in range(5):
+        cluster.pod(f"p{number}")
+    manager = Manager(cluster, TaintManagerSpec(mode="Own", user_taint_rates=UserTaintRates(total=1)))
+    turn = manager.ending._room.turn
+
+    def fails(now: float, *, blind: bool) -> float | None:
+        if cluster.time < 20:
+            raise ZeroDivisionError("a defect")
+        return turn(now, blind=blind)
+
+    monkeypatch.setattr(manager.ending._room, "turn", fails)
+    async with manager.running():
+        await asyncio.sleep(19)
+        assert not cluster.gone
+        await asyncio.sleep(15)
+
+    assert len(cluster.gone) == 5
+
+
+async def test_thousands_that_are_due_at_once_leave_others_their_turn(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    for number in range(2000):
+        cluster.pod(f"p{number}", namespace=f"n{number % 7}")
+    manager = Manager(cluster, TaintManagerSpec(mode="Own", user_taint_rates=UserTaintRates(per_namespace=1000)))
+    manager.blind = "not yet"
+    async with manager.running():
+        await asyncio.sleep(1)
+        manager.blind = None
+        await asyncio.sleep(10)
+
+    assert len(cluster.gone) == 2000
+
+
+async def test_dead_nodes_with_pods_that_cannot_end_are_found(cluster: Cluster) -> None:
+    cluster.taint("n1", taint("node.kubernetes.io/unreachable"))
+    cluster.pod("web")
+    cluster.grace = 10_000
+    manager = Manager(cluster)
+    async with manager.running():
+        await asyncio.sleep(10)
+        assert not _stuck(manager)
+        cluster.put(replace(cluster.pods["shop/web"], deleted=START + 5))
+        await asyncio.sleep(5)
+        assert not _stuck(manager)
+        await asyncio.sleep(30)
+        assert _stuck(manager) == [("n1", 1)]
+
+
 # --- marking ---------------------------------------------------------------------------------------------------------
 
 
@@ -516,6 +687,17 @@ async def test_a_budget_holds_an_eviction_until_it_allows_it(cluster: Cluster) -
     assert (manager.ending.evicted, manager.ending.deleted) == (3, 0)
     refusals = [each for each in manager.teller.outcomes if each.what is What.REFUSED]
     assert {(each.reason, each.refuser) for each in refusals} == {(reasons.DISRUPTION_BUDGET, "PodDisruptionBudget")}
+
+
+async def test_an_eviction_whose_answer_is_lost_is_an_eviction(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.loses = 1
+    manager = Manager(cluster, EVICT)
+    async with manager.running():
+        await asyncio.sleep(5)
+
+    assert (manager.ending.evicted, manager.ending.deleted) == (1, 0)
 
 
 async def test_after_the_maximum_wait_a_pod_is_deleted(cluster: Cluster) -> None:
@@ -672,6 +854,10 @@ def test_kills_lose_nothing_and_let_nobody_go_early(
     assert len(cluster.gone) == len(seconds)
     for number, each in enumerate(seconds):
         assert each <= cluster.gone[f"shop-p{number}-0"] <= max(each, kills[-1] if kills else 0) + 16
+
+
+def _stuck(manager: Manager) -> list[tuple[str, int]]:
+    return [(each.name, each.terminating) for each in manager.ending.stuck]
 
 
 def _virtually(work: Coroutine[Any, Any, None]) -> None:

@@ -97,6 +97,17 @@ def test_who_is_dropped_takes_no_turn() -> None:
     assert held.next_at is None
 
 
+def test_a_line_whose_last_pod_is_dropped_while_it_may_not_go_is_closed() -> None:
+    held = HeldBack(Rates(UserTaintRates(per_namespace=1)))
+    held.add("p0", due=0, zone="", namespace="n")
+    held.add("p1", due=1, zone="", namespace="n")
+    assert _all(held, [10, 10.5]) == ["p0"]
+    held.drop("p1")
+    assert _all(held, [20]) == []
+    held.add("p2", due=2, zone="", namespace="n")
+    assert _all(held, [20]) == ["p2"]
+
+
 def test_other_rates_keep_the_order() -> None:
     held = HeldBack(Rates(UserTaintRates(total=0.001)))
     for number in range(4):

@@ -55,7 +55,7 @@ class Ending:
         deadline_of: what the book has of a pod by its ``namespace/name``, ``None`` for no deadline.
         deadline_without: the deadline that a pod would have without taints of these keys
             (:meth:`~trimtab.tainting.deadlines.DeadlineBook.deadline_without`), so that a pod that waits for its
-            eviction is deleted once another taint says so; without it it is not.
+            eviction is deleted once another taint says so.
         workers: pods that are being ended at once.
     """
 
@@ -65,7 +65,7 @@ class Ending:
         spec: TaintManagerSpec,
         *,
         deadline_of: Callable[[str], Deadline | None],
-        deadline_without: Without | None = None,
+        deadline_without: Without,
         workers: int = WORKERS,
     ) -> None:
         self._services = services

@@ -30,7 +30,7 @@ class Looks:
         services: the picture and the clock.
         spec: of the TaintManager.
         deadline_of: what the book has of a pod by its ``namespace/name``.
-        deadline_without: what it would have without taints of some keys, if anybody knows.
+        deadline_without: what it would have without taints of some keys.
 
     Attributes:
         waits: for how many seconds pods are evicted before they are deleted, by the taint's key.
@@ -41,7 +41,7 @@ class Looks:
         services: Services,
         spec: TaintManagerSpec,
         deadline_of: Callable[[str], Deadline | None],
-        deadline_without: Without | None,
+        deadline_without: Without,
     ) -> None:
         self.waits = waits(spec)
         self._services = services
@@ -69,6 +69,4 @@ class Looks:
         return "" if node is None else zone_of(node.labels)
 
     def _by_deletion(self, pod: Pod) -> Deadline | None:
-        if self._deadline_without is None:
-            return None
         return self._deadline_without(pod, self.waits, now=self._services.clock.now())

@@ -11,6 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.builders import (
+    cluster_machine_set,
+    expression,
+    machine_deployment,
+    machine_pool,
+    machine_set,
+    pod,
+)
 from tests.taint_examples import DEDICATED, HARDWARE, documents, of_kind, pods_of
 from trimtab.api.decode import decode_cluster_autoscaler, decode_machine_autoscaler
 from trimtab.autoscaling.groups import groups
@@ -147,9 +155,9 @@ def test_pods_that_belong_on_certain_nodes_fit_on_no_others_and_closed_nodes_tak
     closed = {name for name, each in of_kind("MachineSet", folder).items() if _effect(each) == "NoSchedule"}
     for name in GROWS[folder]:
         there = snapshot([*sets(folder), *nodes(folder, {name: 3}), *pods(folder)])
-        for pod in there.pods.values():
-            app = pod.name.rpartition("-")[0]
-            fits = bool(Placer(there).feasible(pod).any())
+        for one in there.pods.values():
+            app = one.name.rpartition("-")[0]
+            fits = bool(Placer(there).feasible(one).any())
             own = BELONGS[folder][app] == name
             assert fits == (own or (app == "web" and name not in closed)), f"{app} on {name}"
 
@@ -235,6 +243,31 @@ def test_another_teams_toleration_does_not_help() -> None:
     made = planned(DEDICATED, [*sets(DEDICATED), *altered(DEDICATED, "api", affinity=None, tolerations=[toleration])])
 
     assert growth(made) == {"workers": 2}
+
+
+LABEL = "node.cluster.x-k8s.io/dedicated"
+
+
+@pytest.mark.parametrize(
+    "kind", [machine_set, cluster_machine_set, machine_deployment, machine_pool], ids=lambda kind: kind.__name__
+)
+def test_sets_of_both_machine_apis_are_dedicated_alike(kind: Any) -> None:
+    def one(name: str) -> Any:
+        reserve = {"trimtab.dev/reserved": "cpu=0,memory=0"}
+        return kind(name, "machines").limits(0, 9).capacity(cpu="4", memory="16Gi").annotations(reserve)
+
+    team = one("team-a").node_labels({LABEL: "team-a"}).node_taint("dedicated", "team-a")
+    own = [
+        pod(f"api-{each}").cpu("2").tolerates("dedicated", "team-a").node_affinity(expression(LABEL, "In", "team-a"))
+        for each in range(4)
+    ]
+    others = [pod(f"web-{each}").cpu("2") for each in range(6)]
+    built = [team, one("workers"), *(each.unschedulable() for each in (*own, *others))]
+
+    made = scale_up(Snapshot([each.build() for each in built]), inputs(DEDICATED))
+
+    assert growth(made) == {"team-a": 2, "workers": 3}
+    assert homes(made) == {("api", "team-a"), ("web", "workers")}
 
 
 @EXAMPLES

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.builders import PodBuilder, node, pod
+from tests.building import Builder
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.json_patch import patch
@@ -48,7 +49,7 @@ class Cell(FakeApi):
 
     # --- what people do ------------------------------------------------------------------------------------------
 
-    def add(self, *builders: NodeBuilder | PodBuilder) -> None:
+    def add(self, *builders: Builder) -> None:
         for builder in builders:
             manifest = builder.manifest()
             path = f"{PLACES[manifest['kind']]}/{manifest['metadata']['name']}"

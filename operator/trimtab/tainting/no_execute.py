@@ -23,7 +23,7 @@ class Look(Struct, frozen=True):
     Attributes:
         nodes: by name, in its order.
         ready: the Ready status of each.
-        zones: by name.
+        zones: by name; as they may soon be found where that is slower.
         settings: rates.
         memory: with whether all zones are down as of now.
         now: seconds since the epoch.

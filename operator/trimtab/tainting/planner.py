@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.kube.objects import Node
-from trimtab.tainting.conditions import TaintChange, no_schedule_changes, ready_status
+from trimtab.tainting.conditions import UNKNOWN, TaintChange, no_schedule_changes, ready_status
 from trimtab.tainting.health import (
     Answer,
     AskFirst,
@@ -156,8 +156,17 @@ def _act(
     ready = {name: _ready(node, judged.get(name)) for name, node in nodes.items()}
     found = zones(nodes.values(), ready, settings)
     memory = _after_outage(memory, down=all_down(found.values()), now=now)
-    doubted = _all_in_doubt(nodes, ready, memory.heard, now)
-    look = Look(nodes, ready, found, settings, memory, now, in_doubt=doubted, resting=resting)
+    feared = _feared(ready, memory.heard, settings, now)
+    look = Look(
+        nodes,
+        ready,
+        zones=_slower(found, zones(nodes.values(), feared, settings)) if feared != ready else found,
+        settings=settings,
+        memory=memory,
+        now=now,
+        in_doubt="True" not in feared.values(),
+        resting=resting,
+    )
     executed = no_execute(look)
     changes = list(executed.changes)
     for name, node in nodes.items():
@@ -200,18 +209,27 @@ def _after_outage(memory: LifecycleMemory, *, down: bool, now: float) -> Lifecyc
     return msgspec.structs.replace(memory, all_down=False, back=now, heard=heard)
 
 
-def _all_in_doubt(
-    nodes: Mapping[str, Node],
-    ready: Mapping[str, str | None],
-    heard: Mapping[str, Heard],
-    now: float,
-) -> bool:
-    """Whether every node is down, or has missed two renewals: all zones may be about to be found down.
+def _feared(
+    ready: Mapping[str, str | None], heard: Mapping[str, Heard], settings: LifecycleSettings, now: float
+) -> Mapping[str, str | None]:
+    """The Ready status of each node if all that are in doubt turn out to be down.
 
     Nodes of one outage pass their grace period one by one, some seconds apart; the first of them would be tainted
-    before the last tells that it is all of them. While one node is heard of, nothing is held up.
+    before the last tells that it is most of a zone, or all of them. A node is in doubt that has been silent for two
+    renewals, or for half its grace period where that is shorter.
     """
-    return all(ready[name] != "True" or (name in heard and heard[name].in_doubt(now)) for name in nodes)
+    half = settings.node_monitor_grace_period / 2
+    doubted = {
+        name: UNKNOWN
+        for name, each in heard.items()
+        if now - each.at > half and ready.get(name) == "True" and each.in_doubt(now, within=half)
+    }
+    return {**ready, **doubted} if doubted else ready
+
+
+def _slower(found: Mapping[str, Zone], feared: Mapping[str, Zone]) -> dict[str, Zone]:
+    """Of each zone as it is and as it may be the one that is tainted more slowly."""
+    return {name: min(zone, feared[name], key=lambda each: each.rate) for name, zone in found.items()}
 
 
 def _failed(nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float) -> dict[str, float]:

@@ -117,6 +117,39 @@ def test_while_all_nodes_fall_silent_one_by_one_none_is_tainted_before_it_is_cle
     assert len(live.unknown) == 8
 
 
+def falling_silent(live: World, names: list[str]) -> World:
+    """One a second, each right after a renewal."""
+    for name in names:
+        live.fail(name)
+        live.leases[name] = live._lease(name, live.second)
+        live.run(live.second + 1)
+    return live
+
+
+@pytest.mark.parametrize("grace", [50.0, 16.0], ids=["the default grace period", "one shorter than four renewals"])
+def test_while_most_of_a_small_zone_falls_silent_one_by_one_none_is_tainted_before_it_is_clear_that_it_is_most(grace):
+    live = world(5, 5, settings=replace(DEFAULTS, node_monitor_grace_period=grace))
+    falling_silent(live, of("a", 4)).run(300)
+    assert not live.tainted
+    assert len(live.unknown) == 4
+    assert {waiting.reason for waiting in live.plan.waiting} == {reasons.ZONE_DISRUPTED}
+
+
+def test_nodes_in_doubt_that_speak_again_hold_up_nobody():
+    live = falling_silent(world(5, 5), of("a", 4))
+    live.run(50)
+    live.recover("a02", "a03", "a04")
+    live.run(120)
+    assert live.tainted == [("a01", DETECTED)]
+
+
+def test_few_nodes_in_doubt_hold_up_nobody():
+    live = falling_silent(world(10, 5), of("a", 3))
+    live.run(120)
+    assert [name for name, _ in live.tainted] == of("a", 3)
+    assert live.tainted[0][1] == DETECTED
+
+
 def test_after_an_outage_of_everything_nodes_get_their_grace_period_anew():
     live = world(3, 3)
     live.fail(*cluster(3, 3))

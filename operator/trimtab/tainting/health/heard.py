@@ -47,9 +47,14 @@ class Heard(Struct, frozen=True, gc=False):
     believed: float = NEVER
     recalled: bool = False
 
-    def in_doubt(self, now: float) -> bool:
-        """Whether it has been silent for longer than a healthy node is: for two renewals."""
-        return now >= self.believed and now - self.at > 2 * self.renewal
+    def in_doubt(self, now: float, *, within: float = math.inf) -> bool:
+        """Whether it has been silent for longer than a healthy node is: for two renewals.
+
+        Args:
+            now: seconds since the epoch.
+            within: seconds after which it is in doubt though two renewals take longer.
+        """
+        return now >= self.believed and now - self.at > min(within, 2 * self.renewal)
 
 
 class Answer(Struct, frozen=True, gc=False):

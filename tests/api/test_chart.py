@@ -16,10 +16,16 @@ from tools.generate import BASE, CHART
 from tools.generate.__main__ import all_files, drifted
 from tools.generate.base import base_files, helm, render
 
+from examples.demo.install import wait_for
+from tests.conftest import MakeCluster
 from tests.fixtures.clusters import Cluster
 from trimtab.api.crds import crd_documents
 from trimtab.kube.api import ApiError, Forbidden
+from trimtab.kube.resources import NODES, PODS
 from trimtab.local.client import Client
+from trimtab.local.cluster import LocalCluster
+from trimtab.local.components import Settings
+from trimtab.local.nodes import node, reported
 
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deschedulerpolicies.trimtab.dev"
@@ -307,6 +313,35 @@ def test_the_pod_is_taken_where_the_restricted_standard_is_enforced(
     pod["spec"] = {**pod["spec"], "hostNetwork": True}
     with pytest.raises(Forbidden, match="violates PodSecurity"):
         cluster.client.request("POST", pods, pod, params=strict)
+
+
+@pytest.fixture
+def untended(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> LocalCluster:
+    """A cluster whose two nodes nobody has freed of their first taint."""
+    if request.config.getoption("--cluster") != "local":
+        pytest.skip("kind's kube-controller-manager sees to its nodes")
+    cluster = make_cluster(Settings(node_lifecycle=False), nodes=0)
+    for name in ("n0", "n1"):
+        cluster.client.request("POST", NODES.path(), node(name, zone="z"))
+    wait_for(lambda: all(map(reported, cluster.client.request("GET", NODES.path())["items"])), "ready nodes")
+    return cluster
+
+
+def test_with_the_values_for_mode_own_it_comes_up_where_it_has_to_free_the_nodes_itself(untended: LocalCluster) -> None:
+    client = untended.client
+    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "trimtab-system"}})
+    for release, values in (("plain", "default-values.yaml"), ("own", "own-values.yaml")):
+        for manifest in render("--values", str(CHART / "ci" / values), release=release):
+            if manifest["kind"] in ("ServiceAccount", "Deployment"):
+                client.request("POST", PLACES[manifest["kind"]].format(namespace="trimtab-system"), manifest)
+
+    def places(release: str) -> list[str]:
+        params = {"labelSelector": f"app.kubernetes.io/instance={release}"}
+        found = client.request("GET", PODS.path(namespace="trimtab-system"), params=params)["items"]
+        return sorted(each["spec"].get("nodeName", "") for each in found)
+
+    wait_for(lambda: places("own") == ["n0", "n1"], "a replica on each node")
+    assert places("plain") == [""], "one that tolerates nothing waits for whoever frees the nodes"
 
 
 # ── Installing, upgrading, uninstalling ─────────────────────────────────────────────────────────────────────────────

@@ -58,6 +58,8 @@ def test_a_sets_taints_are_on_new_nodes_and_a_machines_own_are_added_to_its_node
 
     expected = [("only", "NoSchedule"), ("by-hand", "PreferNoSchedule"), ("own", "NoSchedule")]
     eventually(lambda: taints(name) == expected, what="the machine's own taint was added")
+    sets.client.request("PATCH", NODES.path(name), {"spec": {"taints": None}}, content_type=merge)
+    eventually(lambda: taints(name) == [("own", "NoSchedule")], what="what the machine has comes back")
     sets.scale("a", 0)
     sets.running("a", 0)
     sets.scale("a", 2)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import pods_lost
 from tests.fixtures.autoscaling import (
+    CAPACITY,
     CORDONED_BY,
     SAFE_TO_EVICT,
     SCALE_DOWN_DISABLED,
@@ -170,8 +171,8 @@ def pods_lost_of_web(fleet: Fleet) -> list[str]:
 
 
 def test_a_node_that_is_still_starting_counts_as_on_its_way(fleet: Fleet, operate: Start) -> None:
-    taint = {"key": "example.com/starting", "effect": "NoSchedule"}
-    fleet.group("a", cpu="4", taints=[taint])
+    """The taint is the kubelet's: one of the set's template would be put on again as soon as somebody takes it off."""
+    fleet.group("a", cpu="4", annotations={f"{CAPACITY}/taints": "example.com/starting:NoSchedule"})
     fleet.autoscale(startupTaints=["example.com/starting"], scaleDown={**SHORT, "unneededTime": "1m"})
     operate()
     fleet.deploy("web", 2)

@@ -14,6 +14,9 @@ from tests.e2e.conftest import Stage, Start
 from tests.fixtures.proxy import CuttableProxy
 from trimtab.kube.api import Forbidden
 
+BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
+"""Content types of what has a body."""
+
 
 def test_acting_moves_duplicates_apart_and_tells_of_each(stage: Stage, start: Start) -> None:
     stage.crowd("web", 3, on="a")
@@ -171,20 +174,24 @@ def test_a_leader_cut_off_from_its_lease_ends(stage: Stage, start: Start, behind
     assert process.stop() == 1
 
 
-def test_the_service_account_may_evict_but_not_delete(stage: Stage, tmp_path: Path) -> None:
+def test_the_service_account_may_end_pods_but_not_change_them_and_no_nodes_or_machines(stage: Stage) -> None:
+    """With all controllers and the rights that mode Own needs; test_chart_rights has what each needs alone."""
     from trimtab.local.client import Client
 
     token = stage.cluster.service_account_token("trimtab-system", "trimtab")
     client = Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
     for method, path in (
-        ("DELETE", f"/api/v1/namespaces/{stage.namespace}/pods/any"),
+        ("PATCH", f"/api/v1/namespaces/{stage.namespace}/pods/any"),
+        ("POST", f"/api/v1/namespaces/{stage.namespace}/pods"),
         ("GET", "/api/v1/secrets"),
         ("DELETE", "/api/v1/nodes/a"),
-        ("PATCH", "/api/v1/nodes/a/status"),
+        ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a"),
         ("DELETE", "/apis/machine.openshift.io/v1beta1/namespaces/any/machines/any"),
     ):
         with pytest.raises(Forbidden):
-            client.request(method, path, {} if method == "PATCH" else None, content_type="application/merge-patch+json")
+            client.request(
+                method, path, {} if method in BODIES else None, content_type=BODIES.get(method, BODIES["POST"])
+            )
 
 
 def test_definitions_that_come_after_the_operator_are_waited_for(stage: Stage, start: Start) -> None:

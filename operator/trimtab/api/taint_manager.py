@@ -23,7 +23,6 @@ EARLIER_ONLY: Final = "EarlierOnly"
 OWN: Final = "Own"
 DELETE: Final = "Delete"
 EVICT: Final = "Evict"
-ALL: Final = "All"
 FIRST: Final = "First"
 
 Mode = Literal["Observe", "EarlierOnly", "Own"]
@@ -262,10 +261,6 @@ class TaintManagerSpec(Spec, frozen=True):
             "kube-controller-manager."
         ),
     ] = "All"
-
-    def policy_of(self, key: str) -> KeyPolicy:
-        """How pods go whose time a taint of this key ends; ``Delete`` where nothing is said."""
-        return next((each for each in self.taints if each.key == key), KeyPolicy(key=key, policy=DELETE))
 
 
 class TaintManager(Spec, frozen=True):

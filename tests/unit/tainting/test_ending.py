@@ -318,7 +318,7 @@ async def test_a_watch_that_is_faster_than_the_answer_leaves_nothing_behind(clus
         await asyncio.sleep(5)
 
     assert (manager.ending.deleted, manager.ending.waiting) == (1, 0)
-    assert not manager.ending._jobs
+    assert not manager.ending._tries.jobs
 
 
 async def test_who_waits_for_a_fresh_picture_and_goes_meanwhile_is_dropped(cluster: Cluster) -> None:

@@ -7,7 +7,6 @@ A plan is a document of values (``trimtab.dev/v1alpha1`` ``Plan``). It is determ
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec import Struct
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.node_taint import NodeTainting
 from trimtab.api.pod_deletion import Delete
+from trimtab.kube.clock import calendar_time
 
 How = Literal["Evict", "Surge"]
 
@@ -149,4 +149,4 @@ class Plan(Struct, frozen=True):
 
 def rfc3339(moment: float) -> str:
     """Seconds since the epoch as RFC 3339 in UTC, to the second as Kubernetes prints times."""
-    return datetime.fromtimestamp(int(moment), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return calendar_time(int(moment)).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

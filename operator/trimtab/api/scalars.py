@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta
 
 from trimtab.api.base import Rule
+from trimtab.kube.clock import calendar_time
 
 SHORTEST_INTERVAL: Final = 5
 LONGEST_INTERVAL: Final = 7 * 24 * 3600
@@ -94,7 +95,7 @@ def format_duration(seconds: int) -> str:
 
 def to_time(seconds: float) -> datetime:
     """Seconds since the epoch as a time of the API: UTC, whole seconds, as metav1.Time has them."""
-    return datetime.fromtimestamp(int(seconds), UTC)
+    return calendar_time(int(seconds))
 
 
 def parse_time_zone(name: str) -> ZoneInfo:

@@ -43,6 +43,19 @@ class SystemClock:
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
 
 
+FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
+"""The years from 1 to 9999: all that RFC 3339 can write."""
+
+
+def calendar_time(seconds: float) -> datetime:
+    """Seconds since the epoch as a time in UTC; what no calendar has is the first or the last time that one has.
+
+    An object may ask for more: a pod that tolerates a taint for ``9223372036854775807`` seconds is valid.
+    """
+    return datetime.fromtimestamp(min(max(seconds, FIRST), LAST), UTC)
+
+
 def micro_time(now: float) -> str:
     """Write a time as metav1.MicroTime: ``2026-11-20T12:00:00.000000Z``. Events and leases take no other form."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return calendar_time(now).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -165,8 +165,9 @@ class TaintManagerController:
         if spec is not self._applied:
             self._services.teller.configure(spec, uid=self._uid)
         if self._following is None:
-            self._following = Following(self._services, rule)
-            self._following.begin(notes=spec.mode != OBSERVE)
+            following = Following(self._services, rule)
+            following.begin(notes=spec.mode != OBSERVE)
+            self._following = following  # not before: who has not seen everything knows of no deadline
         else:
             self._following.read_by(rule)
         return self._following
@@ -180,7 +181,11 @@ class TaintManagerController:
             await self._rest()
         elif self._acting is None:
             self._acting = following.acting = Acting(self._services, spec, following.book)
-            await self._acting.start()
+            try:
+                await self._acting.start()
+            except Exception:
+                await self._rest(forever=False)  # to be begun anew, and as a whole
+                raise
         elif spec is not self._applied:
             await self._acting.configure(spec)
         self._applied = spec
@@ -218,12 +223,13 @@ class TaintManagerController:
     def _report(self, spec: TaintManagerSpec) -> None:
         """Have the status say how things are."""
         now = self._services.clock.monotonic()
+        wrong = self._services.stale() if self._acting is None else self._acting.stale
         seen = look(
             spec,
             self._following,
             self._acting,
             generation=self._generation,
-            stale=self._stale.told(self._services.stale(), now),
+            stale=self._stale.told(wrong, now),
             blind=self._blind.told(self._services.blind(), now),
             done=self._done,
             now=self._services.clock.now(),

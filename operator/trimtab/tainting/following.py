@@ -47,12 +47,12 @@ class Following:
             notes: whether what is noted on nodes counts. Nobody keeps notes while nobody acts: they may be of taints
                 that were put on again since, and would end pods too soon.
         """
-        self._end = self._services.picture.follow(self)
         picture = self._services.picture
         nodes: Iterable[Node] = picture.nodes.values()
         if not notes:
             nodes = [_without_note(node) for node in nodes]
         self._settle(self.book.everything(nodes, picture.pods.every(), now=self._services.clock.now()))
+        self._end = picture.follow(self)
 
     def end(self) -> None:
         """Follow no more."""
@@ -67,10 +67,10 @@ class Following:
     def mend(self) -> None:
         """Look at the whole cluster where something could not be taken in."""
         if self._missed:
-            self._missed = False
             picture = self._services.picture
             now = self._services.clock.now()
             self._settle(self.book.everything(picture.nodes.values(), picture.pods.every(), now=now))
+            self._missed = False
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         """A node came, changed or went; the picture has it already."""

@@ -164,5 +164,5 @@ def decode_record(text: str) -> LifecycleRecord:
     """The record in a text; an empty one where somebody has made it unreadable: then grace periods begin anew."""
     try:
         return msgspec.json.decode(text, type=LifecycleRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return LifecycleRecord()

@@ -111,7 +111,7 @@ def _recall(node: Node) -> dict[tuple[str, str, float | None], float]:
         return {}
     try:
         return {(each.key, each.value, each.time_added): _seconds(each.since) for each in _LIST.decode(text)}
-    except (msgspec.DecodeError, ValueError, OverflowError, OSError):
+    except (msgspec.DecodeError, ValueError, OverflowError, OSError, RecursionError):
         return {}
 
 

@@ -206,9 +206,14 @@ def _taint_manager(parts: Parts) -> Register:
     watches.listen(PODS, picture.pod_changed)
     nodes = watches.informer(NODES)
     guarded = Guarded(parts.api, parts.leading)
-    proof = WatchProof(guarded, (nodes, watches.informer(LEASES)), SYSTEM_CLOCK)
+    watched = [watches.informer(resource) for resource in (NODES, LEASES, PODS)]
+    proof = WatchProof(guarded, watched, SYSTEM_CLOCK)
+
+    def heard() -> float | None:
+        return proof.heard((NODES, LEASES))
+
     metrics = TaintManagerMetrics(parts.registry)
-    metrics.follow(proof.heard, SYSTEM_CLOCK.now)
+    metrics.follow(heard, SYSTEM_CLOCK.now)
     events = TaintTeller(parts.recorder, SYSTEM_CLOCK, uid_of=picture.uid_of)
     reporter = TaintReporter(events, metrics, SYSTEM_CLOCK)
     services = TaintingServices(
@@ -217,10 +222,11 @@ def _taint_manager(parts: Parts) -> Register:
         clock=SYSTEM_CLOCK,
         teller=reporter,
         stale=lambda: watches.stale_of((NODES, PODS)),
-        heard=proof.heard,
+        heard=heard,
         namespace=parts.namespace,
         followed=lambda: nodes.state.phase == "Watching",
         prove=proof.run,
+        hung=lambda: proof.hung((NODES, PODS)),
         blind=lambda: watches.stale_of((LEASES,)),
     )
     return lambda registry: tainting.register(registry, services, telling=reporter.run)

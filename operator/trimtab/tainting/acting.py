@@ -104,7 +104,7 @@ class Acting:
     """One stretch of acting, from a mode that does not act to the next.
 
     Args:
-        services: what the loops need.
+        given: what the loops need.
         spec: of the TaintManager, in a mode that acts.
         book: what is due when.
 
@@ -114,7 +114,8 @@ class Acting:
         lifecycle: taints nodes; ``None`` but in mode Own.
     """
 
-    def __init__(self, services: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
+    def __init__(self, given: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
+        services = msgspec.structs.replace(given, stale=lambda: given.stale() or given.hung())
         self.ending = Ending(services, spec, deadline_of=book.deadlines.get, deadline_without=book.deadline_without)
         self.lifecycle: Lifecycle | None = None
         self.rights = Rights(services, spec)
@@ -125,6 +126,11 @@ class Acting:
         self._notes = Notes(services, book.taints)
         self._timers: Timers[Deadline] = Timers(self.ending.due, services.clock)
         self._tainted = 0  # by lifecycles that have ended since
+
+    @property
+    def stale(self) -> str | None:
+        """What keeps the picture from being acted on now, a watch that hangs among it."""
+        return self._services.stale()
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -141,6 +147,8 @@ class Acting:
         for deadline in self._book.deadlines.values():
             self._timers.set(deadline.key, deadline.due, deadline)
         self._notes.everything()
+        if self._services.prove is not None:
+            self._keeper.start("proof of watches", self._services.prove)
         self._keeper.start("ending pods", self.ending.run)
         self._keeper.start("timers", self._timers.run)
         self._keeper.start("notes", self._notes.run)
@@ -195,8 +203,6 @@ class Acting:
             self.lifecycle.configure(lifecycle_settings(spec.node_lifecycle))
         else:
             self.lifecycle = Lifecycle(self._for_lifecycle(), lifecycle_settings(spec.node_lifecycle))
-            if self._services.prove is not None:
-                self._keeper.start("proof of watches", self._services.prove)
             self._keeper.start("node lifecycle", self.lifecycle.run)
 
     def _for_lifecycle(self) -> Services:
@@ -209,7 +215,6 @@ class Acting:
             return
         ending, self.lifecycle = self.lifecycle, None
         await self._keeper.end("node lifecycle", ending.stop, seconds=ENDING)
-        await self._keeper.stop("proof of watches")
         self._tainted += ending.nodes_tainted
 
     async def _stop_ending(self) -> None:

@@ -29,7 +29,9 @@ class Services(Struct, frozen=True, kw_only=True):
             never. The older of the two.
         namespace: where the operator's own ConfigMaps are.
         followed: whether the watch of nodes tells each change; not while they are being listed again.
-        prove: keeps ``heard`` true while watches have nothing to tell, until cancelled; ``None`` where nobody need.
+        prove: keeps ``heard`` and ``hung`` true while watches have nothing to tell, until cancelled; ``None`` where
+            nobody need.
+        hung: what keeps those from acting beyond ``stale`` for whom ``prove`` runs: a watch that hangs.
         blind: what keeps the node lifecycle from acting beyond ``stale``: the watch of Leases.
     """
 
@@ -42,4 +44,5 @@ class Services(Struct, frozen=True, kw_only=True):
     namespace: str
     followed: Callable[[], bool] = lambda: True
     prove: Callable[[], Awaitable[None]] | None = None
+    hung: Callable[[], str | None] = lambda: None
     blind: Callable[[], str | None] = lambda: None

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.clock import START, LoopClock
 from trimtab.kube.api import Unreachable
-from trimtab.kube.resources import LEASES, NODES
+from trimtab.kube.resources import LEASES, NODES, PODS
 from trimtab.kube.watching.informer import Informer
 from trimtab.kube.watching.proof import SILENT, WatchProof
 from trimtab.kube.watching.state import InformerState
@@ -68,7 +68,7 @@ class Watched:
 
     @property
     def age(self) -> float:
-        heard = self.proof.heard()
+        heard = self.proof.heard((NODES, LEASES))
         assert heard is not None
         return self.clock.now() - heard
 
@@ -83,6 +83,7 @@ async def test_watches_that_have_nothing_to_tell_prove_themselves() -> None:
     watched = Watched()
     await watched.for_(600)
     assert watched.age < 2 * SILENT
+    assert watched.proof.hung((NODES, LEASES)) is None
     assert {path for path, _ in watched.server.asked} == {each.path for each in watched.informers}
     assert watched.server.asked[0][1] == {"watch": "true", "resourceVersion": "7", "timeoutSeconds": "1"}
 
@@ -117,6 +118,10 @@ async def test_nothing_is_proved_by(wrong: str) -> None:
         watched.informers[0]._intake.version = ""
     await watched.for_(100)
     assert watched.age >= 99
+    silent = watched.proof.hung((NODES, LEASES))
+    assert silent is not None
+    assert silent.startswith("the watch hangs of nodes for 100 s")
+    assert watched.proof.hung((PODS,)) is None, "it is not asked after"
 
 
 async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
@@ -125,4 +130,5 @@ async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
     watched.informers[0].store.heard()
     assert watched.age == 10
     watched.informers[1].store.last_event = None
-    assert watched.proof.heard() is None
+    assert watched.proof.heard((NODES, LEASES)) is None
+    assert watched.proof.heard((NODES,)) is not None

@@ -211,6 +211,7 @@ class Process:
         self.picture = Picture()
         self.wrong: str | None = None
         self.blind: str | None = None
+        self.hung: str | None = None
         self.leads = True
         self.followed = True
         self.teller = QuietTeller()
@@ -224,6 +225,7 @@ class Process:
             namespace="trimtab-system",
             followed=lambda: self.followed,
             blind=lambda: self.blind,
+            hung=lambda: self.hung,
         )
         self.controller = TaintManagerController(self.services)
         self.stopped = Stopped()

@@ -193,6 +193,25 @@ async def test_nothing_is_done_while_the_picture_is_stale() -> None:
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
+@pytest.mark.parametrize("mode", ACTING)
+async def test_nothing_is_done_while_a_watch_hangs(mode: str) -> None:
+    cell = a_cell()
+    cell.add(a_pod(seconds=30))
+    cell.taint("n1", added=0)
+    async with running(cell, mode=mode) as process:
+        process.hung = "the watch hangs of pods for 21 s"
+        await asyncio.sleep(60)
+        assert cell.gone == []
+        assert process.condition("Degraded") == ("True", "ClusterUnreachable")
+        process.hung = None
+        await asyncio.sleep(5)
+        assert [uid for uid, _ in cell.gone] == ["uid-web"]
+        process.write(mode="Observe")
+        process.hung = "the watch hangs of pods for 21 s"
+        await asyncio.sleep(60)
+        assert process.condition("Ready") == ("True", "Observing"), "nobody asks after watches, and nobody acts"
+
+
 async def test_who_may_not_see_leases_ends_pods_and_says_why_nodes_are_left_alone() -> None:
     cell = a_cell("n1", "n2")
     cell.add(a_pod(seconds=30))

@@ -11,11 +11,12 @@ It shows what the API server's cache has. Whoever acts on silence asks for the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
+from trimtab.kube.resources import Resource
 from trimtab.kube.watching.informer import Informer
 
 SILENT: Final = 6.0
@@ -26,6 +27,9 @@ LOOK: Final = 2.0
 
 ASKING: Final = 1
 """Seconds after which the server ends the second watch."""
+
+HUNG: Final = 20.0
+"""Seconds without a proof after which a watch that should be working counts as one that hangs: two questions failed."""
 
 PATIENCE: Final = 5.0
 """Seconds that it has in all, opening included."""
@@ -46,14 +50,30 @@ class WatchProof:
         self._clock = clock
         self._proved: dict[str, float] = {}
 
-    def heard(self) -> float | None:
-        """When the one that has been silent for longest last proved it, in seconds since the epoch; ``None`` for never.
+    def heard(self, resources: Collection[Resource]) -> float | None:
+        """When the one of these that has been silent for longest last proved that it works.
 
         Whatever the server sends is a proof, a bookmark too, and so is a second watch that brings nothing.
+
+        Returns:
+            Seconds since the epoch, ``None`` for never.
         """
-        times = [self._heard(each) for each in self._informers]
+        times = [self._heard(each) for each in self._informers if each.resource in resources]
         known = [time for time in times if time is not None]
         return min(known) if known and len(known) == len(times) else None
+
+    def hung(self, resources: Collection[Resource]) -> str | None:
+        """Which of these says nothing and cannot be shown to work, in words; ``None`` for none.
+
+        It says so of every watch that has nothing to tell while :meth:`run` does not run.
+        """
+        now = self._clock.now()
+        silent = []
+        for each in self._informers:
+            heard = self._heard(each)
+            if each.resource in resources and heard is not None and now - heard > HUNG:
+                silent.append(f"{each.resource.plural} for {now - heard:.0f} s")
+        return f"the watch hangs of {', '.join(silent)}" if silent else None
 
     async def run(self) -> None:
         """Ask after those that are silent, until cancelled."""

@@ -116,7 +116,7 @@ class Acting:
 
     def __init__(self, given: Services, spec: TaintManagerSpec, book: DeadlineBook) -> None:
         services = msgspec.structs.replace(given, stale=lambda: given.stale() or given.hung())
-        self.ending = Ending(services, spec, deadline_of=book.deadlines.get, deadline_without=book.deadline_without)
+        self.ending = Ending(services, spec, deadline_of=book.deadlines.get, deadlines_of=book.deadlines_of)
         self.lifecycle: Lifecycle | None = None
         self.rights = Rights(services, spec)
         self._services = services
@@ -187,6 +187,8 @@ class Acting:
         node = new or old
         if node is not None:
             self._notes.look_at(node.name)
+            if old is None or new is None or old.taints != new.taints:
+                self.ending.node_changed(node.name)
         if self.lifecycle is not None:
             self.lifecycle.node_changed(old, new)
 

@@ -253,7 +253,7 @@ class Manager:
             self.services,
             spec,
             deadline_of=self.book.deadlines.get,
-            deadline_without=self.book.deadline_without,
+            deadlines_of=self.book.deadlines_of,
             workers=workers,
         )
         self.timers = Timers(self.ending.due, cluster.clock)
@@ -288,8 +288,10 @@ class Manager:
             self._follow(self.book.pod_changed(*pods, now=now))
         else:
             nodes = cast("tuple[Node | None, Node | None]", (old, new))
+            node = cast("Node", new or old)
             self.picture.node_changed(*nodes)
             self._follow(self.book.node_changed(*nodes, now=now))
+            self.ending.node_changed(node.name)
 
     def _follow(self, changes: list[Change]) -> None:
         for change in changes:

@@ -731,9 +731,12 @@ async def test_a_restart_does_not_begin_the_maximum_wait_anew(cluster: Cluster) 
     assert 60 <= at < 60.1
 
 
-async def test_a_pod_that_waits_for_its_eviction_goes_with_its_dying_node(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("seconds", "at"), [(None, 5), (2, 7), (20, 25)], ids=["at once", "soon", "later"])
+async def test_a_pod_that_waits_for_its_eviction_goes_with_its_dying_node(
+    cluster: Cluster, seconds: int | None, at: float
+) -> None:
     cluster.taint("n1", taint())
-    cluster.pod("web", bears("b", 20))
+    cluster.pod("web", *([] if seconds is None else [bears("b", seconds)]))
     cluster.budgets["shop"] = 0
     manager = Manager(cluster, EVICT)
     async with manager.running():
@@ -741,9 +744,24 @@ async def test_a_pod_that_waits_for_its_eviction_goes_with_its_dying_node(cluste
         cluster.taint("n1", taint(), taint("b", added=5))
         await asyncio.sleep(40)
 
-    [at] = cluster.gone.values()
-    assert 25 <= at < 36
+    assert list(cluster.gone.values()) == [pytest.approx(at, abs=0.1)]
     assert manager.ending.deleted == 1
+
+
+async def test_a_taint_that_is_gone_again_ends_no_pod_that_waits_for_its_eviction(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web", bears("b", 10))
+    cluster.budgets["shop"] = 0
+    async with Manager(cluster, EVICT).running():
+        await asyncio.sleep(5)
+        cluster.taint("n1", taint(), taint("b", added=5))
+        await asyncio.sleep(5)
+        cluster.taint("n1", taint())
+        await asyncio.sleep(40)
+        assert not cluster.gone
+        await asyncio.sleep(11)
+
+    assert list(cluster.gone.values()) == [pytest.approx(60, abs=0.1)]
 
 
 async def test_another_policy_takes_effect_at_once(cluster: Cluster) -> None:
@@ -779,6 +797,26 @@ async def test_a_rate_holds_pods_of_user_taints_back_and_no_others(cluster: Clus
 
     assert len(cluster.gone) == 20
     assert max(each.held for each in manager.teller.outcomes) == pytest.approx(4.5, abs=0.2)
+
+
+async def test_a_rate_holds_nobody_longer_than_its_node_lives(cluster: Cluster) -> None:
+    dead = "node.kubernetes.io/unreachable"
+    cluster.taint("n1", taint())
+    cluster.taint("n2", taint())
+    for number in range(3):
+        cluster.pod(f"p{number}", bears(dead, 10))
+        cluster.pod(f"q{number}", on="n2")
+    manager = Manager(cluster, TaintManagerSpec(mode="Own", user_taint_rates=UserTaintRates(total=0.001)))
+    async with manager.running():
+        await asyncio.sleep(5)
+        cluster.taint("n1", taint(), taint(dead, added=5))
+        await asyncio.sleep(9)
+        assert len(cluster.gone) == 1
+        await asyncio.sleep(2)
+        assert {uid for uid in cluster.gone if "p" in uid.removeprefix("shop-")} == {f"shop-p{n}-0" for n in range(3)}
+        assert manager.ending.held == 3
+
+    assert len(cluster.gone) == 3
 
 
 async def test_a_refused_pod_takes_nobodys_turn(cluster: Cluster) -> None:

@@ -68,13 +68,25 @@ def test_a_pod_is_judged_anew(found: Deadline | None, there: Pod | None, expecte
         (10, replace(DUE, due=START + 30), (Move.EVICT, 30, False)),
         (30, replace(DUE, due=START + 30), (Move.DELETE, 30, False)),
         (10, replace(DUE, due=START + 90), (Move.EVICT, 60, False)),
+        (10, replace(OTHER, taint=taint("c"), due=START + 20), (Move.EVICT, 25, False)),
+        (25, replace(OTHER, taint=taint("c"), due=START + 20), (Move.DELETE, 25, True)),
     ],
-    ids=["waits", "has waited", "another taint will end it", "another taint ends it", "another taint comes later"],
+    ids=[
+        "waits",
+        "has waited",
+        "another taint will end it",
+        "another taint ends it",
+        "another taint comes later",
+        "another taint lets it wait for less",
+        "it has waited for that",
+    ],
 )
 def test_an_eviction_waits_as_long_as_it_may(
     at: float, other: Deadline | None, expected: tuple[Move, float, bool]
 ) -> None:
-    verdict = judge(OTHER, OTHER, WEB, waits={"b": 60.0}, now=START + at, without=lambda _: other)
+    verdict = judge(
+        OTHER, OTHER, WEB, waits={"b": 60.0, "c": 5.0}, now=START + at, each=lambda _: [] if other is None else [other]
+    )
     assert (verdict.move, verdict.until - START, verdict.waited) == expected
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Final
 
@@ -96,11 +96,12 @@ class DeadlineBook:
         pods = [item for node in self.taints for item in self._pods_on(node)]
         return self._settle((key for key, _ in pods), deadlines(pods, self.taints, rule, now=now))
 
-    def deadline_without(self, pod: Pod, keys: Collection[str], *, now: float) -> Deadline | None:
-        """The deadline that a pod would have if its node had no taints of these keys."""
+    def deadlines_of(self, pod: Pod, *, now: float) -> tuple[Deadline, ...]:
+        """The deadline that each taint of its node alone would give a pod, of those that give it one."""
         there = self.taints.get(pod.node)
-        standing = () if there is None else tuple(each for each in there.standing if each.taint.key not in keys)
-        return deadline(pod, standing, self.rule, now=now)
+        standing = () if there is None else there.standing
+        each = (deadline(pod, (taint,), self.rule, now=now) for taint in standing)
+        return tuple(found for found in each if found is not None)
 
     def _see(self, name: str, node: Node | None, *, now: float, followed: bool) -> NodeTaints | None:
         """Take a node in, or let it go; its taints, ``None`` for none."""

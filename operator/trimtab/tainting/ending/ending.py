@@ -18,7 +18,7 @@ from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.ending.answer import Answer
 from trimtab.tainting.ending.job import Job, Place
 from trimtab.tainting.ending.judging import Move, not_due, waits
-from trimtab.tainting.ending.looking import Looks, Without
+from trimtab.tainting.ending.looking import ByTaint, Looks
 from trimtab.tainting.ending.outcome import What
 from trimtab.tainting.ending.room import WaitingRoom
 from trimtab.tainting.ending.telling import StuckWatch, refused_pods
@@ -44,9 +44,9 @@ class Ending:
         services: the API, the picture, clocks, who is told.
         spec: of the TaintManager.
         deadline_of: what the book has of a pod by its ``namespace/name``, ``None`` for no deadline.
-        deadline_without: the deadline that a pod would have without taints of these keys
-            (:meth:`~trimtab.tainting.deadlines.DeadlineBook.deadline_without`), so that a pod that waits for its
-            eviction is deleted once another taint says so.
+        deadlines_of: the deadlines that the taints of its node give a pod, each of them alone
+            (:meth:`~trimtab.tainting.deadlines.DeadlineBook.deadlines_of`), so that a pod that waits for its eviction,
+            or for a rate, goes once another taint says so.
         workers: pods that are being ended at once.
     """
 
@@ -56,14 +56,16 @@ class Ending:
         spec: TaintManagerSpec,
         *,
         deadline_of: Callable[[str], Deadline | None],
-        deadline_without: Without,
+        deadlines_of: ByTaint,
         workers: int = WORKERS,
     ) -> None:
         self._services = services
-        self._looks = Looks(services, spec, deadline_of, deadline_without)
+        self._looks = Looks(services, spec, deadline_of, deadlines_of)
         self._workers = workers
         self._spec = spec
-        self._room = WaitingRoom(spec.user_taint_rates, self._looks.zone_of, workers=workers)
+        self._room = WaitingRoom(
+            spec.user_taint_rates, zone_of=self._looks.zone_of, free_at=self._looks.free_at, workers=workers
+        )
         self._tries = Tries(services, self._looks, self._room)
         self._stuck = StuckWatch(services)
         self._busy = 0
@@ -129,6 +131,15 @@ class Ending:
             self._tries.not_now(job, verdict)
         else:
             self._tries.again_by(job, verdict.deadline)
+
+    def node_changed(self, name: str) -> None:
+        """A node has other taints: who waits for an eviction or a rate may have to go sooner, by another one of them.
+
+        Book and picture have to show the node already.
+        """
+        for job in tuple(self._tries.jobs.values()):
+            if job.deadline.node == name:
+                self._tries.look_sooner(job)
 
     def configure(self, spec: TaintManagerSpec) -> None:
         """Go on by another spec; in mode Observe with nothing, and whoever is due has to be told again afterwards."""

@@ -38,6 +38,8 @@ class Job:
         paid: what its turn took of the rates.
         held_since: since when a rate holds it back, on the monotonic clock.
         held: seconds for which rates held it back before.
+        evicting: whether the last try was to evict it.
+        again: when it is looked at again, on the monotonic clock, where it is put off.
     """
 
     deadline: Deadline
@@ -51,3 +53,5 @@ class Job:
     paid: Paid | None = None
     held_since: float = 0.0
     held: float = 0.0
+    evicting: bool = False
+    again: float = 0.0

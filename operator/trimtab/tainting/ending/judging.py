@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -47,6 +47,10 @@ def waits(spec: TaintManagerSpec) -> dict[str, float]:
     return {each.key: float(each.maximum_wait_seconds) for each in spec.taints if each.policy == EVICT}
 
 
+def _no_others(_: Pod) -> tuple[Deadline, ...]:
+    return ()
+
+
 def judge(
     asked: Deadline,
     found: Deadline | None,
@@ -54,7 +58,7 @@ def judge(
     *,
     waits: Mapping[str, float],
     now: float,
-    without: Callable[[Pod], Deadline | None] | None = None,
+    each: Callable[[Pod], Iterable[Deadline]] = _no_others,
 ) -> Verdict:
     """What is to be done with a pod whose time was over.
 
@@ -64,8 +68,8 @@ def judge(
         pod: who has its name now.
         waits: how long pods are evicted, see :func:`waits`.
         now: seconds since the epoch.
-        without: the deadline that a pod would have if only taints counted whose pods are deleted: who waits for its
-            eviction, and whose node dies meanwhile, goes as the dead node's pods do.
+        each: the deadline that each taint of its node alone gives a pod. Who waits for its eviction is deleted when
+            any of them would have it deleted: if its node dies meanwhile, as the dead node's other pods.
     """
     if pod is None or pod.uid != asked.uid:
         why = "the pod had gone" if pod is None else "another pod had its name"
@@ -76,13 +80,13 @@ def judge(
         return Verdict(Move.NOTHING, asked, why=not_due("no taint ends the pod's time any more"))
     if found.due > now:
         return Verdict(Move.WAIT, found, until=found.due)
-    wait = waits.get(found.taint.key)
-    if wait is None:
+    if found.taint.key not in waits:
         return Verdict(Move.DELETE, found)
-    end = found.due + wait
-    other = without(pod) if without is not None else None
-    until = end if other is None else min(end, other.due)
-    return Verdict(Move.EVICT if now < until else Move.DELETE, found, until=until, waited=now >= end)
+    ends = ((one.due + waits.get(one.taint.key, 0.0), one.taint.key in waits) for one in (found, *each(pod)))
+    until, by_waiting = min(ends)
+    if now < until:
+        return Verdict(Move.EVICT, found, until=until)
+    return Verdict(Move.DELETE, found, until=until, waited=by_waiting)
 
 
 def not_due(message: str) -> Answer:

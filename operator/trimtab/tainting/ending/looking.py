@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.kube.objects import Pod
+from trimtab.tainting.conditions import NO_EXECUTE_KEYS
 from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.ending.again import marked
 from trimtab.tainting.ending.job import Job
@@ -15,11 +16,11 @@ from trimtab.tainting.services import Services
 from trimtab.tainting.zones import zone_of
 
 
-class Without(Protocol):
-    """A pod's deadline if its node had no taints of some keys."""
+class ByTaint(Protocol):
+    """The deadlines that the taints of its node give a pod, each of them alone."""
 
-    def __call__(self, pod: Pod, keys: Collection[str], *, now: float) -> Deadline | None:
-        """``None`` where nothing would end its time."""
+    def __call__(self, pod: Pod, *, now: float) -> Iterable[Deadline]:
+        """Of those taints that end its time."""
         ...
 
 
@@ -30,7 +31,7 @@ class Looks:
         services: the picture and the clock.
         spec: of the TaintManager.
         deadline_of: what the book has of a pod by its ``namespace/name``.
-        deadline_without: what it would have without taints of some keys.
+        deadlines_of: what each taint of its node alone gives a pod.
 
     Attributes:
         waits: for how many seconds pods are evicted before they are deleted, by the taint's key.
@@ -41,18 +42,18 @@ class Looks:
         services: Services,
         spec: TaintManagerSpec,
         deadline_of: Callable[[str], Deadline | None],
-        deadline_without: Without,
+        deadlines_of: ByTaint,
     ) -> None:
         self.waits = waits(spec)
         self._services = services
         self._deadline_of = deadline_of
-        self._deadline_without = deadline_without
+        self._deadlines_of = deadlines_of
 
     def judge(self, job: Job) -> Verdict:
         """What is to be done with a pod."""
         key, now = job.deadline.key, self._services.clock.now()
         found, pod = self._deadline_of(key), self._services.picture.pods.get(key)
-        return judge(job.deadline, found, pod, waits=self.waits, now=now, without=self._by_deletion)
+        return judge(job.deadline, found, pod, waits=self.waits, now=now, each=self._each)
 
     def marked(self, job: Job) -> bool:
         """Whether a pod says already that it is deleted because of a taint."""
@@ -68,5 +69,18 @@ class Looks:
         node = self._services.picture.nodes.get(name)
         return "" if node is None else zone_of(node.labels)
 
-    def _by_deletion(self, pod: Pod) -> Deadline | None:
-        return self._deadline_without(pod, self.waits, now=self._services.clock.now())
+    def free_at(self, job: Job) -> float | None:
+        """From when on no rate holds a pod, by the monotonic clock, because its node fails; ``None`` for never."""
+        pod = self._services.picture.pods.get(job.deadline.key)
+        if pod is None or pod.uid != job.deadline.uid:
+            return None
+        dues = [each.due for each in self._each(pod) if each.taint.key in NO_EXECUTE_KEYS]
+        return self.monotonic(min(dues)) if dues else None
+
+    def monotonic(self, at: float) -> float:
+        """A time in seconds since the epoch by the monotonic clock."""
+        clock = self._services.clock
+        return clock.monotonic() + (at - clock.now())
+
+    def _each(self, pod: Pod) -> Iterable[Deadline]:
+        return self._deadlines_of(pod, now=self._services.clock.now())

@@ -27,14 +27,24 @@ class WaitingRoom:
     Args:
         rates: of user taints.
         zone_of: the zone of a node, by its name.
+        free_at: from when on no rate holds a pod, because its node fails; ``None`` for never.
         workers: how many take pods.
     """
 
-    def __init__(self, rates: UserTaintRates, zone_of: Callable[[str], str], *, workers: int) -> None:
+    def __init__(
+        self,
+        rates: UserTaintRates,
+        *,
+        zone_of: Callable[[str], str],
+        free_at: Callable[[Job], float | None],
+        workers: int,
+    ) -> None:
         self._zone_of = zone_of
+        self._free_at = free_at
         self._rates = Rates(rates)
         self._held = HeldBack(self._rates)
         self._held_jobs: dict[str, Job] = {}
+        self._freed: TimerHeap[Job] = TimerHeap()
         self._later: TimerHeap[Job] = TimerHeap()
         self._parked: dict[str, Job] = {}
         self._line = Line(workers)
@@ -52,18 +62,28 @@ class WaitingRoom:
 
     def enter(self, job: Job, now: float) -> None:
         """A pod is to go: it stands in line, unless a rate holds it back."""
-        if self._rates.limited and job.paid is None and job.deadline.taint.key not in NO_EXECUTE_KEYS:
-            job.place, job.held_since = Place.HELD, now
-            key, namespace = job.deadline.key, job.deadline.key.partition("/")[0]
-            self._held_jobs[key] = job
-            self._held.add(key, due=job.deadline.due, zone=self._zone_of(job.deadline.node), namespace=namespace)
-            self._moved.set()
-        else:
+        if not self._rates.limited or job.paid is not None or job.deadline.taint.key in NO_EXECUTE_KEYS:
             job.place = Place.LINE
             self._line.put(job)
+            return
+        job.place, job.held_since = Place.HELD, now
+        key, namespace = job.deadline.key, job.deadline.key.partition("/")[0]
+        self._held_jobs[key] = job
+        self._held.add(key, due=job.deadline.due, zone=self._zone_of(job.deadline.node), namespace=namespace)
+        self.free_sooner(job)
+
+    def free_sooner(self, job: Job) -> None:
+        """Ask anew from when on no rate holds a pod that one holds back."""
+        at = self._free_at(job)
+        if at is None:
+            self._freed.cancel(job.deadline.key)
+        else:
+            self._freed.set(job.deadline.key, at, job)
+        self._moved.set()
 
     def put_off(self, job: Job, at: float) -> None:
         """A pod is to be looked at again then."""
+        job.again = at
         first = self._later.next_due
         self._later.set(job.deadline.key, at, job)
         if first is None or at < first:
@@ -81,6 +101,7 @@ class WaitingRoom:
         match job.place:
             case Place.HELD:
                 self._held.drop(key)
+                self._freed.cancel(key)
                 self._held_jobs.pop(key, None)
             case Place.LATER | Place.ASKED:
                 self._later.cancel(key)
@@ -102,7 +123,7 @@ class WaitingRoom:
         self._held.regulate(self._rates)
         if not self._rates.limited:
             for key in self._held.clear():
-                self._to_line(self._held_jobs.pop(key), now)
+                self._to_line(self._free(key), now)
         self._moved.set()
 
     async def next(self) -> Job:
@@ -131,14 +152,18 @@ class WaitingRoom:
         again = self._later.take(now, limit=BATCH)
         for job in again:
             self.enter(job, now)
+        freed = self._freed.take(now, limit=BATCH)
+        for job in freed:
+            self._held.drop(job.deadline.key)
+            self._to_line(self._free(job.deadline.key), now)
         turns = self._held.take(now, limit=BATCH)
         for key, paid in turns:
-            job = self._held_jobs.pop(key)
+            job = self._free(key)
             job.paid = paid
             self._to_line(job, now)
-        if BATCH in (len(again), len(turns)):
+        if BATCH in (len(again), len(freed), len(turns)):
             return 0.0
-        times = [at for at in (self._later.next_due, self._held.next_at) if at is not None]
+        times = [at for at in (self._later.next_due, self._freed.next_due, self._held.next_at) if at is not None]
         return max(SHORTEST, min(times) - now) if times else None
 
     async def moved(self, seconds: float | None) -> None:
@@ -152,6 +177,10 @@ class WaitingRoom:
             except TimeoutError:
                 return
         self._moved.clear()
+
+    def _free(self, key: str) -> Job:
+        self._freed.cancel(key)
+        return self._held_jobs.pop(key)
 
     def _to_line(self, job: Job, now: float) -> None:
         job.held += now - job.held_since

@@ -111,6 +111,19 @@ class Tries:
             self._room.leave(job)
             self._room.enter(job, self._monotonic())
 
+    def look_sooner(self, job: Job) -> None:
+        """The node of a pod has other taints: if it waits, it may have to go sooner."""
+        now = self._monotonic()
+        if job.place is Place.HELD:
+            self._room.free_sooner(job)
+        elif job.place is Place.LATER and job.evicting:
+            verdict = self._looks.judge(job)
+            if verdict.move is Move.EVICT:
+                self._room.put_off(job, min(job.again, self._looks.monotonic(verdict.until)))
+            elif verdict.move is Move.DELETE:
+                self._room.leave(job)
+                self._room.enter(job, now)
+
     # --- what became of it -----------------------------------------------------------------------------------------
 
     def take_up(self, job: Job, answer: Answer, *, until: float | None = None) -> None:
@@ -138,7 +151,7 @@ class Tries:
             job.lost = What.DELETED if until is None else What.EVICTED
         else:
             self._room.give_back(job)
-        job.last = answer
+        job.last, job.evicting = answer, until is not None
         self.tally.take(job, answer)
         if self.jobs.get(job.deadline.key) is not job:
             return

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 from examples.demo.install import apply, wait_for
 from examples.demo.workloads import budget
 from tests.e2e.conftest import Stage, Start
-from tests.fixtures.proxy import CuttableProxy
+from tests.fixtures.proxy import BehindProxy
 from trimtab.kube.api import Forbidden
 
 BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
@@ -129,24 +128,9 @@ def test_only_one_of_two_acts(stage: Stage, start: Start) -> None:
     assert second.get("/readyz") is not None, "a standby is ready, with a warm picture"
 
 
-class BehindProxy:
-    """The stage's cluster, reached through a proxy that can be cut."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._cluster = stage.cluster
-        self.client = stage.client
-        self.proxy = CuttableProxy(int(stage.cluster.server.rpartition(":")[2]))
-
-    def service_account_kubeconfig(self, namespace: str, name: str, *, path: Path, seconds: int = 86_400) -> Path:
-        """The service account's kubeconfig, with the proxy's address in it."""
-        self._cluster.service_account_kubeconfig(namespace, name, path=path, seconds=seconds)
-        path.write_text(path.read_text().replace(self._cluster.server, f"https://127.0.0.1:{self.proxy.port}"))
-        return path
-
-
 @pytest.fixture
 def behind_proxy(stage: Stage) -> object:
-    cut = BehindProxy(stage)
+    cut = BehindProxy(stage.cluster)
     yield cut
     cut.proxy.close()
 

@@ -19,6 +19,8 @@ import pytest
 from msgspec import Struct
 
 from tests.fixtures.audit import OPERATOR, Asked, Audit
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.proxy import BehindProxy
 from tests.fixtures.tainting import (
     GRACE,
     LATE,
@@ -40,12 +42,16 @@ SEED = 7
 BRIEF = 3
 """Seconds for which brief pods bear an outage."""
 PATIENT = 300
-ZONES = {"one": 4, "ten": 19, "all": 5, "most": 5}
+ZONES = {"one": 4, "ten": 19, "all": 5, "most": 5, "swap": 3}
 NODES = {zone: [f"{zone}-{number:02}" for number in range(count)] for zone, count in ZONES.items()}
 SILENT = {"one": NODES["one"][:1], "ten": NODES["ten"][:10], "all": NODES["all"], "most": NODES["most"][:4]}
 """10 of 19 are fewer than 55 %; 4 of 5 are more, and their zone has too few nodes for the secondary rate."""
 TAINTED = {zone: names for zone, names in SILENT.items() if zone != "most"}
 DEAD = [name for names in SILENT.values() for name in names]
+FIRST_SICK = NODES["swap"][0]
+"""Says itself that it is not ready, and then falls silent."""
+SWAPPED = 12
+"""Seconds that a pod bears its outage: longer than until it counts as silent."""
 
 
 def bears(seconds: int | None) -> dict[str, int | None]:
@@ -108,13 +114,15 @@ def outage(stage: TaintStage) -> Outage:
     stage.pod("agent", SILENT["one"][0], bears(None))
     stage.pod("at-once", SILENT["one"][0], {NOT_READY: 0, UNREACHABLE: 0})
     stage.pod("elsewhere", NODES["one"][1], bears(0))
+    stage.pod("swapped", FIRST_SICK, bears(SWAPPED))
     stage.write()
     stage.operate()
     stage.until_ready()
     stage.until_running()
     time.sleep(3 * RENEWAL)  # until each node has been heard of twice
 
-    stage.silence(*DEAD)
+    stage.silence(*DEAD, FIRST_SICK)
+    not_ready(stage, FIRST_SICK)
     time.sleep(2 * RENEWAL)
     renewed = stage.renewed(*DEAD)
     expected = {name for names in TAINTED.values() for name in names}
@@ -124,7 +132,7 @@ def outage(stage: TaintStage) -> Outage:
     status, zones, pods = stage.status(), stage.zones(), stage.pods()
 
     woken = time.time()
-    stage.wake(*DEAD)
+    stage.wake(*DEAD, FIRST_SICK)
     stage.until_ready()
     stage.until(lambda: not stage.status()["counts"]["podsWithDeadline"], "no pod has a deadline", seconds=30)
     return Outage(
@@ -142,12 +150,23 @@ def outage(stage: TaintStage) -> Outage:
     )
 
 
+def not_ready(stage: TaintStage, name: str) -> None:
+    """As a kubelet says it."""
+    conditions = [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]
+    path = NODE_STATUS.format(name)
+    body = {"status": {"conditions": conditions}}
+    stage.client.request("PATCH", path, body, content_type="application/strategic-merge-patch+json")
+
+
+NODE_STATUS = "/api/v1/nodes/{}/status"
+
+
 def test_new_nodes_are_freed_of_the_api_servers_taint(stage: TaintStage, outage: Outage) -> None:
     assert not [name for names in NODES.values() for name in names if NOT_READY in stage.taints(name)]
 
 
 def test_a_node_counts_as_unknown_once_its_grace_period_is_over(outage: Outage) -> None:
-    assert set(outage.unknown) == set(DEAD)
+    assert set(outage.unknown) == {*DEAD, FIRST_SICK}
     waits = {name: outage.unknown[name] - outage.renewed[name] for name in DEAD}
     assert {name: wait for name, wait in waits.items() if not GRACE <= wait <= GRACE + PERIOD + LATE} == {}
 
@@ -188,11 +207,13 @@ def test_the_status_tells_how_zones_are(outage: Outage) -> None:
         "ten": ("Normal", 19, 10),
         "all": ("FullDisruption", 5, 5),
         "most": ("PartialDisruption", 5, 4),
+        "swap": ("Normal", 3, 1),
     }
 
 
 def test_pods_go_at_the_time_of_the_taint_and_their_toleration(outage: Outage) -> None:
-    due = {f"brief-{each.node}": each.added + BRIEF for each in outage.put}
+    due = {f"brief-{each.node}": each.added + BRIEF for each in outage.put if each.node in DEAD}
+    due["swapped"] = outage.taints_of("swap")[0].added + SWAPPED
     due["at-once"] = next(each.added for each in outage.put if each.node == SILENT["one"][0])
     ends = {each.pod: each for each in outage.ends}
 
@@ -203,6 +224,15 @@ def test_pods_go_at_the_time_of_the_taint_and_their_toleration(outage: Outage) -
     assert {pod: wait for pod, wait in late.items() if not 0 <= wait <= LATE + (pod == "at-once")} == {}
     assert {(each.how, each.by) for each in outage.ends} == {("delete", OPERATOR)}
     assert all(each.uid for each in outage.ends), "each names whom it means"
+
+
+def test_an_outage_goes_on_when_not_ready_becomes_unreachable(outage: Outage) -> None:
+    """The one taint takes the place of the other, which tells a new time; the pod counts from the old one."""
+    first, second = outage.taints_of("swap")
+    assert (first.key, second.key) == (NOT_READY, UNREACHABLE)
+    assert second.added >= first.added + 2
+    [end] = [each for each in outage.ends if each.pod == "swapped"]
+    assert first.added + SWAPPED <= end.at <= first.added + SWAPPED + LATE
 
 
 def test_pods_of_silent_nodes_are_marked_as_not_ready(outage: Outage) -> None:
@@ -224,11 +254,32 @@ def test_dead_nodes_with_pods_that_cannot_end_are_told_with_what_can_be_done(out
 
 
 def test_recovery_frees_nodes_at_once_and_cancels(outage: Outage) -> None:
-    freed = {each.node: each for each in outage.off}
+    freed = {each.node: each for each in outage.off if each.at >= outage.woken}
     assert set(freed) == {each.node for each in outage.put}
     assert max(each.at for each in freed.values()) <= outage.woken + PERIOD + LATE + 1.0
     assert {f"patient-{name}" for name in DEAD} | {"agent", "elsewhere"} <= set(outage.after)
     assert "nextDeadlines" not in outage.cleared or outage.cleared["nextDeadlines"] == []
+
+
+def test_conditions_and_cordons_become_taints_and_foreign_taints_stay(stage: TaintStage, outage: Outage) -> None:
+    name = NODES["one"][2]
+    stage.taint(name, "example.com/foreign")
+    pressure(stage, name, "True")
+    stage.client.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, content_type=MERGE)
+    wanted = {f"node.kubernetes.io/{each}": "NoSchedule" for each in ("memory-pressure", "unschedulable")}
+    foreign = {"example.com/foreign": "NoExecute"}
+    stage.until(lambda: stage.taints(name) == wanted | foreign, "the taints are there", seconds=10)
+    pressure(stage, name, "False")
+    stage.client.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}}, content_type=MERGE)
+    stage.until(lambda: stage.taints(name) == foreign, "the taints are gone", seconds=10)
+    stage.untaint(name, "example.com/foreign")
+
+
+def pressure(stage: TaintStage, name: str, status: str) -> None:
+    """Of memory, as a kubelet says it."""
+    body = {"status": {"conditions": [{"type": "MemoryPressure", "status": status}]}}
+    path = NODE_STATUS.format(name)
+    stage.client.request("PATCH", path, body, content_type="application/strategic-merge-patch+json")
 
 
 def test_an_outage_is_told_by_events(stage: TaintStage, outage: Outage) -> None:
@@ -350,3 +401,33 @@ def live_until(stage: TaintStage, point: Callable[[Asked], bool], longer: float)
 def promised(due: float, lives: list[Life]) -> float:
     """By when a pod that is due then goes: once a process has had a second to do it."""
     return next(max(due, each.begin) for each in lives if max(due, each.begin) + LATE <= each.end)
+
+
+def test_while_its_watches_hang_no_living_node_counts_as_dead_and_a_dead_one_is_found_afterwards(
+    stage: TaintStage, outage: Outage
+) -> None:
+    """Leases are renewed all the while, which the operator cannot see; what it asks for anew is answered."""
+    [dead] = SILENT["one"]
+    stage.until_ready()
+    stage.operator.stop()
+    behind = BehindProxy(stage.cluster)
+    try:
+        stage.operate(target=behind)
+        time.sleep(3 * RENEWAL)
+        stage.audit.mark()
+        behind.proxy.freeze()
+        stage.silence(dead)
+        time.sleep(3 * GRACE)
+        assert not stage.marked_unknown()
+        assert not stage.put()
+
+        behind.proxy.thaw()
+        stage.until(lambda: stage.put(), "the dead node is tainted")
+        time.sleep(GRACE)
+        assert set(stage.marked_unknown()) == {dead}
+        assert {each.node for each in stage.put()} == {dead}
+        stage.wake(dead)
+        stage.until_ready()
+    finally:
+        stage.operator.stop()
+        behind.proxy.close()

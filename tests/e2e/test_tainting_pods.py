@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.audit import OPERATOR, Audit, credential
-from tests.fixtures.taint_course import AGAIN, CASES, KEY, LONG, MAINTENANCE, REFUSAL, WAIT, Course, run_course
-from tests.fixtures.tainting import LATE, SINCE, TaintStage, taint_settings, taint_stage
+from tests.fixtures.taint_course import AGAIN, CASES, KEY, LONG, MAINTENANCE, OTHER, REFUSAL, WAIT, Course, run_course
+from tests.fixtures.tainting import LATE, TaintStage, taint_settings, taint_stage
 from trimtab.local.cluster import LocalCluster
 
 
@@ -39,8 +39,8 @@ def course(stage: TaintStage) -> Course:
     return run_course(stage)
 
 
-def assert_in_time(moment: float, due: float) -> None:
-    assert due <= moment <= due + LATE, f"due {due:.3f}, went {moment - due:+.3f} s"
+def assert_in_time(moment: float, due: float, *, more: float = 0.0) -> None:
+    assert due <= moment <= due + LATE + more, f"due {due:.3f}, went {moment - due:+.3f} s"
 
 
 def test_a_pod_without_a_toleration_goes_at_once(course: Course) -> None:
@@ -70,6 +70,15 @@ def test_a_second_taint_that_is_borne_for_less_counts(course: Course) -> None:
 
 def test_with_the_taint_gone_that_was_borne_for_less_the_other_counts_again(course: Course) -> None:
     assert_in_time(course.end("removed"), course.since["removed"] + 13)
+
+
+def test_a_taint_of_a_clock_that_is_ahead_counts_from_when_it_was_seen(course: Course) -> None:
+    assert_in_time(course.end("ahead"), course.since["ahead"] + 5, more=1.0)
+
+
+def test_a_taint_of_long_ago_gives_a_pod_its_time_from_when_it_came_to_the_node(course: Course) -> None:
+    """It was there for longer than it bears the taint."""
+    assert_in_time(course.end("behind"), course.since["behind"], more=1.0)
 
 
 @pytest.mark.parametrize("pod", ["kill-never", "order-finite-first", "order-infinite-first", "cancel", "well"])
@@ -167,9 +176,51 @@ def conditions(body: Any) -> list[dict[str, Any]]:
 
 def test_what_was_noted_on_a_node_is_taken_off_with_its_taint(stage: TaintStage, course: Course) -> None:
     stage.untaint("untold", KEY)
-    stage.until(
-        lambda: SINCE not in (stage.node("untold")["metadata"].get("annotations") or {}), "the note is gone", seconds=10
-    )
+    stage.until(lambda: not stage.noted("untold"), "the note is gone", seconds=10)
+
+
+def test_who_is_not_to_act_lets_pods_be_and_who_acts_again_knows_what_taints_tell(
+    stage: TaintStage, course: Course
+) -> None:
+    """From Own to Observe in the middle of a toleration, and back."""
+    stage.pod("told-2", "settled", {KEY: 4})
+    stage.pod("untold-2", "reborn", {OTHER: 6})
+    stage.until_running()
+    stage.untaint("settled", KEY)
+    since = stage.taint("settled", KEY)
+    stage.taint("reborn", OTHER, told=False)
+    stage.until(lambda: stage.noted("reborn"), "the time is noted", seconds=10)
+    stage.change(mode="Observe")
+    stage.until(lambda: not stage.noted("reborn"), "the note is gone", seconds=10)
+    time.sleep(max(0.0, since + 7 - time.time()))
+    assert {"told-2", "untold-2"} <= set(stage.pods())
+
+    back = time.time()
+    stage.change(mode="Own")
+    stage.until(lambda: stage.ends("untold-2", by=OPERATOR), "both go", seconds=20)
+    [told], [untold] = stage.ends("told-2", by=OPERATOR), stage.ends("untold-2", by=OPERATOR)
+    assert back <= told.at <= back + 2 * LATE
+    assert back <= untold.at
+
+
+def test_rates_hold_pods_back_and_never_forward(stage: TaintStage, course: Course) -> None:
+    names = [f"rated-{number}" for number in range(9)]
+    for name in names:
+        stage.pod(name, "cancel", {KEY: 2})
+    stage.until_running()
+    stage.change(userTaintRates={"total": 3})
+    stage.until(lambda: stage.status()["observedGeneration"] == stage.generation(), "the rates are known", seconds=10)
+    since = stage.taint("cancel", KEY)
+    stage.until(lambda: not {*names} & set(stage.pods()), "all go", seconds=20)
+    stage.change(userTaintRates={"total": None})
+
+    ends = [end.at for end in stage.ends(by=OPERATOR) if end.pod in names]
+    assert len(ends) == len(names)
+    ends.sort()
+    assert ends[0] >= since + 2
+    for first, fourth in zip(ends, ends[3:], strict=False):
+        assert fourth - first >= 1.0 - 0.3, "requests take some moments more or less"
+    assert ends[-1] <= since + 2 + len(names) / 3 + LATE
 
 
 AWAY = 10.0

@@ -15,9 +15,10 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.kube import verbs
-from trimtab.kube.api import ApiError, Conflict, Invalid, NotFound, Unreachable
+from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.objects import Node
 from trimtab.kube.resources import NODES
+from trimtab.kube.retry import Backoff
 from trimtab.kube.work_queue import WorkQueue
 from trimtab.tainting.deadlines import SINCE_ANNOTATION, NodeTaints, note
 from trimtab.tainting.services import Services
@@ -31,7 +32,10 @@ TIMEOUT: Final = 10.0
 """Seconds of one request."""
 
 AGAIN: Final = 0.5
-"""Seconds until a node is looked at again that cannot be written to now."""
+"""Seconds until a node is looked at again that is not written to now."""
+
+RETRY: Final = Backoff(initial=0.5, maximum=15.0)
+"""Of writes that fail or are refused: where an admission policy wants no such note, thousands of nodes are tried."""
 
 SEEN: Final = 5.0
 """Seconds in which the watch tells of what was written; after that it is written again."""
@@ -97,7 +101,7 @@ class Notes:
         return len(left)
 
     def _new_queue(self) -> WorkQueue:
-        return WorkQueue(self._reconcile, workers=WORKERS, clock=self._services.clock)
+        return WorkQueue(self._reconcile, workers=WORKERS, clock=self._services.clock, retry=RETRY)
 
     async def _reconcile(self, name: str) -> float | None:
         node = self._services.picture.nodes.get(name)
@@ -115,32 +119,21 @@ class Notes:
         if self._services.stale() is not None:
             return AGAIN
         self._written[name] = _Written(node.uid, wanted, now)  # also where we are cancelled meanwhile
-        done = False
         try:
-            done = await self._write(node, wanted)
+            await self._write(node, wanted)
         except (ApiError, Unreachable):
             del self._written[name]
             raise
-        if done:
-            return SEEN
-        del self._written[name]
-        return AGAIN
+        return SEEN
 
     def _wanted(self, node: Node) -> str | None:
         taints = self._taints.get(node.name)
         return note(taints) if taints is not None and taints.uid == node.uid else None
 
-    async def _write(self, node: Node, text: str | None) -> bool:
-        """Write a note, or take it off (``None``); whether that was done. Another node of the name is refused."""
+    async def _write(self, node: Node, text: str | None) -> None:
+        """Write a note, or take it off (``None``). Another node of the name is refused."""
         patch = {"metadata": {"uid": node.uid, "annotations": {SINCE_ANNOTATION: text}}}
-        try:
-            await verbs.merge_patch(self._services.api, NODES, node.name, patch, timeout=TIMEOUT)
-        except NotFound:
-            return False
-        except (Conflict, Invalid) as error:
-            log.info("The note on node %s was not written: %s", node.name, error)
-            return False
-        return True
+        await verbs.merge_patch(self._services.api, NODES, node.name, patch, timeout=TIMEOUT)
 
     async def _freed(self, name: str) -> bool:
         """Whether a node has no note any more, as far as can be told."""
@@ -148,10 +141,11 @@ class Notes:
         if node is None:
             return True
         try:
-            return await self._write(node, None)
+            await self._write(node, None)
         except (ApiError, Unreachable) as error:
             log.warning("The note on node %s was not taken off: %s", name, error)
             return False
+        return True
 
 
 def _noted(node: Node) -> str | None:

@@ -20,7 +20,8 @@ from trimtab.tainting.ending.telling import Tally
 from trimtab.tainting.services import Services
 
 SETTLE: Final = 30.0
-"""Seconds after which a pod is looked at again that the API server let go and that the watch still shows as it was."""
+"""Seconds after which a pod is looked at again that the API server let go, or said not to be there, and that the watch
+still shows as it was: a proxy before an API server that starts says 404 of everything."""
 
 LONGEST_WAIT: Final = 60.0
 """Seconds after which a pod is looked at again at the latest whose time is not over because a clock was set back."""
@@ -129,22 +130,27 @@ class Tries:
     def take_up(self, job: Job, answer: Answer, *, until: float | None = None) -> None:
         """Go by the answer to a try (``until``: how long the pod is evicted, if it is)."""
         job.attempts += 1
-        if answer.what is What.GONE:
-            self.settle(job, answer)
-            return
         if answer.again:
             self._try_again(job, answer, until)
             return
-        self.tally.take(job, answer)
-        self._hurry(job)
-        if self.jobs.get(job.deadline.key) is not job:
+        ours = self.jobs.get(job.deadline.key) is job
+        if answer.what is What.GONE:
+            self.settle(job, answer)
+        else:
+            self.tally.take(job, answer)
+            self._hurry(job)
+        if ours:
+            self._wait_for_watch(job)
+
+    def _wait_for_watch(self, job: Job) -> None:
+        """The API server says that a pod goes, or has gone: if that is not so, it is tried again."""
+        self.forget(job)
+        if not self._looks.known(job):  # the watch was faster than the answer
             return
-        job.place, job.going = Place.ASKED, True
+        self.jobs[job.deadline.key] = job
+        job.place, job.going, job.lost = Place.ASKED, True, None
         self.going += 1
-        if self._looks.known(job):
-            self._room.put_off(job, self._monotonic() + SETTLE)
-        else:  # the watch was faster than the answer
-            self.forget(job)
+        self._room.put_off(job, self._monotonic() + SETTLE)
 
     def _try_again(self, job: Job, answer: Answer, until: float | None) -> None:
         if answer.doubt:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api import reasons
@@ -29,6 +30,19 @@ AT_ONCE: Final = 16
 
 MANY: Final = 3
 """After so many failures in a row a node does not hold up those behind it in its zone's queue, and people are told."""
+
+
+SEEN: Final = 30.0
+"""Seconds in which our watch shows what was written, or that a node is gone. If not, the node is seen to again: what
+was said was said by mistake, as a 404 by a proxy before an API server that is starting."""
+
+
+class _Unseen(Struct, frozen=True):
+    """What was done about a node, and the resource versions of it that do not show it yet."""
+
+    todo: Todo
+    versions: frozenset[str]
+    until: float
 
 
 class NodeWork:
@@ -56,7 +70,7 @@ class NodeWork:
         self._given_up: list[Todo] = []
         self._failures: dict[str, int] = {}
         self._again: dict[str, float] = {}
-        self._unseen: dict[str, tuple[Todo, frozenset[str]]] = {}
+        self._unseen: dict[str, _Unseen] = {}
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -81,20 +95,22 @@ class NodeWork:
             now: seconds since the epoch.
             age: seconds for which an answer counts.
         """
-        nodes = self._services.picture.nodes
+        nodes, present = self._services.picture.nodes, self._services.clock.monotonic()
         self._unseen = {
-            name: (todo, versions)
-            for name, (todo, versions) in self._unseen.items()
-            if (node := nodes.get(name)) is not None and node.uid == todo.node.uid and node.resource_version in versions
+            name: each
+            for name, each in self._unseen.items()
+            if (node := nodes.get(name)) is not None
+            and node.uid == each.todo.node.uid
+            and node.resource_version in each.versions
+            and present < each.until
         }
         self.answers = {name: each for name, each in self.answers.items() if name in nodes and now - each.at <= age}
-        present = self._services.clock.monotonic()
         self._again = {name: at for name, at in self._again.items() if at > present and name in nodes}
 
     def resting(self) -> frozenset[str]:
         """Nodes that hold up nobody in a queue: a NoExecute taint is on its way, or fails again and again."""
         on_its_way = [name for name, todo in self._busy.items() if todo.executes]
-        on_its_way += [name for name, (todo, _) in self._unseen.items() if todo.executes]
+        on_its_way += [name for name, each in self._unseen.items() if each.todo.executes]
         return frozenset((*on_its_way, *(name for name in self._again if self._failures.get(name, 0) >= MANY)))
 
     def put(self, todos: Mapping[str, Todo]) -> list[Todo]:
@@ -168,11 +184,14 @@ class NodeWork:
             self._again.pop(todo.node.name, None)
         old = frozenset(versions) - {versions[-1]}
         if old:
-            self._unseen[todo.node.name] = todo, old
+            self._wait_for_watch(todo, old)
 
     def _gone(self, todo: Todo) -> None:
         """There is no such node any more, and our watch is about to say so."""
-        self._unseen[todo.node.name] = todo, frozenset((todo.node.resource_version,))
+        self._wait_for_watch(todo, frozenset((todo.node.resource_version,)))
+
+    def _wait_for_watch(self, todo: Todo, versions: frozenset[str]) -> None:
+        self._unseen[todo.node.name] = _Unseen(todo, versions, self._services.clock.monotonic() + SEEN)
 
     async def _ask(self, todo: Todo) -> bool:
         name = todo.node.name

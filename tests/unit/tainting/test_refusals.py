@@ -1,0 +1,115 @@
+"""What an API server refuses for good: how often it is asked again, and that nothing is taken for done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fakes.clock import START
+from tests.unit.tainting.running import LEASES, NODES, a_cell, a_pod, running
+from trimtab.kube.api import ApiError, Conflict, Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.clock import micro_time
+
+pytestmark = pytest.mark.looptime(start=0)
+
+REFUSALS: list[Exception] = [
+    Forbidden('nodes "n1" is forbidden', status=403, reason="Forbidden"),
+    NotFound('nodes "n1" not found', status=404, reason="NotFound"),
+    Conflict("ValidatingAdmissionPolicy 'p' denied request", status=409, reason="Conflict"),
+    Invalid("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: hands off", status=422, reason="Invalid"),
+    TooManyRequests("too many requests", status=429, reason="TooManyRequests"),
+    ServerError("etcdserver: request timed out", status=500, reason="InternalError"),
+    Unreachable("no answer within 10 s"),
+]
+MINUTES = 5
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__name__} {error.status if isinstance(error, ApiError) else ''}".strip()
+
+
+def _lease(node: str, second: int) -> dict[str, Any]:
+    spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": micro_time(START + second)}
+    metadata = {"name": node, "namespace": "kube-node-lease", "uid": f"lease-{node}"}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=_name)
+async def test_a_note_that_may_not_be_written_is_tried_ever_more_slowly(error: Exception) -> None:
+    names = [f"n{number}" for number in range(20)]
+    cell = a_cell(*names)
+    for name in names:
+        cell.taint(name)
+    cell.fail(error, times=10**9, method="PATCH", path=NODES)
+    async with running(cell, mode="EarlierOnly"):
+        await asyncio.sleep(MINUTES * 60)
+    tries = len(cell.sent("PATCH", NODES))
+    assert len(names) * MINUTES <= tries <= len(names) * MINUTES * 20
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=_name)
+async def test_nodes_that_may_not_be_written_to_are_tried_ever_more_slowly(error: Exception) -> None:
+    names = [f"n{number}" for number in range(20)]
+    cell = a_cell(*names, "well")
+    for name in names:
+        cell.objects[f"{NODES}/{name}"]["status"]["conditions"][0]["status"] = "False"
+    cell.fail(error, times=10**9, method="PATCH", path=NODES)
+    async with running(cell, mode="Own"):
+        await asyncio.sleep(MINUTES * 60)
+    tries = len(cell.sent("PATCH", NODES))
+    assert len(names) * MINUTES <= tries <= len(names) * MINUTES * 20
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=_name)
+async def test_pods_that_may_not_be_marked_as_not_ready_are_tried_ever_more_slowly(error: Exception) -> None:
+    cell = a_cell("n1", "well")
+    pods = 50
+    cell.add(*(a_pod(f"web-{number}", key="", seconds=10**6).ready() for number in range(pods)))
+    cell.objects[f"{NODES}/n1"]["status"]["conditions"][0] |= {"status": "False", "lastTransitionTime": None}
+    cell.fail(error, times=10**9, method="PATCH", path="/pods/")
+    async with running(cell, mode="Own"):
+        await asyncio.sleep(MINUTES * 60)
+    tries = len(cell.sent("PATCH", "/pods/"))
+    assert pods * MINUTES <= tries <= pods * MINUTES * 20
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=_name)
+@pytest.mark.parametrize("policy", ["Delete", "Evict"])
+async def test_pods_that_are_not_let_go_are_tried_ever_more_slowly(policy: str, error: Exception) -> None:
+    cell = a_cell()
+    pods = 50
+    cell.add(*(a_pod(f"web-{number}") for number in range(pods)))
+    cell.fail(error, times=10**9, path="/pods/")
+    taints = [{"key": "a", "policy": policy} | ({"maximumWait": "2m"} if policy == "Evict" else {})]
+    async with running(cell, mode="EarlierOnly", taints=taints):
+        cell.taint("n1", added=0)
+        await asyncio.sleep(MINUTES * 60)
+    tries = [call for call in cell.calls if "/pods/" in call.path]
+    assert pods * MINUTES <= len(tries) <= pods * MINUTES * 40
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_a_pod_that_is_there_though_the_server_said_once_that_it_is_not_goes_all_the_same(method: str) -> None:
+    """A proxy before an API server that starts answers 404, and so may a webhook."""
+    cell = a_cell()
+    cell.add(a_pod())
+    cell.fail(NotFound("404 page not found", status=404), times=1, method=method, path="/pods/")
+    async with running(cell, mode="EarlierOnly"):
+        cell.taint("n1", added=0)
+        await asyncio.sleep(60)
+    assert [uid for uid, _ in cell.gone] == ["uid-web"]
+
+
+async def test_a_node_that_is_there_though_the_server_said_once_that_it_is_not_is_tainted_all_the_same() -> None:
+    cell = a_cell("n1", "well")
+    cell.add(a_pod())
+    cell.objects[f"{NODES}/n1"]["status"]["conditions"][0]["status"] = "False"
+    cell.fail(NotFound("404 page not found", status=404), times=1, method="PATCH", path=NODES)
+    async with running(cell, mode="Own"):
+        for second in range(0, 60, 10):
+            cell.put(f"{LEASES}/well", _lease("well", second))
+            cell._tell(f"{LEASES}/well")
+            await asyncio.sleep(10)
+    assert [uid for uid, _ in cell.gone] == ["uid-web"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from trimtab.api.check import FieldError
+from trimtab.api.check import FieldError, attempt
 from trimtab.api.cluster_autoscaler import (
     NAME,
     THRESHOLD_HELP,
@@ -52,8 +52,8 @@ def _cluster_autoscaler(autoscaler: ClusterAutoscaler) -> Errors:
         if gpu.type in seen:
             yield FieldError(f"{place}.type", f"must not be given twice: {gpu.type}")
         seen.add(gpu.type)
-    yield from _attempt("spec.scaleUp.newPodScaleUpDelay", parse_go_duration, spec.scale_up.new_pod_scale_up_delay)
-    yield from _attempt("spec.maxNodeProvisionTime", parse_go_duration, spec.max_node_provision_time)
+    yield from attempt("spec.scaleUp.newPodScaleUpDelay", parse_go_duration, spec.scale_up.new_pod_scale_up_delay)
+    yield from attempt("spec.maxNodeProvisionTime", parse_go_duration, spec.max_node_provision_time)
     if spec.scale_down is not None:
         yield from _scale_down(spec.scale_down)
 
@@ -71,24 +71,17 @@ def _scale_down(spec: ScaleDown) -> Errors:
         ("unneededTime", spec.unneeded_time),
         ("unreadyTime", spec.unready_time),
     ):
-        yield from _attempt(f"spec.scaleDown.{name}", parse_go_duration, text)
+        yield from attempt(f"spec.scaleDown.{name}", parse_go_duration, text)
     for name, text in (
         ("utilizationThreshold", spec.utilization_threshold),
         ("gpuUtilizationThreshold", spec.gpu_utilization_threshold),
     ):
-        yield from _attempt(f"spec.scaleDown.{name}", _threshold, text)
+        yield from attempt(f"spec.scaleDown.{name}", _threshold, text)
 
 
 def _threshold(text: str) -> None:
     if not re.fullmatch(THRESHOLD_PATTERN[1:-1], text) or float(text) <= 0:
         raise ValueError(f"must be {THRESHOLD_HELP}; not {text!r}")
-
-
-def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
-    try:
-        parse(text)
-    except ValueError as error:
-        yield FieldError(field, str(error))
 
 
 def _machine_autoscaler(autoscaler: MachineAutoscaler) -> Errors:

@@ -8,7 +8,7 @@ that, and the other two slips as well, before the next run. The schema is the on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -25,6 +25,14 @@ class FieldError(Struct, frozen=True, order=True):
     def __str__(self) -> str:
         """``field: message``."""
         return f"{self.field}: {self.message}" if self.field else self.message
+
+
+def attempt(field: str, parse: Callable[[str], object], text: str) -> Iterator[FieldError]:
+    """What a parser that raises ValueError has to say of a field's text; nothing where it takes it."""
+    try:
+        parse(text)
+    except ValueError as error:
+        yield FieldError(field, str(error))
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from trimtab.api.check import FieldError, join_path
+from trimtab.api.check import FieldError, attempt, join_path
 from trimtab.api.descheduler_policy import DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.scalars import (
     APPROVAL_RULE,
@@ -52,18 +52,18 @@ def _timing(spec: DeschedulerPolicySpec) -> Errors:
     if spec.interval is not None and spec.schedule is not None:
         yield FieldError("spec.schedule", "interval and schedule cannot be given together")
     if spec.interval is not None:
-        yield from _attempt("spec.interval", _interval, spec.interval)
+        yield from attempt("spec.interval", _interval, spec.interval)
     if spec.schedule is not None:
-        yield from _attempt("spec.schedule.cron", check_cron, spec.schedule.cron)
-        yield from _attempt("spec.schedule.timeZone", parse_time_zone, spec.schedule.time_zone)
+        yield from attempt("spec.schedule.cron", check_cron, spec.schedule.cron)
+        yield from attempt("spec.schedule.timeZone", parse_time_zone, spec.schedule.time_zone)
 
 
 def _windows(spec: DeschedulerPolicySpec) -> Errors:
     for index, window in enumerate(spec.windows):
         place = f"spec.windows[{index}]"
-        yield from _attempt(f"{place}.schedule", check_cron, window.schedule)
-        yield from _attempt(f"{place}.duration", _window_duration, window.duration)
-        yield from _attempt(f"{place}.timeZone", parse_time_zone, window.time_zone)
+        yield from attempt(f"{place}.schedule", check_cron, window.schedule)
+        yield from attempt(f"{place}.duration", _window_duration, window.duration)
+        yield from attempt(f"{place}.timeZone", parse_time_zone, window.time_zone)
 
 
 def _window_duration(text: str) -> None:
@@ -77,7 +77,7 @@ def _interval(text: str) -> None:
 
 
 def _runs(spec: DeschedulerPolicySpec) -> Errors:
-    yield from _attempt("spec.approvalDeadline", _approval, spec.approval_deadline)
+    yield from attempt("spec.approvalDeadline", _approval, spec.approval_deadline)
     if spec.mode == "Approve" and spec.runs_history_limit < 1:
         yield FieldError("spec.runsHistoryLimit", "mode Approve needs runs to approve: must be at least 1")
 
@@ -89,7 +89,7 @@ def _cooldown(spec: DeschedulerPolicySpec) -> Errors:
         ("maximum", cooldown.maximum),
         ("pendingDeadline", cooldown.pending_deadline),
     ):
-        yield from _attempt(f"spec.cooldown.{name}", _cooldown_duration, text)
+        yield from attempt(f"spec.cooldown.{name}", _cooldown_duration, text)
 
 
 def _cooldown_duration(text: str) -> None:
@@ -102,16 +102,9 @@ def _approval(text: str) -> None:
         raise ValueError(f"{APPROVAL_RULE.message}; not {text}")
 
 
-def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
-    try:
-        parse(text)
-    except ValueError as error:
-        yield FieldError(field, str(error))
-
-
 def _protections(spec: DeschedulerPolicySpec) -> Errors:
     if spec.protections.min_pod_age is not None:
-        yield from _attempt("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
+        yield from attempt("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
     if spec.protections.protected_storage_classes and "PodsWithPVC" not in spec.protections.extra:
         message = "narrows PodsWithPVC, which must be in extra"
         yield FieldError("spec.protections.protectedStorageClasses", message)

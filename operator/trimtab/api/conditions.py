@@ -6,10 +6,11 @@ doing what the policy asks; ``Effective`` whether its evictions help. Reasons ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from trimtab.api.base import Status, bounded, doc
 from trimtab.api.scalars import to_time
@@ -43,6 +44,15 @@ class Condition(Status, frozen=True):
     observed_generation: Annotated[
         int, Meta(ge=0), doc("The generation of the spec that this is about.", format="int64")
     ] = 0
+
+
+class Wanted(Struct, frozen=True):
+    """A condition as it is to be, see :func:`set_condition`."""
+
+    type: str
+    status: ConditionStatus | bool
+    reason: str
+    message: str
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
@@ -91,6 +101,17 @@ def set_condition(
         return conditions
     others = [condition for condition in conditions if condition.type != type_]
     return tuple(sorted([*others, new], key=lambda condition: (_ORDER.get(condition.type, 9), condition.type)))
+
+
+def set_conditions(
+    conditions: tuple[Condition, ...], wanted: Iterable[Wanted], *, now: float, generation: int
+) -> tuple[Condition, ...]:
+    """The conditions with these set, each as :func:`set_condition` does it."""
+    for each in wanted:
+        conditions = set_condition(
+            conditions, each.type, each.status, reason=each.reason, message=each.message, now=now, generation=generation
+        )
+    return conditions
 
 
 def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:

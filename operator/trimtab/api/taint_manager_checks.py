@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from trimtab.api.check import FieldError
+from trimtab.api.check import FieldError, attempt
 from trimtab.api.scalars import parse_duration
 from trimtab.api.taint_manager import (
     AT_LEAST_A_SECOND,
@@ -46,7 +46,7 @@ def _policy(place: str, policy: KeyPolicy) -> Errors:
         return
     if policy.policy != EVICT:
         yield FieldError(f"{place}.maximumWait", WAIT_WITH_EVICT)
-    yield from _attempt(f"{place}.maximumWait", _at_most_a_week, policy.maximum_wait)
+    yield from attempt(f"{place}.maximumWait", _at_most_a_week, policy.maximum_wait)
 
 
 def _lifecycle(place: str, lifecycle: NodeLifecycle) -> Errors:
@@ -57,7 +57,7 @@ def _lifecycle(place: str, lifecycle: NodeLifecycle) -> Errors:
             ("nodeMonitorGracePeriod", lifecycle.node_monitor_grace_period),
             ("nodeStartupGracePeriod", lifecycle.node_startup_grace_period),
         )
-        for error in _attempt(f"{place}.{name}", _at_least_a_second, text)
+        for error in attempt(f"{place}.{name}", _at_least_a_second, text)
     ]
     yield from wrong
     if not wrong and lifecycle.monitor_grace_seconds <= lifecycle.monitor_period_seconds:
@@ -76,10 +76,3 @@ def _at_least_a_second(text: str) -> None:
 def _at_most_a_week(text: str) -> None:
     if parse_duration(text) > LONGEST:
         raise ValueError(f"{AT_MOST_A_WEEK.message}; not {text}")
-
-
-def _attempt(field: str, parse: Callable[[str], object], text: str) -> Errors:
-    try:
-        parse(text)
-    except ValueError as error:
-        yield FieldError(field, str(error))

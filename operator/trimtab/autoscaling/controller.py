@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
 from trimtab.autoscaling.one_pass import Passes
 from trimtab.autoscaling.report import without_pass
@@ -200,7 +200,7 @@ class AutoscalerController:
             self._tell(*waiting, (DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong))
         return False
 
-    def _tell(self, *conditions: tuple[str, bool | str, str, str]) -> None:
+    def _tell(self, *conditions: tuple[str, ConditionStatus | bool, str, str]) -> None:
         now = self._services.clock.now()
         self._keeper.put(without_pass(self._keeper.status, conditions, generation=self._generation, now=now))
 

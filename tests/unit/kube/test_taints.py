@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from tests.strategies import taints, tolerations
 from trimtab.kube.objects import Taint, Toleration
-from trimtab.kube.rules.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, tolerates, untolerated
+from trimtab.kube.rules.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    PREFER_NO_SCHEDULE,
+    taint_in_words,
+    tolerates,
+    untolerated,
+)
 
 TAINT = Taint("dedicated", NO_SCHEDULE, "db")
 
@@ -88,3 +95,10 @@ def test_one_more_toleration_never_hurts(node: list[Taint], pod: list[Toleration
         assert after is None
     elif after is not None:
         assert node.index(after) >= node.index(before)
+
+
+def test_a_taint_in_words() -> None:
+    assert [taint_in_words(each) for each in (Taint("a", "NoExecute", "v"), Taint("a", "NoSchedule"))] == [
+        "a=v:NoExecute",
+        "a:NoSchedule",
+    ]

@@ -15,8 +15,8 @@ from trimtab.api.plan import Plan
 from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import Node, Pod, Taint, Toleration
-from trimtab.tainting.deadlines import PodsOnTaints, plan_deletions, taint_in_words, toleration_in_words
+from trimtab.kube.objects import Node, Pod, Toleration
+from trimtab.tainting.deadlines import PodsOnTaints, plan_deletions, toleration_in_words
 
 NOW = START + 100
 MAINTENANCE = taint("example.com/maintenance", "disk", added=0)
@@ -195,10 +195,3 @@ def test_a_plan_with_deletions_is_a_document_that_counts_them() -> None:
 )
 def test_a_toleration_in_words(toleration: Toleration | None, text: str) -> None:
     assert toleration_in_words(toleration) == text
-
-
-def test_a_taint_in_words() -> None:
-    assert [taint_in_words(each) for each in (Taint("a", "NoExecute", "v"), Taint("a", "NoSchedule"))] == [
-        "a=v:NoExecute",
-        "a:NoSchedule",
-    ]

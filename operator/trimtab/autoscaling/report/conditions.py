@@ -6,12 +6,10 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
-
 from trimtab.api import reasons
 from trimtab.api.bounds import named, plural, short
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, Wanted, find_condition
 from trimtab.api.node_removal import RemoveNode
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.report.pass_report import PassReport
@@ -22,15 +20,6 @@ LONGEST: Final = 1500
 
 REMEMBERED: Final = 600.0
 """Seconds for which a removal that failed degrades, if none goes well in between."""
-
-
-class Wanted(Struct, frozen=True):
-    """A condition as it is to be."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str
 
 
 def conditions_of(report: PassReport, previous: ClusterAutoscalerStatus) -> tuple[Wanted, Wanted, Wanted]:

@@ -28,7 +28,7 @@ from trimtab.api.cluster_autoscaler_status import (
     RemovingNode,
     UnneededNode,
 )
-from trimtab.api.conditions import Condition, set_condition
+from trimtab.api.conditions import Condition, ConditionStatus, Wanted, set_conditions
 from trimtab.api.plan import Kept
 from trimtab.api.scalars import to_time
 from trimtab.autoscaling.memory.state import State
@@ -61,17 +61,8 @@ def build_status(report: PassReport, previous: ClusterAutoscalerStatus) -> Clust
         report: the pass.
         previous: the status before it: since when conditions hold stands there.
     """
-    conditions = previous.conditions
-    for each in conditions_of(report, previous):
-        conditions = set_condition(
-            conditions,
-            each.type,
-            each.status,
-            reason=each.reason,
-            message=each.message,
-            now=report.finished,
-            generation=report.generation,
-        )
+    wanted = conditions_of(report, previous)
+    conditions = set_conditions(previous.conditions, wanted, now=report.finished, generation=report.generation)
     kept = list(kept_nodes(report.plan))
     return replace(
         previous,
@@ -112,7 +103,7 @@ def worth_writing(
 
 def without_pass(
     previous: ClusterAutoscalerStatus,
-    conditions: Iterable[tuple[str, bool | str, str, str]],
+    conditions: Iterable[tuple[str, ConditionStatus | bool, str, str]],
     *,
     generation: int,
     now: float,
@@ -125,18 +116,8 @@ def without_pass(
         generation: of the spec.
         now: seconds since the epoch.
     """
-    found = previous.conditions
-    for type_, status, reason, message in conditions:
-        assert status in (True, False, "Unknown")
-        found = set_condition(
-            found,
-            type_,
-            "Unknown" if status == "Unknown" else bool(status),
-            reason=reason,
-            message=message,
-            now=now,
-            generation=generation,
-        )
+    wanted = [Wanted(*each) for each in conditions]
+    found = set_conditions(previous.conditions, wanted, now=now, generation=generation)
     return replace(previous, observed_generation=generation, conditions=found)
 
 

@@ -24,6 +24,7 @@ from trimtab.kube.rules.taints import (
     PREFER_NO_SCHEDULE,
     TO_BE_DELETED,
     UNREACHABLE,
+    taint_in_words,
     tolerates,
 )
 from trimtab.placement.placer import Placer
@@ -161,7 +162,7 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
 
     def _untolerated(self, spec: PodSpec, slot: int) -> list[str]:
         """The taints of a node that the pod does not tolerate, as kubectl writes them."""
-        return [_name(taint) for taint in _untolerated(spec, self._looked_at[self._set_of[slot]])]
+        return [taint_in_words(taint) for taint in _untolerated(spec, self._looked_at[self._set_of[slot]])]
 
     def _breaks_a_rule(self, pod: Pod) -> bool:
         return self._burden(pod).hard[self._home(pod)] > 0
@@ -215,8 +216,3 @@ def _taken_away(params: NodeTaintsParams, taints: Iterable[Taint]) -> bool:
 
 def _untolerated(spec: PodSpec, taints: Iterable[Taint]) -> list[Taint]:
     return [taint for taint in taints if not any(tolerates(each, taint) for each in spec.tolerations)]
-
-
-def _name(taint: Taint) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"

@@ -88,3 +88,9 @@ def _int64(text: str) -> int | None:
         return None
     number = int(text)
     return number if number in _INT64 else None
+
+
+def taint_in_words(taint: Taint) -> str:
+    """``key=value:NoExecute`` as kubectl writes it; without ``=value`` where there is none."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

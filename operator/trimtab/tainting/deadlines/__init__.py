@@ -13,7 +13,7 @@ from trimtab.tainting.deadlines.report import next_deadlines, overdue
 from trimtab.tainting.deadlines.rule import Deadline, deadline, start_on_node
 from trimtab.tainting.deadlines.standing import SINCE_ANNOTATION, NodeTaints, StandingTaint, note, observe
 from trimtab.tainting.deadlines.tolerance import Tolerance, Tolerating, tolerance
-from trimtab.tainting.deadlines.words import deadline_in_words, taint_in_words, toleration_in_words
+from trimtab.tainting.deadlines.words import deadline_in_words, toleration_in_words
 
 __all__ = [
     "SINCE_ANNOTATION",
@@ -35,7 +35,6 @@ __all__ = [
     "overdue",
     "plan_deletions",
     "start_on_node",
-    "taint_in_words",
     "tolerance",
     "toleration_in_words",
 ]

@@ -13,9 +13,10 @@ from trimtab.api.plan import Kept, rfc3339
 from trimtab.api.pod_deletion import BY_EVICTION, Delete, How, PlannedTaint, PlannedToleration
 from trimtab.api.taint_manager import EVICT, KIND, NAME, TaintManagerSpec
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.protections.mirror_pod import ANNOTATION as MIRROR
 from trimtab.kube.objects import Node, Pod
 from trimtab.tainting.deadlines.columns import deadlines
-from trimtab.tainting.deadlines.rule import MIRROR, Deadline
+from trimtab.tainting.deadlines.rule import Deadline
 from trimtab.tainting.deadlines.standing import NodeTaints, observe
 from trimtab.tainting.deadlines.tolerance import Tolerating
 from trimtab.tainting.deadlines.words import deadline_in_words, tolerated_in_words

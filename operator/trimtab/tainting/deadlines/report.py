@@ -8,8 +8,9 @@ from collections.abc import Collection
 
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager_status import MAX_DEADLINES, NextDeadline
+from trimtab.kube.rules.taints import taint_in_words
 from trimtab.tainting.deadlines.rule import Deadline
-from trimtab.tainting.deadlines.words import taint_in_words, toleration_in_words
+from trimtab.tainting.deadlines.words import toleration_in_words
 
 
 def next_deadlines(

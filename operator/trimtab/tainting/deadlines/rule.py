@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from trimtab.disruption.protections.mirror_pod import ANNOTATION as MIRROR
 from trimtab.kube.objects import Pod, Taint, Toleration
 from trimtab.tainting.deadlines.standing import StandingTaint
 from trimtab.tainting.deadlines.tolerance import FOREVER, Tolerating, tolerance
 
-MIRROR: Final = "kubernetes.io/config.mirror"
 SCHEDULED: Final = "PodScheduled"
 
 

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from trimtab.api.plan import rfc3339
 from trimtab.kube.objects import Taint, Toleration
-from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.kube.rules.taints import NO_EXECUTE, taint_in_words
 from trimtab.tainting.deadlines.rule import Deadline
-
-
-def taint_in_words(taint: Taint) -> str:
-    """``key=value:NoExecute`` as kubectl writes it; without ``=value`` where there is none."""
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"
 
 
 def toleration_in_words(toleration: Toleration | None) -> str:

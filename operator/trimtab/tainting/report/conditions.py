@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
-
 from trimtab.api import reasons
 from trimtab.api.bounds import named, plural, short
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, Wanted
 from trimtab.api.plan import rfc3339
 from trimtab.api.taint_manager import OBSERVE, OWN
 from trimtab.api.taint_manager_status import PodCounts, ZoneStatus
@@ -18,15 +16,6 @@ from trimtab.tainting.zones import FULL, NORMAL
 
 LONGEST: Final = 1500
 """Bytes of a condition's message."""
-
-
-class Wanted(Struct, frozen=True):
-    """A condition as it is to be."""
-
-    type: str
-    status: ConditionStatus | bool
-    reason: str
-    message: str
 
 
 def conditions_of(seen: Seen, counts: PodCounts) -> tuple[Wanted, Wanted, Wanted]:

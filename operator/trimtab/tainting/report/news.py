@@ -23,9 +23,9 @@ from trimtab.api.taint_manager import OBSERVE, Mode
 from trimtab.kube.events.event import NORMAL, WARNING
 from trimtab.kube.events.lately import Lately
 from trimtab.kube.reference import ObjectReference, node_reference, pod_reference
-from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.kube.rules.taints import NO_EXECUTE, taint_in_words
 from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.deadlines import Deadline, deadline_in_words, taint_in_words
+from trimtab.tainting.deadlines import Deadline, deadline_in_words
 from trimtab.tainting.ending.outcome import Ended, What
 
 PODS: Final = 10_000

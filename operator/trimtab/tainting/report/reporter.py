@@ -11,8 +11,9 @@ from trimtab.api.taint_manager import TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.clock import Clock
 from trimtab.kube.events.lately import Lately
+from trimtab.kube.rules.taints import taint_in_words
 from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.deadlines import Deadline, taint_in_words
+from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import Ended, What
 from trimtab.tainting.report.events import DRAIN_EVERY, EventTeller
 from trimtab.tainting.report.metrics import TaintManagerMetrics

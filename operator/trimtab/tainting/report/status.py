@@ -5,13 +5,12 @@ With 150,000 deadlines it takes some 15 ms, for nothing is sorted but what is to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from trimtab.api.bounds import fitting
-from trimtab.api.conditions import Condition, ConditionStatus, set_condition
+from trimtab.api.conditions import ConditionStatus, Wanted, set_conditions
 from trimtab.api.taint_manager_status import (
     MAX_REFUSED,
     MAX_STUCK,
@@ -21,7 +20,7 @@ from trimtab.api.taint_manager_status import (
     ZoneStatus,
 )
 from trimtab.tainting.deadlines import next_deadlines, overdue
-from trimtab.tainting.report.conditions import Wanted, conditions_of
+from trimtab.tainting.report.conditions import conditions_of
 from trimtab.tainting.report.seen import Seen
 from trimtab.tainting.zones import FULL, NORMAL, PARTIAL
 
@@ -63,7 +62,9 @@ def build_status(seen: Seen, previous: TaintManagerStatus, *, base: PodCounts) -
     return replace(
         previous,
         observed_generation=seen.generation,
-        conditions=_set(previous.conditions, conditions_of(seen, counts), seen.generation, seen.now),
+        conditions=set_conditions(
+            previous.conditions, conditions_of(seen, counts), now=seen.now, generation=seen.generation
+        ),
         counts=counts,
         next_deadlines=soonest,
         deadlines_omitted=omitted,
@@ -91,7 +92,7 @@ def with_conditions(
     return replace(
         previous,
         observed_generation=generation,
-        conditions=_set(previous.conditions, wanted, generation, now),
+        conditions=set_conditions(previous.conditions, wanted, now=now, generation=generation),
     )
 
 
@@ -116,16 +117,6 @@ def worth_writing(old: TaintManagerStatus, new: TaintManagerStatus, *, written: 
     if since < 0 or since >= PACE:  # below 0 the clock was set back
         return True
     return since >= SHORTEST and _outline(old) != _outline(new)
-
-
-def _set(
-    conditions: tuple[Condition, ...], wanted: Iterable[Wanted], generation: int, now: float
-) -> tuple[Condition, ...]:
-    for each in wanted:
-        conditions = set_condition(
-            conditions, each.type, each.status, reason=each.reason, message=each.message, now=now, generation=generation
-        )
-    return conditions
 
 
 def _zones(zones: tuple[ZoneStatus, ...]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.tainting.deadlines import START, pod, taint
@@ -28,7 +30,7 @@ from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.again import CROWD, MARK_TRIES, REMARK, delay, marked, waits_for_mark
 from trimtab.tainting.ending.answer import BUDGET, Answer, answer_to, answer_to_eviction
 from trimtab.tainting.ending.job import Job
-from trimtab.tainting.ending.judging import Move, judge, waits
+from trimtab.tainting.ending.judging import Move, Verdict, judge, waits
 from trimtab.tainting.ending.outcome import What
 from trimtab.tainting.ending.stuck import PATIENCE, stuck_nodes
 from trimtab.tainting.picture import Picture
@@ -88,6 +90,27 @@ def test_an_eviction_waits_as_long_as_it_may(
         OTHER, OTHER, WEB, waits={"b": 60.0, "c": 5.0}, now=START + at, each=lambda _: [] if other is None else [other]
     )
     assert (verdict.move, verdict.until - START, verdict.waited) == expected
+
+
+others = st.lists(
+    st.builds(
+        lambda key, due: replace(DUE, taint=taint(key), due=START + due), st.sampled_from("abc"), st.integers(0, 90)
+    ),
+    max_size=4,
+)
+
+
+@given(more=others, fewer=others, at=st.integers(0, 99))
+def test_another_taint_never_lets_a_pod_that_waits_for_its_eviction_wait_longer(
+    more: list[Deadline], fewer: list[Deadline], at: int
+) -> None:
+    def judged(each: list[Deadline]) -> Verdict:
+        return judge(OTHER, OTHER, WEB, waits={"b": 60.0, "c": 5.0}, now=START + at, each=lambda _: each)
+
+    some, all_ = judged(fewer), judged(fewer + more)
+    assert all_.until <= some.until <= START + 60
+    assert (all_.move is Move.DELETE) == (all_.until <= START + at)
+    assert not (some.move is Move.DELETE and all_.move is Move.EVICT)
 
 
 def test_policies_say_how_long_an_eviction_waits() -> None:

@@ -204,6 +204,19 @@ async def test_what_fails_is_tried_again_until_it_is_done(error):
         assert ("a1", reasons.NODE_NOT_WRITTEN) in _told(manager)
 
 
+async def test_all_pods_of_many_nodes_are_marked_once_each():
+    made = cluster(3)
+    dead = [f"b{number}" for number in range(5)]
+    for name in dead:
+        made.join(name, zone="b", pods=12)
+    async with Manager(made) as manager:
+        await manager.until(30)
+        made.dead.update(dead)
+        await manager.until(100)
+    assert made.not_ready_pods() == sorted(f"{name}-{place}" for name in dead for place in range(12))
+    assert len(made.sent("PATCH", "/pods/")) == 60
+
+
 async def test_a_node_that_cannot_be_written_does_not_hold_up_those_behind_it():
     made = cluster(6)
     made.fail(Forbidden("a webhook says no", status=403), times=10**6, method="PATCH", path="/nodes/a3")

@@ -137,8 +137,9 @@ class Ending:
 
         Book and picture have to show the node already.
         """
-        for job in tuple(self._tries.jobs.values()):
-            if job.deadline.node == name:
+        for key, _ in self._services.picture.pods_on(name):
+            job = self._tries.jobs.get(key)
+            if job is not None:
                 self._tries.look_sooner(job)
 
     def configure(self, spec: TaintManagerSpec) -> None:

@@ -11,8 +11,21 @@ from typing import Any
 import pytest
 
 from tests.fixtures.audit import OPERATOR, Audit, credential
-from tests.fixtures.taint_course import AGAIN, CASES, KEY, LONG, MAINTENANCE, OTHER, REFUSAL, WAIT, Course, run_course
+from tests.fixtures.taint_course import (
+    AGAIN,
+    CASES,
+    ENDPOINTS,
+    KEY,
+    LONG,
+    MAINTENANCE,
+    OTHER,
+    REFUSAL,
+    WAIT,
+    Course,
+    run_course,
+)
 from tests.fixtures.tainting import LATE, TaintStage, taint_settings, taint_stage
+from tests.fixtures.webhooks import Gate, webhook
 from trimtab.local.cluster import LocalCluster
 
 
@@ -221,6 +234,31 @@ def test_rates_hold_pods_back_and_never_forward(stage: TaintStage, course: Cours
     for first, fourth in zip(ends, ends[3:], strict=False):
         assert fourth - first >= 1.0 - 0.3, "requests take some moments more or less"
     assert ends[-1] <= since + 2 + len(names) / 3 + LATE
+
+
+def test_a_webhook_that_takes_its_time_in_one_namespace_holds_up_no_other(stage: TaintStage, course: Course) -> None:
+    slow = [f"slow-{number}" for number in range(40)]
+    with stage.another_namespace() as namespace:
+        for name in slow:
+            stage.pod(name, "removed", {KEY: 2}, namespace=namespace)
+        for number in range(4):
+            stage.pod(f"quick-{number}", "removed", {KEY: 3})
+        stage.untaint("removed", KEY)
+        stage.until(lambda: set(slow) == stage.running_in(namespace), "all pods run")
+        stage.until_running()
+        gate = Gate(lambda request: request["namespace"] == namespace)
+        with webhook(stage.client, ca=stage.cluster.ca, name="slow", rules=[ENDPOINTS], judge=gate, timeout=10):
+            time.sleep(1.0)
+            since = stage.taint("removed", KEY)
+            time.sleep(5.0)
+            waiting = len(gate.asked)
+            gate.open()
+            stage.until(lambda: not stage.running_in(namespace), "the others go, too", seconds=20)
+
+    assert waiting >= 10, "many requests were waiting"
+    for number in range(4):
+        [end] = stage.ends(f"quick-{number}", by=OPERATOR)
+        assert_in_time(end.at, since + 3)
 
 
 AWAY = 10.0

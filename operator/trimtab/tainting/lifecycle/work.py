@@ -37,6 +37,13 @@ SEEN: Final = 30.0
 was said was said by mistake, as a 404 by a proxy before an API server that is starting."""
 
 
+CROWD: Final = 100
+"""Nodes a second that are tried again at most, as far as that takes no longer than :data:`LONGEST`."""
+
+LONGEST: Final = 30.0
+"""Seconds until a node is tried again that is one of thousands."""
+
+
 class _Unseen(Struct, frozen=True):
     """What was done about a node, and the resource versions of it that do not show it yet."""
 
@@ -258,6 +265,7 @@ class NodeWork:
         if wait is None:
             return failures
         self._failures[name] = failures + 1
+        wait = max(wait, min(LONGEST, len(self._again) / CROWD))
         self._again[name] = self._services.clock.monotonic() + wait
         return failures + 1
 

@@ -13,7 +13,7 @@ from trimtab.tainting.conditions import READY_KEYS, TaintChange, no_execute_tain
 from trimtab.tainting.health.heard import NEVER
 from trimtab.tainting.lifecycle_memory import LifecycleMemory
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
-from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued
+from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued, spent_at
 from trimtab.tainting.zones import Zone, zone_of
 
 
@@ -117,13 +117,13 @@ def _served(look: Look, queue: Mapping[str, Queued], changes: list[TaintChange])
     for zone in sorted(lines):
         line = lines[zone]
         at, held = _open_at(look, look.zones[zone], spent.get(zone))
-        first = next((name for name in line if name not in look.resting), None)
-        if first is not None and at is not None and not held and at <= look.now:
+        free = (name for name in tuple(line) if name not in look.resting)
+        while at is not None and not held and at <= look.now and (first := next(free, None)) is not None:
             line.remove(first)
             changes.append(_taint(look, look.zones[zone], first, queue[first]))
             taken[first] = (zone, spent.get(zone))
-            spent[zone] = look.now
-            at = next_at(look.now, look.zones[zone].rate, now=look.now)
+            spent[zone] = spent_at(at, look.zones[zone].rate, now=look.now)
+            at = next_at(spent[zone], look.zones[zone].rate, now=look.now)
         waiting += _waiting(look, look.zones[zone], line, at, held)
     return NoExecute(tuple(changes), tuple(waiting), queue, spent, taken)
 

@@ -1,4 +1,4 @@
-"""Who is tainted next: first in, first out, one at a time, at a rate that a restart does not reset. Pure.
+"""Who is tainted next: first in, first out, at a rate that a restart does not reset. Pure.
 
 Upstream takes a waiting node out and puts it back in every 5 seconds, so a slow zone taints in no order, and a new
 process starts with a full bucket. Here a node's place is the time at which it failed, and the bucket, which holds one,
@@ -8,11 +8,15 @@ is the time at which the last one was taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.kube.objects import Node
 from trimtab.tainting.conditions import READY, no_execute_taints
+
+BURST: Final = 0.25
+"""Seconds for which a rate is made up for that is quicker than passes come: they are 0.2 s apart at least."""
 
 
 class Queued(Struct, frozen=True, gc=False):
@@ -72,6 +76,19 @@ def next_at(spent: float | None, rate: float, *, now: float) -> float | None:
     if rate <= 0.0:
         return None
     return now if spent is None else min(spent, now) + 1.0 / rate
+
+
+def spent_at(at: float, rate: float, *, now: float) -> float:
+    """What counts as the time at which a node was taken.
+
+    That is now, but at a rate that gives several between two passes: then as many are taken at once.
+
+    Args:
+        at: when it might have been taken, see :func:`next_at`.
+        rate: how many a second.
+        now: seconds since the epoch.
+    """
+    return now if 1.0 / rate >= BURST else max(at, now - BURST)
 
 
 def latest_time(node: Node) -> float | None:

@@ -11,6 +11,7 @@ from tests.unit.tainting.living import LEASES, NODES, RECORD, LivingCluster, Man
 from trimtab.api import reasons
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
+from trimtab.tainting.queue import BURST
 
 pytestmark = pytest.mark.looptime
 
@@ -296,6 +297,22 @@ async def test_settings_that_change_count_at_once():
         manager.lifecycle.configure(replace(slow, node_eviction_rate=1.0))
         await manager.until(51)
         assert len(made.tainted) == 2
+
+
+@pytest.mark.parametrize("rate", [1.0, 5.0, 10.0, 100.0])
+async def test_quick_rates_are_kept_and_not_exceeded(rate):
+    made = cluster(60)
+    failing = [f"a{number}" for number in range(1, 26)]
+    async with Manager(made, settings=LifecycleSettings(node_eviction_rate=0.0)) as manager:
+        made.dead.update(failing)
+        await manager.until(120)
+        manager.lifecycle.configure(LifecycleSettings(node_eviction_rate=rate))
+        await manager.until(150)
+    seconds = [second for _, second in made.tainted]
+    assert len(seconds) == 25
+    assert seconds[-1] - 120 == pytest.approx(24 / rate, abs=0.7, rel=0.05)
+    for first, sooner in enumerate(seconds):
+        assert all(later - sooner >= many / rate - BURST - 0.05 for many, later in enumerate(seconds[first:]))
 
 
 async def test_stopping_ends_what_was_begun_and_writes_the_record():

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Taint
-from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued
+from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued, spent_at
 from trimtab.tainting.zones import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
 
 OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
@@ -153,6 +153,15 @@ def test_a_time_ahead_of_ours_counts_as_now():
 )
 def test_the_next_one_goes_a_whole_interval_after_the_last(spent, rate, at):
     assert next_at(spent, rate, now=100.0) == at
+
+
+@pytest.mark.parametrize(
+    ("at", "rate", "spent"),
+    [(90.0, 0.1, 100.0), (99.9, 4.0, 100.0), (99.9, 10.0, 99.9), (90.0, 10.0, 99.75), (100.0, 10.0, 100.0)],
+    ids=["slow", "four a second", "quicker than passes come", "no more than a burst", "right now"],
+)
+def test_what_passes_are_too_slow_for_is_made_up_for_within_a_burst(at, rate, spent):
+    assert spent_at(at, rate, now=100.0) == spent
 
 
 @pytest.mark.parametrize(

@@ -195,9 +195,10 @@ def test_a_status_stands_for_the_grace_period_and_is_unknown_after_it(ready, lat
     passes = Passes()
     grace = DEFAULTS.node_startup_grace_period if ready is None else DEFAULTS.node_monitor_grace_period
     node = replace(a_node("n1", ready), created=START, heartbeat=None if ready is None else START)
-    passes.look(node, a_node("beside", heartbeat=START))
+    leases = {} if ready is None else {"n1": 0.0}
+    passes.look(node, a_node("beside", heartbeat=START), leases=leases)
     at = grace + late
-    plan = passes.look(a_node("beside", heartbeat=START + at), at=at)
+    plan = passes.look(a_node("beside", heartbeat=START + at), leases=leases, at=at)
 
     assert [mark.node for mark in plan.unknown] == (["n1"] if late and ready != "Unknown" else [])
     assert (UNREACHABLE in {each.taint.key for each in plan.taints}) == (late or ready == "Unknown")
@@ -243,8 +244,9 @@ def taints(passes: Passes, *names: str) -> list[set[str]]:
 
 
 def look_and_taint(passes: Passes, *nodes: Node, at: float) -> None:
-    """A pass and what it says is done; these nodes have just posted their status."""
-    passes.carry_out(passes.look(*(replace(node, heartbeat=START + at) for node in nodes), at=at))
+    """A pass and what it says is done; these nodes have just posted their status, and none has renewed its Lease."""
+    leases = dict.fromkeys((*passes.nodes, *(node.name for node in nodes)), 0.0)
+    passes.carry_out(passes.look(*(replace(node, heartbeat=START + at) for node in nodes), leases=leases, at=at))
 
 
 def test_nodes_that_are_unknown_or_not_ready_are_tainted_and_freed_when_they_are_ready():

@@ -14,9 +14,12 @@ import pytest
 from msgspec import Struct
 
 from tests.fixtures.audit import OPERATOR, Audit
+from tests.fixtures.taint_course import ENDPOINTS
 from tests.fixtures.tainting import GRACE, LATE, NOT_READY, UNREACHABLE, End, TaintStage, taint_settings, taint_stage
+from tests.fixtures.webhooks import Gate, webhook
 from trimtab.kube.resources import PODS
 from trimtab.local.cluster import LocalCluster
+from trimtab.local.versions import CONTROLLER_MANAGER
 
 KEY = "example.com/ill"
 OTHER = "example.com/worse"
@@ -79,7 +82,7 @@ def seen(stage: TaintStage) -> Seen:
     stage.pod("finite-first", "order", [(KEY, BORNE), (KEY, None)])
     stage.pod("infinite-first", "order", [(KEY, None), (KEY, BORNE)])
     stage.pod("settled", "settled", {KEY: BORNE})
-    stage.pod("outage", SILENT, {UNREACHABLE: 5, NOT_READY: 5})
+    stage.pod("outage", SILENT, {UNREACHABLE: BORNE, NOT_READY: BORNE})
     stage.until_running()
     ended = {"status": {"phase": "Succeeded"}}
     path = PODS.path("settled", namespace=stage.namespace, subresource="status")
@@ -214,3 +217,30 @@ def test_earlier_only_acts_where_it_is_earlier_and_cannot_hold_back(stage: Taint
     assert "never-2" in stage.pods()
     assert not stage.audit.ours("nodes/status", verbs=("patch", "update"))
     assert not stage.put(), "nodes are not ours to taint"
+
+
+def test_earlier_only_mends_what_kube_controller_manager_forgets(stage: TaintStage, seen: Seen) -> None:
+    """It gives up a deletion that is refused for 50 ms, and lets all times begin again when it is restarted."""
+    stage.pod("refused", "order-2", {KEY: 1})
+    stage.pod("restarted", "settled-2", {KEY: 12})
+    stage.until_running()
+    gate = Gate(lambda request: request["name"] == "refused", refuse="not now")
+    with webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate, timeout=5):
+        time.sleep(1.0)
+        tainted = stage.taint("order-2", KEY, told=False)
+        time.sleep(max(0.0, tainted + 4 - time.time()))
+        gate.open()
+        opened = time.time()
+        stage.until(lambda: stage.ends("refused"), "the refused pod goes", seconds=15)
+    [end] = stage.ends("refused")
+    assert end.by == OPERATOR
+    assert opened <= end.at
+
+    tainted = stage.taint("settled-2", KEY, told=False)
+    time.sleep(2.0)
+    stage.kill(CONTROLLER_MANAGER)
+    stage.cluster.up()
+    stage.until(lambda: stage.ends("restarted"), "the other pod goes", seconds=30)
+    [end] = stage.ends("restarted")
+    assert end.by == OPERATOR
+    assert 0 <= end.at - (tainted + 12) <= LATE

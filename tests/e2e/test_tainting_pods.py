@@ -27,6 +27,7 @@ from tests.fixtures.taint_course import (
 from tests.fixtures.tainting import LATE, TaintStage, taint_settings, taint_stage
 from tests.fixtures.webhooks import Gate, webhook
 from trimtab.local.cluster import LocalCluster
+from trimtab.local.versions import APISERVER
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +276,7 @@ def test_an_api_server_that_restarts_holds_up_what_is_due_and_loses_nothing(stag
     begun = stage.taint("server", KEY)
     time.sleep(2.0)
 
-    stage.kill_api_server()
+    stage.kill(APISERVER)
     time.sleep(max(0.0, begun + 7 - time.time()))
     stage.cluster.up()
     back = time.time()

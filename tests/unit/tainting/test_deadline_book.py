@@ -1,4 +1,9 @@
-"""Deadlines as the cluster changes: upstream's table of events with the outcome promised, and what it gets wrong."""
+"""Deadlines as the cluster changes: upstream's table of events with the outcome promised, and what it gets wrong.
+
+Of tainteviction's own tests (v1.36.3: 12 functions, and 4 of its timers) all that are about events are here;
+TestGetMinTolerationTime and TestFilterNoExecuteTaints are in ``test_deadline_rule.py``, TestPodDeletionEvent as well in
+``test_report_events.py``, the timers' in ``test_timers.py``.
+"""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class Heard(Struct, frozen=True, gc=False):
         believed: from when on ``at`` counts, where it is only what the kubelet's clock says: by then a node that lives
             has renewed, however slow its clock.
         recalled: whether an earlier process wrote it down, and this one has not looked yet.
+        lost_lease: whether it had a Lease, and has none now.
     """
 
     uid: str
@@ -46,6 +47,7 @@ class Heard(Struct, frozen=True, gc=False):
     renewal: float = RENEWAL
     believed: float = NEVER
     recalled: bool = False
+    lost_lease: bool = False
 
     def in_doubt(self, now: float, *, within: float = math.inf) -> bool:
         """Whether it has been silent for longer than a healthy node is: for two renewals.
@@ -116,10 +118,11 @@ def _renewal(lease: Lease | None) -> float:
 
 
 def _heard_again(node: Node, before: Heard, stamp: Stamp, renewal: float, now: float) -> Heard:
+    lost = stamp[0] is None and (before.lost_lease or before.stamp[0] is not None)
     if not before.recalled:
-        return Heard(node.uid, stamp, now, renewal)
+        return Heard(node.uid, stamp, now, renewal, lost_lease=lost)
     first = _first(node, stamp, renewal, now)  # it has spoken while nobody listened
-    return msgspec.structs.replace(first, at=min(now, max(first.at, before.at)))
+    return msgspec.structs.replace(first, at=min(now, max(first.at, before.at)), lost_lease=lost)
 
 
 def _first(node: Node, stamp: Stamp, renewal: float, now: float) -> Heard:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,6 +12,10 @@ from trimtab.kube.objects import Node
 from trimtab.tainting.conditions import ready_status, unknown_already
 from trimtab.tainting.health.heard import Answer, Heard
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
+
+BY_STATUS: Final = 480.0
+"""Seconds that a node may be silent whose Lease is gone. Kubelets post a status in which nothing is new every 5 minutes,
+or half as late again (kubelet v1.36 ``nodeStatusReportFrequency``, ``calculateDelay``)."""
 
 
 class Verdict(enum.Enum):
@@ -64,7 +69,8 @@ def judge(node: Node, heard: Heard, answer: Answer | None, settings: LifecycleSe
     """What is to be thought of a node.
 
     Upstream's rule is ``now > heard + grace``. A node of whose life we only know by its own clock, because this process
-    is younger than its silence, is given time for two renewals first.
+    is younger than its silence, is given time for two renewals first. One whose Lease somebody deleted is given the
+    time between two posts of its status: where the namespace of Leases is gone no kubelet can renew, and all are well.
 
     Args:
         node: as the watches have it.
@@ -74,6 +80,8 @@ def judge(node: Node, heard: Heard, answer: Answer | None, settings: LifecycleSe
         now: seconds since the epoch.
     """
     grace = settings.node_startup_grace_period if ready_status(node) is None else settings.node_monitor_grace_period
+    if heard.lost_lease:
+        grace = max(grace, BY_STATUS)
     due = max(heard.at + grace, heard.believed)
     silent = max(0.0, now - heard.at)
     asked = answer if answer is not None and _counts(answer, node, settings, now) else None

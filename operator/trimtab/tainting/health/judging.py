@@ -14,7 +14,7 @@ from trimtab.tainting.health.heard import Answer, Heard
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
 
 BY_STATUS: Final = 480.0
-"""Seconds that a node may be silent whose Lease is gone. Kubelets post a status in which nothing is new every 5 minutes,
+"""Seconds that a node may be silent whose Lease is gone. Kubelets post a status in which nothing is new every 5 minutes
 or half as late again (kubelet v1.36 ``nodeStatusReportFrequency``, ``calculateDelay``)."""
 
 

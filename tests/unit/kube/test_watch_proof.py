@@ -132,3 +132,40 @@ async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
     watched.informers[1].store.last_event = None
     assert watched.proof.heard((NODES, LEASES)) is None
     assert watched.proof.heard((NODES,)) is not None
+
+
+async def test_a_watch_whose_connection_was_cut_is_believed_once_it_has_told_what_happened_meanwhile() -> None:
+    """It is open again before it has said a word: what is known is as old as the outage."""
+    watched = Watched()
+    nodes, leases = watched.informers
+    nodes.state = InformerState(phase="Retrying", error="no answer", since=watched.clock.now())
+    await asyncio.sleep(5)
+    nodes.state = InformerState(phase="Watching", error="", since=watched.clock.now())
+    leases.store.heard()
+    assert watched.proof.hung((NODES, LEASES)) == "nodes have not been told since their watch was cut 5 s ago"
+    nodes.store.heard()
+    assert watched.proof.hung((NODES, LEASES)) is None
+
+
+@pytest.mark.parametrize(("chunks", "soon"), [([], True), ([b"{}"], False)], ids=["nothing happened", "something did"])
+async def test_a_watch_that_was_cut_and_has_nothing_to_tell_is_asked_after_soon(
+    chunks: list[bytes], soon: bool
+) -> None:
+    watched = Watched()
+    watched.server.chunks = chunks
+    task = asyncio.create_task(watched.proof.run())
+    await asyncio.sleep(3)
+    watched.informers[0].state = InformerState(phase="Watching", error="", since=watched.clock.now())
+    await asyncio.sleep(1.6)
+    assert (watched.proof.hung((NODES,)) is None) == soon
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_list_is_a_word_and_so_is_a_watch_that_its_server_ended_in_time() -> None:
+    watched = Watched()
+    await asyncio.sleep(10)
+    for each in watched.informers:
+        each._intake.end("9")
+        each.state = InformerState(phase="Watching", error="", since=watched.clock.now() + 0.5)
+    assert watched.proof.hung((NODES, LEASES)) is None

@@ -22,14 +22,20 @@ from trimtab.kube.watching.informer import Informer
 SILENT: Final = 6.0
 """Seconds without a word after which a watch is asked after."""
 
-LOOK: Final = 2.0
+LOOK: Final = 0.5
 """Seconds between two looks at the watches."""
+
+BETWEEN: Final = 2.0
+"""Seconds between two questions after one watch."""
 
 ASKING: Final = 1
 """Seconds after which the server ends the second watch."""
 
 HUNG: Final = 20.0
 """Seconds without a proof after which a watch that should be working counts as one that hangs: two questions failed."""
+
+GAP: Final = 1.0
+"""Seconds from the end of a list, or the last word before a cut, to the watch that goes on from there, at most."""
 
 PATIENCE: Final = 5.0
 """Seconds that it has in all, opening included."""
@@ -49,6 +55,7 @@ class WatchProof:
         self._informers = tuple(informers)
         self._clock = clock
         self._proved: dict[str, float] = {}
+        self._asked: dict[str, float] = {}  # when, by the monotonic clock
 
     def heard(self, resources: Collection[Resource]) -> float | None:
         """When the one of these that has been silent for longest last proved that it works.
@@ -65,15 +72,24 @@ class WatchProof:
     def hung(self, resources: Collection[Resource]) -> str | None:
         """Which of these says nothing and cannot be shown to work, in words; ``None`` for none.
 
+        A watch that was cut is open again before it has told what happened meanwhile: until its first word, or a proof
+        that there is none, what is known is as old as the outage.
+
         It says so of every watch that has nothing to tell while :meth:`run` does not run.
         """
         now = self._clock.now()
-        silent = []
+        silent, cut = [], []
         for each in self._informers:
             heard = self._heard(each)
-            if each.resource in resources and heard is not None and now - heard > HUNG:
+            if each.resource not in resources or heard is None:
+                continue
+            if now - heard > HUNG:
                 silent.append(f"{each.resource.plural} for {now - heard:.0f} s")
-        return f"the watch hangs of {', '.join(silent)}" if silent else None
+            elif _untold(each, heard):
+                cut.append(
+                    f"{each.resource.plural} have not been told since their watch was cut {now - heard:.0f} s ago"
+                )
+        return f"the watch hangs of {', '.join(silent)}" if silent else "; ".join(cut) or None
 
     async def run(self) -> None:
         """Ask after those that are silent, until cancelled."""
@@ -87,9 +103,15 @@ class WatchProof:
 
     async def _look(self, informer: Informer[Any]) -> None:
         heard, now = self._heard(informer), self._clock.now()
-        if heard is not None and now - heard < SILENT:
+        if heard is not None and 0 <= now - heard < SILENT and not _untold(informer, heard):
             return
-        if informer.version and informer.state.phase == "Watching" and await self._nothing_new(informer):
+        if not informer.version or informer.state.phase != "Watching":
+            return
+        asking = self._clock.monotonic()
+        if asking < self._asked.get(informer.path, -BETWEEN) + BETWEEN:
+            return
+        self._asked[informer.path] = asking
+        if await self._nothing_new(informer):
             self._proved[informer.path] = now
 
     async def _nothing_new(self, informer: Informer[Any]) -> bool:
@@ -110,3 +132,9 @@ class WatchProof:
         except (ApiError, Unreachable, TimeoutError):
             return False
         return True
+
+
+def _untold(informer: Informer[Any], heard: float | None) -> bool:
+    """Whether a watch goes on after a cut, and has said nothing yet."""
+    state = informer.state
+    return heard is not None and state.phase == "Watching" and heard < state.since - GAP

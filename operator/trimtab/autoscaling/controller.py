@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
@@ -19,6 +19,7 @@ from trimtab.autoscaling.one_pass import Passes
 from trimtab.autoscaling.report import without_pass
 from trimtab.autoscaling.services import Services
 from trimtab.autoscaling.status_keeper import StatusKeeper
+from trimtab.kube.daemons import Stopped
 from trimtab.kube.errors import InputError
 from trimtab.kube.guarded import Guarded
 
@@ -40,16 +41,6 @@ LOOK_AGAIN: Final = 0.5
 
 RETURNING: Final = 150.0
 """Seconds that it may take to return all nodes when the ClusterAutoscaler is deleted."""
-
-
-class Stopped(Protocol):
-    """What Kopf hands to a daemon: set once the object is deleted or the operator exits."""
-
-    def __bool__(self) -> bool: ...
-
-    def wait(self, timeout: float | None = None) -> Awaitable[object]:
-        """Wait until it is set."""
-        ...
 
 
 class AutoscalerController:

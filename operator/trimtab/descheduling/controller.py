@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from trimtab.api.decode import decode_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicy
@@ -25,6 +25,7 @@ from trimtab.descheduling.services import Services
 from trimtab.descheduling.status import PolicyStatus
 from trimtab.descheduling.timetable import AFTER_FAILURE, Timetable
 from trimtab.kube.api import ApiError, Unreachable
+from trimtab.kube.daemons import Stopped
 from trimtab.kube.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -37,16 +38,6 @@ LOOK_AGAIN: Final = 0.5
 LONGEST_SLEEP: Final = 30.0
 """Seconds until the wall clock is looked at again: sleeping follows another clock, and the two part when somebody sets
 the time. Less than :data:`~trimtab.descheduling.timetable.LATEST_START`, so that a schedule is not missed for it."""
-
-
-class Stopped(Protocol):
-    """What Kopf hands to a daemon: set once the policy is deleted or the operator exits."""
-
-    def __bool__(self) -> bool: ...
-
-    def wait(self, timeout: float | None = None) -> Awaitable[object]:
-        """Wait until it is set."""
-        ...
 
 
 class PolicyController:

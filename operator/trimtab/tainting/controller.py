@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
 from trimtab.api.decode import decode_taint_manager
 from trimtab.api.taint_manager import OBSERVE, ONE_FOR_ALL, TaintManager, TaintManagerSpec
+from trimtab.kube.daemons import Stopped
 from trimtab.kube.errors import InputError
 from trimtab.tainting.acting import Acting
 from trimtab.tainting.deadlines import Tolerating
@@ -40,16 +41,6 @@ CLEANING: Final = 60.0
 
 LOOK_AGAIN: Final = 0.2
 """Seconds until it is looked again whether everything has been listed."""
-
-
-class Stopped(Protocol):
-    """What Kopf hands to a daemon: set once the object is deleted or the operator exits."""
-
-    def __bool__(self) -> bool: ...
-
-    def wait(self, timeout: float | None = None) -> Awaitable[object]:
-        """Wait until it is set."""
-        ...
 
 
 class TaintManagerController:
@@ -121,6 +112,10 @@ class TaintManagerController:
         left = await Notes(self._services, {}).take_off(CLEANING)
         if left:
             raise TimeoutError(f"{left} nodes have an annotation of ours still")
+
+    async def stop(self) -> None:
+        """End what :meth:`clean_up` has begun, without :meth:`run`."""
+        await self._keeper.stop()
 
     async def _watch(self, stopped: Stopped) -> None:
         while not stopped:

@@ -12,6 +12,7 @@ import pytest
 
 from trimtab.autoscaling import handlers
 from trimtab.autoscaling.services import Services
+from trimtab.kube import daemons
 
 NOBODY = cast("Services", None)
 Handler = Callable[..., Coroutine[Any, Any, None]]
@@ -70,7 +71,7 @@ def body(uid: str, **metadata: Any) -> dict[str, Any]:
 
 
 def test_the_daemon_is_given_time_before_it_is_cancelled(registered: SimpleNamespace) -> None:
-    assert registered.daemon.cancellation_backoff == handlers.LONGEST_STOP
+    assert registered.daemon.cancellation_backoff == daemons.LONGEST_STOP
     assert registered.daemon.cancellation_timeout == handlers.LONGEST_CANCEL
 
 

@@ -246,9 +246,11 @@ def test_the_image_fits_the_deployment() -> None:
 
 
 def test_there_is_time_to_end_in_good_order() -> None:
-    from trimtab.descheduling.handlers import LONGEST_CANCEL, LONGEST_STOP
+    from trimtab.descheduling import handlers as descheduling
+    from trimtab.kube import daemons
     from trimtab.runtime.kopf_operator import QUICK_END
 
     posting_events, releasing_the_lease = 5, 5
     grace = the("Deployment")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace > QUICK_END + LONGEST_STOP + LONGEST_CANCEL + posting_events + releasing_the_lease
+    longest = max(each.LONGEST_STOP + each.LONGEST_CANCEL for each in (descheduling, daemons))
+    assert grace > QUICK_END + longest + posting_events + releasing_the_lease

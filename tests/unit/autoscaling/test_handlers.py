@@ -72,7 +72,7 @@ def body(uid: str, **metadata: Any) -> dict[str, Any]:
 
 def test_the_daemon_is_given_time_before_it_is_cancelled(registered: SimpleNamespace) -> None:
     assert registered.daemon.cancellation_backoff == daemons.LONGEST_STOP
-    assert registered.daemon.cancellation_timeout == handlers.LONGEST_CANCEL
+    assert registered.daemon.cancellation_timeout == daemons.LONGEST_CANCEL
 
 
 def test_only_the_one_that_is_named_default_is_run(registered: SimpleNamespace) -> None:

@@ -102,6 +102,38 @@ async def test_a_restart_does_not_begin_the_maximum_wait_anew(cluster: Cluster) 
     assert 60 <= at < 60.1
 
 
+@pytest.mark.parametrize("allowed", [0, 1, 3], ids=["none", "one", "all"])
+async def test_no_pod_is_deleted_before_its_budget_was_asked_even_long_after_its_time(
+    cluster: Cluster, allowed: int
+) -> None:
+    """As after a night without an operator, or a switch from Observe: nobody has refused anything yet."""
+    cluster.taint("n1", taint(added=-10_000))
+    for number in range(3):
+        cluster.pod(f"web-{number}")
+    cluster.budgets["shop"] = allowed
+    manager = Manager(cluster, EVICT)
+    async with manager.running():
+        await asyncio.sleep(5)
+
+    assert len(cluster.gone) == 3
+    assert manager.ending.evicted == allowed
+    for number in range(3):
+        key = f"web-{number}"
+        assert len(cluster.requests("POST eviction", key)) == 1
+        assert cluster.requests("POST eviction", key) <= cluster.requests("DELETE", key) or allowed
+
+
+async def test_a_rate_that_holds_pods_beyond_their_maximum_wait_takes_no_budget_from_them(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    for number in range(10):
+        cluster.pod(f"web-{number}")
+    manager = Manager(cluster, replace(EVICT, user_taint_rates=UserTaintRates(total=0.1)))
+    async with manager.running():
+        await asyncio.sleep(120)
+
+    assert (manager.ending.evicted, manager.ending.deleted) == (10, 0)
+
+
 @pytest.mark.parametrize(("seconds", "at"), [(None, 5), (2, 7), (20, 25)], ids=["at once", "soon", "later"])
 async def test_a_pod_that_waits_for_its_eviction_goes_with_its_dying_node(
     cluster: Cluster, seconds: int | None, at: float
@@ -117,6 +149,20 @@ async def test_a_pod_that_waits_for_its_eviction_goes_with_its_dying_node(
 
     assert list(cluster.gone.values()) == [pytest.approx(at, abs=0.1)]
     assert manager.ending.deleted == 1
+
+
+async def test_a_node_that_dies_while_an_eviction_is_being_refused_is_not_overlooked(cluster: Cluster) -> None:
+    cluster.taint("n1", taint())
+    cluster.pod("web")
+    cluster.budgets["shop"] = 0
+    cluster.slow["shop"] = 3.0
+    async with Manager(cluster, EVICT).running():
+        await asyncio.sleep(1)
+        cluster.taint("n1", taint(), taint("b", added=1))
+        await asyncio.sleep(20)
+
+    assert cluster.requests("PATCH status") == [pytest.approx(3, abs=0.1)]
+    assert cluster.requests("DELETE") == [pytest.approx(6, abs=0.1)]
 
 
 async def test_a_taint_that_is_gone_again_ends_no_pod_that_waits_for_its_eviction(cluster: Cluster) -> None:

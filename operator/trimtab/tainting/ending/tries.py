@@ -162,9 +162,14 @@ class Tries:
         if self.jobs.get(job.deadline.key) is not job:
             return
         others = max(0, self._room.later - self.going)
-        left = None if until is None else until - self._services.clock.now()
+        left = self._left(job) if job.evicting else None
         job.place = Place.LATER
         self._room.put_off(job, self._monotonic() + delay(job, answer, others=others, left=left))
+
+    def _left(self, job: Job) -> float:
+        """Seconds for which a pod is evicted still; asked anew, since its node may have changed meanwhile."""
+        verdict = self._looks.judge(job)
+        return verdict.until - self._services.clock.now() if verdict.move is Move.EVICT else 0.0
 
     def _hurry(self, job: Job) -> None:
         """A pod went that had been refused: try the others that the same one refuses, at most once a second."""

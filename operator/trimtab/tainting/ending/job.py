@@ -39,6 +39,7 @@ class Job:
         held_since: since when a rate holds it back, on the monotonic clock.
         held: seconds for which rates held it back before.
         evicting: whether the last try was to evict it.
+        asked_to_evict: whether any was.
         again: when it is looked at again, on the monotonic clock, where it is put off.
     """
 
@@ -54,4 +55,5 @@ class Job:
     held_since: float = 0.0
     held: float = 0.0
     evicting: bool = False
+    asked_to_evict: bool = False
     again: float = 0.0

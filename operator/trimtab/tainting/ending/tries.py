@@ -70,6 +70,7 @@ class Tries:
             if verdict.waited and answer.what is What.DELETED:
                 answer = after_waiting(answer, seconds=self._services.clock.now() - verdict.deadline.due)
         else:
+            job.asked_to_evict = True
             answer = await requests.evict(self._services.api, verdict.deadline)
         self.take_up(job, answer, until=verdict.until if verdict.move is Move.EVICT else None)
 
@@ -86,6 +87,8 @@ class Tries:
         if verdict.move is Move.NOTHING or verdict.move is Move.WAIT:
             self.not_now(job, verdict)
             return None
+        if verdict.waited and not job.asked_to_evict:  # nobody has refused: nobody was there, or a rate held it
+            verdict = replace(verdict, move=Move.EVICT, waited=False)
         job.deadline = verdict.deadline
         if job.going:  # the API server took it, and nothing came of that
             job.going = False

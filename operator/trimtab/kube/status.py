@@ -30,6 +30,10 @@ _KINDS: Final[Mapping[int, type[ApiError]]] = {
     422: Invalid,
     429: TooManyRequests,
 }
+LONGEST: Final = 60.0
+"""Seconds that we let anybody keep us waiting at a time. An API server asks for one; a proxy's page for maintenance
+asks for an hour, and a webhook's refusal for whatever its author likes, while a pod's time is over."""
+
 _SHOWN: Final = 300  # characters of a body that is no Status: a proxy's HTML page says all it has to say in these
 
 
@@ -50,7 +54,7 @@ def error_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after: 
     )
     code = code or int(status.get("code") or 0)
     if retry_after is None and details.get("retryAfterSeconds"):
-        retry_after = float(details["retryAfterSeconds"])
+        retry_after = _seconds(str(details["retryAfterSeconds"]))
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or reason or f"HTTP status {code}")
     return _kind(code)(message, status=code, reason=reason, causes=causes, retry_after=retry_after)
@@ -63,7 +67,8 @@ def error_from_answer(code: int, body: bytes, *, phrase: str = "", retry_after: 
         code: the HTTP status.
         body: of the answer.
         phrase: the HTTP reason phrase, for answers without any usable body.
-        retry_after: the ``Retry-After`` header. Only seconds are understood: the API server sends nothing else.
+        retry_after: the ``Retry-After`` header. Only seconds are understood: the API server sends nothing else. They
+            count up to :data:`LONGEST`.
     """
     wait = _seconds(retry_after)
     status = _decoded(body)
@@ -98,4 +103,4 @@ def _seconds(header: str | None) -> float | None:
         seconds = float(header or "nan")
     except ValueError:
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return min(seconds, LONGEST) if math.isfinite(seconds) and seconds >= 0 else None

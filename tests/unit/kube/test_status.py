@@ -55,6 +55,7 @@ def test_a_body_that_is_no_status_still_makes_a_readable_message(body, message):
         ("5", 5.0),
         ("0", 0.0),
         ("-1", None),
+        ("3600", 60.0),
         ("nan", None),
         ("inf", None),
         ("Fri, 20 Nov 2026 12:00:00 GMT", None),
@@ -69,3 +70,8 @@ def test_only_seconds_are_understood_of_retry_after(header, seconds):
 def test_an_empty_status_is_an_error_nonetheless(status):
     error = error_from_status(status, code=418)
     assert (type(error), str(error)) == (ApiError, "HTTP status 418")
+
+
+@pytest.mark.parametrize(("told", "seconds"), [(7, 7.0), (2**31 - 1, 60.0), (-3, None), ("soon", None), ([], None)])
+def test_what_a_webhook_asks_to_wait_is_heeded_within_reason(told, seconds):
+    assert error_from_status({"details": {"retryAfterSeconds": told}}, code=429).retry_after == seconds

@@ -389,6 +389,19 @@ async def test_a_frame_that_is_no_event_leads_to_a_new_list(wire):
         assert seen.api.opened[1].accept == seen.api.opened[0].accept
 
 
+async def test_what_happened_during_a_cut_counts_as_untold_until_the_first_word():
+    word = PROTOBUF.event("MODIFIED", A, version=11)
+    async with watching([[*initial(PROTOBUF, A), 1], Unreachable("cut"), [5, word, HOLD]]) as seen:
+        await until(lambda: seen.informer.state.phase == "Watching")
+        assert not seen.informer.untold
+        await until(lambda: len(seen.api.opened) == 3)
+        await asyncio.sleep(2)
+        assert seen.informer.state.phase == "Watching"
+        assert seen.informer.untold
+        await asyncio.sleep(4)
+        assert not seen.informer.untold
+
+
 @pytest.mark.parametrize(
     ("error", "phase"),
     [

@@ -134,16 +134,17 @@ async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
     assert watched.proof.heard((NODES,)) is not None
 
 
-async def test_a_watch_whose_connection_was_cut_is_believed_once_it_has_told_what_happened_meanwhile() -> None:
+@pytest.mark.parametrize("skew", [0, -3600, 3600], ids=["", "the clock was set back", "the clock was set on"])
+async def test_a_watch_whose_connection_was_cut_is_believed_once_it_has_told_what_happened_meanwhile(skew: int) -> None:
     """It is open again before it has said a word: what is known is as old as the outage."""
     watched = Watched()
-    nodes, leases = watched.informers
-    nodes.state = InformerState(phase="Retrying", error="no answer", since=watched.clock.now())
+    nodes = watched.informers[0]
+    nodes.state, nodes.untold = InformerState(phase="Watching", error="", since=watched.clock.now() + 5), True
     await asyncio.sleep(5)
-    nodes.state = InformerState(phase="Watching", error="", since=watched.clock.now())
-    leases.store.heard()
     assert watched.proof.hung((NODES, LEASES)) == "nodes have not been told since their watch was cut 5 s ago"
-    nodes.store.heard()
+    watched.clock.skew = skew
+    for each in watched.informers:
+        await each._chunk(each._codec(), each._codec().splitter(), b"")
     assert watched.proof.hung((NODES, LEASES)) is None
 
 
@@ -155,17 +156,29 @@ async def test_a_watch_that_was_cut_and_has_nothing_to_tell_is_asked_after_soon(
     watched.server.chunks = chunks
     task = asyncio.create_task(watched.proof.run())
     await asyncio.sleep(3)
-    watched.informers[0].state = InformerState(phase="Watching", error="", since=watched.clock.now())
+    nodes = watched.informers[0]
+    nodes.state, nodes.untold = InformerState(phase="Watching", error="", since=watched.clock.now()), True
     await asyncio.sleep(1.6)
     assert (watched.proof.hung((NODES,)) is None) == soon
+    nodes.state = InformerState(phase="Watching", error="", since=watched.clock.now())
+    assert watched.proof.hung((NODES,)) is not None, "cut once more"
     task.cancel()
     await asyncio.wait({task})
 
 
-async def test_a_list_is_a_word_and_so_is_a_watch_that_its_server_ended_in_time() -> None:
+async def test_a_list_is_a_word() -> None:
     watched = Watched()
     await asyncio.sleep(10)
     for each in watched.informers:
         each._intake.end("9")
-        each.state = InformerState(phase="Watching", error="", since=watched.clock.now() + 0.5)
+        each.state = InformerState(phase="Watching", error="", since=watched.clock.now() + 5)
     assert watched.proof.hung((NODES, LEASES)) is None
+
+
+async def test_a_word_from_before_the_clock_was_set_back_proves_nothing() -> None:
+    watched = Watched()
+    watched.clock.skew = -3600
+    assert watched.proof.heard((NODES, LEASES)) is None
+    await watched.for_(60)
+    assert watched.proof.hung((NODES, LEASES)) is None
+    assert len(watched.server.asked) < 2 * 60 / (SILENT - 1) + 2

@@ -79,7 +79,12 @@ WATCH_LIST: Final = WATCH | {"sendInitialEvents": "true", "resourceVersionMatch"
 
 
 class Informer(Generic[T]):
-    """One kind, watched; run it as a task."""
+    """One kind, watched; run it as a task.
+
+    Attributes:
+        state: what it is doing.
+        untold: whether the connection was cut, and what happened meanwhile has not begun to be told.
+    """
 
     def __init__(
         self,
@@ -115,6 +120,7 @@ class Informer(Generic[T]):
         self.resource = resource
         self.store = store
         self.state = InformerState(phase="Starting", error="", since=clock.now())
+        self.untold = False
         self._api = api
         self._path = resource.path(namespace=namespace)
         self._selectors = {
@@ -257,6 +263,7 @@ class Informer(Generic[T]):
         wait = self._refused_for() if refused else RETRY.delay(retry)
         if isinstance(error, ApiError) and error.retry_after:
             wait = max(wait, error.retry_after)
+        self.untold = self._synced.is_set()
         self._enter("Refused" if refused else "Retrying", str(error) or type(error).__name__)
         level = logging.WARNING if refused or retry else logging.INFO
         logger.log(level, "Watching %s failed, trying again in %.1f s: %s", self.resource.plural, wait, error)
@@ -297,6 +304,7 @@ class Informer(Generic[T]):
                 break
             params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": page.next}
         intake.end(page.resource_version)
+        self.untold = False
         self._synced.set()
 
     async def _page(self, codec: Codec, params: dict[str, str]) -> Page:
@@ -352,5 +360,6 @@ class Informer(Generic[T]):
         if self.state.phase == "Listing" and not self._intake.filling:
             self._synced.set()
             self._enter("Watching")
+        self.untold = False
         self.store.heard()
         self._interner.prune_if_grown()

@@ -18,6 +18,7 @@ from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import Resource
 from trimtab.kube.watching.informer import Informer
+from trimtab.kube.watching.state import InformerState
 
 SILENT: Final = 6.0
 """Seconds without a word after which a watch is asked after."""
@@ -34,8 +35,8 @@ ASKING: Final = 1
 HUNG: Final = 20.0
 """Seconds without a proof after which a watch that should be working counts as one that hangs: two questions failed."""
 
-GAP: Final = 1.0
-"""Seconds from the end of a list, or the last word before a cut, to the watch that goes on from there, at most."""
+AHEAD: Final = 1.0
+"""Seconds by which a time may be ahead of the clock that has since been corrected a little."""
 
 PATIENCE: Final = 5.0
 """Seconds that it has in all, opening included."""
@@ -55,6 +56,7 @@ class WatchProof:
         self._informers = tuple(informers)
         self._clock = clock
         self._proved: dict[str, float] = {}
+        self._shown: dict[str, InformerState] = {}  # in which state it was
         self._asked: dict[str, float] = {}  # when, by the monotonic clock
 
     def heard(self, resources: Collection[Resource]) -> float | None:
@@ -81,11 +83,13 @@ class WatchProof:
         silent, cut = [], []
         for each in self._informers:
             heard = self._heard(each)
-            if each.resource not in resources or heard is None:
+            if each.resource not in resources:
                 continue
-            if now - heard > HUNG:
+            if heard is None:
+                silent.append(f"{each.resource.plural} since the clock was set")
+            elif now - heard > HUNG:
                 silent.append(f"{each.resource.plural} for {now - heard:.0f} s")
-            elif _untold(each, heard):
+            elif self._untold(each):
                 cut.append(
                     f"{each.resource.plural} have not been told since their watch was cut {now - heard:.0f} s ago"
                 )
@@ -98,21 +102,26 @@ class WatchProof:
             await self._clock.sleep(LOOK)
 
     def _heard(self, informer: Informer[Any]) -> float | None:
-        times = [informer.store.last_event, self._proved.get(informer.path)]
-        return max((time for time in times if time is not None), default=None)
+        """When, but for times that are still to come: they are of before the clock was set back."""
+        times, now = [informer.store.last_event, self._proved.get(informer.path)], self._clock.now() + AHEAD
+        return max((time for time in times if time is not None and time <= now), default=None)
+
+    def _untold(self, informer: Informer[Any]) -> bool:
+        """Whether a watch goes on after a cut, and has said nothing yet; by no clock, for those are set."""
+        return informer.untold and self._shown.get(informer.path) is not informer.state
 
     async def _look(self, informer: Informer[Any]) -> None:
         heard, now = self._heard(informer), self._clock.now()
-        if heard is not None and 0 <= now - heard < SILENT and not _untold(informer, heard):
+        if heard is not None and now - heard < SILENT and not self._untold(informer):
             return
         if not informer.version or informer.state.phase != "Watching":
             return
         asking = self._clock.monotonic()
         if asking < self._asked.get(informer.path, -BETWEEN) + BETWEEN:
             return
-        self._asked[informer.path] = asking
+        self._asked[informer.path], state = asking, informer.state
         if await self._nothing_new(informer):
-            self._proved[informer.path] = now
+            self._proved[informer.path], self._shown[informer.path] = now, state
 
     async def _nothing_new(self, informer: Informer[Any]) -> bool:
         """Whether a second watch from where the first one is brings nothing."""
@@ -132,9 +141,3 @@ class WatchProof:
         except (ApiError, Unreachable, TimeoutError):
             return False
         return True
-
-
-def _untold(informer: Informer[Any], heard: float | None) -> bool:
-    """Whether a watch goes on after a cut, and has said nothing yet."""
-    state = informer.state
-    return heard is not None and state.phase == "Watching" and heard < state.since - GAP

@@ -406,26 +406,43 @@ def promised(due: float, lives: list[Life]) -> float:
     return next(max(due, each.begin) for each in lives if max(due, each.begin) + LATE <= each.end)
 
 
+KEY = "example.com/ill"
+IN_DOUBT = {"spared": NODES["one"][2], "due": NODES["one"][3]}
+"""Pods on nodes that somebody taints."""
+
+
 def test_while_its_watches_hang_no_living_node_counts_as_dead_and_a_dead_one_is_found_afterwards(
     stage: TaintStage, outage: Outage
 ) -> None:
-    """Leases are renewed all the while, which the operator cannot see; what it asks for anew is answered."""
+    """Leases are renewed all the while, which the operator cannot see; what it asks for anew is answered.
+
+    Of two pods that would be due meanwhile one is spared, for its node's taint is taken off.
+    """
     [dead] = SILENT["one"]
+    for name in ("spared", "due"):
+        stage.pod(name, IN_DOUBT[name], {KEY: 24})
+    stage.until_running()
     stage.operator.stop()
     behind = BehindProxy(stage.cluster)
     try:
         stage.operate(target=behind)
         time.sleep(3 * RENEWAL)
         stage.audit.mark()
+        tainted = [stage.taint(name, KEY) for name in IN_DOUBT.values()]
+        time.sleep(1.0)
         behind.proxy.freeze()
         stage.silence(dead)
-        time.sleep(2 * GRACE + PERIOD)
+        stage.untaint(IN_DOUBT["spared"], KEY)
+        time.sleep(max(tainted) + 24 + LATE - time.time())
         assert not stage.marked_unknown()
         assert not stage.put()
+
+        assert {"spared", "due"} <= set(stage.pods())
 
         behind.proxy.thaw()
         stage.until(stage.put, "the dead node is tainted")
         time.sleep(3 * PERIOD)
+        assert [each.pod for each in stage.ends()] == ["due"]
         assert set(stage.marked_unknown()) == {dead}
         assert {each.node for each in stage.put()} == {dead}
         stage.wake(dead)

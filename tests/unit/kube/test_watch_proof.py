@@ -124,6 +124,24 @@ async def test_nothing_is_proved_by(wrong: str) -> None:
     assert watched.proof.hung((PODS,)) is None, "it is not asked after"
 
 
+async def test_a_watch_of_which_a_second_one_is_told_more_is_not_believed_until_it_tells_something_itself() -> None:
+    watched = Watched()
+    nodes = watched.informers[0]
+    watched.server.chunks = [b'{"type":"MODIFIED"}']
+    await watched.for_(SILENT + 1)
+    assert watched.proof.hung((NODES,)) == "a second watch is told more of nodes"
+    nodes._intake.end("8")
+    assert watched.proof.hung((NODES,)) is None
+
+
+async def test_a_second_watch_that_is_refused_says_nothing_of_the_first() -> None:
+    watched = Watched()
+    watched.server.chunks = [b'{"type":"ERROR","object":{"kind":"Status","code":410}}']
+    await watched.for_(SILENT + 1)
+    assert watched.proof.hung((NODES, LEASES)) is None
+    assert watched.age > SILENT
+
+
 async def test_the_older_of_two_counts_and_none_before_both_have_told() -> None:
     watched = Watched()
     await asyncio.sleep(10)

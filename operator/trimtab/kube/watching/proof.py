@@ -38,6 +38,9 @@ HUNG: Final = 20.0
 AHEAD: Final = 1.0
 """Seconds by which a time may be ahead of the clock that has since been corrected a little."""
 
+REFUSED: Final = b'{"type":"ERROR"'
+"""How a watch begins that the server refuses once it has answered, as where the version is too old."""
+
 PATIENCE: Final = 5.0
 """Seconds that it has in all, opening included."""
 
@@ -58,6 +61,7 @@ class WatchProof:
         self._proved: dict[str, float] = {}
         self._shown: dict[str, InformerState] = {}  # in which state it was
         self._asked: dict[str, float] = {}  # when, by the monotonic clock
+        self._behind: dict[str, str] = {}  # the version from which on a second watch was told more
 
     def heard(self, resources: Collection[Resource]) -> float | None:
         """When the one of these that has been silent for longest last proved that it works.
@@ -80,7 +84,7 @@ class WatchProof:
         It says so of every watch that has nothing to tell while :meth:`run` does not run.
         """
         now = self._clock.now()
-        silent, cut = [], []
+        silent, cut, behind = [], [], []
         for each in self._informers:
             heard = self._heard(each)
             if each.resource not in resources:
@@ -89,10 +93,14 @@ class WatchProof:
                 silent.append(f"{each.resource.plural} since the clock was set")
             elif now - heard > HUNG:
                 silent.append(f"{each.resource.plural} for {now - heard:.0f} s")
+            elif each.version and self._behind.get(each.path) == each.version:
+                behind.append(each.resource.plural)
             elif self._untold(each):
                 cut.append(
                     f"{each.resource.plural} have not been told since their watch was cut {now - heard:.0f} s ago"
                 )
+        if behind:
+            cut.append(f"a second watch is told more of {', '.join(behind)}")
         return f"the watch hangs of {', '.join(silent)}" if silent else "; ".join(cut) or None
 
     async def run(self) -> None:
@@ -119,12 +127,15 @@ class WatchProof:
         asking = self._clock.monotonic()
         if asking < self._asked.get(informer.path, -BETWEEN) + BETWEEN:
             return
-        self._asked[informer.path], state = asking, informer.state
-        if await self._nothing_new(informer):
+        self._asked[informer.path], state, version = asking, informer.state, informer.version
+        more = await self._told_more(informer)
+        if more is False:
             self._proved[informer.path], self._shown[informer.path] = now, state
+        elif more:
+            self._behind[informer.path] = version  # of no account once the first one has told something, too
 
-    async def _nothing_new(self, informer: Informer[Any]) -> bool:
-        """Whether a second watch from where the first one is brings nothing."""
+    async def _told_more(self, informer: Informer[Any]) -> bool | None:
+        """Whether a second watch from where the first one is brings anything; ``None`` where that could not be seen."""
         params = {
             **informer.selectors,
             "watch": "true",
@@ -136,8 +147,8 @@ class WatchProof:
                 asyncio.timeout(PATIENCE),
                 self._api.stream(informer.path, params=params, idle_timeout=PATIENCE) as chunks,
             ):
-                async for _ in chunks:
-                    return False
+                async for chunk in chunks:
+                    return None if chunk.startswith(REFUSED) else True
         except (ApiError, Unreachable, TimeoutError):
-            return False
-        return True
+            return None
+        return False

@@ -1,6 +1,6 @@
 """NoExecute taints live: how fast pods of a hundred nodes go, beside kube-controller-manager's own controller.
 
-``python benchmarks/tainting.py [--json] [--nodes N] [--pods N] [--turns N] [--default-rate SECONDS] [NAME…]``
+``python benchmarks/tainting.py [--json] [--nodes N] [--pods N] [--turns N] [--no-default-rate] [NAME…]``
 
 ``taint-7200``: a cluster of 5,000 nodes and 150,000 pods without kubelets, whose pods are of one kind and tolerate
 nothing. A hundred nodes of 72 pods get a NoExecute taint at once, which is 7,200 pods. First kube-controller-manager
@@ -50,8 +50,8 @@ EACH: Final = 72
 """Pods of a node that is tainted: 7,200 of a hundred nodes."""
 OWNED: Final = 20
 """Pods of a ReplicaSet."""
-SPARE: Final = 10
-"""Nodes for the sample at the default rate."""
+SPARE: Final = 5
+"""Nodes for the sample at the default rate: 360 pods."""
 TAINT: Final = {"key": "bench.trimtab.dev/going", "effect": "NoExecute"}
 """Without ``timeAdded``, as kubectl writes it."""
 IN_TREE: Final = "system:serviceaccount:kube-system:node-controller"
@@ -59,8 +59,6 @@ IN_TREE: Final = "system:serviceaccount:kube-system:node-controller"
 NEVER: Final = "12h"
 """How long nodes may be silent: nobody renews their Leases here, and they shall not count as failed for that."""
 PATIENCE: Final = 600.0
-BURST: Final = 5.0
-"""Seconds in which kube-controller-manager's burst is used up."""
 IDLE: Final = 0.1
 """Of a core: what uses no more for some seconds has read all there is, and waits."""
 
@@ -97,7 +95,8 @@ class Turn(Struct, frozen=True):
         best: pods within the best second.
         peak_mb: the most memory that it had resident.
         rest_mb: resident before the taints.
-        cpu: seconds of it, and of the API server meanwhile.
+        cpu: seconds of it, and of the API server with its etcd meanwhile.
+        others: cores that others had in use meanwhile, who are not of the benchmark.
         asked: its requests, by verb and resource.
         answered: milliseconds that the API server took for a DELETE, and for a PATCH of a pod's status: the medians.
     """
@@ -109,6 +108,7 @@ class Turn(Struct, frozen=True):
     peak_mb: int
     rest_mb: int
     cpu: tuple[float, float]
+    others: float
     asked: dict[str, int]
     answered: tuple[float, float]
 
@@ -263,7 +263,9 @@ def taint_7200(options: argparse.Namespace) -> Result:
                 theirs.append(_taken(stage, stage.in_tree(qps=1000, burst=2000), IN_TREE))
                 with stage.ours() as pid:
                     ours.append(_taken(stage, pid, OPERATOR))
-            slow = _default_rate(stage) if options.default_rate else None
+            slow = None
+            if options.default_rate:
+                slow = round(_taken(stage, stage.in_tree(qps=20, burst=30), IN_TREE, count=SPARE).rate, 1)
         finally:
             stage.cluster.down()
     params = {
@@ -280,17 +282,17 @@ def taint_7200(options: argparse.Namespace) -> Result:
     return {"seconds": round(seconds, 2), "peak_rss_mb": max(each.peak_mb for each in ours), "params": params}
 
 
-def _taken(stage: Stage, pid: int, user: str) -> Turn:
-    """Taint a hundred nodes, wait until their pods are ended, and take all of it back."""
+def _taken(stage: Stage, pid: int, user: str, *, count: int = 0) -> Turn:
+    """Taint a hundred nodes or so many, wait until their pods are ended, and take all of it back."""
     settle(pid, stage.pid(APISERVER))
-    nodes = stage.nodes(stage.options.nodes)
+    nodes = stage.nodes(count or stage.options.nodes)
     wanted = len(nodes) * EACH
-    server = stage.pid(APISERVER)
-    rest, before = memory_mb(pid, "VmRSS"), (cpu_seconds(pid), cpu_seconds(server))
+    meter = Meter((pid, stage.pid(APISERVER), stage.pid(ETCD), os.getpid()))
+    rest = memory_mb(pid, "VmRSS")
     tail = stage.audit.tail()
     stage.taint(nodes)
     asked = _until(tail, lambda found: len(deletions(found, user)) >= wanted, f"{wanted} pods to be deleted")
-    used = (round(cpu_seconds(pid) - before[0], 1), round(cpu_seconds(server) - before[1], 1))
+    used = meter.read()
     peak = memory_mb(pid, "VmHWM")
     ended = deletions(asked, user)
     assert len({each.key for each in ended}) == wanted, "a pod was deleted twice, or one that was not to be"
@@ -305,22 +307,11 @@ def _taken(stage: Stage, pid: int, user: str) -> Turn:
         best=best_second(times),
         peak_mb=peak,
         rest_mb=rest,
-        cpu=used,
+        cpu=(used[0], used[1] + used[2]),
+        others=used[-1],
         asked=dict(Counter(f"{each.verb} {each.what}" for each in mine).most_common()),
         answered=(_answered(ended), _answered([each for each in mine if each.what == "pods/status"])),
     )
-
-
-def _default_rate(stage: Stage) -> float:
-    """Pods a second of kube-controller-manager at its default QPS of 20, once its burst of 30 is used up."""
-    settle(stage.in_tree(qps=20, burst=30), stage.pid(APISERVER))
-    nodes = stage.nodes(SPARE)
-    tail = stage.audit.tail()
-    stage.taint(nodes)
-    time.sleep(stage.options.default_rate)
-    times = [each.stage_timestamp.timestamp() for each in deletions(tail.read(), IN_TREE)]
-    steady = [each for each in times if each > times[0] + BURST]
-    return round((len(steady) - 1) / (steady[-1] - steady[0]), 1)
 
 
 def deletions(asked: Iterable[Asked], user: str) -> list[Asked]:
@@ -363,6 +354,27 @@ def _until(tail: Tail, enough: Callable[[list[Asked]], bool], what: str) -> list
     return found
 
 
+class Meter:
+    """CPU seconds of processes from now on, and of all others on the machine."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+        self._began = time.monotonic()
+        self._before = self._now()
+
+    def read(self) -> list[float]:
+        """Seconds of each process; at last, how many cores all others have had in use."""
+        *each, all_ = (now - then for then, now in zip(self._before, self._now(), strict=True))
+        return [*each, (all_ - sum(each)) / (time.monotonic() - self._began)]
+
+    def _now(self) -> list[float]:
+        user, nice, system, _idle, _waiting, *more = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        )
+        busy = (user + nice + system + sum(more[:3])) / os.sysconf("SC_CLK_TCK")
+        return [*(cpu_seconds(pid) for pid in self._pids), busy]
+
+
 def settle(*pids: int, window: float = 3.0) -> None:
     """Wait until processes rest: a controller has just begun to read 150,000 pods."""
     deadline = time.monotonic() + PATIENCE
@@ -396,8 +408,9 @@ def _row(turn: Turn) -> Result:
         "best_second": turn.best,
         "peak_mb": turn.peak_mb,
         "rest_mb": turn.rest_mb,
-        "cpu_s": turn.cpu[0],
-        "server_cpu_s": turn.cpu[1],
+        "cpu_s": round(turn.cpu[0], 1),
+        "server_cpu_s": round(turn.cpu[1], 1),
+        "others_cores": round(turn.others, 2),
         "delete_ms": turn.answered[0],
         "patch_ms": turn.answered[1],
         "asked": turn.asked,
@@ -415,7 +428,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=150_000, metavar="N", help="in the cluster (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=1, metavar="N", help="of each side (default: %(default)s)")
     parser.add_argument(
-        "--default-rate", type=float, default=25.0, metavar="SECONDS", help="of the sample; 0 for none (default: 25)"
+        "--no-default-rate", dest="default_rate", action="store_false", help="without the sample at the end"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     options = parser.parse_args()

@@ -40,6 +40,7 @@ from trimtab.kube.resources import NODES, PODS, TAINT_MANAGERS  # noqa: E402
 from trimtab.local.cluster import LocalCluster  # noqa: E402
 from trimtab.local.components import Settings  # noqa: E402
 from trimtab.local.load import load  # noqa: E402
+from trimtab.local.manifests import placements  # noqa: E402
 from trimtab.local.progress import PlainProgress, Progress  # noqa: E402
 from trimtab.local.scenario import Scenario, decode_scenario  # noqa: E402
 from trimtab.local.sending import Job, Sender, insist  # noqa: E402
@@ -126,14 +127,16 @@ class Stage:
         self.audit = Audit(directory, POLICY)
         self.cluster = LocalCluster(f"bench-{os.getpid()}", directory=directory / "cluster", progress=progress)
         self.options = options
+        self.scenario = scenario(options)
         self._progress = progress
+        self._on = Counter(name for slots in placements(self.scenario) for name in slots)
         self._next = 0
 
     def fill(self) -> None:
         """Start the control plane and bring the pods; install what the operator needs."""
         settings = Settings(apiserver_args=self.audit.arguments, for_load=True)
         self.cluster.up(settings, nodes=0, die_with_parent=True)
-        load(self.cluster, scenario(self.options), progress=self._progress)
+        load(self.cluster, self.scenario, progress=self._progress)
         install(self.cluster)
         self.cluster.client.request("POST", TAINT_MANAGERS.path(), MANAGER)
 
@@ -184,6 +187,10 @@ class Stage:
         """Nodes that nobody has tainted yet."""
         begin, self._next = self._next, self._next + count
         return [f"going-{number + 1}" for number in range(begin, self._next)]
+
+    def pods_on(self, nodes: Iterable[str]) -> int:
+        """How many pods nodes have that nobody has tainted yet."""
+        return sum(self._on[name] for name in nodes)
 
     def send(self, jobs: Iterable[Job], title: str) -> None:
         """Requests of the admin, many at once."""
@@ -269,7 +276,7 @@ def taint_7200(options: argparse.Namespace) -> Result:
         finally:
             stage.cluster.down()
     params = {
-        "pods": options.nodes * EACH,
+        "pods": ours[0].pods,
         "rate": round(statistics.median(each.rate for each in ours), 1),
         "in_tree_rate": round(statistics.median(each.rate for each in theirs), 1),
         "in_tree_default_rate": slow,
@@ -286,7 +293,7 @@ def _taken(stage: Stage, pid: int, user: str, *, count: int = 0) -> Turn:
     """Taint a hundred nodes or so many, wait until their pods are ended, and take all of it back."""
     settle(pid, stage.pid(APISERVER))
     nodes = stage.nodes(count or stage.options.nodes)
-    wanted = len(nodes) * EACH
+    wanted = stage.pods_on(nodes)
     meter = Meter((pid, stage.pid(APISERVER), stage.pid(ETCD), os.getpid()))
     rest = memory_mb(pid, "VmRSS")
     tail = stage.audit.tail()

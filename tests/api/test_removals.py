@@ -90,7 +90,7 @@ class Remover(Operator):
             clock=real.clock,
             leading=lambda: self.leading,
             stale=lambda: self.stale,
-            settings=RemovalSettings(taint_delay=1.0, poll=0.1, **settings),
+            settings=RemovalSettings(taint_delay=1.0, poll=0.1, record_after=0.0, **settings),
         )
 
     async def sees(self, look: Callable[[], bool], *, seconds: float = 60.0) -> None:

@@ -23,14 +23,14 @@ from trimtab.cluster.spread_selectors import narrowed
 from trimtab.cluster.topology import SlotCounter
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import LabelSelector, Pod, PodSpec, TopologySpread
+from trimtab.kube.rules.node_labels import HOSTNAME, ZONE
 from trimtab.kube.rules.selectors import matches_labels
 from trimtab.placement.spread_domains import Domains, Ground, tables_of
 
 DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 
-HOSTNAME: Final = "kubernetes.io/hostname"
-SYSTEM_DEFAULTS: Final = ((HOSTNAME, 3), ("topology.kubernetes.io/zone", 5))
+SYSTEM_DEFAULTS: Final = ((HOSTNAME, 3), (ZONE, 5))
 """Topology key and maxSkew of the soft constraints that a pod without any has (``systemDefaultConstraints``)."""
 
 _ANY_NODE: Final = (NO_LABELS, None)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from trimtab.api.taint_manager_status import ZoneState
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
 from trimtab.tainting.lifecycle_settings import LifecycleSettings
 
 NORMAL: Final = "Normal"
@@ -18,12 +19,6 @@ FULL: Final = "FullDisruption"
 
 EXCLUDE: Final = "node.kubernetes.io/exclude-disruption"
 """Label of nodes that are not counted, whatever its value; they are tainted as others are."""
-
-_OLD_REGION: Final = "failure-domain.beta.kubernetes.io/region"
-_REGION: Final = "topology.kubernetes.io/region"
-_OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
-_ZONE: Final = "topology.kubernetes.io/zone"
-"""The older label wins where both are there, as upstream has it."""
 
 FEWEST: Final = 3
 """From so many nodes on that are not ready a zone can be in PartialDisruption."""
@@ -54,8 +49,8 @@ class Zone(Struct, frozen=True, gc=False):
 
 def zone_of(labels: Labels) -> str:
     """The zone of a node by its labels. Neither part can hold a slash, so no two zones have one name."""
-    region = labels.get(_OLD_REGION) or labels.get(_REGION) or ""
-    zone = labels.get(_OLD_ZONE) or labels.get(_ZONE) or ""
+    region = labels.get(BETA_REGION) or labels.get(REGION) or ""
+    zone = labels.get(BETA_ZONE) or labels.get(ZONE) or ""
     return f"{region}/{zone}" if region or zone else ""
 
 

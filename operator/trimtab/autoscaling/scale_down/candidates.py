@@ -18,16 +18,10 @@ from msgspec import Struct
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.scale_down.kinds import Known
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, HOSTNAME, REGION, ZONE
 
-ZONES: Final = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
-_OWN: Final = frozenset(
-    {
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/region",
-        *ZONES,
-    }
-)
+ZONES: Final = (ZONE, BETA_ZONE)
+_OWN: Final = frozenset({HOSTNAME, REGION, BETA_REGION, *ZONES})
 """Labels in which alike nodes differ, as upstream has it for groups that are balanced."""
 
 Preference = tuple[int, bool, float, str]
@@ -76,7 +70,7 @@ def family(node: Node, ignored: frozenset[str]) -> Hashable:
             if name in ("cpu", "memory") or name.endswith("/gpu")
         )
     )
-    own = (node.name, node.labels.get("kubernetes.io/hostname"))
+    own = (node.name, node.labels.get(HOSTNAME))
     labels = frozenset(
         (key, value)
         for key, value in node.labels.items()

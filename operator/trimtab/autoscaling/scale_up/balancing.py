@@ -8,15 +8,15 @@ from typing import Final
 
 from trimtab.autoscaling.scale_up.limits import Headroom
 from trimtab.autoscaling.scale_up.option import Candidate
-from trimtab.autoscaling.template.node_template import HOSTNAME
+from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, HOSTNAME, REGION, ZONE
 
 IGNORED: Final = frozenset(
     (
         HOSTNAME,
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
+        ZONE,
+        REGION,
+        BETA_ZONE,
+        BETA_REGION,
         "beta.kubernetes.io/fluentd-ds-ready",
         "kops.k8s.io/instancegroup",
         "topology.ebs.csi.aws.com/zone",

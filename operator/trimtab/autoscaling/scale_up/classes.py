@@ -10,7 +10,8 @@ from msgspec import Struct
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.terms import BoundTerm, as_incoming, bind
 from trimtab.kube.objects import HostPort, Pod
-from trimtab.placement.topology_spread import DO_NOT_SCHEDULE, HOSTNAME, Rules, least, stated
+from trimtab.kube.rules.node_labels import HOSTNAME
+from trimtab.placement.topology_spread import DO_NOT_SCHEDULE, Rules, least, stated
 
 _EVERYWHERE: Final = frozenset({"emptyDir", "hostPath"})
 """Volumes that are on every node."""

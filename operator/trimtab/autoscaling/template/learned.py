@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, TemplateSource
 from trimtab.autoscaling.template.annotated import READY
-from trimtab.autoscaling.template.node_template import HOSTNAME, NodeTemplate, template_name
+from trimtab.autoscaling.template.node_template import NodeTemplate, template_name
 from trimtab.autoscaling.template.taints import TO_BE_DELETED, lasting, starts_up, with_taints
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import NO_LABELS, Labels, ResourceList
 from trimtab.kube.objects import CSINode, Node, Taint
+from trimtab.kube.rules.node_labels import HOSTNAME
 
 SETTLED: Final = 60.0
 """Seconds that a node must have been ready: then its DaemonSets' pods are there, and devices have been counted."""

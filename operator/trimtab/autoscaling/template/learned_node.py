@@ -21,10 +21,10 @@ from trimtab.api import reasons
 from trimtab.autoscaling.groups.keys import CAPACITY, LEARNED_NODE
 from trimtab.autoscaling.groups.node_group import NodeGroup, Problem
 from trimtab.autoscaling.template.annotated import said
-from trimtab.autoscaling.template.node_template import HOSTNAME
 from trimtab.autoscaling.template.taints import lasting
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
 from trimtab.kube.objects import MachinePool, NodeDriver, Taint
+from trimtab.kube.rules.node_labels import HOSTNAME
 from trimtab.kube.rules.quantity import QuantityError, format_amount, resource_amount
 from trimtab.kube.rules.selector_syntax import is_label_key, is_label_value
 

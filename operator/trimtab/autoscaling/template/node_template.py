@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,8 +11,7 @@ from msgspec.structs import replace
 from trimtab.autoscaling.groups.node_group import Problem
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import CSINode, KubeObject, Node, Pod
-
-HOSTNAME: Final = "kubernetes.io/hostname"
+from trimtab.kube.rules.node_labels import HOSTNAME
 
 
 def template_name(group: str) -> str:

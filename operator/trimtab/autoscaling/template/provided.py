@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.autoscaling.groups.node_group import NodeGroup, Problem
 from trimtab.autoscaling.template.annotated import ARCH, GENERIC, MAX_PODS, READY
-from trimtab.autoscaling.template.node_template import HOSTNAME, NodeTemplate, TemplateOrigin, template_name
+from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, template_name
 from trimtab.autoscaling.template.reserve import allocatable, reserve
 from trimtab.autoscaling.template.taints import lasting, with_taints
 from trimtab.kube.frozen import NO_LABELS, Labels, ResourceList
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.node_labels import HOSTNAME
 
 
 def is_provided(group: NodeGroup) -> bool:

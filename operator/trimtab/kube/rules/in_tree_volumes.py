@@ -16,11 +16,8 @@ from msgspec import Struct
 from trimtab.kube.frozen import NO_LABELS
 from trimtab.kube.objects.selector import LabelRequirement, NodeSelector, NodeSelectorTerm
 from trimtab.kube.objects.storage import PersistentVolume
+from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
 
-ZONE: Final = "topology.kubernetes.io/zone"
-REGION: Final = "topology.kubernetes.io/region"
-BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
-BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 ZONE_DELIMITER: Final = "__"
 """Between the zones that a volume's label names."""
 

@@ -10,7 +10,8 @@ import numpy as np
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, StorageClass
-from trimtab.kube.rules.in_tree_volumes import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONE_DELIMITER
+from trimtab.kube.rules.in_tree_volumes import ZONE_DELIMITER
+from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
 from trimtab.placement.framework import Failure, Reads
 
 _KEYS: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION, ZONE: ZONE, REGION: REGION}

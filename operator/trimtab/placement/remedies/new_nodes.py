@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from trimtab.cluster.resources import MEMORY, IntArray
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import CSINode, KubeObject, Node
+from trimtab.kube.rules.node_labels import HOSTNAME, REGION, ZONE
 from trimtab.placement.remedies.amounts import wanted
 from trimtab.placement.remedies.framework import Case
 from trimtab.placement.remedies.selectors import cheapest_to_meet
 from trimtab.placement.remedies.taint_sets import of_the_system, unwelcome
 from trimtab.placement.remedies.victims import bound_to_node
 
-HOSTNAME: Final = "kubernetes.io/hostname"
-_PLACES: Final = frozenset(("topology.kubernetes.io/zone", "topology.kubernetes.io/region"))
+_PLACES: Final = frozenset((ZONE, REGION))
 _OF_PLACE: Final = frozenset(("VolumeBinding", "VolumeZone"))
 """Where such a rule fails, it fails on every node with the same labels."""
 

@@ -12,9 +12,10 @@ from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.spread_selectors import DefaultSelectors
 from trimtab.kube.objects import Pod
+from trimtab.kube.rules.node_labels import HOSTNAME
 from trimtab.placement.framework import MAX_SCORE
 from trimtab.placement.spread_domains import Domains, Slots
-from trimtab.placement.topology_spread import HOSTNAME, Rule, Rules
+from trimtab.placement.topology_spread import Rule, Rules
 
 FloatArray = npt.NDArray[np.float64]
 

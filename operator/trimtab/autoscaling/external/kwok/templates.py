@@ -20,6 +20,7 @@ from trimtab.api import reasons
 from trimtab.autoscaling.groups import Problem
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Node
+from trimtab.kube.rules.node_labels import HOSTNAME
 from trimtab.kube.wire.decode import decode_object
 from trimtab.kube.wire.documents import documents
 from trimtab.kube.wire.validation.names import is_subdomain
@@ -37,7 +38,6 @@ MOST: Final = 200
 """The largest size where a template does not say it, as upstream."""
 
 _MANAGED: Final = "kwok.x-k8s.io/node"
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _TAINT: Final = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
@@ -217,7 +217,7 @@ def new_node(template: KwokTemplate, name: str, config: KwokConfig) -> dict[str,
     old = manifest.get("metadata") or {}
     manifest["metadata"] = {
         "name": name,
-        "labels": {**(old.get("labels") or {}), _HOSTNAME: name},
+        "labels": {**(old.get("labels") or {}), HOSTNAME: name},
         "annotations": {
             **(old.get("annotations") or {}),
             _MANAGED: "fake",

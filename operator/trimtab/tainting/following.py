@@ -47,12 +47,8 @@ class Following:
             notes: whether what is noted on nodes counts. Nobody keeps notes while nobody acts: they may be of taints
                 that were put on again since, and would end pods too soon.
         """
-        picture = self._services.picture
-        nodes: Iterable[Node] = picture.nodes.values()
-        if not notes:
-            nodes = [_without_note(node) for node in nodes]
-        self._settle(self.book.everything(nodes, picture.pods.every(), now=self._services.clock.now()))
-        self._end = picture.follow(self)
+        self._look_at_everything(notes=notes)
+        self._end = self._services.picture.follow(self)
 
     def end(self) -> None:
         """Follow no more."""
@@ -67,9 +63,7 @@ class Following:
     def mend(self) -> None:
         """Look at the whole cluster where something could not be taken in."""
         if self._missed:
-            picture = self._services.picture
-            now = self._services.clock.now()
-            self._settle(self.book.everything(picture.nodes.values(), picture.pods.every(), now=now))
+            self._look_at_everything(notes=self.acting is not None)
             self._missed = False
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -91,6 +85,13 @@ class Following:
         with self._taking_in(new or old):
             if self.acting is not None:
                 self.acting.lease_changed(old, new)
+
+    def _look_at_everything(self, *, notes: bool) -> None:
+        picture = self._services.picture
+        nodes: Iterable[Node] = picture.nodes.values()
+        if not notes:
+            nodes = [_without_note(node) for node in nodes]
+        self._settle(self.book.everything(nodes, picture.pods.every(), now=self._services.clock.now()))
 
     @contextmanager
     def _taking_in(self, what: Node | Pod | Lease | None) -> Iterator[None]:

@@ -206,7 +206,7 @@ class Lifecycle:
         self._mind_the_clock(now)
         self._give_back(self._work.take_back())
         heard = self._services.heard()
-        blind = self._services.stale() is not None or self._services.blind() is not None or heard is None
+        blind = self._services.stale() is not None or heard is None
         if heard is None or (blind and now - heard <= self._settings.stale_watch_after):
             self._plan = None
             self._hold(reasons.STALE_WATCHES)

@@ -176,7 +176,7 @@ class NodeWork:
                 self._done()
 
     async def _do(self, todo: Todo) -> None:
-        if self._services.stale() is not None or self._services.blind() is not None:
+        if self._services.stale() is not None:
             self._give_up(todo)
             return
         if todo.ask is not None and not await self._ask(todo):

@@ -16,7 +16,6 @@ own under the chart's rights.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import statistics
@@ -27,11 +26,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
 
+from benchmarks import command  # noqa: E402
+from benchmarks.command import Result  # noqa: E402
 from examples.demo.install import OperatorProcess  # noqa: E402
 from tests.fixtures.audit import SCHEDULER, Asked, Audit, scaled_to  # noqa: E402
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings  # noqa: E402
@@ -46,8 +47,6 @@ SEED: Final = 7
 GAP: Final = 1.0
 """Seconds between two pods, on average."""
 PATIENCE: Final = 900.0
-
-Result = dict[str, Any]
 
 
 @contextmanager
@@ -218,26 +217,11 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], Result]]] = {
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}; all without one")
+    parser = command.parser(__doc__, BENCHMARKS)
     parser.add_argument("--nodes", type=int, default=1000, metavar="N", help="full nodes (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=200, metavar="N", help="single pods (default: %(default)s)")
     parser.add_argument("--growth", type=int, default=500, metavar="N", help="nodes to add (default: %(default)s)")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    options = parser.parse_args()
-    unknown = sorted(set(options.names) - set(BENCHMARKS))
-    if unknown:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    for name in options.names or BENCHMARKS:
-        result = {"name": name, **BENCHMARKS[name](options)}
-        print(json.dumps(result) if options.json else _told(result), flush=True)
-
-
-def _told(result: Result) -> str:
-    lines = [
-        f"{result['name']}: {result['seconds']} s, operator {result['peak_rss_mb']} MB; load {os.getloadavg()[0]:.1f}"
-    ]
-    return "\n".join([*lines, *(f"  {key}: {value}" for key, value in result["params"].items())])
+    command.measure(parser, BENCHMARKS)
 
 
 if __name__ == "__main__":

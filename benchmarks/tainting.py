@@ -16,7 +16,6 @@ the other begins. Memory is the most that the process has had resident.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -26,13 +25,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
 
+from benchmarks import command  # noqa: E402
+from benchmarks.command import Result  # noqa: E402
 from examples.demo.install import OperatorProcess, install, wait_for  # noqa: E402
 from tests.fixtures.audit import OPERATOR, Asked, Audit, Tail  # noqa: E402
 from trimtab.kube.api import Api, NotFound  # noqa: E402
@@ -82,8 +83,6 @@ rules:
 - level: None
 """
 """Of both sides the same is written down, and no bodies."""
-
-Result = dict[str, Any]
 
 
 class Turn(Struct, frozen=True):
@@ -429,29 +428,14 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], Result]]] = {"taint-7
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}; all without one")
+    parser = command.parser(__doc__, BENCHMARKS)
     parser.add_argument("--nodes", type=int, default=100, metavar="N", help="tainted at once (default: %(default)s)")
     parser.add_argument("--pods", type=int, default=150_000, metavar="N", help="in the cluster (default: %(default)s)")
     parser.add_argument("--turns", type=int, default=1, metavar="N", help="of each side (default: %(default)s)")
     parser.add_argument(
         "--no-default-rate", dest="default_rate", action="store_false", help="without the sample at the end"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    options = parser.parse_args()
-    unknown = sorted(set(options.names) - set(BENCHMARKS))
-    if unknown:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    for name in options.names or BENCHMARKS:
-        result = {"name": name, **BENCHMARKS[name](options)}
-        print(json.dumps(result) if options.json else _told(result), flush=True)
-
-
-def _told(result: Result) -> str:
-    lines = [
-        f"{result['name']}: {result['seconds']} s, operator {result['peak_rss_mb']} MB; load {os.getloadavg()[0]:.1f}"
-    ]
-    return "\n".join([*lines, *(f"  {key}: {value}" for key, value in result["params"].items())])
+    command.measure(parser, BENCHMARKS)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tests import autoscalers
 from tests.api.test_crd import VALIDATION
 from tests.api.test_crd import client as client
 from tests.api.test_crd_agreement import VALUES, paths
+from tests.mutations import mutate
 from trimtab.api.cluster_autoscaler_status import (
     MAX_GROUPS,
     ClusterAutoscalerStatus,
@@ -248,30 +249,12 @@ def test_whatever_the_server_stores_can_be_used(client: Client, mutations: list[
     manifest = copy.deepcopy(GOOD[kind])
     for (of, path), value, change, key in mutations:
         if of == kind:
-            _mutate(manifest["spec"], path, value, change, key)
+            mutate(manifest["spec"], path, value, change, key)
     try:
         stored = create(client, manifest, validation="")
     except Invalid:
         return
     DECODERS[kind](stored)
-
-
-def _mutate(where: Any, path: Any, value: Any, change: str, key: str) -> None:
-    """Change one place, if an earlier change has left it there."""
-    for step in path[:-1]:
-        try:
-            where = where[step]
-        except (KeyError, IndexError, TypeError):
-            return
-    last = path[-1]
-    if not isinstance(where, dict):
-        if isinstance(where, list) and change == "set" and isinstance(last, int) and last < len(where):
-            where[last] = value
-        return
-    if change == "drop":
-        where.pop(last, None)
-    else:
-        where[key if change == "add" else last] = value
 
 
 @pytest.mark.parametrize("kind", GOOD)

@@ -21,6 +21,7 @@ from tests import taint_managers
 from tests.api.test_crd import CRDS, TABLE
 from tests.api.test_crd import client as client
 from tests.api.test_crd_agreement import VALUES, paths
+from tests.mutations import mutate
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, set_condition
 from trimtab.api.crds import crd_documents
 from trimtab.api.decode import InvalidObject, decode_taint_manager
@@ -306,23 +307,6 @@ WORDS = [
     1e-9,
 ]
 KEYS = ["key", "policy", "maximumWait", "total", "nodeMonitorPeriod", "fullDisruptionEvictionRate", "mode", "x"]
-
-
-def mutate(where: Any, path: Any, value: Any, change: str, key: str) -> None:
-    """Change one place, if an earlier change has left it there."""
-    for step in path[:-1]:
-        try:
-            where = where[step]
-        except (KeyError, IndexError, TypeError):
-            return
-    last = path[-1]
-    if not isinstance(where, dict):
-        if isinstance(where, list) and change == "set" and isinstance(last, int) and last < len(where):
-            where[last] = value
-    elif change == "drop":
-        where.pop(last, None)
-    else:
-        where[key if change == "add" else last] = value
 
 
 MUTATION = st.tuples(

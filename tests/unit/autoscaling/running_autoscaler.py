@@ -10,6 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from tests.builders import machine_set, node, pod
+from tests.fakes.daemon import Stopped
 from tests.fakes.fleet import MACHINES, NODES, PODS, SETS, Fleet
 from trimtab.api.machine_autoscaler import MachineAutoscaler
 from trimtab.autoscaling.controller import AutoscalerController
@@ -46,20 +47,6 @@ class Recorder:
 
     def reasons(self) -> set[str]:
         return {each["reason"] for each in self.events}
-
-
-class Stopped:
-    """What Kopf hands to a daemon."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def __bool__(self) -> bool:
-        return self.event.is_set()
-
-    async def wait(self, timeout: float | None = None) -> object:
-        del timeout
-        return await self.event.wait()
 
 
 class Desk:

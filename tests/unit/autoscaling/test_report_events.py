@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes.recorder import Told
 from tests.unit.autoscaling.reporting import (
     NOW,
     group,
@@ -30,23 +31,6 @@ from trimtab.autoscaling.memory.health import Health
 from trimtab.autoscaling.providers.outcome import Failure
 from trimtab.autoscaling.report.events import POD_EVENTS, EventTeller
 from trimtab.kube.events.lately import Lately
-from trimtab.kube.reference import ObjectReference
-
-
-class Told:
-    """A recorder that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def event(self, regarding: ObjectReference, **more: Any) -> None:
-        self.events.append({"regarding": regarding, **more})
-
-    def take(self) -> list[tuple[str, str, str]]:
-        """Whom, why and in which words; since the last time."""
-        found = [(str(each["regarding"]), each["reason"], each["note"]) for each in self.events]
-        self.events.clear()
-        return found
 
 
 @pytest.fixture

@@ -46,3 +46,15 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Callable[..., Path]:
+    """``policy("kind: …", "kind: …", name="policy.yaml")``: a file of so many documents."""
+
+    def write(*documents: str, name: str = "policy.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text("---\n".join(documents))
+        return path
+
+    return write

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,16 +45,6 @@ metadata: {name: default}
 spec:
   strategies: {RemoveDuplicates: {}}
 """
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Any:
-    def write(*documents: str, name: str = "policy.yaml") -> Path:
-        path = tmp_path / name
-        path.write_text("---\n".join(documents))
-        return path
-
-    return write
 
 
 def objects() -> list[Any]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.builders import budget, machine_set, node, pod
 
@@ -34,16 +33,6 @@ metadata: {name: default}
 spec:
   strategies: {RemoveDuplicates: {}}
 """
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Any:
-    def write(*documents: str, name: str = "policy.yaml") -> Path:
-        path = tmp_path / name
-        path.write_text("---\n".join(documents))
-        return path
-
-    return write
 
 
 def cluster_autoscaler(status: str = "") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,16 +32,6 @@ metadata: {name: default}
 spec:
   strategies: {RemoveDuplicates: {}}
 """
-
-
-@pytest.fixture
-def policy(tmp_path: Path) -> Any:
-    def write(*documents: str, name: str = "policy.yaml") -> Path:
-        path = tmp_path / name
-        path.write_text("---\n".join(documents))
-        return path
-
-    return write
 
 
 def objects() -> list[Any]:

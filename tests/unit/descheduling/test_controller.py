@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from tests.builders import node, pod
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, LoopClock
+from tests.fakes.daemon import Stopped
 from tests.unit.descheduling.planning import packing, policy
 from trimtab.api.plan import Evict
 from trimtab.cluster.live import LiveCluster
@@ -130,22 +131,6 @@ class Desk:
         self.stopped.set()
         async with asyncio.timeout(60):
             await task
-
-
-class Stopped:
-    """As Kopf's."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def set(self) -> None:
-        self._event.set()
-
-    def __bool__(self) -> bool:
-        return self._event.is_set()
-
-    async def wait(self, timeout: float | None = None) -> object:
-        return await self._event.wait()
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from tests.builders import PodBuilder, node, pod
 from tests.building import Builder
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import START, LoopClock
+from tests.fakes.daemon import Stopped
 from tests.fakes.json_patch import patch
 from trimtab.api.plan import rfc3339
 from trimtab.kube.api import Conflict
@@ -187,20 +188,6 @@ class QuietTeller:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *values, **_named: self.told.append((name, values))
-
-
-class Stopped:
-    """What Kopf hands to a daemon."""
-
-    def __init__(self) -> None:
-        self.event = asyncio.Event()
-
-    def __bool__(self) -> bool:
-        return self.event.is_set()
-
-    async def wait(self, timeout: float | None = None) -> object:
-        del timeout
-        return await self.event.wait()
 
 
 class Process:

@@ -1,4 +1,4 @@
-"""Short ways to say what the taint manager tells of, and a recorder that keeps it."""
+"""Short ways to say what the taint manager tells of."""
 
 from __future__ import annotations
 
@@ -7,31 +7,10 @@ from typing import Any
 from tests.unit.tainting.deadlines import START, bears, taint
 from trimtab.api.scalars import to_time
 from trimtab.api.taint_manager_status import RefusedPod, StuckNode, ZoneState, ZoneStatus
-from trimtab.kube.reference import ObjectReference
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.deadlines import Deadline
 from trimtab.tainting.ending.outcome import Ended, What
 from trimtab.tainting.report import Seen
-
-
-class Told:
-    """A recorder that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def event(self, regarding: ObjectReference, **more: Any) -> None:
-        self.events.append({"regarding": regarding, **more})
-
-    def take(self) -> list[tuple[str, str, str]]:
-        """Whom, why and in which words; since the last time."""
-        found = [(str(each["regarding"]), each["reason"], each["note"]) for each in self.events]
-        self.events.clear()
-        return found
-
-    def whom(self) -> list[tuple[str, str]]:
-        """Whom and why; since the last time."""
-        return [(about, reason) for about, reason, _ in self.take()]
 
 
 def limit(name: str = "web", *, due: float = 300, since: float = 0, node: str = "n1", uid: str = "") -> Deadline:

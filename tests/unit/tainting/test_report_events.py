@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import LoopClock, SetClock
+from tests.fakes.recorder import Told
 from tests.unit.tainting.deadlines import START
-from tests.unit.tainting.telling import Told, change, ended, limit, stuck
+from tests.unit.tainting.telling import change, ended, limit, stuck
 from trimtab.api.taint_manager import Mode, TaintManagerSpec
 from trimtab.api.taint_manager_status import TaintManagerStatus
 from trimtab.kube.events.recorder import EventRecorder

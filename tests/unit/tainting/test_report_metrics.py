@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.fakes.clock import SetClock
+from tests.fakes.recorder import Told
 from tests.unit.tainting.deadlines import START, taint
-from tests.unit.tainting.telling import Told, change, ended, limit, refused, seen, stuck, zone
+from tests.unit.tainting.telling import change, ended, limit, refused, seen, stuck, zone
 from trimtab.api.taint_manager_status import MAX_REFUSED, PodCounts, TaintManagerStatus
 from trimtab.tainting.conditions import TaintChange
 from trimtab.tainting.ending.outcome import What

@@ -200,7 +200,7 @@ async def test_a_run_expires_at_its_deadline_and_not_only_with_the_next_cycle(ap
 
 async def restarted(desk: Desk, seconds: float = 1.0) -> None:
     """Another process takes the policy up, for so long."""
-    from tests.unit.descheduling.test_controller import Stopped
+    from tests.fakes.daemon import Stopped
     from trimtab.descheduling.controller import PolicyController
 
     desk.controller, desk.stopped = PolicyController("default", desk.services), Stopped()

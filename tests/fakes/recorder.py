@@ -1,0 +1,28 @@
+"""A recorder of events that keeps what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.kube.reference import ObjectReference
+
+
+class Told:
+    """Keeps all of it."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def event(self, regarding: ObjectReference, **more: Any) -> None:
+        """See :class:`~trimtab.kube.events.recorder.Recorder`."""
+        self.events.append({"regarding": regarding, **more})
+
+    def take(self) -> list[tuple[str, str, str]]:
+        """Whom, why and in which words; since the last time."""
+        found = [(str(each["regarding"]), each["reason"], each["note"]) for each in self.events]
+        self.events.clear()
+        return found
+
+    def whom(self) -> list[tuple[str, str]]:
+        """Whom and why; since the last time."""
+        return [(about, reason) for about, reason, _ in self.take()]

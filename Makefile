@@ -25,13 +25,13 @@ help: ## list the targets
 .PHONY: venv
 venv: $(STAMP) ## make .venv with trimtab, editable, and all that development needs
 
-$(STAMP): pyproject.toml requirements/development.txt
+$(STAMP): pyproject.toml local/pyproject.toml $(addprefix requirements/,build.txt development.txt uv.txt)
 	@test -n "$(PYTHON)" || { echo "make venv: Python 3.11 or newer with its venv module is needed" \
 		"(on Debian: apt-get install python3-venv); name it with PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint requirements/development.txt uv
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement requirements/uv.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint requirements/development.txt \
-		--editable '.[cli]' --group dev
+		--build-constraint requirements/build.txt --editable '.[cli]' --editable ./local --group dev
 	touch $@
 
 .PHONY: lint
@@ -43,16 +43,28 @@ format: $(STAMP) ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+.PHONY: check
+check: $(STAMP) ## lint, types and unit tests at once: run it before every commit; three minutes on two cores
+	$(BIN)/tox run-parallel --parallel-no-spinner -e lint,types,unit
+
 .PHONY: test
-test: $(STAMP) ## everything: lint, types, unit, api, e2e (the first time builds a control plane: some minutes)
-	$(BIN)/tox run
+test: check ## check, then api and e2e without the slow tier (the first time builds a control plane: some minutes)
+	$(BIN)/tox run -e api,e2e
+
+.PHONY: test-slow
+test-slow: $(STAMP) ## the slow tier: kills, faults, attacks and soak runs on local control planes; 40 minutes
+	$(BIN)/tox run -e slow
+
+.PHONY: test-weekly
+test-weekly: $(STAMP) ## further faults and inputs for tests of the slow tier; CI runs them once a week
+	$(BIN)/tox run -e weekly
 
 .PHONY: bench
 bench: $(STAMP) ## measure
 	$(BIN)/python benchmarks/run.py
 
 .PHONY: bench-live
-bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, beside the real descheduler
+bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, compared with the real descheduler
 	$(BIN)/python benchmarks/live.py $(OPTIONS)
 
 .PHONY: bench-reaction
@@ -60,44 +72,98 @@ bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how so
 	$(BIN)/python benchmarks/reaction.py $(OPTIONS)
 
 .PHONY: bench-tainting
-bench-tainting: $(STAMP) ## pods of 100 tainted nodes among 5,000, live: how fast they go, beside kube-controller-manager; 15 minutes, 14 GiB
+bench-tainting: $(STAMP) ## pods of 100 tainted nodes among 5,000, live: how fast they are evicted, compared with kube-controller-manager; 15 minutes, 14 GiB
 	$(BIN)/python benchmarks/tainting.py $(OPTIONS)
+
+.PHONY: bench-admission
+bench-admission: $(STAMP) ## the admission webhooks live at 500 pod creations per second, by the API server's own metric
+	$(BIN)/python benchmarks/admission.py $(OPTIONS)
+
+.PHONY: bench-pressure
+bench-pressure: $(STAMP) ## OPTIONS='--nodes 5000 --hanging 1000': read the stats of 5,000 kubelets over TLS every 10 seconds
+	$(BIN)/python benchmarks/node_pressure.py $(OPTIONS)
+
+.PHONY: bench-scheduling
+bench-scheduling: $(STAMP) ## OPTIONS='--nodes 5000 --pods 150000': scheduler_perf's workloads live, next to kube-scheduler
+	$(BIN)/python benchmarks/scheduling.py $(OPTIONS)
+
+.PHONY: bench-questions
+bench-questions: $(STAMP) ## OPTIONS='--nodes 5000 --times 1': each command that answers a question of an administrator, on a cluster in a file
+	$(BIN)/python benchmarks/questions.py $(OPTIONS)
+
+.PHONY: bench-inspection
+bench-inspection: $(STAMP) ## OPTIONS='--name 5k': the questions served by the operator, from a file and cold, on a filled local cluster; its memory and latency
+	$(BIN)/python benchmarks/serving.py $(OPTIONS)
+
+.PHONY: bench-ui
+bench-ui: $(STAMP) ## OPTIONS='--kubeconfig FILE': first paint and JavaScript heap of the live page in headless Chromium
+	$(BIN)/python benchmarks/live_page.py $(OPTIONS)
 
 # How many random pods, and the seed of the first random cluster.
 N ?= 1000
 SEED ?= 1
 
 .PHONY: differential
-differential: $(STAMP) ## N=1000 random pods, SEED=1: our placement compared with the real kube-scheduler's
+differential: $(STAMP) ## N=1000 random pods, SEED=1: compare trimtab's placement with kube-scheduler's
 	$(BIN)/python -m tests.differential --pods $(N) --seed $(SEED) $(OPTIONS)
 
 # N for this one is clusters, 200 unless it is given.
 .PHONY: differential-descheduler
-differential-descheduler: $(STAMP) ## N=200 random clusters, SEED=1: our plans compared with the real descheduler's
+differential-descheduler: $(STAMP) ## N=200 random clusters, SEED=1: compare trimtab's plans with the descheduler's
 	$(BIN)/python -m tests.descheduler_differential --clusters $(if $(filter command,$(origin N)),$(N),200) \
 		--seed $(SEED) $(OPTIONS)
 
+.PHONY: differential-kubelet
+differential-kubelet: $(STAMP) ## N=1000 random timelines, SEED=1: compare trimtab's plans with the kubelet's eviction manager
+	$(BIN)/python -m tests.kubelet_differential --timelines $(N) --seed $(SEED) $(OPTIONS)
+
+.PHONY: conformance
+conformance: $(STAMP) ## Kubernetes' own e2e specs with kube-scheduler and with trimtab in its place, compared; 30 minutes
+	$(BIN)/python -m tools.conformance $(OPTIONS)
+
 .PHONY: demo
-demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself
-	$(BIN)/python -m examples.demo
+demo: $(STAMP) ## the descheduler at work on a local control plane; ends by itself, unless KEEP=1
+	$(BIN)/python -m examples.demo $(if $(KEEP),--keep)
+
+.PHONY: docs
+docs: $(STAMP) ## build the documentation site into site/, with strict links
+	$(BIN)/tox run -e docs
 
 .PHONY: generate
-generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, manifests/base, reference pages
+generate: $(STAMP) ## write what is made from code: crds/, the chart's copies, manifests/base, manifests/bundle, reference pages
 	$(BIN)/python -m tools.generate
 
+.PHONY: golden
+golden: $(STAMP) ## rewrite tests/golden, the texts that tests compare messages with; review it with git diff
+	rm -f tests/golden/*.txt
+	$(BIN)/pytest tests/unit --update-golden --quiet
+
 .PHONY: proto
-proto: $(STAMP) ## write every *_pb2 from its schema; a newer protoc raises the bound of protobuf in pyproject.toml
+proto: $(STAMP) ## write every *_pb2 and slim_json.py from the schemas; a newer protoc raises the bound of protobuf in pyproject.toml
 	$(BIN)/python -m grpc_tools.protoc --proto_path=operator --python_out=operator --pyi_out=operator \
 		$$(find operator -name '*.proto')
+	$(BIN)/python -m tools.generate.wire
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## feed the readers of files and of the API server's answers with 20,000 arbitrary inputs each
+	$(BIN)/pytest --hypothesis-profile=fuzz tests/unit/kube/wire/test_fuzz.py
 
 .PHONY: lock
-lock: $(STAMP) ## pin the newest dependencies that pyproject.toml allows
-	$(BIN)/uv pip compile --quiet --upgrade --universal --no-emit-index-url --custom-compile-command "make lock" \
-		pyproject.toml --extra cli --group dev --output-file requirements/development.txt
+lock: $(STAMP) ## pin, by hash, the newest dependencies that pyproject.toml allows
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
+		| $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --output-file requirements/build.txt -
+	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --output-file requirements/uv.txt -
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --no-emit-package trimtab pyproject.toml local/pyproject.toml --extra cli --group dev \
+		--output-file requirements/development.txt
 	$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --custom-compile-command "make lock" \
 		--python-version 3.13 --python-platform linux pyproject.toml --output-file requirements/image.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --group docs --output-file requirements/docs.txt
 
 .PHONY: clean
 clean: ## remove what the targets above made, but not the cached binaries of the control plane
-	rm -rf $(VENV) .tox dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tox dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

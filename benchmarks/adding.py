@@ -1,4 +1,4 @@
-"""Scale-up, in the shapes that cluster-autoscaler's own benchmarks have: pods and nodes of the same amounts."""
+"""Measures scale-up in the shapes of cluster-autoscaler's own benchmarks, with the same numbers of pods and nodes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from benchmarks.clusters import CREATED, HOSTNAME, ZONE
+from benchmarks.clusters import CREATED, HOSTNAME, ZONE, joined
+from benchmarks.expectations import expect
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.autoscaling.scale_up import Inputs, ScalingUp, scale_up
-from trimtab.autoscaling.scale_up.classes import alike, clashes, classes
-from trimtab.autoscaling.scale_up.packing import Ask, pack
+from trimtab.autoscaling.scale_up import PlanInputs, ScaleUpPlan, scale_up
+from trimtab.autoscaling.scale_up.binpacking import PodDemand, pack
+from trimtab.autoscaling.scale_up.pod_classes import build_pod_classes, find_conflicts, group_equal_pods
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import NO_LABELS, Labels, ResourceList
 from trimtab.kube.objects import (
@@ -45,14 +46,14 @@ _OF_GROUP: Final = 50
 
 
 def scale_up_1000() -> dict[str, Any]:
-    """One set without nodes, 50,000 pods without owners, 50 to a node."""
+    """Plan for 50,000 pods without owners and one MachineSet without nodes, with 50 pods per node."""
     spec = _spec(200, 200)
     pods = [_waiting(f"pod-{number}", spec) for number in range(50_000)]
-    return _plan([_set("workers", cpu="10", memory="10000"), *pods])
+    return _plan([_set("workers", cpu="10", memory="10000"), *pods], added=1000, helped=50_000)
 
 
 def estimate_51k() -> dict[str, Any]:
-    """From pods to nodes: classes, then the packing; without asking who waits, and without a plan's text."""
+    """Estimate the number of new nodes: group pods into classes and pack them, without building a plan."""
     specs = (_spec(50, 100), _spec(95, 190))
     labels = Labels({"app": "estimatee"})
     pods = [_waiting(f"pod-{number}", specs[number >= 50_000], labels) for number in range(51_000)]
@@ -60,24 +61,26 @@ def estimate_51k() -> dict[str, Any]:
     free = snapshot.nodes.axis.row(ResourceList({"cpu": 1000, "memory": 5000, "pods": 100}))
     gc.collect()
     started = time.perf_counter()
-    found = classes(alike(pods), snapshot)
-    asks = [Ask(each.number, len(each.pods), snapshot.row(each.first.spec)) for each in found]
-    packing = pack(asks, free, most=3000, clashes=clashes(found, snapshot))
+    found = build_pod_classes(group_equal_pods(pods), snapshot)
+    asks = [PodDemand(each.number, len(each.pods), snapshot.row(each.first.spec)) for each in found]
+    packing = pack(asks, free, max_nodes=3000, conflicts=find_conflicts(found, snapshot))
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "params": {"pods": packing.pods, "nodes": packing.nodes}}
+    params = {"pods": packing.pods, "nodes": packing.nodes}
+    expect(params, pods=51_000, nodes=2595)
+    return {"seconds": seconds, "params": params}
 
 
 def affinity_surge(key: str = HOSTNAME) -> dict[str, Any]:
-    """100 groups of 50 full nodes; every pod keeps away from one other pod, and 100 more wait, a node each.
+    """Plan for 100 pending pods that each need their own node, in a cluster with 100 groups of 50 full nodes.
 
     Args:
-        key: what pods that keep apart must not share: the host, or the zone.
+        key: the topology key of the pods' anti-affinity: hostname or zone.
     """
-    return _plan(list(_surge(key)))
+    return _plan(list(_surge(key)), added=_SURGE, helped=_SURGE)
 
 
 def groups_500() -> dict[str, Any]:
-    """500 sets of machines of ten sizes in three zones, and 5,000 pods of 250 owners that wait."""
+    """Plan for 5,000 pending pods of 250 owners with 500 MachineSets of ten sizes in three zones."""
     sets = [
         _set(
             f"set-{number:03}",
@@ -90,14 +93,14 @@ def groups_500() -> dict[str, Any]:
     specs = [_spec(100 + 10 * (owner % 40), (128 + 16 * (owner % 25)) << 20) for owner in range(250)]
     labels = [Labels({"app": f"app-{owner}"}) for owner in range(250)]
     pods = [_waiting(f"pod-{number}", specs[number % 250], labels[number % 250]) for number in range(5000)]
-    return _plan([*sets, *pods])
+    return _plan([*sets, *pods], helped=5000)
 
 
-def _plan(objects: list[KubeObject]) -> dict[str, Any]:
-    """Plan twice on a snapshot that is there; the first time counts, when nothing has been computed yet."""
+def _plan(objects: list[KubeObject], **wanted: int) -> dict[str, Any]:
+    """Plan twice on an existing snapshot. The first time is reported, because nothing is cached then."""
     snapshot = Snapshot(objects)
-    inputs = Inputs(ClusterAutoscalerSpec(), NOW)
-    times, made = [], ScalingUp()
+    inputs = PlanInputs(ClusterAutoscalerSpec(), NOW)
+    times, made = [], ScaleUpPlan()
     for _ in range(2):
         gc.collect()
         started = time.perf_counter()
@@ -111,6 +114,7 @@ def _plan(objects: list[KubeObject]) -> dict[str, Any]:
         "helped": sum(len(action.pods) for action in made.actions),
         "again_s": round(times[1], 4),
     }
+    expect(params, **wanted)
     return {"seconds": times[0], "params": params}
 
 
@@ -126,15 +130,16 @@ def _surge(key: str) -> Iterator[KubeObject]:
         for number in range(_OF_GROUP):
             host = f"{name}-{number:02}"
             owner = OwnerReference("MachineSet", name, f"uid-{name}", f"{_API}/v1beta1", controller=True)
-            yield Machine("machines", host, owners=(owner,), created=CREATED, node=host, phase="Running")
-            yield Node(
+            made = Node(
                 name=host,
+                uid=f"uid-{host}",
                 labels=Labels({**labels, HOSTNAME: host}),
                 created=CREATED,
                 allocatable=_NODE,
                 capacity=_NODE,
                 conditions=_READY,
             )
+            yield from joined(Machine("machines", host, owners=(owner,), created=CREATED), made)
             for _ in range(_PODS):
                 yield _apart(next(early), 10_000 // _PODS, key, node=host)
     for number in sorted(late):
@@ -145,17 +150,21 @@ _pairs: dict[int, Labels] = {}
 
 
 def _apart(number: int, amount: int, key: str, node: str = "") -> Pod:
-    """A pod that shares its labels with one other, and must not be together with it."""
+    """Return a pod with anti-affinity to the one other pod that has the same labels.
+
+    The pods are in ten namespaces, because the number of terms per namespace is limited.
+    """
     labels = _pairs.setdefault(number // 2, Labels({"app": f"app-{number // 2}"}))
     spec = _spec(amount, amount, Affinity(anti_required=(PodAffinityTerm(key, LabelSelector(labels)),)))
+    namespace = f"team-{number // 2 % 10}"
     if not node:
-        return _waiting(f"pod-{number}", spec, labels)
-    return Pod("default", f"pod-{number}", labels=labels, spec=spec, node=node, phase="Running", created=CREATED)
+        return _waiting(f"pod-{number}", spec, labels, namespace)
+    return Pod(namespace, f"pod-{number}", labels=labels, spec=spec, node=node, phase="Running", created=CREATED)
 
 
-def _waiting(name: str, spec: PodSpec, labels: Labels = NO_LABELS) -> Pod:
+def _waiting(name: str, spec: PodSpec, labels: Labels = NO_LABELS, namespace: str = "default") -> Pod:
     return Pod(
-        "default",
+        namespace,
         name,
         uid=f"uid-{name}",
         labels=labels,
@@ -174,7 +183,7 @@ def _spec(cpu: int, memory: int, affinity: Affinity | None = None) -> PodSpec:
 
 
 def _set(name: str, *, cpu: str, memory: str, labels: Labels = NO_LABELS, size: int = 0) -> MachineSet:
-    """A MachineSet whose nodes have nothing reserved."""
+    """Return a MachineSet whose nodes reserve no resources."""
     said = {
         f"{_SIZE}-min-size": "0",
         f"{_SIZE}-max-size": "10000",

@@ -1,4 +1,4 @@
-"""Clusters in memory for benchmarks: the same objects every time, made without an API server."""
+"""Builds clusters in memory for benchmarks. The objects are the same every time, and no API server is used."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import random
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from trimtab.autoscaling.groups.annotations import NODES_MACHINE
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
     Container,
     KubeObject,
     LabelSelector,
+    Machine,
     Node,
     NodeCondition,
     OwnerReference,
@@ -28,16 +31,17 @@ CREATED = 1_795_000_000.0
 
 
 class Shape(Struct, frozen=True):
-    """How large a cluster is, and how badly its pods lie.
+    """The size of a cluster, and the distribution of its pods.
 
     Attributes:
-        nodes: of 8 cpu and 32Gi each, in three zones.
-        pods: of 100m and 128Mi each, running.
-        owner_size: pods of one ReplicaSet.
-        crowded: the share of nodes that hold more pods than the others.
-        weights: how likely a pod is on a crowded node and on another one: 54 and 14 pods each, with the rest as it is.
-        seed: of the pods' places.
-        picky: every how many owners' pods must not share a node with their siblings; 0 for none.
+        nodes: the number of nodes with 8 cpu and 32Gi, in three zones.
+        pods: the number of running pods that request 100m and 128Mi.
+        owner_size: the number of pods per ReplicaSet.
+        crowded: the fraction of nodes that have more pods than the others.
+        weights: the relative probability that a pod is on a crowded node, and on another node. The default results in
+            54 and 14 pods per node.
+        seed: the seed of the distribution.
+        picky: with ``n``, the pods of every ``n``-th owner have anti-affinity to each other; 0 for none.
     """
 
     nodes: int = 5000
@@ -50,7 +54,7 @@ class Shape(Struct, frozen=True):
 
 
 def cluster(shape: Shape) -> Iterator[KubeObject]:
-    """The nodes, then the pods, owner by owner; the places of pods are drawn, the same for the same seed."""
+    """Yield the nodes, then the pods of each owner. The nodes of pods are random, but equal for the same seed."""
     for number in range(shape.nodes):
         yield node(number)
     crowded = int(shape.nodes * shape.crowded)
@@ -62,7 +66,7 @@ def cluster(shape: Shape) -> Iterator[KubeObject]:
 
 
 def node(number: int) -> Node:
-    """A ready node."""
+    """Return a ready node."""
     name = f"node-{number:05}"
     amounts = ResourceList({"cpu": 8000, "memory": 32 << 30, "pods": 110, "ephemeral-storage": 100 << 30})
     return Node(
@@ -76,8 +80,18 @@ def node(number: int) -> Node:
     )
 
 
+def joined(machine: Machine, node: Node) -> tuple[Machine, Node]:
+    """Return a machine and its node as the Machine API creates them: they name each other and have one provider ID."""
+    provider_id = f"aws:///zone-a/i-{node.name}"
+    mark = {**node.annotations, NODES_MACHINE: machine.key}
+    return (
+        replace(machine, node=node.name, node_uid=node.uid, provider_id=provider_id, phase="Running"),
+        replace(node, annotations=Labels(mark), provider_id=provider_id),
+    )
+
+
 def pod(number: int, owner: int, place: int, *, picky: bool = False) -> Pod:
-    """A running and ready pod of a ReplicaSet."""
+    """Return a running and ready pod of a ReplicaSet."""
     app = f"app-{owner:05}"
     name = f"{app}-{number:06}"
     return Pod(
@@ -104,7 +118,7 @@ _known: dict[str, object] = {}
 
 
 def _spec(owner: int) -> PodSpec:
-    """A spec per owner, as every template has an image of its own."""
+    """Return a new spec for each owner, as each pod template has its own image."""
     key = f"spec-{owner}"
     if key not in _known:
         _known[key] = PodSpec(
@@ -117,7 +131,7 @@ def _spec(owner: int) -> PodSpec:
 
 
 def _picky_spec(app: str) -> PodSpec:
-    """Like :func:`_spec`, with anti-affinity to the pods of the same app on the same host."""
+    """Return a spec like :func:`_spec`, with anti-affinity to the pods of the same app on the same host."""
     key = f"picky-{app}"
     if key not in _known:
         term = PodAffinityTerm(HOSTNAME, LabelSelector(_labels(app)))
@@ -136,6 +150,6 @@ def _labels(app: str) -> Labels:
 
 
 def _owners(app: str) -> tuple[OwnerReference, ...]:
-    """Shared by the pods of a ReplicaSet, as those that are decoded from an API server's answer share theirs."""
+    """Return owner references that the pods of a ReplicaSet share, like those decoded from an API response."""
     reference = OwnerReference("ReplicaSet", app, f"uid-{app}", "apps/v1", controller=True)
     return _known.setdefault(f"owner-{app}", (reference,))  # type: ignore[return-value]

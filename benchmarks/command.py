@@ -1,4 +1,4 @@
-"""The command line of benchmarks that run the operator live."""
+"""The command line of benchmarks that run the operator on a live cluster."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Benchmark = Callable[[argparse.Namespace], Result]
 
 
 def parser(doc: str | None, benchmarks: Mapping[str, Benchmark]) -> argparse.ArgumentParser:
-    """What all of them can be told; the caller adds its own.
+    """Return a parser with the options that all benchmarks have. The caller adds its own.
 
     Args:
-        doc: the module's; its first paragraph says what it is about.
-        benchmarks: by name.
+        doc: the docstring of the module. Its first paragraph is the description.
+        benchmarks: the benchmarks by name.
     """
     made = argparse.ArgumentParser(description=(doc or "").split("\n\n")[0])
     made.add_argument("names", nargs="*", metavar="NAME", help=f"any of {', '.join(benchmarks)}; all without one")
@@ -26,17 +26,17 @@ def parser(doc: str | None, benchmarks: Mapping[str, Benchmark]) -> argparse.Arg
 
 
 def measure(made: argparse.ArgumentParser, benchmarks: Mapping[str, Benchmark]) -> None:
-    """Measure those that were asked for, and print."""
+    """Run the selected benchmarks and print their results."""
     options = made.parse_args()
     unknown = sorted(set(options.names) - set(benchmarks))
     if unknown:
         made.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(benchmarks)}")
     for name in options.names or benchmarks:
         result = {"name": name, **benchmarks[name](options)}
-        print(json.dumps(result) if options.json else _told(result), flush=True)
+        print(json.dumps(result) if options.json else _format_result(result), flush=True)
 
 
-def _told(result: Result) -> str:
+def _format_result(result: Result) -> str:
     lines = [
         f"{result['name']}: {result['seconds']} s, operator {result['peak_rss_mb']} MB; load {os.getloadavg()[0]:.1f}"
     ]

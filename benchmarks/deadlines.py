@@ -1,4 +1,4 @@
-"""Deadlines of 150,000 pods, every node of which is tainted, and the timers that wait for them."""
+"""Measures computing the deadlines of 150,000 pods on tainted nodes, and the timers that wait for them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from benchmarks.clusters import CREATED, Shape, cluster
+from trimtab.cluster.lister import Lister
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.controller.timers import Timers
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.objects import KubeObject, Node, Pod, Taint, Toleration
 from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
-from trimtab.tainting.deadlines import DeadlineBook, PlacedPods, Tolerating
-from trimtab.tainting.timers import Timers
+from trimtab.kube.watching.store import Store
+from trimtab.tainting.deadlines import TaintDeadlineTracker, TolerationRule
 
 NOW: Final = CREATED + 1_000_000.0
 ROUNDS: Final = 3
@@ -25,26 +27,27 @@ Result = dict[str, Any]
 
 
 def recompute(shape: Shape | None = None, *, due: int = 10_000, lead: float = 2.0) -> Result:
-    """Deadlines of all pods from nothing, then of what changes; then timers of all of them, many due within a second.
+    """Compute the deadlines of all pods from scratch, then after changes. Then set a timer for each.
 
-    ``seconds`` is the median of the rounds: all taints read, all deadlines computed and compared. The nodes have one
-    to three taints of 5,000 different times; one owner in five bears them for a time of its own, one for ever.
+    ``seconds`` is the median of the rounds, each of which reads all taints and computes and compares all deadlines. The
+    nodes have one to three taints with 5,000 different times. One owner in five tolerates them for some time, one
+    forever.
     """
     shape = shape or Shape()
     snapshot = Snapshot(_tainted(cluster(shape)))
     nodes = [node for node in snapshot.nodes.at if node is not None]
-    placed = PlacedPods()
-    for pod in snapshot.pods.values():
-        placed.pod_changed(None, pod)
-    rounds, worked, book = [], [], DeadlineBook(placed.on, Tolerating())
+    store: Store[Pod] = Store()
+    lister = Lister(Store(), store, Store())
+    store.replace(snapshot.pods.values())
+    rounds, worked, book = [], [], TaintDeadlineTracker(lister.items_on, TolerationRule())
     for _ in range(ROUNDS):
-        book = DeadlineBook(placed.on, Tolerating())
+        book = TaintDeadlineTracker(lister.items_on, TolerationRule())
         started, busy = time.perf_counter(), time.process_time()
-        book.everything(nodes, placed.every(), now=NOW)
+        book.resync(nodes, lister.bound(), now=NOW)
         rounds.append(time.perf_counter() - started)
         worked.append(time.process_time() - busy)
     deadlines = len(book.deadlines)
-    again = _timed(lambda: book.everything(nodes, placed.every(), now=NOW))
+    again = _timed(lambda: book.resync(nodes, lister.bound(), now=NOW))
     pods = list(snapshot.pods.values())[:: max(1, shape.pods // 10_000)]
     one_pod = _timed(lambda: [book.pod_changed(pod, _patient(pod), now=NOW) for pod in pods]) / len(pods)
     one_node = _timed(lambda: [book.node_changed(node, _freed(node), now=NOW) for node in nodes]) / len(nodes)
@@ -63,7 +66,7 @@ def recompute(shape: Shape | None = None, *, due: int = 10_000, lead: float = 2.
 
 
 async def lateness(timers: int, *, due: int, lead: float) -> Result:
-    """Set so many timers, ``due`` of them within the second that begins in ``lead``, and tell how late these come."""
+    """Set many timers, ``due`` of them for the second that begins in ``lead``, and measure how late they fire."""
     late: list[float] = []
     done = asyncio.Event()
 
@@ -103,7 +106,10 @@ def _timed(work: Any) -> float:
 
 
 def _tainted(objects: Iterable[KubeObject]) -> Iterable[KubeObject]:
-    """Every node with not-ready or unreachable of a time of its own, every third with up to two taints of users."""
+    """Yield the objects with taints.
+
+    Every node is not-ready or unreachable, and every third has up to two user taints.
+    """
     specs: dict[int, Any] = {}
     nodes = 0
     for each in objects:
@@ -127,11 +133,11 @@ def _of_users(owner: int) -> tuple[Toleration, ...]:
 
 
 def _patient(pod: Pod) -> Pod:
-    """The pod with one toleration more."""
+    """Return the pod with one more toleration."""
     more = Toleration("example.com/b", "Exists", "", NO_EXECUTE, 3600)
     return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, more)))
 
 
 def _freed(node: Node) -> Node:
-    """The node with one taint less."""
+    """Return the node with one taint less."""
     return replace(node, taints=node.taints[1:])

@@ -1,4 +1,4 @@
-"""Explaining one pod against all nodes: whole documents, as ``trimtab explain pod -o json`` prints them."""
+"""Measures explaining one pod against all nodes, with the same output as ``trimtab explain pod -o json``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ Result = dict[str, Any]
 
 
 def explain() -> Result:
-    """Explain pods that fit and pods that fit nowhere, each several times on a warm snapshot: the slowest counts.
+    """Explain pods that fit and pods that fit on no node, each several times on a warm snapshot.
 
-    The median of each kind is in ``params``, in milliseconds.
+    The maximum is reported.
+
+    ``params`` contains the median of each kind in milliseconds.
     """
     shape = Shape()
     snapshot = Snapshot([*cluster(shape), *replica_sets()])
@@ -40,7 +42,7 @@ def explain() -> Result:
 
 
 def kinds(like: Pod) -> dict[str, Pod]:
-    """Pending pods made of a running one, by what is to be explained."""
+    """Return pending pods by the kind of explanation, derived from a running pod."""
     own = LabelSelector(like.labels)
     spread = (TopologySpread(1, ZONE, "DoNotSchedule", own), TopologySpread(1, HOSTNAME, "DoNotSchedule", own))
     apart = Affinity(anti_required=(PodAffinityTerm(HOSTNAME, LabelSelector(), namespace_selector=LabelSelector()),))

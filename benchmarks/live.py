@@ -1,14 +1,14 @@
-"""The whole of ``trimtab plan`` on a live cluster, beside the descheduler that most people run.
+"""Measures ``trimtab plan`` on a live cluster, next to the Kubernetes descheduler.
 
 ``python benchmarks/live.py --kubeconfig FILE [--peer DESCHEDULER] [--node-fit] [--runs N] [--json]``
 
-Both read the same policy, of five strategies, and only plan: nothing in the cluster is changed. They take turns, for a
-shared machine is now faster, now slower. ``--peer`` is the binary of sigs.k8s.io/descheduler, as
-``go install sigs.k8s.io/descheduler/cmd/descheduler@v0.36.0`` makes it. By default it does not check whether any node
-takes a pod; with ``--node-fit`` it runs once more so that it does, for minutes on a large cluster. trimtab always finds
-and reserves a node for each pod.
+Both use the same policy with five strategies. They only plan, so the cluster is not changed. They run alternately,
+because the speed of a shared machine varies. ``--peer`` is the binary of sigs.k8s.io/descheduler, built by ``go install
+sigs.k8s.io/descheduler/cmd/descheduler@v0.36.0``. By default it does not check whether a node can run an evicted pod.
+With ``--node-fit``, it also runs with that check, which takes minutes in a large cluster. trimtab always finds and
+reserves a node for each pod.
 
-The cluster of docs/performance.md is ``trimtab local load examples/local/5k.yaml``.
+docs/performance.md uses the cluster that ``trimtab local load examples/local/5k.yaml`` creates.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ profiles:
 
 
 class Run(Struct, frozen=True):
-    """One process from its start to its end.
+    """One run of a process.
 
     Attributes:
-        name: whose.
-        wall: seconds.
-        cpu: seconds of user and system time.
-        peak: MiB resident at most.
-        evictions: how many it planned.
+        name: the name of the program.
+        wall: the elapsed time in seconds.
+        cpu: the user and system time in seconds.
+        peak: the peak resident memory in MiB.
+        evictions: the number of planned evictions.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Contestant(Struct, frozen=True):
     """A program to measure.
 
     Attributes:
-        name: shown.
-        command: with its arguments.
-        planned: how many evictions its output tells of.
+        name: the displayed name.
+        command: the command and its arguments.
+        planned: returns the number of planned evictions in its output.
     """
 
     name: str
@@ -90,33 +90,33 @@ class Contestant(Struct, frozen=True):
 
 
 def trimtab(policy: Path, kubeconfig: Path) -> Contestant:
-    """Ours, of this repository, by the interpreter that runs this."""
+    """Return trimtab from this repository, run by this interpreter."""
     command = [sys.executable, "-m", "trimtab", "plan", "--policy", str(policy), "--kubeconfig", str(kubeconfig)]
     return Contestant("trimtab", [*command, "-o", "json"], planned_by_trimtab)
 
 
 def peer(name: str, binary: Path, policy: Path, kubeconfig: Path) -> Contestant:
-    """sigs.k8s.io/descheduler: one cycle, dry."""
+    """Return one dry-run cycle of sigs.k8s.io/descheduler."""
     options = ["--dry-run", "--descheduling-interval=0", "-v=1", "--kubeconfig", str(kubeconfig)]
     return Contestant(name, [str(binary), *options, "--policy-config-file", str(policy)], planned_by_peer)
 
 
 def planned_by_trimtab(output: Path) -> int:
-    """It sums up at the end of its plan."""
+    """Return the number of evictions in the summary at the end of trimtab's plan."""
     return int(msgspec.json.decode(output.read_bytes())["summary"].get("Evict", 0))
 
 
 def planned_by_peer(output: Path) -> int:
-    """It logs the sum at its end."""
+    """Return the number of evictions in the last lines of the descheduler's log."""
     sums = re.findall(r"totalEvicted=(\d+)", output.read_text(errors="replace"))
     return int(sums[-1]) if sums else 0
 
 
 def run(contestant: Contestant, output: Path) -> Run:
-    """Run it once.
+    """Run the program once.
 
     Raises:
-        SystemExit: it failed; with the end of what it said.
+        SystemExit: the program failed. The message contains the end of its output.
     """
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "operator")}
     said = output.with_suffix(".err")
@@ -134,7 +134,7 @@ def run(contestant: Contestant, output: Path) -> Run:
 
 
 def contestants(options: argparse.Namespace, directory: Path) -> list[Contestant]:
-    """Who runs in each turn."""
+    """Return the programs that run in each round."""
     plain, checked = directory / "policy.yaml", directory / "policy-node-fit.yaml"
     plain.write_text(POLICY.replace("NODE_FIT", "false"))
     checked.write_text(POLICY.replace("NODE_FIT", "true"))
@@ -147,7 +147,7 @@ def contestants(options: argparse.Namespace, directory: Path) -> list[Contestant
 
 
 def table(runs: Iterable[Run]) -> str:
-    """All runs, and the median of each contestant."""
+    """Format all runs and the median of each program."""
     rows, by_name = [], dict[str, list[Run]]()
     for each in runs:
         by_name.setdefault(each.name, []).append(each)
@@ -164,7 +164,7 @@ def _row(name: str, wall: float, cpu: float, peak: float, evictions: float) -> s
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--kubeconfig", type=Path, required=True, metavar="FILE")
     parser.add_argument("--peer", type=Path, metavar="DESCHEDULER", help="path of sigs.k8s.io/descheduler's binary")

@@ -1,7 +1,9 @@
-"""Whole passes of the autoscaler in one process: look, plan, act, and tell; only the API server is made up.
+"""Measures iterations of the autoscaler in one process: observe, plan, act and report.
 
-5,000 nodes of 500 MachineSets with 150,000 pods. What counts is CPU: that of a pass, and the longest that the event
-loop is held, while probes, the lease and watches have to wait.
+Only the API server is simulated.
+
+The cluster has 5,000 nodes in 500 MachineSets and 150,000 pods. The result is the CPU time of an iteration, and the
+longest time for which the event loop is blocked, because probes, lease renewals and watches must wait in that time.
 """
 
 from __future__ import annotations
@@ -24,33 +26,44 @@ from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from benchmarks.clusters import CREATED, ZONE, node, pod
+from benchmarks.clusters import CREATED, ZONE, joined, node, pod
+from benchmarks.expectations import expect
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.decode import decode_cluster_autoscaler
-from trimtab.autoscaling.external import Sources
-from trimtab.autoscaling.one_pass import Passes
+from trimtab.autoscaling.dependencies import AutoscalerDependencies
+from trimtab.autoscaling.external import ExternalSources
 from trimtab.autoscaling.providers import providers
-from trimtab.autoscaling.report import AutoscalerMetrics, CompatibleMetrics, EventTeller, Reporter, StatusConfigMap
+from trimtab.autoscaling.reconciler import Reconciler
+from trimtab.autoscaling.report import (
+    AutoscalerEventReporter,
+    AutoscalerMetrics,
+    AutoscalerReporter,
+    CompatibleMetrics,
+    StatusConfigMap,
+    status_writer,
+)
 from trimtab.autoscaling.scale_down import UNNEEDED_SINCE
-from trimtab.autoscaling.services import Services
-from trimtab.autoscaling.status_keeper import StatusKeeper
 from trimtab.autoscaling.trigger import Trigger
-from trimtab.cluster.live import LiveCluster
-from trimtab.kube.api import NotFound
+from trimtab.cluster.lister import Lister
+from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.disruption.evictor import Evictor
+from trimtab.kube.api import LeaderOnlyApi, NotFound
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.frozen import Labels, ResourceList
-from trimtab.kube.guarded import Guarded
 from trimtab.kube.objects import (
     Container,
     KubeObject,
     Machine,
     MachineSet,
+    Node,
     NodeCondition,
     OwnerReference,
+    Pod,
     PodCondition,
     PodSpec,
 )
+from trimtab.kube.watching.store import Store
 
 SETS: Final = 500
 PASSES: Final = 6
@@ -62,15 +75,15 @@ _SIZE: Final = f"{_API}/cluster-api-autoscaler-node-group"
 _UNSCHEDULABLE: Final = (PodCondition("PodScheduled", "False", "Unschedulable", since=CREATED),)
 _READY: Final = (NodeCondition("Ready", "True", since=CREATED + 60),)
 _BEAT: Final = 0.002
-"""Seconds between two looks at how much CPU the loop's thread has used."""
+"""Seconds between two readings of the CPU time of the event loop's thread."""
 
 
 class Cluster(Struct, frozen=True):
-    """What there is to see.
+    """The cluster.
 
     Attributes:
-        cores: of each node: with 4 its pods request 75 percent of it, with 8 less than half.
-        pending: pods of 250 owners that wait.
+        cores: the cores of each node. With 4, pods request 75 percent of a node; with 8, less than half.
+        pending: the number of pending pods of 250 owners.
         unneeded: whether nodes are recorded as unneeded.
     """
 
@@ -80,22 +93,25 @@ class Cluster(Struct, frozen=True):
 
 
 def idle() -> dict[str, Any]:
-    """Nothing is to be done: every node is used well."""
-    return measured(Cluster())
+    """Measure iterations that do nothing, because every node is well utilized."""
+    return measured(Cluster(), resized=0, unneeded=0)
 
 
 def unneeded() -> dict[str, Any]:
-    """2,900 of the nodes could go and wait for their time to come, as they do for ten minutes."""
-    return measured(Cluster(cores=8, unneeded=True))
+    """Measure iterations in which 2,900 nodes are unneeded and wait until ``unneededTime`` has passed."""
+    return measured(Cluster(cores=8, unneeded=True), resized=0, unneeded=lambda number: number > 2500)
 
 
 def surge() -> dict[str, Any]:
-    """5,000 pods wait; the first pass asks for their nodes, the next ones wait for these."""
-    return measured(Cluster(pending=5000))
+    """Measure iterations with 5,000 pending pods.
+
+    The first requests nodes for them, and the next ones wait for the nodes.
+    """
+    return measured(Cluster(pending=5000), resized=lambda number: number > 100, unneeded=0)
 
 
 def objects(shape: Cluster) -> Iterator[KubeObject]:
-    """Sets with machines and nodes; pods evenly over nodes; pods that wait."""
+    """Yield MachineSets with machines and nodes, evenly distributed pods, and pending pods."""
     amounts = ResourceList({"cpu": 1000 * shape.cores, "memory": 32 << 30, "pods": 110, "ephemeral-storage": 100 << 30})
     limits = Labels({f"{_SIZE}-min-size": "1", f"{_SIZE}-max-size": "20"})
     since = Labels({UNNEEDED_SINCE: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())} if shape.unneeded else {})
@@ -115,10 +131,7 @@ def objects(shape: Cluster) -> Iterator[KubeObject]:
         owner = OwnerReference("MachineSet", name, uid, version, controller=True)
         for number in range(place * _OF_SET, (place + 1) * _OF_SET):
             made = node(number)
-            yield Machine(
-                "machines", f"machine-{number:05}", owners=(owner,), created=CREATED, node=made.name, phase="Running"
-            )
-            yield replace(
+            made = replace(
                 made,
                 labels=Labels({**made.labels, **labels}),
                 annotations=since,
@@ -126,6 +139,7 @@ def objects(shape: Cluster) -> Iterator[KubeObject]:
                 capacity=amounts,
                 conditions=_READY,
             )
+            yield from joined(Machine("machines", f"machine-{number:05}", owners=(owner,), created=CREATED), made)
     owners: tuple[OwnerReference, ...] = ()
     for number in range(SETS * _OF_SET * _PODS):
         running = pod(number, number // _OWNED, number % (SETS * _OF_SET))
@@ -156,68 +170,87 @@ def _waiting(pods: int) -> Iterator[KubeObject]:
 
 
 class Server:
-    """An API server that takes everything and keeps nothing; what is sent is encoded as it would be."""
+    """An API server that accepts all requests and stores nothing. It encodes requests as a real client does."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.bytes = 0
+        self.resized: set[str] = set()
+        self.status: dict[str, Any] = {}
 
     async def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> Any:
-        """Answer one request."""
+        """Respond to one request."""
         self.calls += 1
         await asyncio.sleep(0)
         if body is not None:
-            self.bytes += len(msgspec.json.encode(body))
+            sent = msgspec.json.encode(body)
+            self.bytes += len(sent)
+            if "/machinesets/" in path and b"replicas" in sent:
+                self.resized.add(path)
+            elif "/clusterautoscalers/" in path:
+                self.status = msgspec.json.decode(sent)["status"]
         if method == "GET" and "/configmaps/" in path:
             raise NotFound("there is none", status=404)
         return {"metadata": {"name": path.rpartition("/")[2]}, "spec": {}, "status": {}}
 
     @asynccontextmanager
     async def stream(self, path: str, **_: Any) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Nobody watches here."""
+        """Raise an error, because no benchmark watches."""
         raise AssertionError(path)
         yield
 
 
 class Loop:
-    """How long the event loop is held: the most CPU that its thread uses between two looks at it."""
+    """Measures how long the event loop is blocked: the maximum CPU time of its thread between two readings."""
 
     def __init__(self) -> None:
         self.held = 0.0
 
     async def watch(self) -> None:
-        """Look until cancelled."""
+        """Read the CPU time until cancelled."""
         while True:
             before = time.thread_time()
             await asyncio.sleep(_BEAT)
             self.held = max(self.held, time.thread_time() - before)
 
 
-def measured(shape: Cluster) -> dict[str, Any]:
-    """Passes one after the other; the median of all but the first counts."""
+def measured(shape: Cluster, **wanted: Any) -> dict[str, Any]:
+    """Run several iterations, and return the median of all but the first.
+
+    Args:
+        shape: the cluster.
+        wanted: the expected work of the iterations (:func:`~benchmarks.expectations.expect`).
+    """
     logging.disable(logging.INFO)
-    live = LiveCluster()
+    shared, nodes, pods = SharedSnapshot(), Store[Node](), Store[Pod]()
+    lister = Lister(nodes, pods, Store())
     for each in objects(shape):
-        live.apply(None, each)
+        if isinstance(each, Node):
+            nodes.apply(each)
+        elif isinstance(each, Pod):
+            pods.apply(each)
+        shared.apply(None, each)
     gc.collect()
     gc.freeze()
-    return uvloop.run(_passes(live))
+    result = uvloop.run(_passes(shared, lister))
+    expect(result["params"], **wanted)
+    return result
 
 
-async def _passes(live: LiveCluster) -> dict[str, Any]:
+async def _passes(shared: SharedSnapshot, lister: Lister) -> dict[str, Any]:
     server, loop = Server(), Loop()
     watching = asyncio.create_task(loop.watch())
     before, recorder = _resident(), EventRecorder(server, instance="benchmark")
     async with recorder:
-        passes, autoscaler = _autoscaler(live, server, recorder)
+        passes, autoscaler = make_autoscaler(shared, lister, server, recorder)
         cpu, held, grown, late = [], [], [], []
         for _ in range(PASSES):
             loop.held, started = 0.0, time.process_time()
             await asyncio.sleep(5 * _BEAT)
-            waiting = asyncio.create_task(_wait_for(live))
-            await passes.run(autoscaler)
+            waiting = asyncio.create_task(_wait_for(shared))
+            await passes.reconcile(autoscaler)
             late.append(await waiting)
-            await asyncio.sleep(0.3)  # what is told beside the pass belongs to it
+            await asyncio.sleep(0.3)  # the time of the reports belongs to the iteration
             cpu.append(time.process_time() - started)
             held.append(loop.held)
             grown.append(_resident() - before)
@@ -231,42 +264,49 @@ async def _passes(live: LiveCluster) -> dict[str, Any]:
         "first_borrowed_s": round(late[0], 3),
         "grown_mb": [round(each, 1) for each in grown],
         "peak_grown_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before, 1),
+        "resized": len(server.resized),
+        "unneeded": len(server.status["unneeded"]) + server.status["unneededOmitted"],
         "calls": server.calls,
         "sent_kb": server.bytes // 1024,
     }
     return {"seconds": statistics.median(cpu[1:]), "params": params}
 
 
-async def _wait_for(live: LiveCluster) -> float:
-    """How long somebody waits for the picture who asks for it when a pass has just begun."""
+async def _wait_for(shared: SharedSnapshot) -> float:
+    """Return the seconds that another planner waits for the snapshot if an iteration has just started."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     started = time.perf_counter()
-    async with live.borrow():
+    async with shared.borrow():
         return time.perf_counter() - started
 
 
-def _autoscaler(live: LiveCluster, server: Server, recorder: EventRecorder) -> tuple[Passes, ClusterAutoscaler]:
+def make_autoscaler(
+    shared: SharedSnapshot, lister: Lister, server: Server, recorder: EventRecorder
+) -> tuple[Reconciler, ClusterAutoscaler]:
+    """Make an autoscaler that acts on a made-up API server."""
     registry = CollectorRegistry()
-    guarded = Guarded(server, lambda: True)
-    services = Services(
+    guarded = LeaderOnlyApi(server, lambda: True)
+    services = AutoscalerDependencies(
         api=server,
-        live=live,
+        shared=shared,
+        lister=lister,
         clock=SYSTEM_CLOCK,
-        turn=asyncio.Lock(),
+        disruption_lock=asyncio.Lock(),
         stale=lambda: None,
         leading=lambda: True,
         trigger=Trigger(SYSTEM_CLOCK),
         providers=providers(guarded),
-        sources=Sources(),
+        sources=ExternalSources(),
         machine_autoscalers=tuple,
         invalid_machine_autoscalers=dict[str, Any],
-        reporter=Reporter(
-            EventTeller(recorder),
+        reporter=AutoscalerReporter(
+            AutoscalerEventReporter(recorder),
             AutoscalerMetrics(registry),
             compatible=CompatibleMetrics(registry),
             config_map=StatusConfigMap(server, namespace="trimtab-system"),
         ),
+        evictor=Evictor(clock=SYSTEM_CLOCK, view=lister),
     )
     body: Mapping[str, Any] = {
         "apiVersion": "autoscaling.openshift.io/v1",
@@ -274,10 +314,10 @@ def _autoscaler(live: LiveCluster, server: Server, recorder: EventRecorder) -> t
         "metadata": {"name": "default", "uid": "ca", "generation": 1},
         "spec": {"scaleDown": {"enabled": True}, "mode": "Act"},
     }
-    return Passes(services, StatusKeeper(server, SYSTEM_CLOCK)), decode_cluster_autoscaler(dict(body))
+    return Reconciler(services, status_writer(server, SYSTEM_CLOCK)), decode_cluster_autoscaler(dict(body))
 
 
 def _resident() -> float:
-    """What the process holds of memory now, in MB."""
+    """Return the resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

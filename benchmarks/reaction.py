@@ -1,16 +1,16 @@
-"""The cluster autoscaler live: how soon it asks for a node, and what nodes cost in requests.
+"""Measures the cluster autoscaler live: the time until it requests a node, and its number of API requests.
 
 ``python benchmarks/reaction.py [--json] [--nodes N] [--rounds N] [--growth N] [NAME…]``
 
-``reaction-1000``: 1,000 kwok nodes in ten sets of machines, all full. Single pods come, one after another, that fit
-nowhere. For each: from the scheduler's word that it finds no node for it to the request that makes a set larger.
+``reaction-1000``: the cluster has 1,000 full kwok nodes in ten MachineSets. Single pods that fit on no node are created
+one after another. The benchmark measures the time from the scheduler's Unschedulable condition to the request that
+scales up a MachineSet.
 
-``api-calls-500``: 500 nodes for as many pods in 25 sets, and their removal after the pods have gone: the requests that
-the operator sent meanwhile, but for its watches and its lease, per node.
+``api-calls-500``: 500 nodes in 25 MachineSets are added for as many pods, and removed after the pods were deleted. The
+benchmark counts the operator's requests per node, without watches and lease renewals.
 
-Both are read from the API server's audit log, whose times are to the microsecond: those of the condition itself are
-in whole seconds. Each starts a control plane of its own, with the real scheduler, and the operator as a process of its
-own under the chart's rights.
+Both read the API server's audit log, whose times have microseconds; those of conditions have whole seconds. Each starts
+its own control plane with the real scheduler, and the operator as a process with the chart's RBAC permissions.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
 from benchmarks import command  # noqa: E402
 from benchmarks.command import Result  # noqa: E402
-from examples.demo.install import OperatorProcess  # noqa: E402
-from tests.fixtures.audit import SCHEDULER, Asked, Audit, scaled_to  # noqa: E402
+from tests.fixtures.audit import SCHEDULER, Audit, AuditEvent, scaled_to  # noqa: E402
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings  # noqa: E402
 from trimtab.kube.resources import PODS  # noqa: E402
-from trimtab.local.cluster import LocalCluster  # noqa: E402
+from trimtab_local.cluster import LocalCluster  # noqa: E402
+from trimtab_local.install import OperatorProcess  # noqa: E402
 
 SETS: Final = 10
 GROWING_SETS: Final = 25
 WHOLE: Final = "3"
-"""Cores of a pod that fills a node of 4, half of one of which is not allocatable."""
+"""Cores that a pod requests to fill a node with 4 cores, half of one of which is not allocatable."""
 SEED: Final = 7
 GAP: Final = 1.0
-"""Seconds between two pods, on average."""
+"""Mean seconds between the creation of two pods."""
 PATIENCE: Final = 900.0
 
 
 @contextmanager
 def stage() -> Iterator[tuple[Fleet, Path]]:
-    """A control plane with machines, and a directory for what is written."""
+    """Start a control plane with machines, and provide it with a directory for output."""
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
         directory = Path(name)
         audit = Audit(directory)
@@ -67,7 +67,7 @@ def stage() -> Iterator[tuple[Fleet, Path]]:
 
 @contextmanager
 def operating(fleet: Fleet, directory: Path) -> Iterator[OperatorProcess]:
-    """The operator while the block runs."""
+    """Run the operator during the block."""
     process = fleet.operator = OperatorProcess(fleet.cluster, directory, *ARGUMENTS, "--no-leader-elect")
     process.start()
     try:
@@ -77,7 +77,7 @@ def operating(fleet: Fleet, directory: Path) -> Iterator[OperatorProcess]:
 
 
 def reaction(options: argparse.Namespace) -> Result:
-    """From a pod's Unschedulable condition to the request for a node."""
+    """Measure the time from a pod's Unschedulable condition to the request for a node."""
     names = [f"set-{number}" for number in range(SETS)]
     with stage() as (fleet, directory):
         for name in names:
@@ -87,7 +87,7 @@ def reaction(options: argparse.Namespace) -> Result:
         fleet.autoscale(scaleDown={"enabled": True})
         before = fleet.total(*names)
         with operating(fleet, directory) as process:
-            fleet.pass_twice()
+            fleet.iterate_twice()
             fleet.audit.mark()
             _come_singly(fleet, options.rounds)
             fleet.until(lambda: fleet.total(*names) == before + options.rounds, "a node for each", seconds=120)
@@ -105,7 +105,7 @@ def reaction(options: argparse.Namespace) -> Result:
 
 
 def _come_singly(fleet: Fleet, count: int) -> None:
-    """Pods without an owner, at random moments."""
+    """Create pods without owners at random times."""
     chance = random.Random(SEED)
     requests = {"requests": {"cpu": WHOLE, "memory": "512Mi"}}
     spec = {"containers": [{"name": "main", "image": "none", "resources": requests}]}
@@ -115,11 +115,11 @@ def _come_singly(fleet: Fleet, count: int) -> None:
         time.sleep(chance.expovariate(1 / GAP))
 
 
-def _waits(asked: list[Asked], namespace: str) -> list[float]:
-    """For each pod, in the order in which the scheduler gave them up, until that many nodes had been asked for.
+def _waits(asked: list[AuditEvent], namespace: str) -> list[float]:
+    """Return the seconds from each Unschedulable condition until as many nodes were requested, in order.
 
-    A pod that comes as a node gets ready may take it before the one for which it was made, which then needs another:
-    since then, so the taker counts as given up when it was bound.
+    A pod that is created while a node becomes ready may take the place of the pod for which the node was requested,
+    which then needs another node. So such a pod counts as unschedulable since it was bound.
     """
     given_up: dict[str, float] = {}
     sizes: dict[str, int] = {}
@@ -137,15 +137,15 @@ def _waits(asked: list[Asked], namespace: str) -> list[float]:
     return [asked_at - since for since, asked_at in zip(sorted(given_up.values()), growth, strict=True)]
 
 
-def _before(asked: Asked, size: int) -> int:
-    """The size that the first write of a set found: its patch tests for it."""
+def _before(asked: AuditEvent, size: int) -> int:
+    """Return the replicas before the first write of a MachineSet. Its patch tests for that value."""
     body = asked.request_object
     found = [each["value"] for each in body if each["op"] == "test" and each["path"] == "/spec/replicas"]
     return int(found[0]) if found else size - 1
 
 
 def api_calls(options: argparse.Namespace) -> Result:
-    """Requests per node that is added, and per node that is removed."""
+    """Measure the requests per added node and per removed node."""
     each = options.growth // GROWING_SETS
     names = [f"set-{number}" for number in range(GROWING_SETS)]
     with stage() as (fleet, directory):
@@ -153,7 +153,7 @@ def api_calls(options: argparse.Namespace) -> Result:
             fleet.group(name, maximum=each + 5)
         fleet.autoscale()
         with operating(fleet, directory) as process:
-            fleet.pass_twice()
+            fleet.iterate_twice()
             added, grown = _counted(fleet, lambda: _grow(fleet, names, each))
             removed, shrunk = _counted(fleet, lambda: _shrink(fleet, names))
             peak = _peak_mb(process.pid)
@@ -172,11 +172,11 @@ def api_calls(options: argparse.Namespace) -> Result:
 
 
 def _counted(fleet: Fleet, act: Callable[[], None]) -> tuple[Counter[str], float]:
-    """What the operator asked for meanwhile, by verb and resource, and how long it took."""
+    """Return the operator's requests by verb and resource during an action, and the duration of the action."""
     fleet.audit.mark()
     began = time.monotonic()
     act()
-    fleet.pass_twice()
+    fleet.iterate_twice()
     return Counter(f"{each.verb} {each.what}" for each in fleet.audit.ours()), time.monotonic() - began
 
 
@@ -199,12 +199,12 @@ def _without_events(counts: Counter[str]) -> int:
 
 
 def _percentile(ordered: list[float], percent: int) -> float:
-    """The smallest value that so many percent do not exceed."""
+    """Return the smallest value that is not exceeded by the given percentage of values."""
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def _peak_mb(pid: int) -> int:
-    """The most memory that the process has had resident."""
+    """Return the peak resident memory of a process in MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -216,7 +216,7 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], Result]]] = {
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the results."""
     parser = command.parser(__doc__, BENCHMARKS)
     parser.add_argument("--nodes", type=int, default=1000, metavar="N", help="full nodes (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=200, metavar="N", help="single pods (default: %(default)s)")

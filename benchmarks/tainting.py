@@ -1,16 +1,17 @@
-"""NoExecute taints live: how fast pods of a hundred nodes go, beside kube-controller-manager's own controller.
+"""Measures the pod deletions for NoExecute taints on a hundred nodes, next to kube-controller-manager.
 
 ``python benchmarks/tainting.py [--json] [--nodes N] [--pods N] [--turns N] [--no-default-rate] [NAME…]``
 
-``taint-7200``: a cluster of 5,000 nodes and 150,000 pods without kubelets, whose pods are of one kind and tolerate
-nothing. A hundred nodes of 72 pods get a NoExecute taint at once, which is 7,200 pods. First kube-controller-manager
-ends them, with its two controllers of taints alone and at 1,000 requests a second; then it is stopped, and as many pods
-on another hundred nodes are ended by ``trimtab run --controllers tainting``, under the chart's rights and in mode Own.
-At last a sample of kube-controller-manager at its own default of 20 requests a second.
+``taint-7200``: the cluster has 5,000 nodes and 150,000 pods without kubelets. All pods are of one kind and tolerate
+nothing. A hundred nodes with 72 pods each get a NoExecute taint at once, so 7,200 pods must be deleted. First,
+kube-controller-manager deletes them, with only its two taint controllers and 1,000 requests per second. It is then
+stopped, and ``trimtab run --controllers tainting`` deletes as many pods on another hundred nodes, with the chart's RBAC
+permissions and in mode TaintAndEvict. Finally, a sample is measured with kube-controller-manager's default of 20
+requests per second.
 
-Counted are DELETEs that the API server granted, by its audit log: from the request for the first taint to the answer to
-the last DELETE. Nobody else works meanwhile: no scheduler, no kwok, and what one side has ended is taken away before
-the other begins. Memory is the most that the process has had resident.
+The benchmark counts the successful DELETE requests in the API server's audit log, from the request for the first taint
+to the response to the last DELETE. Neither the scheduler nor kwok runs, and deleted pods are removed before the other
+program starts. Memory is the peak resident memory of the process.
 """
 
 from __future__ import annotations
@@ -30,39 +31,37 @@ from typing import Final
 from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
 from benchmarks import command  # noqa: E402
 from benchmarks.command import Result  # noqa: E402
-from examples.demo.install import OperatorProcess, install, wait_for  # noqa: E402
-from tests.fixtures.audit import OPERATOR, Asked, Audit, Tail  # noqa: E402
+from benchmarks.processes import Meter, memory_mb, settle  # noqa: E402
+from tests.fixtures.audit import OPERATOR, Audit, AuditEvent, Tail  # noqa: E402
 from trimtab.kube.api import Api, NotFound  # noqa: E402
 from trimtab.kube.resources import NODES, PODS, TAINT_MANAGERS  # noqa: E402
-from trimtab.local.cluster import LocalCluster  # noqa: E402
-from trimtab.local.components import Settings  # noqa: E402
-from trimtab.local.load import load  # noqa: E402
-from trimtab.local.manifests import placements  # noqa: E402
-from trimtab.local.progress import PlainProgress, Progress  # noqa: E402
-from trimtab.local.scenario import Scenario, decode_scenario  # noqa: E402
-from trimtab.local.sending import Job, Sender, insist  # noqa: E402
-from trimtab.local.versions import APISERVER, CONTROLLER_MANAGER, ETCD  # noqa: E402
+from trimtab_local.cluster import LocalCluster  # noqa: E402
+from trimtab_local.components import Settings  # noqa: E402
+from trimtab_local.install import OperatorProcess, install, wait_for  # noqa: E402
+from trimtab_local.load import Job, Sender, load, send_until_accepted  # noqa: E402
+from trimtab_local.manifests import placements  # noqa: E402
+from trimtab_local.progress import PlainProgress, Progress  # noqa: E402
+from trimtab_local.scenario import Scenario, decode_scenario  # noqa: E402
+from trimtab_local.versions import APISERVER, CONTROLLER_MANAGER, ETCD  # noqa: E402
 
 NODES_IN_ALL: Final = 5_000
 EACH: Final = 72
-"""Pods of a node that is tainted: 7,200 of a hundred nodes."""
+"""The number of pods on each tainted node, which results in 7,200 for a hundred nodes."""
 OWNED: Final = 20
-"""Pods of a ReplicaSet."""
+"""The number of pods per ReplicaSet."""
 SPARE: Final = 5
-"""Nodes for the sample at the default rate: 360 pods."""
+"""The number of nodes for the sample at the default rate, with 360 pods."""
 TAINT: Final = {"key": "bench.trimtab.dev/going", "effect": "NoExecute"}
-"""Without ``timeAdded``, as kubectl writes it."""
+"""The taint without ``timeAdded``, as kubectl adds it."""
 IN_TREE: Final = "system:serviceaccount:kube-system:node-controller"
-"""Who kube-controller-manager's taint-eviction-controller is to the API server."""
+"""The API user of kube-controller-manager's taint-eviction-controller."""
 NEVER: Final = "12h"
-"""How long nodes may be silent: nobody renews their Leases here, and they shall not count as failed for that."""
+"""The grace period of silent nodes. Their Leases are not renewed here, and the nodes must not count as failed."""
 PATIENCE: Final = 600.0
-IDLE: Final = 0.1
-"""Of a core: what uses no more for some seconds has read all there is, and waits."""
 
 POLICY: Final = f"""\
 apiVersion: audit.k8s.io/v1
@@ -82,23 +81,23 @@ rules:
   - {{group: "", resources: [nodes]}}
 - level: None
 """
-"""Of both sides the same is written down, and no bodies."""
+"""The audit policy, which is the same for both programs and logs no bodies."""
 
 
 class Turn(Struct, frozen=True):
-    """What one side did.
+    """The measurements of one program.
 
     Attributes:
-        pods: that it ended.
-        seconds: from the request for the first taint until the last of them.
-        first: seconds until the first of them.
-        best: pods within the best second.
-        peak_mb: the most memory that it had resident.
-        rest_mb: resident before the taints.
-        cpu: seconds of it, and of the API server with its etcd meanwhile.
-        others: cores that others had in use meanwhile, who are not of the benchmark.
-        asked: its requests, by verb and resource.
-        answered: milliseconds that the API server took for a DELETE, and for a PATCH of a pod's status: the medians.
+        pods: the number of deleted pods.
+        seconds: the time from the request for the first taint until the last deletion.
+        first: the time in seconds until the first deletion.
+        best: the number of deletions in the second with the most.
+        peak_mb: the peak resident memory in MB.
+        rest_mb: the resident memory before the taints in MB.
+        cpu: the CPU seconds of the program, and those of the API server and etcd in the same time.
+        others: the cores that processes outside the benchmark used in the same time.
+        asked: the number of requests by verb and resource.
+        answered: the median duration of a DELETE and of a PATCH of a pod's status in the API server, in milliseconds.
     """
 
     pods: int
@@ -114,12 +113,12 @@ class Turn(Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Pods a second."""
+        """Return the deletions per second."""
         return self.pods / self.seconds
 
 
 class Stage:
-    """The cluster, and what both sides need of it."""
+    """The cluster, and the objects that both programs need."""
 
     def __init__(self, directory: Path, options: argparse.Namespace, progress: Progress) -> None:
         self.directory = directory
@@ -132,7 +131,7 @@ class Stage:
         self._next = 0
 
     def fill(self) -> None:
-        """Start the control plane and bring the pods; install what the operator needs."""
+        """Start the control plane, create the pods and install the operator's objects."""
         settings = Settings(apiserver_args=self.audit.arguments, for_load=True)
         self.cluster.up(settings, nodes=0, die_with_parent=True)
         load(self.cluster, self.scenario, progress=self._progress)
@@ -140,9 +139,9 @@ class Stage:
         self.cluster.client.request("POST", TAINT_MANAGERS.path(), MANAGER)
 
     def in_tree(self, *, qps: int, burst: int) -> int:
-        """Only kube-controller-manager with its two controllers of taints, beside the API server; its process id.
+        """Start kube-controller-manager with only its two taint controllers, and return its process id.
 
-        The one that ends pods finds them by an index that the other one makes.
+        The one that deletes pods uses an index that the other one creates.
         """
         arguments = (
             "--controllers=taint-eviction-controller,node-lifecycle-controller",
@@ -162,7 +161,7 @@ class Stage:
 
     @contextmanager
     def ours(self) -> Iterator[int]:
-        """Only the operator while the block runs; its process id."""
+        """Run only the operator during the block, and yield its process id."""
         arguments = ("--controllers=tainting", "--no-leader-elect")
         with self.cluster.paused(CONTROLLER_MANAGER):
             process = OperatorProcess(self.cluster, self.directory, *arguments)
@@ -179,28 +178,28 @@ class Stage:
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def pid(self, component: str) -> int:
-        """Of a component."""
+        """Return the process id of a component."""
         return self.cluster.record().started[component].process.pid
 
     def nodes(self, count: int) -> list[str]:
-        """Nodes that nobody has tainted yet."""
+        """Return nodes without the taint."""
         begin, self._next = self._next, self._next + count
         return [f"going-{number + 1}" for number in range(begin, self._next)]
 
     def pods_on(self, nodes: Iterable[str]) -> int:
-        """How many pods nodes have that nobody has tainted yet."""
+        """Return the number of pods on these nodes."""
         return sum(self._on[name] for name in nodes)
 
     def send(self, jobs: Iterable[Job], title: str) -> None:
-        """Requests of the admin, many at once."""
+        """Send many of the admin's requests concurrently."""
         Sender(self.cluster, Progress()).send(list(jobs), title)
 
     def taint(self, nodes: Iterable[str]) -> None:
-        """Taint nodes at once."""
+        """Add the taint to all nodes concurrently."""
         self.send([_patched(name, [TAINT]) for name in nodes], "taints")
 
-    def clear(self, nodes: Iterable[str], ended: Iterable[Asked]) -> None:
-        """Take the taints off, and what was ended away: no kubelet does it here."""
+    def clear(self, nodes: Iterable[str], ended: Iterable[AuditEvent]) -> None:
+        """Remove the taints and the deleted pods, because there is no kubelet that removes them."""
         self.send([_patched(name, None) for name in nodes], "taints off")
         self.send([_removed(each.object_ref.namespace, each.object_ref.name) for each in ended], "ended pods")
 
@@ -209,12 +208,15 @@ MANAGER: Final = {
     "apiVersion": TAINT_MANAGERS.api_version,
     "kind": TAINT_MANAGERS.kind,
     "metadata": {"name": "default"},
-    "spec": {"mode": "Own", "nodeLifecycle": {"nodeMonitorGracePeriod": NEVER, "nodeStartupGracePeriod": NEVER}},
+    "spec": {
+        "mode": "TaintAndEvict",
+        "nodeLifecycle": {"nodeMonitorGracePeriod": NEVER, "nodeStartupGracePeriod": NEVER},
+    },
 }
 
 
 def scenario(options: argparse.Namespace) -> Scenario:
-    """5,000 nodes: those that will be tainted have 72 pods each, the others the rest, as in examples/local/5k.yaml."""
+    """Return a scenario of 5,000 nodes. Nodes to taint have 72 pods each, and the others have the rest of the pods."""
     going = 2 * options.nodes * options.turns + SPARE
     rest = options.pods - going * EACH
     workload = {
@@ -242,7 +244,7 @@ def scenario(options: argparse.Namespace) -> Scenario:
 
 def _patched(name: str, taints: list[dict[str, str]] | None) -> Job:
     async def job(api: Api) -> int:
-        await insist(api, "PATCH", NODES.path(name), {"spec": {"taints": taints}})
+        await send_until_accepted(api, "PATCH", NODES.path(name), {"spec": {"taints": taints}})
         return 1
 
     return job
@@ -259,7 +261,7 @@ def _removed(namespace: str, name: str) -> Job:
 
 
 def taint_7200(options: argparse.Namespace) -> Result:
-    """Both sides in turn, then a sample of the default rate."""
+    """Measure both programs, then a sample at the default rate."""
     with tempfile.TemporaryDirectory(prefix="trimtab-bench-") as name:
         stage = Stage(Path(name), options, PlainProgress(sys.stderr))
         try:
@@ -289,7 +291,7 @@ def taint_7200(options: argparse.Namespace) -> Result:
 
 
 def _taken(stage: Stage, pid: int, user: str, *, count: int = 0) -> Turn:
-    """Taint a hundred nodes or so many, wait until their pods are ended, and take all of it back."""
+    """Taint nodes, wait until their pods are deleted, and restore the cluster."""
     settle(pid, stage.pid(APISERVER))
     nodes = stage.nodes(count or stage.options.nodes)
     wanted = stage.pods_on(nodes)
@@ -320,20 +322,20 @@ def _taken(stage: Stage, pid: int, user: str, *, count: int = 0) -> Turn:
     )
 
 
-def deletions(asked: Iterable[Asked], user: str) -> list[Asked]:
-    """The DELETEs of pods that were granted to a user, in the order of the answers."""
+def deletions(asked: Iterable[AuditEvent], user: str) -> list[AuditEvent]:
+    """Return the successful DELETE requests of a user for pods, ordered by response time."""
     found = [
         each for each in asked if each.verb == "delete" and each.what == "pods" and each.granted and _by(each, user)
     ]
     return sorted(found, key=lambda each: each.stage_timestamp)
 
 
-def _by(asked: Asked, user: str) -> bool:
+def _by(asked: AuditEvent, user: str) -> bool:
     return asked.user.username == user
 
 
 def best_second(times: Sequence[float]) -> int:
-    """The most of them that lie within one second."""
+    """Return the largest number of times within one second."""
     best = begin = 0
     for end, at in enumerate(times):
         while times[begin] <= at - 1.0:
@@ -342,15 +344,18 @@ def best_second(times: Sequence[float]) -> int:
     return best
 
 
-def _answered(asked: Sequence[Asked]) -> float:
-    """Milliseconds that the API server took for a request: the median."""
+def _answered(asked: Sequence[AuditEvent]) -> float:
+    """Return the median duration of a request in the API server in milliseconds."""
     taken = [(each.stage_timestamp - each.request_received_timestamp).total_seconds() for each in asked]
     return round(statistics.median(taken) * 1000, 1) if taken else 0.0
 
 
-def _until(tail: Tail, enough: Callable[[list[Asked]], bool], what: str) -> list[Asked]:
-    """What was asked until it is enough. The log is looked at rarely: that takes time from those who are measured."""
-    found: list[Asked] = []
+def _until(tail: Tail, enough: Callable[[list[AuditEvent]], bool], what: str) -> list[AuditEvent]:
+    """Return the audit events once there are enough.
+
+    The log is read rarely, so that reading does not slow the others down.
+    """
+    found: list[AuditEvent] = []
     deadline = time.monotonic() + PATIENCE
     while not enough(found):
         if time.monotonic() > deadline:
@@ -358,52 +363,6 @@ def _until(tail: Tail, enough: Callable[[list[Asked]], bool], what: str) -> list
         time.sleep(1.0)
         found += tail.read()
     return found
-
-
-class Meter:
-    """CPU seconds of processes from now on, and of all others on the machine."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._pids = pids
-        self._began = time.monotonic()
-        self._before = self._now()
-
-    def read(self) -> list[float]:
-        """Seconds of each process; at last, how many cores all others have had in use."""
-        *each, all_ = (now - then for then, now in zip(self._before, self._now(), strict=True))
-        return [*each, (all_ - sum(each)) / (time.monotonic() - self._began)]
-
-    def _now(self) -> list[float]:
-        user, nice, system, _idle, _waiting, *more = map(
-            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-        )
-        busy = (user + nice + system + sum(more[:3])) / os.sysconf("SC_CLK_TCK")
-        return [*(cpu_seconds(pid) for pid in self._pids), busy]
-
-
-def settle(*pids: int, window: float = 3.0) -> None:
-    """Wait until processes rest: a controller has just begun to read 150,000 pods."""
-    deadline = time.monotonic() + PATIENCE
-    before = [cpu_seconds(pid) for pid in pids]
-    while time.monotonic() < deadline:
-        time.sleep(window)
-        after = [cpu_seconds(pid) for pid in pids]
-        if all(now - then <= IDLE * window for then, now in zip(before, after, strict=True)):
-            return
-        before = after
-    raise TimeoutError(f"waited {PATIENCE:.0f} s for processes {pids} to rest")
-
-
-def memory_mb(pid: int, field: str) -> int:
-    """``VmRSS`` or ``VmHWM`` of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith(field))
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU that a process has used, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime, proc(5)
 
 
 def _row(turn: Turn) -> Result:
@@ -427,7 +386,7 @@ BENCHMARKS: Final[dict[str, Callable[[argparse.Namespace], Result]]] = {"taint-7
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the results."""
     parser = command.parser(__doc__, BENCHMARKS)
     parser.add_argument("--nodes", type=int, default=100, metavar="N", help="tainted at once (default: %(default)s)")
     parser.add_argument("--pods", type=int, default=150_000, metavar="N", help="in the cluster (default: %(default)s)")

@@ -1,8 +1,8 @@
-"""Filling a store through the informer from a protobuf WatchList, without a network: decoding, projecting, storing.
+"""Measures filling a store through the informer from a protobuf WatchList: decoding, projecting and storing.
 
-The frames are made as they are read, so the peak memory is that of the store; the time spent on making them is taken
-off. The first argument is the number of pods; the second says that every so-and-so-many-th pod has a spec of its own,
-as DaemonSets' pods have (they name their node) and StatefulSets' pods with claims.
+No network is used. The frames are generated while they are read, so the peak memory is that of the store, and the time
+for generating them is subtracted. The first argument is the number of pods. With the second argument ``n``, every
+``n``-th pod has its own spec, like pods of DaemonSets (which name their node) and of StatefulSets with claims.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersRe
 
 
 class Result(Struct, frozen=True):
-    """Seconds of CPU without making the frames, bytes read, and pods in the store."""
+    """CPU seconds without the generation of frames, bytes read, and pods in the store."""
 
     seconds: float
     read: int
@@ -38,7 +38,10 @@ class Result(Struct, frozen=True):
 
 
 def pod(number: int, *, owner_size: int = 20, own_spec: bool = False) -> slim_pb2.Pod:
-    """A running pod of a ReplicaSet of ``owner_size``, bound to its node by affinity where its spec is its own."""
+    """Return a running pod of a ReplicaSet of ``owner_size``.
+
+    If it has its own spec, node affinity binds it to its node.
+    """
     owner = number // owner_size
     message = slim_pb2.Pod()
     metadata, spec, status = message.metadata, message.spec, message.status
@@ -72,7 +75,7 @@ def pod(number: int, *, owner_size: int = 20, own_spec: bool = False) -> slim_pb
 
 
 def frame(event: str, kind: str, raw: bytes) -> bytes:
-    """One frame of a watch."""
+    """Return one frame of a watch."""
     unknown = slim_pb2.Unknown(raw=raw)
     unknown.type_meta.kind = kind
     watch = slim_pb2.WatchEvent(type=event)
@@ -82,7 +85,7 @@ def frame(event: str, kind: str, raw: bytes) -> bytes:
 
 
 def stream(pods: int, every: int = 0) -> Iterator[bytes]:
-    """The chunks of a WatchList of so many pods, every so-and-so-many-th with a spec of its own."""
+    """Yield the chunks of a WatchList with the given number of pods, every ``every``-th with its own spec."""
     chunk = bytearray()
     for number in range(pods):
         chunk += frame("ADDED", "Pod", pod(number, own_spec=bool(every) and number % every == 0).SerializeToString())
@@ -96,7 +99,7 @@ def stream(pods: int, every: int = 0) -> Iterator[bytes]:
 
 
 class _Stream:
-    """An :class:`~trimtab.kube.api.Api` that streams pods and counts the time that takes."""
+    """An :class:`~trimtab.kube.api.Api` that streams pods and measures the time for generating them."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self.chunks = chunks
@@ -128,7 +131,7 @@ class _Stream:
 
 
 async def fill(pods: int, every: int = 0) -> tuple[Result, Store[Any]]:
-    """Fill a store with so many pods, every so-and-so-many-th with a spec of its own."""
+    """Fill a store with the given number of pods, every ``every``-th with its own spec."""
     api = _Stream(stream(pods, every))
     store: Store[Any] = Store()
     informer: Informer[Any] = Informer(api, PODS, store)

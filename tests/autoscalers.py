@@ -172,7 +172,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "negative verbosity": ("{logVerbosity: -1}", ("spec.logVerbosity",)),
     "a mode that is none": ("{mode: Approve}", ("spec.mode", "Act")),
 }
-"""Specs of ClusterAutoscalers that are refused, with words that must be told."""
+"""Specs of ClusterAutoscalers that are refused, with words that the error must contain."""
 
 UNKNOWN_FIELDS = {
     "at the top": ("{scaledown: {enabled: true}}", "spec.scaledown"),
@@ -228,4 +228,4 @@ TARGETS_REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "an empty version": (_target("apiVersion: '', kind: MachineSet, name: a"), ("spec.scaleTargetRef",)),
     "replicas as a text": (f"{{minReplicas: '1', maxReplicas: 3, {TARGET}}}", ("spec.minReplicas",)),
 }
-"""Specs of MachineAutoscalers that are refused, with words that must be told."""
+"""Specs of MachineAutoscalers that are refused, with words that the error must contain."""

@@ -1,7 +1,7 @@
 """Builders of Kubernetes manifests: ``pod("web-1").on("n1").cpu("250m").build()``.
 
-A builder holds a manifest as a user would write it. ``manifest()`` gives it as a dictionary, ``build()`` decodes it by
-the same code that reads cluster files into the value that planners read. Every step returns the builder itself.
+A builder contains a manifest. ``manifest()`` returns it as a dictionary. ``build()`` decodes it into the type that
+planners use, with the decoder of cluster files. All other methods return the builder.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 
 class PodBuilder(Builder):
-    """A pod with one container ``main``; pending until it is put ``on`` a node, and from then on running."""
+    """A pod with one container ``main``; pending, or running after ``on``."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("v1", "Pod", name, namespace)
@@ -93,7 +93,7 @@ class PodBuilder(Builder):
         return self._request("memory", request, limit)
 
     def requests(self, resources: dict[str, str] | None = None, **more: str) -> Self:
-        """Requests of any resource: ``requests({"example.com/gpu": "1"})``."""
+        """Set requests of any resource: ``requests({"example.com/gpu": "1"})``."""
         for resource, amount in {**(resources or {}), **more}.items():
             self._request(resource, amount, None)
         return self
@@ -107,7 +107,7 @@ class PodBuilder(Builder):
         return self
 
     def container(self, name: str, **fields: Any) -> Self:
-        """Another container, with its fields as in the manifest."""
+        """Add a container with the given fields of the manifest."""
         self._manifest["spec"]["containers"].append({"name": name, **fields})
         return self
 
@@ -135,7 +135,7 @@ class PodBuilder(Builder):
         return self
 
     def tolerates(self, key: str = "", value: str = "", effect: str = "", *, seconds: int | None = None) -> Self:
-        """Tolerate a taint: with a value by Equal, without by Exists; without a key all taints."""
+        """Add a toleration: Equal with a value, else Exists; without a key, of all taints."""
         toleration: dict[str, Any] = {"operator": "Equal" if value else "Exists"}
         toleration |= {name: text for name, text in {"key": key, "value": value, "effect": effect}.items() if text}
         if seconds is not None:
@@ -148,7 +148,7 @@ class PodBuilder(Builder):
         return self
 
     def node_affinity(self, *expressions: dict[str, Any], fields: tuple[dict[str, Any], ...] = ()) -> Self:
-        """One more required term (terms are alternatives): ``node_affinity(expression("disk", "In", "ssd"))``."""
+        """Add a required node affinity term (terms are ORed): ``node_affinity(expression("disk", "In", "ssd"))``."""
         term: dict[str, Any] = {}
         if expressions:
             term["matchExpressions"] = list(expressions)
@@ -262,29 +262,30 @@ class PodBuilder(Builder):
         return self
 
     def container_state(self, state: str = "", *, exit_code: int | None = None, of: str = "container") -> Self:
-        """What a container does: runs without a reason, waits with one, or has ended with an exit code.
+        """Set a container state: running without a reason, waiting with one, terminated with an exit code.
 
         Args:
             state: the reason, e.g. ``CrashLoopBackOff``.
             exit_code: of a container that has ended.
             of: ``container``, ``initContainer`` or ``ephemeralContainer``.
         """
-        told: dict[str, Any] = {"running": {}}
+        recorded: dict[str, Any] = {"running": {}}
         if exit_code is not None:
-            told = {"terminated": {"exitCode": exit_code, "reason": state}}
+            recorded = {"terminated": {"exitCode": exit_code, "reason": state}}
         elif state:
-            told = {"waiting": {"reason": state}}
+            recorded = {"waiting": {"reason": state}}
         statuses = self._at("status").setdefault(f"{of}Statuses", [])
         name = "main" if of == "container" else of
-        statuses.append({"name": f"{name}-{len(statuses)}" if statuses else name, "state": told})
+        statuses.append({"name": f"{name}-{len(statuses)}" if statuses else name, "state": recorded})
         return self
 
-    def unschedulable(self, message: str = "0/1 nodes are available: 1 Insufficient cpu.") -> Self:
-        """Pending, and kube-scheduler said why."""
-        return self.phase("Pending").condition("PodScheduled", "False", reason="Unschedulable", message=message)
+    def unschedulable(self, message: str = "0/1 nodes are available: 1 Insufficient cpu.", *, since: str = NOW) -> Self:
+        """Set the pod's PodScheduled condition to False with kube-scheduler's message."""
+        pending = self.phase("Pending")
+        return pending.condition("PodScheduled", "False", reason="Unschedulable", message=message, since=since)
 
     def mirror(self) -> Self:
-        """The mirror of a static pod, as the kubelet makes it."""
+        """Make the pod the mirror pod of a static pod."""
         return self.annotations({"kubernetes.io/config.mirror": "1", "kubernetes.io/config.source": "file"})
 
     def build(self) -> Pod:
@@ -292,7 +293,7 @@ class PodBuilder(Builder):
 
 
 class NodeBuilder(Builder):
-    """A ready node with 4 CPUs, 16 Gi of memory, room for 110 pods, and its own name as the hostname label."""
+    """A ready node with 4 CPUs, 16 Gi of memory, 110 pods, and its name as the hostname label."""
 
     def __init__(self, name: str) -> None:
         super().__init__("v1", "Node", name)
@@ -303,13 +304,13 @@ class NodeBuilder(Builder):
         self.condition("Ready", "True")
 
     def allocatable(self, resources: dict[str, str | int] | None = None, **more: str | int) -> Self:
-        """Set amounts, allocatable and capacity alike; others stay as they are."""
+        """Set amounts in allocatable and capacity; other resources are unchanged."""
         for part in ("allocatable", "capacity"):
             self._at("status", part).update({**(resources or {}), **more})
         return self
 
     def capacity(self, resources: dict[str, str | int] | None = None, **more: str | int) -> Self:
-        """Set the capacity alone; call it after ``allocatable``."""
+        """Set only the capacity; call it after ``allocatable``."""
         self._at("status", "capacity").update({**(resources or {}), **more})
         return self
 
@@ -343,7 +344,7 @@ class NodeBuilder(Builder):
         return self.condition("Ready", "False", reason="KubeletNotReady", since=since)
 
     def image(self, *names: str, size: int = 0) -> Self:
-        """One more image that the node holds, by all its names, with its size in bytes."""
+        """Add an image on the node with its names and its size in bytes."""
         self._at("status").setdefault("images", []).append({"names": list(names), "sizeBytes": size})
         return self
 
@@ -356,7 +357,7 @@ class NodeBuilder(Builder):
 
 
 class BudgetBuilder(Builder):
-    """A disruption budget that the disruption controller has seen and that allows one disruption."""
+    """A PodDisruptionBudget with an up-to-date status that allows one disruption."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("policy/v1", "PodDisruptionBudget", name, namespace)
@@ -387,7 +388,7 @@ class BudgetBuilder(Builder):
         return self
 
     def unobserved(self) -> Self:
-        """Changed since the disruption controller last looked."""
+        """Set a generation that the disruption controller has not observed."""
         self._at("metadata")["generation"] = 2
         return self
 
@@ -441,5 +442,5 @@ def priority_class(name: str, value: int) -> PriorityClassBuilder:
 
 
 def cluster(*builders: Builder) -> dict[str, Any]:
-    """A v1 List of what was built, as ``kubectl get … -o json`` prints it."""
+    """A v1 List of objects, as ``kubectl get … -o json`` prints it."""
     return {"apiVersion": "v1", "kind": "List", "items": [builder.manifest() for builder in builders]}

@@ -1,4 +1,4 @@
-"""What all tests share. Nothing here starts anything before a test asks for ``cluster``."""
+"""Fixtures and options of all tests. Nothing starts before a test requests ``cluster``."""
 
 from __future__ import annotations
 
@@ -15,28 +15,58 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
+from tests.fixtures.golden import TESTS, Golden
 from trimtab.kube.api import NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import Settings
-from trimtab.local.progress import PlainProgress, Progress
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.components import Settings
+from trimtab_local.progress import PlainProgress, Progress
+from trimtab_local.versions import DEFAULT_VERSION, RELEASES
 
 MakeCluster = Callable[..., LocalCluster]
 
 _NUMBERS = itertools.count()
 
-# How long an example takes says something of the machine, not of the code. In CI hypothesis draws the same examples
-# every time, which it decides by itself.
-settings.register_profile("trimtab", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("trimtab")
+# No deadline: the time of an example depends on the machine. In CI hypothesis draws the same examples every time.
+settings.register_profile("thorough", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
+settings.register_profile("fuzz", settings.get_profile("thorough"), max_examples=20_000, derandomize=False)
+settings.load_profile(os.environ.get("TRIMTAB_HYPOTHESIS_PROFILE", "quick"))
 
 
 def pytest_sessionstart() -> None:
-    """Say that there is no event loop yet: looptime asks for one before every test, and would make one that leaks."""
+    """Unset the event loop: looptime asks for one before every test, and would create one that leaks."""
     asyncio.set_event_loop(None)
+
+
+MAX_RERUNS = 3
+"""Number of live tests that may pass at the second attempt only, in one run of a tier."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which many tests had to be repeated: then it is not the machine."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and len(reporter.stats.get("rerun", ())) > MAX_RERUNS and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why each repeated test failed at its first attempt, with the captured output.
+
+    pytest prints this only for the last attempt, and ``--rerun-show-tracebacks`` omits the captured output.
+    """
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"RERUN {report.nodeid} ({report.when})", yellow=True)
+        for line in report.longreprtext.splitlines():
+            terminalreporter.write_line(line)
+        for title, content in report.sections:
+            terminalreporter.write_sep("-", title)
+            terminalreporter.write_line(content.rstrip("\n"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,20 +78,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="what tests with a real API server run against: 'local' (trimtab local; binaries are built at the first "
         "use, or taken from $KUBEBUILDER_ASSETS) or 'kind' (pytest-kind; needs docker and --kind-image)",
     )
+    group.addoption(
+        "--kubernetes-version",
+        choices=tuple(RELEASES),
+        default=DEFAULT_VERSION,
+        help="the Kubernetes version of local control planes; $KUBEBUILDER_ASSETS overrides it",
+    )
+    group.addoption(
+        "--update-golden",
+        action="store_true",
+        help="run only the tests that use golden files, and write what they pass into tests/golden (`make golden`)",
+    )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the upper tiers are known by their folder, so that none can forget its marker."""
-    here = Path(__file__).parent
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the upper tiers by their folder, so that none can forget its marker."""
     for item in items:
-        tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        tier = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         if tier in ("api", "e2e"):
             item.add_marker(tier)
+    if config.getoption("--update-golden"):
+        chosen = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare texts with this test's entries in a file of tests/golden, or write them there with --update-golden."""
+    path = request.node.path.relative_to(TESTS / "unit").as_posix()
+    return Golden(f"{path}::{request.node.name}", update=request.config.getoption("--update-golden"))
 
 
 @pytest.fixture(scope="module")
 def make_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[MakeCluster]:
-    """Start local clusters with settings of their own: ``make_cluster(settings, nodes=0)``; all end with the module.
+    """Start local clusters with given settings, ``make_cluster(settings, nodes=0)``; all stop with the module.
 
     Idle ones would slow down all that come after them: a control plane at rest takes a good part of a core.
     """
@@ -73,22 +124,23 @@ def make_cluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.
 def make_lasting_cluster(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[MakeCluster]:
-    """The same for what modules share; all end with the session."""
+    """Start local clusters that several modules share; all stop with the session."""
     with _clusters(tmp_path_factory, pytestconfig) as make:
         yield make
 
 
 @contextmanager
 def _clusters(tmp_path_factory: pytest.TempPathFactory, config: pytest.Config) -> Iterator[MakeCluster]:
-    """They end also when the test process is killed: a guard process watches it."""
+    """Start clusters and stop them at the end; a guard process stops them if the test process is killed."""
     started: list[LocalCluster] = []
+    version: str = config.getoption("--kubernetes-version")
 
     def make(settings: Settings | None = None, *, nodes: int | None = None) -> LocalCluster:
         directory = tmp_path_factory.mktemp("cluster")
         name = f"test-{os.getpid()}-{next(_NUMBERS)}"
         cluster = LocalCluster(name, directory=directory, progress=_progress(config))
         started.append(cluster)
-        cluster.up(settings, nodes=nodes, die_with_parent=True)
+        cluster.up(replace(settings or Settings(), version=version), nodes=nodes, die_with_parent=True)
         return cluster
 
     yield make
@@ -102,18 +154,18 @@ def _progress(config: pytest.Config) -> Progress:
     if capture is None:
         return PlainProgress(sys.stderr)
 
-    class Told(PlainProgress):
+    class FakeRecorder(PlainProgress):
         def say(self, line: str) -> None:
             if line.startswith(("building", "installing", "waiting", "fetching")):
                 with capture.global_and_fixture_disabled():
                     super().say(line)
 
-    return Told(sys.stderr)
+    return FakeRecorder(sys.stderr)
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
-    """The cluster that all tests of the session share; three nodes, so make your own nodes for what counts them."""
+    """The cluster that all tests of the session share. It has three nodes: create others for tests that count nodes."""
     if request.config.getoption("--cluster") == "local":
         make: MakeCluster = request.getfixturevalue("make_lasting_cluster")
         return make()
@@ -137,14 +189,14 @@ def admin(cluster: Cluster) -> Path:
 
 @pytest.fixture
 async def api(admin: Path) -> AsyncIterator[Transport]:
-    """Our own transport to the shared cluster, with the admin's rights."""
+    """Our transport to the shared cluster, with the admin's permissions."""
     async with Transport(load_config(admin)) as transport:
         yield transport
 
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of the test's own, ready for pods; it is deleted afterwards."""
+    """A namespace of the test in which pods can be created; it is deleted afterwards."""
     name = f"test-{secrets.token_hex(4)}"
     client = cluster.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})

@@ -88,9 +88,10 @@ class MachineBuilder(Builder):
     def of(self, owner: MachineSetBuilder) -> Self:
         return _owned(self, f"{self._group}/v1beta1", owner.kind, owner.name, uid=owner.manifest()["metadata"]["uid"])
 
-    def on(self, node: str) -> Self:
-        """Running, with that node."""
-        self._at("status").update(phase="Running", nodeRef={"kind": "Node", "name": node, "uid": f"node--{node}"})
+    def on(self, node: str, *, uid: str = "") -> Self:
+        """Running, with that node; by default with the UID that the builder of nodes gives it."""
+        reference = {"kind": "Node", "name": node, "uid": uid or f"node--{node}"}
+        self._at("status").update(phase="Running", nodeRef=reference)
         return self
 
     def provider_id(self, provider_id: str) -> Self:

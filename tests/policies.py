@@ -362,6 +362,10 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
         f"{{strategies: {{RemoveDuplicates: {{params: {{nodeAffinityType: [{REQUIRED}]}}}}}}}}",
         ("spec.strategies", "RemoveDuplicates", "nodeAffinityType"),
     ),
+    "an unknown parameter": (
+        NODE_AFFINITY.replace("nodeAffinityType", "nodeAffinityTypes") % "[]",
+        ("spec.strategies.RemovePodsViolatingNodeAffinity.params.nodeAffinityTypes",),
+    ),
     "an unknown affinity type": (
         NODE_AFFINITY % "[required]",
         ("RemovePodsViolatingNodeAffinity.params.nodeAffinityType[0]", "requiredDuringSchedulingIgnored"),
@@ -419,6 +423,18 @@ REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
     "a cron expression of six fields": (
         with_duplicates("schedule: {cron: '0 0 4 * * *'}"),
         ("spec.schedule.cron", "five fields"),
+    ),
+    "a cron expression with a wrong minute": (
+        with_duplicates("schedule: {cron: '61 * * * *'}"),
+        ("spec.schedule.cron", "minute", "61"),
+    ),
+    "a cron macro": (
+        with_duplicates("schedule: {cron: '@daily'}"),
+        ("spec.schedule.cron", "five fields", "@daily"),
+    ),
+    "a window with a wrong hour": (
+        with_duplicates("windows: [{schedule: '0 24 * * *', duration: 4h}]"),
+        ("spec.windows[0].schedule", "hour", "24"),
     ),
     "an unknown time zone": (
         with_duplicates("schedule: {cron: '0 4 * * *', timeZone: Mars/Olympus}"),
@@ -487,9 +503,5 @@ UNKNOWN_FIELDS: dict[str, tuple[str, str]] = {
     "of the spec": (with_duplicates("dryRun: true"), "spec.dryRun"),
     "of limits": (with_duplicates("limits: {perPod: 1}"), "spec.limits.perPod"),
     "of a strategy": ("{strategies: {RemoveDuplicates: {weight: 1}}}", "spec.strategies.RemoveDuplicates.weight"),
-    "of a strategy's params": (
-        "{strategies: {RemovePodsViolatingNodeAffinity: {params: {nodeAffinityTypes: []}}}}",
-        "spec.strategies.RemovePodsViolatingNodeAffinity.params.nodeAffinityTypes",
-    ),
 }
 """Fields that do not exist: YAML of a spec, and the field. The API server tells only clients that ask (strict)."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from trimtab.kube.wire import json, slim_pb2
-from trimtab.kube.wire.head import GROUPS
+from trimtab.kube.wire import slim_json, slim_pb2
+from trimtab.kube.wire.identity import GROUPS
 
 API_VERSIONS = {kind: f"{group}/v1" for kind, group in GROUPS.items() if group}
 
@@ -18,7 +18,7 @@ def encode_object(manifest: dict[str, Any]) -> bytes:
     """The object's own bytes, without an envelope."""
     kind = manifest["kind"]
     message = getattr(slim_pb2, kind)()
-    _fill(message, msgspec.convert(manifest, getattr(json, kind)))
+    _fill(message, msgspec.convert(manifest, getattr(slim_json, kind)))
     return message.SerializeToString()
 
 
@@ -98,6 +98,6 @@ def _set_map(target: Any, name: str, entries: dict[str, Any]) -> None:
         if name in QUANTITIES:
             target[key].string = str(entry)
         elif name == "disrupted_pods":
-            target[key].seconds = int(dt.datetime.fromisoformat(entry).timestamp())
+            target[key].seconds = int(entry.timestamp())
         else:
             target[key] = entry

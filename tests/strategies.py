@@ -1,7 +1,8 @@
-"""Hypothesis strategies that several tests share: what Kubernetes would accept, unless the name says otherwise."""
+"""Shared hypothesis strategies. They generate values that the API server accepts."""
 
 from __future__ import annotations
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from trimtab.kube.frozen import Labels
@@ -18,7 +19,7 @@ DECIMAL_SUFFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 BINARY_SUFFIXES = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
-# Few keys and values, so that selectors and labels meet often.
+# Few keys and values, so that selectors often match labels.
 KEYS = ("app", "tier", "zone", "example.com/pool")
 VALUES = ("", "a", "b", "c", "7", "10")
 NODE_NAMES = ("n1", "n2", "n3")
@@ -27,8 +28,13 @@ label_keys = st.sampled_from(KEYS)
 label_values = st.sampled_from(VALUES)
 
 
+def examples(number: int) -> int:
+    """Scale the examples of a property with the profile: all with ``thorough``, as in CI, a quarter with ``quick``."""
+    return number * min(100, settings.default.max_examples) // 100
+
+
 def numbers(*, max_digits: int = 18) -> st.SearchStrategy[str]:
-    """Signed decimal numbers as quantities have them: ``1``, ``-0.50``, ``.5``, ``5.``, ``+007``."""
+    """Signed decimal numbers of quantities: ``1``, ``-0.50``, ``.5``, ``5.``, ``+007``."""
     digits = st.text("0123456789", min_size=1, max_size=max_digits)
     number = st.one_of(
         digits,
@@ -65,12 +71,12 @@ def label_requirements(*, bounds: bool = False) -> st.SearchStrategy[LabelRequir
 
 
 def label_selectors() -> st.SearchStrategy[LabelSelector]:
-    """Valid label selectors, the empty one among them."""
+    """Valid label selectors, including the empty one."""
     return st.builds(LabelSelector, labels(), st.lists(label_requirements(), max_size=3).map(tuple))
 
 
 def node_selector_terms() -> st.SearchStrategy[NodeSelectorTerm]:
-    """Valid terms, the empty one among them."""
+    """Valid node selector terms, including the empty one."""
     names = st.sampled_from(NODE_NAMES).map(lambda name: (name,))
     on_name = st.builds(LabelRequirement, st.just("metadata.name"), st.sampled_from(["In", "NotIn"]), names)
     return st.builds(

@@ -1,4 +1,4 @@
-"""TaintManagers as users write them, and what trimtab and the API server must refuse alike."""
+"""Valid and invalid TaintManagers, on which trimtab and the API server must agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 EVERYTHING = """
-mode: Own
+mode: TaintAndEvict
 taints:
 - {key: example.com/maintenance, policy: Evict, maximumWait: 30m}
 - {key: node.kubernetes.io/out-of-service, policy: Delete}
@@ -28,7 +28,12 @@ tolerationMatching: First
 
 
 def taint_manager(spec: dict[str, Any] | str | None = None, *, name: str = "default") -> dict[str, Any]:
-    """A TaintManager with that spec, which may be YAML; ``None`` for none."""
+    """Build the manifest of a TaintManager.
+
+    Args:
+        spec: the spec as a dictionary or as YAML; ``None`` omits it.
+        name: the name of the object.
+    """
     manifest: dict[str, Any] = {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "TaintManager",
@@ -48,71 +53,79 @@ def _lifecycle(text: str) -> str:
 
 
 ACCEPTED = {
-    "nothing": "{}",
-    "everything": EVERYTHING,
-    "beside kube-controller-manager": "{mode: EarlierOnly}",
-    "a wait of nothing": _taints("key: a, policy: Evict, maximumWait: 0s"),
-    "a wait of a week": _taints("key: a, policy: Evict, maximumWait: 168h"),
-    "a rate as a whole number": _lifecycle("nodeEvictionRate: 1"),
-    "no tainting at all": _lifecycle("nodeEvictionRate: 0, fullDisruptionEvictionRate: 0"),
-    "a threshold of all nodes": _lifecycle("unhealthyZoneThreshold: 1"),
-    "a grace period that is just longer": _lifecycle("nodeMonitorPeriod: 5s, nodeMonitorGracePeriod: 6s"),
+    "empty": "{}",
+    "all fields": EVERYTHING,
+    "mode EvictPods": "{mode: EvictPods}",
+    "maximumWait 0s": _taints("key: a, policy: Evict, maximumWait: 0s"),
+    "maximumWait 168h": _taints("key: a, policy: Evict, maximumWait: 168h"),
+    "integer rate": _lifecycle("nodeEvictionRate: 1"),
+    "rates 0": _lifecycle("nodeEvictionRate: 0, fullDisruptionEvictionRate: 0"),
+    "threshold 1": _lifecycle("unhealthyZoneThreshold: 1"),
+    "grace period 1s longer than monitor period": _lifecycle("nodeMonitorPeriod: 5s, nodeMonitorGracePeriod: 6s"),
 }
-"""Specs that are good."""
+"""Valid specs by test id."""
 
 REFUSED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "a mode that is none": ("{mode: Act}", ("spec.mode", "EarlierOnly")),
-    "a mode in small letters": ("{mode: own}", ("spec.mode", "Own")),
-    "a policy that is none": (_taints("key: a, policy: Drain"), ("spec.taints[0].policy", "Delete or Evict")),
-    "a key without a policy": (_taints("key: a"), ("spec.taints[0].policy",)),
-    "a policy without a key": (_taints("policy: Evict"), ("spec.taints[0].key",)),
-    "an empty key": (_taints("key: '', policy: Evict"), ("spec.taints[0].key",)),
-    "a key with its effect": (_taints("key: 'a:NoExecute', policy: Evict"), ("spec.taints[0].key", "NoExecute")),
-    "a key twice": (_taints("key: a, policy: Evict", "key: a, policy: Delete"), ("spec.taints[1]",)),
-    "a wait with Delete": (
+    "unknown mode": ("{mode: Act}", ("spec.mode", "EvictPods")),
+    "renamed mode EarlierOnly": ("{mode: EarlierOnly}", ("spec.mode", "mode EarlierOnly is now EvictPods")),
+    "renamed mode Own": ("{mode: Own}", ("spec.mode", "mode Own is now TaintAndEvict")),
+    "lower-case mode": ("{mode: own}", ("spec.mode", "TaintAndEvict")),
+    "unknown policy": (_taints("key: a, policy: Drain"), ("spec.taints[0].policy", "Delete or Evict")),
+    "key without policy": (_taints("key: a"), ("spec.taints[0].policy",)),
+    "policy without key": (_taints("policy: Evict"), ("spec.taints[0].key",)),
+    "empty key": (_taints("key: '', policy: Evict"), ("spec.taints[0].key",)),
+    "key with effect": (_taints("key: 'a:NoExecute', policy: Evict"), ("spec.taints[0].key", "NoExecute")),
+    "duplicate key": (_taints("key: a, policy: Evict", "key: a, policy: Delete"), ("spec.taints[1]",)),
+    "maximumWait with Delete": (
         _taints("key: a, policy: Delete, maximumWait: 5m"),
-        ("spec.taints[0].maximumWait", "belongs to policy Evict"),
+        ("spec.taints[0].maximumWait", "requires policy Evict"),
     ),
-    "a wait that is none": (_taints("key: a, policy: Evict, maximumWait: soon"), ("taints[0].maximumWait", "e.g. 30s")),
-    "a wait in days": (_taints("key: a, policy: Evict, maximumWait: 1d"), ("taints[0].maximumWait", "e.g. 30s")),
-    "a wait of more than a week": (
+    "maximumWait not a duration": (
+        _taints("key: a, policy: Evict, maximumWait: soon"),
+        ("taints[0].maximumWait", "e.g. 30s"),
+    ),
+    "maximumWait in days": (_taints("key: a, policy: Evict, maximumWait: 1d"), ("taints[0].maximumWait", "e.g. 30s")),
+    "maximumWait above 168h": (
         _taints("key: a, policy: Evict, maximumWait: 168h1s"),
         ("taints[0].maximumWait", "168h"),
     ),
-    "a rate of no pods": ("{userTaintRates: {total: 0}}", ("spec.userTaintRates.total", "0.001")),
-    "a negative rate": ("{userTaintRates: {perZone: -1}}", ("spec.userTaintRates.perZone",)),
-    "a rate as a text": ("{userTaintRates: {perNamespace: '1'}}", ("spec.userTaintRates.perNamespace", "number")),
-    "a rate beyond all bounds": (_lifecycle("nodeEvictionRate: 1001"), ("nodeLifecycle.nodeEvictionRate", "1000")),
-    "a negative rate of nodes": (_lifecycle("nodeEvictionRate: -0.1"), ("nodeLifecycle.nodeEvictionRate", "0")),
-    "a share in percent": (_lifecycle("unhealthyZoneThreshold: 55"), ("nodeLifecycle.unhealthyZoneThreshold", "1")),
-    "nodes by halves": (_lifecycle("largeClusterSizeThreshold: 0.5"), ("largeClusterSizeThreshold", "whole number")),
-    "a period of nothing": (_lifecycle("nodeMonitorPeriod: 0s"), ("nodeMonitorPeriod", "between 1s and 168h")),
-    "a period without a unit": (_lifecycle("nodeMonitorPeriod: '5'"), ("nodeMonitorPeriod",)),
-    "a period as a number": (_lifecycle("nodeMonitorPeriod: 5"), ("nodeMonitorPeriod", "a text")),
-    "a period in milliseconds": (_lifecycle("nodeMonitorPeriod: 500ms"), ("nodeMonitorPeriod", "e.g. 30s")),
-    "a grace period that is not longer": (
+    "rate 0": ("{userTaintRates: {total: 0}}", ("spec.userTaintRates.total", "0.001")),
+    "negative rate": ("{userTaintRates: {perZone: -1}}", ("spec.userTaintRates.perZone",)),
+    "rate as string": ("{userTaintRates: {perNamespace: '1'}}", ("spec.userTaintRates.perNamespace", "number")),
+    "rate above 1000": (_lifecycle("nodeEvictionRate: 1001"), ("nodeLifecycle.nodeEvictionRate", "1000")),
+    "negative node rate": (_lifecycle("nodeEvictionRate: -0.1"), ("nodeLifecycle.nodeEvictionRate", "0")),
+    "threshold in percent": (_lifecycle("unhealthyZoneThreshold: 55"), ("nodeLifecycle.unhealthyZoneThreshold", "1")),
+    "fractional node count": (
+        _lifecycle("largeClusterSizeThreshold: 0.5"),
+        ("largeClusterSizeThreshold", "whole number"),
+    ),
+    "period 0s": (_lifecycle("nodeMonitorPeriod: 0s"), ("nodeMonitorPeriod", "between 1s and 168h")),
+    "period without unit": (_lifecycle("nodeMonitorPeriod: '5'"), ("nodeMonitorPeriod",)),
+    "period as number": (_lifecycle("nodeMonitorPeriod: 5"), ("nodeMonitorPeriod", "a string")),
+    "period in milliseconds": (_lifecycle("nodeMonitorPeriod: 500ms"), ("nodeMonitorPeriod", "e.g. 30s")),
+    "grace period shorter than monitor period": (
         _lifecycle("nodeMonitorPeriod: 50s"),
         ("nodeLifecycle.nodeMonitorGracePeriod", "longer than nodeMonitorPeriod"),
     ),
-    "a startup of nothing": (_lifecycle("nodeStartupGracePeriod: 0s"), ("nodeStartupGracePeriod", "1s")),
-    "tolerations of less than nothing": (
+    "startup grace period 0s": (_lifecycle("nodeStartupGracePeriod: 0s"), ("nodeStartupGracePeriod", "1s")),
+    "negative toleration seconds": (
         "{defaultTolerations: {defaultNotReadyTolerationSeconds: -1}}",
         ("spec.defaultTolerations.defaultNotReadyTolerationSeconds", "0"),
     ),
-    "tolerations as a duration": (
+    "toleration seconds as duration": (
         "{defaultTolerations: {defaultUnreachableTolerationSeconds: 5m}}",
         ("spec.defaultTolerations.defaultUnreachableTolerationSeconds",),
     ),
-    "a matching that is none": ("{tolerationMatching: Last}", ("spec.tolerationMatching", "All or First")),
+    "unknown tolerationMatching": ("{tolerationMatching: Last}", ("spec.tolerationMatching", "All or First")),
 }
-"""Specs that are refused, with words that must be told."""
+"""Invalid specs by test id, with the strings that the error must contain."""
 
 UNKNOWN_FIELDS = {
-    "at the top": ("{modes: Own}", "spec.modes"),
-    "a flag as it is written for upstream": (
+    "unknown field of spec": ("{modes: TaintAndEvict}", "spec.modes"),
+    "upstream flag name": (
         _lifecycle("node-monitor-period: 5s"),
         "spec.nodeLifecycle.node-monitor-period",
     ),
-    "of a policy": (_taints("key: a, policy: Evict, wait: 5m"), "spec.taints[0].wait"),
+    "unknown field of taint policy": (_taints("key: a, policy: Evict, wait: 5m"), "spec.taints[0].wait"),
 }
-"""Fields that there are not."""
+"""Specs with an unknown field by test id, with the path of the field."""

@@ -1,4 +1,4 @@
-"""Builders of volumes, claims and what storage.k8s.io says of them; tests import :mod:`tests.builders`."""
+"""Builders of volumes, claims and objects of storage.k8s.io; tests import them from :mod:`tests.builders`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab.kube.objects import (
 
 
 class PersistentVolumeBuilder(Builder):
-    """A free volume of 10Gi, for one node at a time, of no class, in a CSI driver ``csi.example``."""
+    """An available ReadWriteOnce volume of 10Gi without a class, of the CSI driver ``csi.example``."""
 
     def __init__(self, name: str) -> None:
         super().__init__("v1", "PersistentVolume", name)
@@ -29,7 +29,7 @@ class PersistentVolumeBuilder(Builder):
         self._manifest["status"] = {"phase": "Available"}
 
     def source(self, kind: str, /, **source: Any) -> Self:
-        """Of another source: ``source("local", path="/mnt/a")``."""
+        """Set the volume source: ``source("local", path="/mnt/a")``."""
         self._at("spec").pop("csi", None)
         self._at("spec")[kind] = source
         return self
@@ -55,7 +55,7 @@ class PersistentVolumeBuilder(Builder):
         return self
 
     def claimed_by(self, name: str, namespace: str = "shop", *, uid: str | None = None) -> Self:
-        """Bound to a claim; ``uid=""`` for a volume that somebody has reserved by hand."""
+        """Bind the volume to a claim; with ``uid=""`` it is only reserved for the claim, as by an administrator."""
         given = f"persistentvolumeclaim-{namespace}-{name}" if uid is None else uid
         self._at("spec")["claimRef"] = {"namespace": namespace, "name": name, **({"uid": given} if given else {})}
         return self.phase("Bound") if given else self
@@ -65,13 +65,13 @@ class PersistentVolumeBuilder(Builder):
         return self
 
     def where(self, *expressions: dict[str, Any]) -> Self:
-        """One more term of the node affinity: ``where(expression(ZONE, "In", "a"))``."""
+        """Add a node affinity term: ``where(expression(ZONE, "In", "a"))``."""
         required = self._at("spec", "nodeAffinity", "required")
         required.setdefault("nodeSelectorTerms", []).append({"matchExpressions": list(expressions)})
         return self
 
     def on(self, node: str) -> Self:
-        """Reached from one node only, as a local volume."""
+        """Restrict the volume to one node, like a local volume."""
         return self.where(expression(HOSTNAME, "In", node))
 
     def build(self) -> PersistentVolume:
@@ -79,7 +79,7 @@ class PersistentVolumeBuilder(Builder):
 
 
 class PersistentVolumeClaimBuilder(Builder):
-    """A claim on 1Gi, for one node at a time, of no class, that is not bound."""
+    """A pending ReadWriteOnce claim of 1Gi without a class."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("v1", "PersistentVolumeClaim", name, namespace)
@@ -95,7 +95,7 @@ class PersistentVolumeClaimBuilder(Builder):
         return self
 
     def request(self, amount: str | None) -> Self:
-        """Another size, or none at all."""
+        """Set the storage request; ``None`` removes it."""
         self._at("spec")["resources"] = {} if amount is None else {"requests": {"storage": amount}}
         return self
 
@@ -112,13 +112,13 @@ class PersistentVolumeClaimBuilder(Builder):
         return self
 
     def bound_to(self, volume: str) -> Self:
-        """Bound, by the controller's word."""
+        """Bind the claim, with the annotation of the volume controller."""
         self._at("spec")["volumeName"] = volume
         self._at("status")["phase"] = "Bound"
         return self.annotations({"pv.kubernetes.io/bind-completed": "yes"})
 
     def prebound_to(self, volume: str) -> Self:
-        """Names a volume, but the controller has not bound it."""
+        """Set the volume name without binding the claim."""
         self._at("spec")["volumeName"] = volume
         return self
 
@@ -126,7 +126,7 @@ class PersistentVolumeClaimBuilder(Builder):
         return self.annotations({"volume.kubernetes.io/selected-node": node})
 
     def owned_by_pod(self, name: str) -> Self:
-        """Of an ephemeral volume of a pod in the same namespace."""
+        """Add a pod as the owner, as for the claim of an ephemeral volume."""
         reference = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -146,7 +146,7 @@ class PersistentVolumeClaimBuilder(Builder):
 
 
 class StorageClassBuilder(Builder):
-    """A class whose volumes are made when their first pod is placed."""
+    """A StorageClass with the binding mode WaitForFirstConsumer."""
 
     def __init__(self, name: str, provisioner: str) -> None:
         super().__init__("storage.k8s.io/v1", "StorageClass", name)
@@ -158,11 +158,11 @@ class StorageClassBuilder(Builder):
         return self
 
     def allowed(self, **values: tuple[str, ...]) -> Self:
-        """One more term of allowed topologies: ``allowed(zone=("a", "b"))``; for other keys see :meth:`topology`."""
+        """Add a term to allowedTopologies: ``allowed(zone=("a", "b"))``; for other keys see :meth:`topology`."""
         return self.topology(values)
 
     def topology(self, values: dict[str, tuple[str, ...]]) -> Self:
-        """One more term of allowed topologies: ``topology({ZONE: ("a", "b")})``."""
+        """Add a term to allowedTopologies: ``topology({ZONE: ("a", "b")})``."""
         term = [{"key": key, "values": list(each)} for key, each in values.items()]
         self._manifest.setdefault("allowedTopologies", []).append({"matchLabelExpressions": term})
         return self
@@ -172,7 +172,7 @@ class StorageClassBuilder(Builder):
 
 
 class CSINodeBuilder(Builder):
-    """A node without drivers."""
+    """A CSINode without drivers."""
 
     def __init__(self, name: str) -> None:
         super().__init__("storage.k8s.io/v1", "CSINode", name)
@@ -186,7 +186,7 @@ class CSINodeBuilder(Builder):
         return self
 
     def migrated(self, *plugins: str) -> Self:
-        """In-tree plugins that CSI drivers stand in for: ``migrated("kubernetes.io/aws-ebs")``."""
+        """Set the in-tree plugins that are migrated to CSI drivers: ``migrated("kubernetes.io/aws-ebs")``."""
         return self.annotations({"storage.alpha.kubernetes.io/migrated-plugins": ",".join(plugins)})
 
     def build(self) -> CSINode:
@@ -194,7 +194,7 @@ class CSINodeBuilder(Builder):
 
 
 class CSIDriverBuilder(Builder):
-    """A driver; ``storage_capacity`` says that the scheduler looks at what is left."""
+    """A CSIDriver; with ``storage_capacity``, kube-scheduler checks CSIStorageCapacities."""
 
     def __init__(self, name: str, storage_capacity: bool) -> None:
         super().__init__("storage.k8s.io/v1", "CSIDriver", name)
@@ -205,7 +205,7 @@ class CSIDriverBuilder(Builder):
 
 
 class CSIStorageCapacityBuilder(Builder):
-    """How much is left of a class; of nowhere until :meth:`where` is said."""
+    """The available capacity of a StorageClass; it applies to no node before :meth:`where`."""
 
     def __init__(self, name: str, namespace: str, storage_class: str, amount: str | None) -> None:
         super().__init__("storage.k8s.io/v1", "CSIStorageCapacity", name, namespace)
@@ -214,12 +214,12 @@ class CSIStorageCapacityBuilder(Builder):
             self._manifest["capacity"] = amount
 
     def largest(self, amount: str) -> Self:
-        """The largest single volume."""
+        """Set maximumVolumeSize."""
         self._manifest["maximumVolumeSize"] = amount
         return self
 
     def where(self, labels: dict[str, str] | None = None, **more: str) -> Self:
-        """On nodes with these labels; without any, on all nodes."""
+        """Set the nodes by labels; without labels, all nodes."""
         self._manifest["nodeTopology"] = {"matchLabels": {**(labels or {}), **more}}
         return self
 

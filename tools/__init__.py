@@ -1,1 +1,1 @@
-"""What contributors run beside the package: nothing of it is shipped."""
+"""Development tools, which are not shipped."""

@@ -1,1 +1,1 @@
-"""The demo: a real control plane, badly placed pods, the operator under the chart's RBAC, and a look at what it did."""
+"""The demo: badly placed pods on a real control plane, the operator with the chart's RBAC, and a final check."""

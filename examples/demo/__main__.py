@@ -1,7 +1,8 @@
-"""`make demo`: the main job on a real control plane, verified by itself. Exit status 0 if every violation is gone."""
+"""`make demo`: runs the operator on a real control plane, and exits with status 0 if every violation is resolved."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -10,30 +11,66 @@ from typing import Any, Final
 
 import yaml
 
-from examples.demo.install import apply, install, operator, wait_for
 from examples.demo.look import View, table
 from examples.demo.scene import NAMESPACE, Scene
-from trimtab.local.client import Client
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.progress import PlainProgress
+from trimtab_local.client import Client
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.install import apply, install, operator, start_operator, wait_for
+from trimtab_local.progress import PlainProgress
 
 POLICIES: Final = Path(__file__).parent / "policies"
 COLLECTION: Final = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
 EVENTS: Final = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 
 
+KEPT: Final = "trimtab-demo"
+"""The name of the cluster that ``--keep`` leaves running."""
+
+
 def main() -> int:
-    """Run the demo; what it started is stopped again, however it ends."""
+    """Run the demo, and stop everything that it started in any case, except with ``--keep``."""
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster and the operator running")
     started = time.monotonic()
+    good = _keep() if parser.parse_args().keep else _run()
+    _say(f"{'Done' if good else 'FAILED'} after {time.monotonic() - started:.0f} s.")
+    return 0 if good else 1
+
+
+def _run() -> bool:
     with tempfile.TemporaryDirectory(prefix="trimtab-demo-") as folder:
         cluster = LocalCluster("demo", directory=Path(folder) / "cluster", progress=PlainProgress(sys.stdout))
         try:
             cluster.up(nodes=0, die_with_parent=True)
-            good = _play(cluster, Path(folder))
+            return _play(cluster, Path(folder))
         finally:
             cluster.down()
-    _say(f"{'Done' if good else 'FAILED'} after {time.monotonic() - started:.0f} s.")
-    return 0 if good else 1
+
+
+def _keep() -> bool:
+    cluster = LocalCluster(KEPT, progress=PlainProgress(sys.stdout))
+    if cluster.known() is not None:
+        _say(f"The cluster {KEPT} of an earlier demo exists. Stop it with: trimtab local down --name {KEPT}")
+        return False
+    try:
+        cluster.up(nodes=0)
+        with tempfile.TemporaryDirectory(prefix="trimtab-demo-") as folder:
+            good = _play(cluster, Path(folder))
+        log = start_operator(cluster)
+    except BaseException:
+        cluster.down()
+        raise
+    _say(f"The cluster and the operator keep running. The operator's log: {log}")
+    _list(
+        "Look around, and stop:",
+        [
+            f"export KUBECONFIG={cluster.kubeconfig}",
+            "kubectl get deschedulerpolicies",
+            "trimtab status",
+            f"trimtab local down --name {KEPT}",
+        ],
+    )
+    return good
 
 
 def _play(cluster: LocalCluster, folder: Path) -> bool:

@@ -1,6 +1,6 @@
-"""Looking at the cluster as an outsider: tables of nodes, and what is wrong with them, from the API server alone.
+"""Checks the cluster through the API server only: a table of nodes, and the violations on them.
 
-It shares no code with trimtab's planner, so that the demo's verdict is an independent one.
+It shares no code with trimtab's planner, so that the check is independent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from examples.demo.scene import CAPACITY, NAMESPACE, NODES
 from trimtab.kube.rules.quantity import cpu_millis
-from trimtab.local.client import Client
+from trimtab_local.client import Client
 
 TARGET: Final = 50.0
 PROTECTED: Final = {"scratch", "guarded", "bare"}
@@ -19,14 +19,14 @@ PROTECTED: Final = {"scratch", "guarded", "bare"}
 
 @dataclass(frozen=True)
 class View:
-    """The pods of the demo's namespace that are not on their way out, and the labels of the nodes."""
+    """The running pods of the demo's namespace, without terminating ones, and the labels of the nodes."""
 
     pods: tuple[dict[str, Any], ...]
     labels: dict[str, dict[str, str]]
 
     @classmethod
     def take(cls, client: Client) -> View:
-        """Look now."""
+        """Read the current state."""
         pods = client.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
         nodes = client.request("GET", "/api/v1/nodes")["items"]
         return cls(
@@ -35,11 +35,11 @@ class View:
         )
 
     def on(self, node: str) -> list[dict[str, Any]]:
-        """The pods on a node."""
+        """Return the pods on a node."""
         return [pod for pod in self.pods if pod["spec"].get("nodeName") == node]
 
     def cpu(self, node: str) -> float:
-        """Requested cpu in percent of allocatable."""
+        """Return the requested cpu in percent of allocatable."""
         requests = (
             container["resources"]["requests"]["cpu"]
             for pod in self.on(node)
@@ -49,11 +49,11 @@ class View:
 
     @property
     def settled(self) -> bool:
-        """Whether every pod runs."""
+        """Return whether every pod is running."""
         return all(pod["status"].get("phase") == "Running" for pod in self.pods)
 
     def protected(self) -> dict[str, tuple[str, str]]:
-        """Node and UID of each pod that must not be touched, by name."""
+        """Return node and UID of each pod that must not be evicted, by name."""
         return {
             pod["metadata"]["name"]: (pod["spec"].get("nodeName", ""), pod["metadata"]["uid"])
             for pod in self.pods
@@ -61,7 +61,7 @@ class View:
         }
 
     def violations(self) -> list[str]:
-        """What is wrong and may be repaired, a line each, the node first."""
+        """Return one line per violation that may be resolved, beginning with the node."""
         found = []
         for node in NODES:
             found += [f"{node}: {problem}" for problem in self._problems(node)]
@@ -75,7 +75,7 @@ class View:
         if self.cpu(node) > TARGET:
             problems.append(f"cpu {self.cpu(node):.0f}% > {TARGET:.0f}%")
         if any(_noisy(pod) for pod in movable) and any(_app(pod).startswith("quiet") for pod in movable):
-            problems.append("a noisy pod beside quiet ones")
+            problems.append("a noisy pod next to quiet ones")
         if any(_app(pod) == "database" for pod in movable) and self.labels[node].get("disk") != "ssd":
             problems.append("database without its ssd")
         return problems
@@ -90,7 +90,7 @@ def _noisy(pod: dict[str, Any]) -> bool:
 
 
 def table(before: View, after: View) -> str:
-    """Before and after, a row a node."""
+    """Format the state before and after, with one row per node."""
     rows = [("NODE", "PODS", "CPU", "WRONG BEFORE", "PODS", "CPU", "WRONG AFTER")]
     for node in NODES:
         row = [node]

@@ -1,7 +1,7 @@
-"""The scene: a dozen nodes on which the real scheduler was made to place pods badly.
+"""Creates the demo's cluster: a dozen nodes on which the real scheduler was made to place pods badly.
 
-It is set by cordoning all nodes but those on which pods shall land, and by changing labels afterwards: what happens
-to real clusters when nodes fail and come back, and when rules change under running pods.
+The nodes are cordoned except those on which pods should run, and labels are changed afterwards. The same happens in
+real clusters when nodes fail and recover, and when rules change while pods run.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from examples.demo import workloads
-from examples.demo.install import apply, wait_for
-from trimtab.local.client import Client
-from trimtab.local.nodes import ZONES, node, ready
+from trimtab_local.client import Client
+from trimtab_local.install import apply, wait_for
+from trimtab_local.nodes import ZONES, node, ready
 
 NAMESPACE: Final = "shop"
 NODES: Final = tuple(f"n{number:02d}" for number in range(1, 13))
@@ -22,13 +22,13 @@ MERGE: Final = "application/merge-patch+json"
 
 
 class Scene:
-    """Sets the scene on a cluster through its API server."""
+    """Creates badly placed pods in a cluster through its API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def set(self) -> None:
-        """Nodes first, then one bad placement after the other; every pod runs when this returns."""
+        """Create the nodes, then each bad placement. All pods run when this returns."""
         self._nodes()
         self._duplicates()
         self._overload()
@@ -50,16 +50,16 @@ class Scene:
         return all(ready(each) for each in self._client.request("GET", "/api/v1/nodes")["items"])
 
     def _duplicates(self) -> None:
-        """Three pods of one Deployment on n01, as after other nodes had failed."""
+        """Create three pods of one Deployment on n01, as after a failure of the other nodes."""
         self._deploy_on(("n01",), workloads.deployment("web", namespace=NAMESPACE, replicas=3))
 
     def _overload(self) -> None:
-        """n03 with seven single pods: 3.5 of its 4 cpus requested, while others idle."""
+        """Create seven single pods on n03 that request 3.5 of its 4 cpus, while other nodes are idle."""
         jobs = [workloads.deployment(f"batch-{number}", namespace=NAMESPACE, cpu="500m") for number in range(1, 8)]
         self._deploy_on(("n03",), *jobs)
 
     def _anti_affinity(self) -> None:
-        """On n05 two pods that avoid noisy ones, and one that turned noisy after it had started."""
+        """Create two pods on n05 with anti-affinity to noisy pods, and one that becomes noisy after its start."""
         quiet = [
             workloads.deployment(f"quiet-{number}", namespace=NAMESPACE, pod=workloads.avoids({"noisy": "yes"}))
             for number in (1, 2)
@@ -70,7 +70,7 @@ class Scene:
             self._client.request("PATCH", path, {"metadata": {"labels": {"noisy": "yes"}}}, content_type=MERGE)
 
     def _node_affinity(self) -> None:
-        """A database on n09 for its disk, which then is no ssd any more; n10's is."""
+        """Create a database on n09 because of its ssd label, then move the label to n10."""
         pod = workloads.required("disk", ["ssd"])
         self._deploy_on(("n09",), workloads.deployment("database", namespace=NAMESPACE, pod=pod))
         self._client.request(
@@ -78,7 +78,7 @@ class Scene:
         )
 
     def _protected(self) -> None:
-        """Pods as badly placed as the others, which nobody may move, each for its own reason."""
+        """Create pods that are placed as badly but must not be evicted, each for another reason."""
         scratch = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
         guarded = workloads.deployment("guarded", namespace=NAMESPACE, replicas=2)
         self._deploy_on(
@@ -101,7 +101,7 @@ class Scene:
         return bool(status.get("observedGeneration")) and status.get("currentHealthy") == 2
 
     def _deploy_on(self, names: Iterable[str], *manifests: Mapping[str, Any]) -> None:
-        """Deploy while only these nodes are open, and wait until every pod runs."""
+        """Create a Deployment while only these nodes are schedulable, and wait until every pod runs."""
         self._open(names)
         for manifest in manifests:
             self._client.request("POST", DEPLOYMENTS, manifest)
@@ -118,7 +118,7 @@ class Scene:
         return items
 
     def _open(self, names: Iterable[str]) -> None:
-        """Uncordon these nodes and cordon the others; the scheduler sees it before pods come after it."""
+        """Uncordon these nodes and cordon the others. The scheduler sees the change before pods are created."""
         wanted = set(names)
         for name in NODES:
             spec = {"spec": {"unschedulable": None if name in wanted else True}}
@@ -126,7 +126,7 @@ class Scene:
         wait_for(lambda: self._cordons_tainted(wanted), "the cordons to be seen")
 
     def _cordons_tainted(self, wanted: set[str]) -> bool:
-        """Whether node-lifecycle has brought the unschedulable taints in line."""
+        """Return whether the node-lifecycle controller has updated the unschedulable taints."""
         for each in self._client.request("GET", "/api/v1/nodes")["items"]:
             taints = {taint["key"] for taint in each["spec"].get("taints") or ()}
             if ("node.kubernetes.io/unschedulable" in taints) == (each["metadata"]["name"] in wanted):

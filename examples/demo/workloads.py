@@ -1,4 +1,4 @@
-"""Manifests of the demo's workloads, as small builders: Deployments whose pods kwok pretends to run."""
+"""Builds the manifests of the demo's Deployments, whose pods kwok simulates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def deployment(
     labels: Mapping[str, str] | None = None,
     pod: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A Deployment; ``pod`` adds to its pod spec."""
+    """Return a Deployment. ``pod`` is merged into its pod spec."""
     selector = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -36,13 +36,13 @@ def deployment(
 
 
 def pod_spec(*, cpu: str = "100m", memory: str = "64Mi") -> dict[str, Any]:
-    """One container with requests."""
+    """Return a pod spec with one container with requests."""
     requests = {"cpu": cpu, "memory": memory}
     return {"containers": [{"name": "main", "image": IMAGE, "resources": {"requests": requests}}]}
 
 
 def required(key: str, values: Sequence[str]) -> dict[str, Any]:
-    """Required node affinity: one expression."""
+    """Return required node affinity with one expression."""
     expression = {"key": key, "operator": "In", "values": list(values)}
     terms = [{"matchExpressions": [expression]}]
     return {
@@ -51,13 +51,13 @@ def required(key: str, values: Sequence[str]) -> dict[str, Any]:
 
 
 def avoids(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Required anti-affinity, per node, to pods with these labels."""
+    """Return required anti-affinity per node to pods with these labels."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
 def budget(name: str, *, namespace: str, app: str, min_available: int) -> dict[str, Any]:
-    """A PodDisruptionBudget."""
+    """Return a PodDisruptionBudget."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

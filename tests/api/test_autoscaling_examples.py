@@ -1,8 +1,9 @@
-"""What examples/autoscaling has is taken by a real API server as it stands, and planned on as its comments say."""
+"""A real API server accepts the files of examples/autoscaling, and plans on them are as their comments say."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from trimtab.kube.resources import (
     MACHINE_AUTOSCALERS,
     MACHINE_SETS,
 )
-from trimtab.local.cluster import LocalCluster
+from trimtab_local.cluster import LocalCluster
 
 FOLDER = Path(__file__).parents[2] / "examples" / "autoscaling"
 RESOURCES = {each.kind: each for each in (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, MACHINE_SETS, DEPLOYMENTS)}
-DECODERS = {"ClusterAutoscaler": decode_cluster_autoscaler, "MachineAutoscaler": decode_machine_autoscaler}
+DECODERS: dict[str, Callable[..., Any]] = {
+    "ClusterAutoscaler": decode_cluster_autoscaler,
+    "MachineAutoscaler": decode_machine_autoscaler,
+}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -38,12 +42,12 @@ ALL = [
 ]
 
 
-def test_the_example_of_openshifts_documentation_is_unchanged() -> None:
+def test_the_example_equals_the_one_in_openshifts_documentation() -> None:
     assert documents("cluster-autoscaler.yaml") == [autoscalers.seed()]
 
 
 @pytest.mark.parametrize("manifest", ALL)
-def test_an_example_is_taken_as_it_stands(
+def test_api_server_accepts_every_example(
     machine_cluster: LocalCluster, served: None, manifest: dict[str, Any]
 ) -> None:
     del served
@@ -57,14 +61,14 @@ def test_an_example_is_taken_as_it_stands(
         assert decode(created).spec == decode(manifest).spec
 
 
-def test_machine_autoscalers_name_machine_sets_that_are_there() -> None:
+def test_targets_of_machine_autoscalers_exist() -> None:
     sets = {each["metadata"]["name"] for each in documents("machine-sets.yaml")}
     targets = [each["spec"]["scaleTargetRef"]["name"] for each in documents("machine-autoscalers.yaml")]
     assert sorted(targets) == sorted(sets)
 
 
-def test_the_load_makes_a_set_grow_from_nothing(tmp_path: Path) -> None:
-    """On the files alone: what a plan says before anything runs."""
+def test_example_load_scales_a_machine_set_up_from_zero(tmp_path: Path) -> None:
+    """The plan is made from the files alone."""
     [load] = documents("load.yaml")
     pods = [
         {
@@ -90,6 +94,6 @@ def test_the_load_makes_a_set_grow_from_nothing(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["plan", *given], prog_name="trimtab")
 
     assert result.exit_code == 0, result.output
-    grown = {each["machineSet"]: each["to"] for each in json.loads(result.stdout)["actions"]}
-    assert set(grown) == {"default/workers-a", "default/workers-b"}
-    assert sum(grown.values()) == 10  # three pods a node: of four cores a part is held back
+    scale_up = {each["machineSet"]: each["to"] for each in json.loads(result.stdout)["actions"]}
+    assert set(scale_up) == {"default/workers-a", "default/workers-b"}
+    assert sum(scale_up.values()) == 10  # three pods a node: of four cores a part is held back

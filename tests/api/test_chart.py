@@ -1,36 +1,54 @@
-"""The chart and the kustomize base: rendered by helm and kubectl, judged and installed by a real API server."""
+"""The chart and the kustomize base: rendered by helm and kubectl, validated and installed on a real API server."""
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tools.generate import BASE, CHART
+from tools.generate import BASE, BUNDLE, CHART
 from tools.generate.__main__ import all_files, drifted
 from tools.generate.base import base_files, helm, render
 
-from examples.demo.install import wait_for
 from tests.conftest import MakeCluster
-from tests.fixtures.clusters import Cluster
+from tests.fixtures.clusters import Cluster, require_local_cluster
 from trimtab.api.crds import crd_documents
+from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
+from trimtab.cli.run import run
+from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
+from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import ApiError, Forbidden
+from trimtab.kube.objects import NODE_LEASES
 from trimtab.kube.resources import NODES, PODS
-from trimtab.local.client import Client
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import Settings
-from trimtab.local.nodes import node, reported
+from trimtab.kube.rules.taints import NO_EXECUTE, NO_SCHEDULE
+from trimtab.kube.wire.projection.annotations import SELECTED_NODE
+from trimtab.pressure.state import ANNOTATION as STATE_ANNOTATION
+from trimtab.pressure.state import CONDITION_TYPES, TAINT_KEYS
+from trimtab.scheduling.report import POD_SCHEDULED
+from trimtab.scheduling.volumes import BOUND_BY_CONTROLLER
+from trimtab.tainting.deadlines import SINCE_ANNOTATION
+from trimtab.tainting.lifecycle.node_conditions import MARKED, NO_EXECUTE_KEYS, NO_SCHEDULE_KEYS, READY, UNKNOWN
+from trimtab.tainting.lifecycle.record_writer import NAME as RECORD
+from trimtab_local.client import Client
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.components import Settings
+from trimtab_local.install import wait_for
+from trimtab_local.nodes import node, reported
 
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+HOST_NETWORK = CHART / "ci" / "host-network-values.yaml"
+"""The only values that the restricted Pod Security standard forbids."""
+
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/deschedulerpolicies.trimtab.dev"
 RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
-NOT_SERVED = {"ServiceMonitor"}
+NOT_SERVED = {"PrometheusRule", "ServiceMonitor"}
 """Kinds of the Prometheus operator, which is not there."""
 
 PLACES = {
@@ -39,6 +57,7 @@ PLACES = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
+    "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
@@ -47,27 +66,29 @@ PLACES = {
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
 }
 
 
 def dry_run(client: Client, manifest: dict[str, Any], *, namespace: str) -> dict[str, Any]:
-    """Server-side apply that changes nothing and takes no unknown field."""
+    """A server-side apply as a dry run, which rejects unknown fields."""
     metadata = manifest["metadata"]
     path = PLACES[manifest["kind"]].format(namespace=metadata.get("namespace", namespace))
-    answer: dict[str, Any] = client.request(
+    response: dict[str, Any] = client.request(
         "PATCH",
         f"{path}/{metadata['name']}",
         manifest,
         params={"fieldManager": "test", "force": "true", "dryRun": "All", "fieldValidation": "Strict"},
         content_type="application/apply-patch+yaml",
     )
-    return answer
+    return response
 
 
 @pytest.fixture
 def restricted(cluster: Cluster, namespace: str) -> str:
-    """A namespace that takes no pod beyond the restricted standard."""
+    """A namespace that enforces the restricted Pod Security standard."""
     patch = {"metadata": {"labels": RESTRICTED}}
     path = f"/api/v1/namespaces/{namespace}"
     cluster.client.request("PATCH", path, patch, content_type="application/merge-patch+json")
@@ -75,7 +96,7 @@ def restricted(cluster: Cluster, namespace: str) -> str:
 
 
 def refusal(*arguments: str) -> str:
-    """What helm says when it refuses."""
+    """The error message of helm."""
     with pytest.raises(subprocess.CalledProcessError) as refused:
         render(*arguments)
     return str(refused.value.stderr)
@@ -85,7 +106,7 @@ def refusal(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
-def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
+def test_helm_lint_passes(values: Path) -> None:
     subprocess.run([helm(), "lint", "--strict", "--values", values, CHART], check=True, capture_output=True)
 
 
@@ -129,21 +150,73 @@ def test_helm_finds_nothing_to_complain_of(values: Path) -> None:
             ["enable at least one"],
         ),
         (["controllers.clusterAutoscaler.installCrds=false"], ["clusterAutoscaler", "installCrds"]),
-        (["controllers.taintManager.rights=All"], ["taintManager", "rights", "EarlierOnly"]),
-        (["controllers.taintManager.mode=Own"], ["taintManager", "mode"]),
+        (["deployments=Separate"], ["deployments", "PerController"]),
+        (
+            ["deployments=PerController", "controllers.descheduler.serviceAccountName=trimtab-taint-manager"],
+            ["trimtab-taint-manager is named twice"],
+        ),
+        (["admissionPolicies.mode=Audit"], ["admissionPolicies", "mode"]),
+        (["controllers.taintManager.rights=All"], ["taintManager", "rights", "EvictPods"]),
+        (["controllers.taintManager.mode=TaintAndEvict"], ["taintManager", "mode"]),
         (["extraArgs[0]=--autoscaler-compatible-metrics"], ["extraArgs"]),
+        (["extraArgs[0]=--machine-mark-delay=1s"], ["extraArgs"]),
+        (["extraArgs[0]=--max-inactivity=1s"], ["extraArgs"]),
+        (["extraArgs[0]=--shutdown-timeout=1s"], ["extraArgs"]),
+        (["health.maxInactivity=often"], ["health", "maxInactivity"]),
+        (["extraArgs[0]=--plan-deadline=1s"], ["extraArgs"]),
+        (["planning.deadline=soon"], ["deadline"]),
+        (["planning.deadline=0s"], ["deadline"]),
+        (["planning.deadline=10m"], ["planning.deadline", "health.maxInactivity"]),
+        (["planning.deadline=1m1s", "health.maxInactivity=60s"], ["planning.deadline", "health.maxInactivity"]),
+        (["controllers.clusterAutoscaler.machineMarkDelay=soon"], ["machineMarkDelay"]),
         (["replicas=2", "leaderElection.enabled=false"], ["leaderElection.enabled"]),
         (["metrics.serviceMonitor.enabled=true", "metrics.service.enabled=false"], ["metrics.service.enabled"]),
+        (["controllers.pressure.kubelet.access=Token"], ["access", "Proxy"]),
+        (["controllers.pressure.kubelet.port=10250"], ["kubelet", "port"]),
+        (["controllers.pressure.kubelet.caFile=ca.crt"], ["caFile"]),
+        (["extraArgs[0]=--kubelet-access=Proxy"], ["extraArgs"]),
+        (["extraArgs[0]=--kubelet-insecure-skip-tls-verify"], ["extraArgs"]),
+        (
+            ["controllers.pressure.kubelet.caFile=/ca.crt", "controllers.pressure.kubelet.caConfigMap=ca"],
+            ["caFile or caConfigMap"],
+        ),
+        (
+            ["controllers.pressure.kubelet.caFile=/ca.crt", "controllers.pressure.kubelet.insecureSkipTlsVerify=true"],
+            ["insecureSkipTlsVerify"],
+        ),
+        (
+            ["controllers.pressure.kubelet.access=Proxy", "controllers.pressure.kubelet.insecureSkipTlsVerify=true"],
+            ["access: Proxy"],
+        ),
+        (
+            ["controllers.pressure.enabled=true", "serviceAccount.name=trimtab-kubelet-stats"],
+            ["trimtab-kubelet-stats", "another one"],
+        ),
+        (["networkPolicy.kubelets.cidrs[0]=nodes"], ["networkPolicy", "kubelets"]),
+        (["admission.rules=3"], ["admission", "rules"]),
+        (["admission.port=443"], ["admission", "port"]),
+        (["admission.enabled=true", "admission.port=8080"], ["admission", "must differ"]),
+        (["admission.hostPort=true"], ["admission", "hostPort"]),
+        (["admission.certificate.secretName=a b"], ["secretName"]),
+        (["admission.extraArgs[0]=--webhook-service=other"], ["extraArgs"]),
+        (["admission.enabled=true", "admission.serviceAccountName=trimtab"], ["account of their own"]),
+        (
+            [
+                *("deployments=PerController", "admission.enabled=true"),
+                "admission.serviceAccountName=trimtab-descheduler",
+            ],
+            ["account of their own"],
+        ),
     ],
     ids=lambda given: ",".join(given) if isinstance(given, list) else "",
 )
-def test_values_that_cannot_be_meant_are_refused(values: list[str], words: list[str]) -> None:
+def test_contradictory_values_are_rejected(values: list[str], words: list[str]) -> None:
     said = refusal(*(part for value in values for part in ("--set", value)))
     for word in words:
         assert word in said
 
 
-def test_a_long_release_name_gives_names_that_fit() -> None:
+def test_names_of_a_long_release_name_are_truncated() -> None:
     for manifest in render(release="a" * 53, namespace="ns"):
         if manifest["kind"] == "Service":
             assert len(manifest["metadata"]["name"]) <= 63
@@ -151,34 +224,54 @@ def test_a_long_release_name_gives_names_that_fit() -> None:
             assert len(labels) <= 63
 
 
-def test_a_build_number_in_the_version_is_no_problem_for_labels() -> None:
+def test_version_with_build_metadata_gives_valid_labels() -> None:
     labels = render()[0]["metadata"]["labels"]
     assert all("+" not in value for value in labels.values())
 
 
-def test_without_a_lease_the_old_pod_ends_before_the_new_one_starts() -> None:
+def test_without_leader_election_the_deployment_uses_recreate() -> None:
     [deployment] = [each for each in render("--set", "leaderElection.enabled=false") if each["kind"] == "Deployment"]
     assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     assert "--no-leader-elect" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
-def test_the_operator_is_told_where_prometheus_is_and_its_volumes_are_mounted() -> None:
+def test_prometheus_values_set_flags_and_volumes() -> None:
     values = str(CHART / "ci" / "everything-values.yaml")
-    [deployment] = [each for each in render("--values", values) if each["kind"] == "Deployment"]
+    deployments = [each for each in render("--values", values) if each["kind"] == "Deployment"]
+    [deployment] = [each for each in deployments if each["metadata"]["name"].endswith("-descheduler")]
+    others = [each for each in deployments if each is not deployment]
+    assert "prometheus-" not in str([each["spec"]["template"]["spec"]["containers"][0]["args"] for each in others])
     pod = deployment["spec"]["template"]["spec"]
-    told = [argument for argument in pod["containers"][0]["args"] if "prometheus" in argument]
-    assert told == [
+    arguments = [argument for argument in pod["containers"][0]["args"] if "prometheus" in argument]
+    assert arguments == [
         "--prometheus-url=https://prometheus.monitoring.svc:9091/prometheus",
         "--prometheus-token-file=/var/run/prometheus/token",
         "--prometheus-ca-file=/var/run/prometheus/ca.crt",
     ]
-    assert [each["name"] for each in pod["volumes"]] == ["tmp", "prometheus"]
-    assert [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]] == ["/tmp", "/var/run/prometheus"]
+    assert [each["name"] for each in pod["volumes"]] == ["tmp", "metrics-tls", "prometheus"]
+    assert [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]] == [
+        "/tmp",
+        "/var/run/trimtab/metrics-tls",
+        "/var/run/prometheus",
+    ]
     [bare] = [each for each in render() if each["kind"] == "Deployment"]
     assert not [each for each in bare["spec"]["template"]["spec"]["containers"][0]["args"] if "prometheus" in each]
 
 
-def test_the_dashboard_is_there_on_request_as_grafanas_sidecar_looks_for_it() -> None:
+def test_priority_expander_namespace_sets_a_flag_and_a_role() -> None:
+    def roles(*arguments: str) -> list[tuple[str, str]]:
+        found = [each for each in render(*arguments) if each["metadata"]["name"].endswith("-priority-expander")]
+        return [(each["kind"], each["metadata"]["namespace"]) for each in found]
+
+    assert roles() == []
+    setting = ("--set", "expander.priority.namespace=openshift-machine-api")
+    assert sorted(roles(*setting)) == [("Role", "openshift-machine-api"), ("RoleBinding", "openshift-machine-api")]
+    [deployment] = [each for each in render(*setting) if each["kind"] == "Deployment"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--priority-expander-namespace=openshift-machine-api" in arguments
+
+
+def test_dashboard_config_map_has_the_label_of_grafanas_sidecar() -> None:
     assert not [each for each in render() if each["kind"] == "ConfigMap"]
     [found] = [each for each in render("--set", "metrics.dashboard.enabled=true") if each["kind"] == "ConfigMap"]
     assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
@@ -187,18 +280,27 @@ def test_the_dashboard_is_there_on_request_as_grafanas_sidecar_looks_for_it() ->
     assert len(found["data"]["trimtab.json"]) < 1_000_000  # etcd takes no more
 
 
-def test_definitions_stay_when_the_chart_goes_unless_told_otherwise() -> None:
+READERS = ("trimtab-view", "trimtab-edit", "trimtab-admin", "trimtab-cli", "trimtab-cli-node-stats")
+"""ClusterRoles for people, which name the kinds of controllers that are off as well."""
+
+
+def roles_of_the_operator(made: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ClusterRoles that are for the operator and not for people."""
+    return [each for each in made if each["kind"] == "ClusterRole" and each["metadata"]["name"] not in READERS]
+
+
+def test_crds_are_kept_on_uninstall_by_default() -> None:
     for keep in ("true", "false"):
         crds = [each for each in render("--set", f"crds.keep={keep}") if each["kind"] == "CustomResourceDefinition"]
         for crd in crds:
             annotations = crd["metadata"].get("annotations") or {}
             assert (annotations.get("helm.sh/resource-policy") == "keep") is (keep == "true")
-        wanted = {document["metadata"]["name"]: document["spec"] for document in crd_documents(installed=True)}
+        wanted = {document["metadata"]["name"]: document["spec"] for document in crd_documents(by_default=True)}
         assert {crd["metadata"]["name"]: crd["spec"] for crd in crds} == wanted
 
 
 @pytest.mark.parametrize("value", ["enabled=false", "installCRDs=false"])
-def test_openshifts_definitions_are_left_alone_where_that_is_wanted(value: str) -> None:
+def test_openshift_crds_can_be_excluded(value: str) -> None:
     made = render("--set", f"controllers.clusterAutoscaler.{value}")
     groups = {each["spec"]["group"] for each in made if each["kind"] == "CustomResourceDefinition"}
     assert groups == {"trimtab.dev"}
@@ -211,13 +313,13 @@ def test_openshifts_definitions_are_left_alone_where_that_is_wanted(value: str) 
 
 
 @pytest.mark.parametrize("value", ["enabled=false", "installCRDs=false"])
-def test_the_taint_managers_definition_can_be_left_out_and_the_rest_of_it_as_well(value: str) -> None:
+def test_taint_manager_crd_and_its_rbac_can_be_excluded(value: str) -> None:
     made = render("--set", f"controllers.taintManager.{value}")
     kinds = {each["spec"]["names"]["kind"] for each in made if each["kind"] == "CustomResourceDefinition"}
-    assert kinds == {"DeschedulerPolicy", "DeschedulingRun", "ClusterAutoscaler", "MachineAutoscaler"}
+    assert kinds == {"DeschedulerPolicy", "DeschedulingRun", "HistoryRecord", "ClusterAutoscaler", "MachineAutoscaler"}
     roles = {each["metadata"]["name"] for each in made if each["kind"].endswith("Role")}
     assert ("trimtab-taint-manager" in roles) is ("enabled" not in value)
-    named = [each for each in made if "taintmanagers" in str(each)]
+    named = [each for each in made if "taintmanagers" in str(each) and each["metadata"]["name"] not in READERS]
     assert bool(named) is ("enabled" not in value)
     [deployment] = [each for each in made if each["kind"] == "Deployment"]
     [runs] = [each for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"] if "controllers" in each]
@@ -226,15 +328,15 @@ def test_the_taint_managers_definition_can_be_left_out_and_the_rest_of_it_as_wel
 
 WRITING = {
     "Observe": set(),
-    "EarlierOnly": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch"},
-    "Own": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch", "nodes/status patch"}
+    "EvictPods": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch"},
+    "TaintAndEvict": {"pods delete", "pods/eviction create", "pods/status patch", "nodes patch", "nodes/status patch"}
     | {"configmaps create", "configmaps patch"},
 }
 """What a taint manager may write beside events, its own object and the lease, by its rights."""
 
 
 @pytest.mark.parametrize("rights", WRITING)
-def test_the_taint_manager_may_write_no_more_than_its_mode_needs(rights: str) -> None:
+def test_taint_manager_rbac_grants_only_what_its_mode_needs(rights: str) -> None:
     roles = [
         each
         for each in render("--set", f"controllers.taintManager.rights={rights}")
@@ -251,13 +353,556 @@ def test_the_taint_manager_may_write_no_more_than_its_mode_needs(rights: str) ->
     assert written == WRITING[rights]
 
 
-def test_the_kustomize_base_is_what_the_chart_gives() -> None:
+def test_taint_manager_rbac_equals_the_requests_of_the_code() -> None:
+    made = {
+        (each["kind"], each["metadata"]["name"].removeprefix("trimtab-")): each
+        for each in render("--set", "controllers.taintManager.rights=TaintAndEvict")
+        if each["kind"] in ("ClusterRole", "Role")
+    }
+    observing = {"nodes list", "nodes watch", "pods list", "pods watch", "events create", "events patch"}
+    acting = {"nodes get", "nodes patch", "nodes/status patch"}
+    acting |= {"pods get", "pods delete", "pods/eviction create", "pods/status patch"}
+    assert granted(made["ClusterRole", "taint-manager"]) == observing | acting
+    assert granted(made["ClusterRole", "taint-manager-status"]) == status_rules("taintmanagers")
+    leases = made["Role", "taint-manager"]
+    assert granted(leases) == {"leases get", "leases list", "leases watch"}
+    assert leases["metadata"]["namespace"] == NODE_LEASES
+    record = made["Role", "taint-manager-record"]
+    bound = {tuple(rule["verbs"]): rule.get("resourceNames") for rule in record["rules"]}
+    assert granted(record) == {"configmaps create", "configmaps get", "configmaps patch"}
+    assert bound == {("create",): None, ("get", "patch"): [RECORD]}
+
+
+SCHEDULER = "controllers.scheduler.enabled=true"
+
+
+@pytest.mark.parametrize("values", [(), (SCHEDULER,), (SCHEDULER, "controllers.scheduler.installCRDs=false")])
+def test_scheduler_is_off_by_default(values: tuple[str, ...]) -> None:
+    made = render(*(part for value in values for part in ("--set", value)))
+    kinds = {each["spec"]["names"]["kind"] for each in made if each["kind"] == "CustomResourceDefinition"}
+    assert ("SchedulerPolicy" in kinds) is (values == (SCHEDULER,))
+    roles = {each["metadata"]["name"] for each in made if each["kind"].endswith("Role")}
+    assert ("trimtab-scheduler" in roles) is bool(values)
+    [deployment] = [each for each in made if each["kind"] == "Deployment"]
+    [runs] = [each for each in deployment["spec"]["template"]["spec"]["containers"][0]["args"] if "controllers" in each]
+    assert runs.endswith(",scheduler") is bool(values)
+
+
+def test_scheduler_rbac_equals_the_requests_of_the_code() -> None:
+    roles = {each["metadata"]["name"]: each for each in render("--set", SCHEDULER) if each["kind"] == "ClusterRole"}
+    snapshot = {f"{each.plural} {verb}" for each in KINDS for verb in ("list", "watch")}
+    acting = {"pods/binding create", "pods/status patch", "pods get", "pods delete", "pods/eviction create"}
+    acting |= {"events create", "events patch"}
+    acting |= {
+        f"{kind} {verb}" for kind in ("persistentvolumes", "persistentvolumeclaims") for verb in ("get", "patch")
+    }
+    assert granted(roles["trimtab-scheduler"]) == snapshot | acting
+    assert granted(roles["trimtab-scheduler-status"]) == status_rules("schedulerpolicies")
+
+
+def test_admission_policies_permit_the_schedulers_writes() -> None:
+    policies = admission(SCHEDULER, "deployments=PerController")
+    prefix = "trimtab-scheduler"
+    [_, conditions] = policies[f"{prefix}-pod-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {
+        *(DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER, POD_SCHEDULED, "False", ""),
+    }
+    assert strings(policies[f"{prefix}-volumes"], "ours") == {BOUND_BY_CONTROLLER}
+    assert strings(policies[f"{prefix}-claims"], "ours") == {SELECTED_NODE}
+
+
+PRESSURE = "controllers.pressure.enabled=true"
+PROXY = "controllers.pressure.kubelet.access=Proxy"
+
+
+def of_pressure(*values: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects of the chart with the node-pressure controller, by kind and name."""
+    made = render(*(part for value in (PRESSURE, *values) for part in ("--set", value)))
+    return {(each["kind"], each["metadata"]["name"]): each for each in made}
+
+
+def operator_container(made: dict[tuple[str, str], dict[str, Any]]) -> dict[str, Any]:
+    container: dict[str, Any] = made["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"][0]
+    return container
+
+
+@pytest.mark.parametrize("values", [(), (PRESSURE,), (PRESSURE, "controllers.pressure.installCRDs=false")])
+def test_node_pressure_is_off_by_default(values: tuple[str, ...]) -> None:
+    made = render(*(part for value in values for part in ("--set", value)))
+    kinds = {each["spec"]["names"]["kind"] for each in made if each["kind"] == "CustomResourceDefinition"}
+    assert ("NodePressurePolicy" in kinds) is (values == (PRESSURE,))
+    names = {each["metadata"]["name"] for each in made}
+    assert ("trimtab-pressure" in names) is bool(values)
+    assert ("trimtab-kubelet-stats" in names) is bool(values)
+    assert ("nodepressurepolicies" in str(roles_of_the_operator(made))) is bool(values)
+    [deployment] = [each for each in made if each["kind"] == "Deployment"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    [runs] = [each for each in arguments if "controllers" in each]
+    assert runs.endswith(",pressure") is bool(values)
+    assert any("kubelet" in each for each in arguments) is bool(values)
+
+
+def test_node_pressure_rbac_equals_the_requests_of_the_code() -> None:
+    acting = {f"nodes {verb}" for verb in ("get", "list", "watch", "patch")} | {"nodes/status patch"}
+    acting |= {f"pods {verb}" for verb in ("get", "list", "watch", "delete")}
+    acting |= {"pods/eviction create", "pods/status patch"}
+    acting |= {"events create", "events patch", "nodes list", "pods list"}
+    made = of_pressure()
+    assert granted(made["ClusterRole", "trimtab-pressure-status"]) == status_rules("nodepressurepolicies")
+    assert granted(made["ClusterRole", "trimtab-pressure"]) == acting
+    assert granted(of_pressure(PROXY)["ClusterRole", "trimtab-pressure"]) == acting | {"nodes/proxy get"}
+    [metrics] = [
+        rule for rule in made["ClusterRole", "trimtab-pressure"]["rules"] if rule["apiGroups"] == ["metrics.k8s.io"]
+    ]
+    assert (metrics["resources"], metrics["verbs"]) == (["nodes", "pods"], ["list"])
+
+
+def test_kubelets_receive_tokens_that_only_read_statistics() -> None:
+    made = of_pressure()
+    account = {"kind": "ServiceAccount", "name": "trimtab-kubelet-stats", "namespace": "trimtab-system"}
+    assert granted(made["ClusterRole", "trimtab-kubelet-stats"]) == {"nodes/stats get"}
+    assert made["ClusterRoleBinding", "trimtab-kubelet-stats"]["subjects"] == [account]
+    [rule] = made["Role", "trimtab-kubelet-stats"]["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (
+        ["serviceaccounts/token"],
+        ["trimtab-kubelet-stats"],
+        ["create"],
+    )
+    assert [each["name"] for each in made["RoleBinding", "trimtab-kubelet-stats"]["subjects"]] == ["trimtab"]
+    assert made["ServiceAccount", "trimtab-kubelet-stats"]["automountServiceAccountToken"] is False
+    bound = [
+        name for (kind, name), each in made.items() if kind.endswith("RoleBinding") and account in each["subjects"]
+    ]
+    assert bound == ["trimtab-kubelet-stats"]
+    assert "--kubelet-stats-service-account=trimtab-kubelet-stats" in operator_container(made)["args"]
+
+
+def test_proxy_access_is_an_opt_in_that_needs_no_token() -> None:
+    assert "nodes/proxy" not in str(roles_of_the_operator(of_pressure().values()))
+    made = of_pressure(PROXY)
+    assert not [name for _, name in made if "kubelet-stats" in name]
+    assert [each for each in operator_container(made)["args"] if "kubelet" in each] == ["--kubelet-access=Proxy"]
+
+
+@pytest.mark.parametrize(
+    ("values", "flags"),
+    [
+        ((), []),
+        (("kubelet.caFile=/certs/ca.crt",), ["--kubelet-ca-file=/certs/ca.crt"]),
+        (("kubelet.caConfigMap=kubelet-ca",), ["--kubelet-ca-file=/var/run/trimtab/kubelet-ca/ca.crt"]),
+        (("kubelet.insecureSkipTlsVerify=true",), ["--kubelet-insecure-skip-tls-verify"]),
+    ],
+)
+def test_certificates_of_kubelets_are_verified_unless_disabled(values: tuple[str, ...], flags: list[str]) -> None:
+    made = of_pressure(*(f"controllers.pressure.{value}" for value in values))
+    common = {"--kubelet-access=Direct", "--kubelet-stats-service-account=trimtab-kubelet-stats"}
+    container = operator_container(made)
+    assert [each for each in container["args"] if "kubelet" in each and each not in common] == flags
+    pod = made["Deployment", "trimtab"]["spec"]["template"]["spec"]
+    volumes = {each["name"]: each.get("configMap", {}).get("name") for each in pod["volumes"]}
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    mounted = any("caConfigMap" in value for value in values)
+    assert volumes.get("kubelet-ca") == ("kubelet-ca" if mounted else None)
+    assert mounts.get("kubelet-ca") == ("/var/run/trimtab/kubelet-ca" if mounted else None)
+
+
+def test_network_policy_permits_connections_to_kubelets_only_if_they_are_read_directly() -> None:
+    def ports(*values: str) -> list[tuple[list[int], Any]]:
+        rules = of_pressure(*values)["NetworkPolicy", "trimtab"]["spec"]["egress"]
+        found = [([port["port"] for port in rule["ports"]], rule.get("to")) for rule in rules]
+        return [each for each in found if 10250 in each[0]]
+
+    assert ports() == [([10250], None)]
+    assert ports("networkPolicy.kubelets.cidrs={192.0.2.0/24}") == [([10250], [{"ipBlock": {"cidr": "192.0.2.0/24"}}])]
+    assert ports(PROXY) == []
+    [plain] = [each for each in render() if each["kind"] == "NetworkPolicy"]
+    assert "10250" not in str(plain)
+    webhooks = of_pressure("admission.enabled=true")["NetworkPolicy", "trimtab-admission"]
+    assert "10250" not in str(webhooks["spec"]["egress"])
+
+
+def test_admission_policies_permit_the_node_pressure_controllers_writes() -> None:
+    policies = admission(PRESSURE, "deployments=PerController")
+    prefix = "trimtab-pressure"
+    taints = {f"{key}:{NO_SCHEDULE}" for key in TAINT_KEYS.values()}
+    assert strings(policies[f"{prefix}-nodes"], "taints") == taints
+    assert strings(policies[f"{prefix}-nodes"], "ours") == {STATE_ANNOTATION}
+    assert strings(policies[f"{prefix}-node-status"], "ours") == set(CONDITION_TYPES.values())
+    [_, conditions] = policies[f"{prefix}-node-status"]["validations"]
+    assert "Unknown" not in conditions["expression"]
+    [_, conditions] = policies[f"{prefix}-pod-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET, "DeletionByNodePressure", ""}
+    together = admission(PRESSURE, "controllers.taintManager.rights=TaintAndEvict")
+    [_, conditions] = together["trimtab-node-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {*MARKED, UNKNOWN}
+    assert strings(together["trimtab-nodes"], "taints") > taints
+
+
+ADMISSION = "admission.enabled=true"
+
+
+@pytest.mark.parametrize("values", [(), (ADMISSION,), (ADMISSION, "admission.installCRDs=false")])
+def test_admission_webhooks_are_off_by_default(values: tuple[str, ...]) -> None:
+    made = render(*(part for value in values for part in ("--set", value)))
+    kinds = {each["spec"]["names"]["kind"] for each in made if each["kind"] == "CustomResourceDefinition"}
+    assert ("PlacementAdmission" in kinds) is (values == (ADMISSION,))
+    names = {each["metadata"]["name"] for each in made if each["kind"] == "Deployment"}
+    assert names == ({"trimtab", "trimtab-admission"} if values else {"trimtab"})
+    assert ("placementadmissions" in str(roles_of_the_operator(made))) is bool(values)
+    assert any(each["kind"].endswith("WebhookConfiguration") for each in made) is bool(values)
+
+
+def of_admission(*values: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The objects of the admission webhooks, by kind and name."""
+    made = render(*(part for value in (ADMISSION, *values) for part in ("--set", value)))
+    named = {(each["kind"], each["metadata"]["name"]): each for each in made}
+    return {(kind, name): each for (kind, name), each in named.items() if name.startswith("trimtab-admission")}
+
+
+def test_admission_webhooks_survive_the_loss_and_the_drain_of_a_node() -> None:
+    made = of_admission()
+    deployment = made["Deployment", "trimtab-admission"]["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    pod = deployment["template"]["spec"]
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    [term] = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    selector = deployment["selector"]
+    assert term["podAffinityTerm"]["labelSelector"] == selector
+    assert made["PodDisruptionBudget", "trimtab-admission"]["spec"]["selector"] == selector
+    assert made["PodDisruptionBudget", "trimtab-admission"]["spec"]["maxUnavailable"] == 1
+    assert selector["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_admission_pods_in_the_network_of_nodes_need_their_own_ports_and_no_spare_node() -> None:
+    made = of_admission("admission.hostNetwork=true", "admission.probesPort=18081", "admission.metricsPort=18080")
+    deployment = made["Deployment", "trimtab-admission"]["spec"]
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+    pod = deployment["template"]["spec"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    [container] = pod["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"webhook": 9443, "probes": 18081, "metrics": 18080}
+    assert {"--listen=:18081", "--metrics-listen=:18080"} <= set(container["args"])
+    assert "hostNetwork" not in of_admission()["Deployment", "trimtab-admission"]["spec"]["template"]["spec"]
+
+
+def test_admission_pods_match_no_selector_of_the_controllers() -> None:
+    made = render("--set", f"{ADMISSION},podDisruptionBudget.enabled=true")
+    [labels] = [
+        each["spec"]["template"]["metadata"]["labels"]
+        for each in made
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == "trimtab-admission"
+    ]
+    kinds = ("Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service")
+    matching = set()
+    for each in made:
+        spec = each.get("spec", {})
+        selector = spec.get("selector") or spec.get("podSelector") or {}
+        if each["kind"] in kinds and selector.get("matchLabels", selector).items() <= labels.items():
+            matching.add((each["kind"], each["metadata"]["name"]))
+    assert matching == {(kind, "trimtab-admission") for kind in kinds} | {("Service", "trimtab-admission-metrics")}
+
+
+def test_api_server_reaches_the_webhook_port_through_service_and_network_policy() -> None:
+    made = of_admission("networkPolicy.webhooks.cidrs={192.0.2.0/28}", "metrics.serviceMonitor.enabled=true")
+    container = made["Deployment", "trimtab-admission"]["spec"]["template"]["spec"]["containers"][0]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]}["webhook"] == 9443
+    assert "--webhook-listen=:9443" in container["args"]
+    [port] = made["Service", "trimtab-admission"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (443, "webhook")
+    [metrics] = made["Service", "trimtab-admission-metrics"]["spec"]["ports"]
+    assert (metrics["name"], metrics["targetPort"]) == ("metrics", "metrics")
+    ingress = made["NetworkPolicy", "trimtab-admission"]["spec"]["ingress"]
+    [opened] = [each for each in ingress if each["ports"] == [{"port": "webhook"}]]
+    assert opened["from"] == [{"ipBlock": {"cidr": "192.0.2.0/28"}}]
+    [anywhere] = [
+        each
+        for each in of_admission()["NetworkPolicy", "trimtab-admission"]["spec"]["ingress"]
+        if each["ports"] == [{"port": "webhook"}]
+    ]
+    assert "from" not in anywhere
+    controllers = next(each for each in render("--set", ADMISSION) if each["kind"] == "NetworkPolicy")
+    assert "webhook" not in str(controllers["spec"])
+
+
+def test_arguments_of_the_pods_are_options_of_the_command() -> None:
+    options = {option for each in run.params for option in (*each.opts, *each.secondary_opts)}
+    for deployment in render("--values", str(CHART / "ci" / "everything-values.yaml")):
+        if deployment["kind"] == "Deployment":
+            command, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+            assert command == "run"
+            assert {each.partition("=")[0] for each in arguments} <= options
+
+
+def test_webhook_configurations_and_secret_are_created_empty() -> None:
+    made = of_admission()
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert set(made[kind, "trimtab-admission"]) == {"apiVersion", "kind", "metadata"}
+    secret = made["Secret", "trimtab-admission-certificate"]
+    assert set(secret) == {"apiVersion", "kind", "metadata", "type"}
+
+
+def test_admission_rbac_is_limited_to_its_own_objects() -> None:
+    made = of_admission()
+    compared = ("priorityclasses", "deschedulerpolicies", "schedulerpolicies", "clusterautoscalers")
+    configurations = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    assert granted(made["ClusterRole", "trimtab-admission"]) == {
+        *(f"namespaces {verb}" for verb in ("get", "list", "watch")),
+        *(f"{kind} {verb}" for kind in configurations for verb in ("list", "watch", "patch")),
+        *(f"{kind} list" for kind in (*compared, "machineautoscalers")),
+        "subjectaccessreviews create",
+    }
+    reading = {f"placementadmissions {verb}" for verb in ("get", "list", "watch")}
+    assert granted(made["ClusterRole", "trimtab-admission-status"]) == reading | {"placementadmissions/status patch"}
+    [registering] = [
+        rule
+        for rule in made["ClusterRole", "trimtab-admission"]["rules"]
+        if rule["apiGroups"] == ["admissionregistration.k8s.io"]
+    ]
+    assert registering["resourceNames"] == ["trimtab-admission"]
+    [secret] = made["Role", "trimtab-admission"]["rules"]
+    assert (secret["resources"], secret["resourceNames"]) == (["secrets"], ["trimtab-admission-certificate"])
+    assert secret["verbs"] == ["list", "watch", "patch"]
+    assert granted(made["Role", "trimtab-admission-events"]) == {"events create", "events patch"}
+    assert made["Role", "trimtab-admission-events"]["metadata"]["namespace"] == "default"
+    for kind, name in made:
+        if kind.endswith("RoleBinding"):
+            assert [each["name"] for each in made[kind, name]["subjects"]] == ["trimtab-admission"]
+
+
+def test_certificate_of_another_owner_is_only_read() -> None:
+    made = of_admission("admission.certificate.secretName=webhook-tls")
+    assert not [name for kind, name in made if kind == "Secret"]
+    [rule] = made["Role", "trimtab-admission"]["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["webhook-tls"], ["list", "watch"])
+    arguments = made["Deployment", "trimtab-admission"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--webhook-secret=webhook-tls", "--no-webhook-issue-certificates"} <= set(arguments)
+
+
+def admission(*values: str) -> dict[str, dict[str, Any]]:
+    """The specs of the admission policies, by name."""
+    made = render(*(part for value in values for part in ("--set", value)))
+    return {each["metadata"]["name"]: each["spec"] for each in made if each["kind"] == "ValidatingAdmissionPolicy"}
+
+
+def strings(policy: dict[str, Any], variable: str) -> set[str]:
+    [found] = [each["expression"] for each in policy["variables"] if each["name"] == variable]
+    return set(re.findall(r"'([^']*)'", found))
+
+
+def test_admission_policies_permit_the_taint_managers_writes() -> None:
+    policies = admission("controllers.taintManager.rights=TaintAndEvict", "controllers.clusterAutoscaler.enabled=false")
+    taints = {f"{key}:{NO_SCHEDULE}" for key in NO_SCHEDULE_KEYS} | {f"{key}:{NO_EXECUTE}" for key in NO_EXECUTE_KEYS}
+    assert strings(policies["trimtab-nodes"], "taints") == taints
+    assert strings(policies["trimtab-nodes"], "ours") == {SINCE_ANNOTATION}
+    [_, conditions] = policies["trimtab-node-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {*MARKED, UNKNOWN}
+    [_, conditions] = policies["trimtab-pod-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET, READY, "False"}
+    earlier = admission("controllers.taintManager.rights=EvictPods", "controllers.clusterAutoscaler.enabled=false")
+    assert strings(earlier["trimtab-nodes"], "taints") == set()
+    assert strings(earlier["trimtab-nodes"], "ours") == {SINCE_ANNOTATION}
+    [_, conditions] = earlier["trimtab-pod-status"]["validations"]
+    assert set(re.findall(r"'([^']*)'", conditions["expression"])) == {DISRUPTION_TARGET}
+
+
+COMMON = {"creation", "events", "policies"}
+
+
+@pytest.mark.parametrize(
+    ("values", "policies"),
+    [
+        ([], COMMON | {"runs", "nodes", "node-groups", "machines"}),
+        (["controllers.clusterAutoscaler.enabled=false"], COMMON | {"runs"}),
+        (["cloudProvider.kwok.enabled=true"], COMMON | {"runs", "nodes", "simulated-nodes", "node-groups", "machines"}),
+        (
+            ["controllers.taintManager.rights=EvictPods"],
+            COMMON | {"runs", "nodes", "node-groups", "machines", "pod-status", "pod-deletion"},
+        ),
+        (
+            ["controllers.taintManager.rights=TaintAndEvict"],
+            COMMON | {"runs", "nodes", "node-groups", "machines", "pod-status", "pod-deletion", "node-status"},
+        ),
+        (
+            ["controllers.scheduler.enabled=true"],
+            COMMON | {"runs", "nodes", "node-groups", "machines", "pod-status", "pod-deletion", "volumes", "claims"},
+        ),
+        (
+            [PRESSURE],
+            COMMON | {"runs", "nodes", "node-groups", "machines", "node-status", "pod-status", "pod-deletion"},
+        ),
+        (["controllers.taintManager.rights=TaintAndEvict", "admissionPolicies.enabled=false"], set()),
+        # Service accounts and roles that are managed elsewhere are limited all the same.
+        (["rbac.create=false", "serviceAccount.create=false"], COMMON | {"runs", "nodes", "node-groups", "machines"}),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, list) else "",
+)
+def test_every_wide_permission_has_an_admission_policy(values: list[str], policies: set[str]) -> None:
+    assert {name.removeprefix("trimtab-") for name in admission(*values)} == policies
+
+
+PER_CONTROLLER = ("deployments=PerController", "controllers.taintManager.rights=TaintAndEvict", SCHEDULER, PRESSURE)
+
+
+def test_split_controllers_get_separate_deployments_accounts_and_leases() -> None:
+    made = render("--set", ",".join((*PER_CONTROLLER, "podDisruptionBudget.enabled=true")))
+    components = {"descheduler": "descheduler", "autoscaler": "cluster-autoscaler", "tainting": "taint-manager"}
+    components |= {"scheduler": "scheduler", "pressure": "pressure"}
+    names = {f"trimtab-{each}" for each in components.values()}
+    deployments = {each["metadata"]["name"]: each["spec"] for each in made if each["kind"] == "Deployment"}
+    assert set(deployments) == names
+    accounts = {each["metadata"]["name"] for each in made if each["kind"] == "ServiceAccount"}
+    assert accounts == names | {"trimtab-kubelet-stats"}
+    for controller, component in components.items():
+        found = deployments[f"trimtab-{component}"]
+        pod = found["template"]["spec"]
+        assert pod["serviceAccountName"] == f"trimtab-{component}"
+        arguments = pod["containers"][0]["args"]
+        assert f"--controllers={controller}" in arguments
+        assert f"--lease-name=trimtab-{component}" in arguments
+        assert ("--machine-mark-delay=15s" in arguments) is (controller == "autoscaler")
+        assert ("--kubelet-access=Direct" in arguments) is (controller == "pressure")
+        selector = found["selector"]["matchLabels"]
+        assert selector["app.kubernetes.io/component"] == component
+        assert selector.items() <= found["template"]["metadata"]["labels"].items()
+        [service] = [each["spec"]["selector"] for each in made if each["kind"] == "Service"]
+        assert service.items() <= selector.items()
+    budgets = [each for each in made if each["kind"] == "PodDisruptionBudget"]
+    selectors = {each["metadata"]["name"]: each["spec"]["selector"] for each in budgets}
+    assert selectors == {name: each["selector"] for name, each in deployments.items()}
+
+
+def test_split_service_account_is_bound_only_to_its_roles() -> None:
+    made = render("--set", ",".join(PER_CONTROLLER))
+    bound: dict[str, set[str]] = {}
+    for each in made:
+        if each["kind"].endswith("RoleBinding"):
+            for subject in each["subjects"]:
+                bound.setdefault(subject["name"], set()).add(each["roleRef"]["name"])
+    assert bound == {
+        "trimtab-descheduler": {
+            "trimtab-acting",
+            "trimtab-history",
+            "trimtab-descheduler",
+            "trimtab-descheduler-status",
+            "trimtab-descheduler-lease",
+        },
+        "trimtab-cluster-autoscaler": {
+            "trimtab-acting",
+            "trimtab-history",
+            "trimtab-cluster-autoscaler",
+            "trimtab-cluster-autoscaler-status",
+            "trimtab-cluster-autoscaler-lease",
+        },
+        "trimtab-taint-manager": {
+            "trimtab-taint-manager",
+            "trimtab-taint-manager-record",
+            "trimtab-taint-manager-status",
+            "trimtab-acting",
+            "trimtab-history",
+            "trimtab-taint-manager-lease",
+        },
+        "trimtab-scheduler": {
+            "trimtab-acting",
+            "trimtab-history",
+            "trimtab-scheduler",
+            "trimtab-scheduler-status",
+            "trimtab-scheduler-lease",
+        },
+        "trimtab-pressure": {
+            "trimtab-acting",
+            "trimtab-history",
+            "trimtab-pressure",
+            "trimtab-pressure-status",
+            "trimtab-pressure-lease",
+            "trimtab-kubelet-stats",
+        },
+        "trimtab-kubelet-stats": {"trimtab-kubelet-stats"},
+    }
+    leases = {
+        each["metadata"]["name"].removesuffix("-lease"): each["rules"][1]["resourceNames"]
+        for each in made
+        if each["kind"] == "Role" and each["metadata"]["name"].endswith("-lease")
+    }
+    assert leases == {name: [name, f"{name}-acting"] for name in bound if name != "trimtab-kubelet-stats"}
+
+
+def test_split_admission_policies_permit_only_the_controllers_writes() -> None:
+    policies = admission(*PER_CONTROLLER)
+    by_account: dict[str, set[str]] = {}
+    for name, spec in policies.items():
+        [condition] = spec["matchConditions"]
+        account = re.findall(r"'system:serviceaccount:trimtab-system:(.*)'", condition["expression"])[0]
+        by_account.setdefault(account, set()).add(name.removeprefix(f"{account}-"))
+    assert by_account == {
+        "trimtab-descheduler": COMMON | {"runs"},
+        "trimtab-cluster-autoscaler": COMMON | {"nodes", "node-groups", "machines"},
+        "trimtab-taint-manager": COMMON | {"nodes", "node-status", "pod-status", "pod-deletion"},
+        "trimtab-scheduler": COMMON | {"pod-status", "pod-deletion", "volumes", "claims"},
+        "trimtab-pressure": COMMON | {"nodes", "node-status", "pod-status", "pod-deletion"},
+    }
+    autoscaler, taint_manager = policies["trimtab-cluster-autoscaler-nodes"], policies["trimtab-taint-manager-nodes"]
+    assert not strings(autoscaler, "taints") & strings(taint_manager, "taints")
+    assert not strings(autoscaler, "ours") & strings(taint_manager, "ours")
+    uncordoned = [each for each in taint_manager["validations"] if "unschedulable" in each["expression"]]
+    assert len(uncordoned) == 1
+    assert not [each for each in autoscaler["validations"] if "unschedulable" in each["expression"]]
+
+
+def status_rules(plural: str) -> set[str]:
+    """What a role for statuses grants on one kind."""
+    return {f"{plural} list", f"{plural} watch", f"{plural} patch", f"{plural}/status patch"}
+
+
+def granted(role: dict[str, Any]) -> set[str]:
+    return {f"{resource} {verb}" for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+@pytest.mark.parametrize(
+    ("taint_manager", "deletes", "evicts"),
+    [
+        ("rights=TaintAndEvict", {"taint-manager"}, {"cluster-autoscaler", "descheduler", "taint-manager"}),
+        ("rights=EvictPods", {"taint-manager"}, {"cluster-autoscaler", "descheduler", "taint-manager"}),
+        ("rights=Observe", set(), {"cluster-autoscaler", "descheduler"}),
+        ("enabled=false", set(), {"cluster-autoscaler", "descheduler"}),
+    ],
+)
+def test_eviction_limits_change_no_rbac_and_by_default_only_the_taint_manager_deletes_pods(
+    taint_manager: str, deletes: set[str], evicts: set[str]
+) -> None:
+    names = {
+        "maxConcurrentEvictions": "max-concurrent-evictions",
+        "maxConcurrentEvictionsPerNamespace": "max-concurrent-evictions-per-namespace",
+        "evictionsPerMinute": "evictions-per-minute",
+        "evictionsPerMinutePerNamespace": "evictions-per-minute-per-namespace",
+    }
+    limits = ",".join(f"disruption.limits.{name}={number}" for number, name in enumerate(names, start=1))
+    plain = render("--set", f"controllers.taintManager.{taint_manager}")
+    limited = render("--set", f"controllers.taintManager.{taint_manager},{limits}")
+    [deployment] = [each for each in limited if each["kind"] == "Deployment"]
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [each for each in arguments if "evictions" in each] == [
+        f"--{flag}={number}" for number, flag in enumerate(names.values(), start=1)
+    ]
+    roles = [each for each in limited if each["kind"] in ("ClusterRole", "Role")]
+    assert roles == [each for each in plain if each["kind"] in ("ClusterRole", "Role")]
+    may: dict[str, set[str]] = {}  # a ClusterRole and a Role of one name are of one controller
+    for role in roles:
+        may.setdefault(role["metadata"]["name"].removeprefix("trimtab-"), set()).update(granted(role))
+    assert {name for name, rights in may.items() if "pods delete" in rights} == deletes
+    assert {name for name, rights in may.items() if "pods/eviction create" in rights} == evicts
+    assert not any(right in ("pods *", "* *", "* delete") for rights in may.values() for right in rights)
+
+
+def test_kustomize_base_equals_the_rendered_chart() -> None:
     wanted = {BASE / name: text for name, text in base_files().items()}
     assert not drifted(wanted), "write it with: make generate"
     assert {path.name for path in BASE.iterdir()} == {path.name for path in wanted}
 
 
-def test_nothing_that_is_generated_has_drifted() -> None:
+def test_generated_manifests_are_up_to_date() -> None:
     assert not drifted(all_files()), "write it with: make generate"
 
 
@@ -294,14 +939,28 @@ def test_every_manifest_of_the_base_is_valid(cluster: Cluster, restricted: str) 
         dry_run(cluster.client, manifest, namespace=restricted)
 
 
-@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
-def test_the_pod_is_taken_where_the_restricted_standard_is_enforced(
-    cluster: Cluster, restricted: str, values: Path
-) -> None:
-    [deployment] = [
-        each for each in render("--values", str(values), namespace=restricted) if each["kind"] == "Deployment"
-    ]
-    template = deployment["spec"]["template"]
+def test_deployment_and_permissions_of_the_bundle_are_valid(cluster: Cluster, restricted: str) -> None:
+    text = (BUNDLE / "manifests" / "trimtab.clusterserviceversion.yaml").read_text(encoding="utf-8")
+    install = yaml.safe_load(text)["spec"]["install"]["spec"]
+    [deployment] = install["deployments"]
+    manifests = [{"apiVersion": "apps/v1", "kind": "Deployment", "spec": deployment["spec"]}]
+    for kind, permissions in (("ClusterRole", "clusterPermissions"), ("Role", "permissions")):
+        [granted] = install[permissions]
+        manifests.append({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "rules": granted["rules"]})
+    for each in manifests:
+        dry_run(cluster.client, {**each, "metadata": {"name": deployment["name"]}}, namespace=restricted)
+    taken_where_restricted(cluster, restricted, deployment["spec"]["template"])
+
+
+@pytest.mark.parametrize("values", [each for each in VALUES if each != HOST_NETWORK], ids=lambda path: path.name)
+def test_pod_passes_the_restricted_pod_security_standard(cluster: Cluster, restricted: str, values: Path) -> None:
+    manifests = render("--values", str(values), namespace=restricted)
+    templates = [each["spec"]["template"] for each in manifests if each["kind"] == "Deployment"]
+    for template in templates:
+        taken_where_restricted(cluster, restricted, template)
+
+
+def taken_where_restricted(cluster: Cluster, restricted: str, template: dict[str, Any]) -> None:
     pods = f"/api/v1/namespaces/{restricted}/pods"
     account = template["spec"]["serviceAccountName"]
     cluster.client.request("POST", f"/api/v1/namespaces/{restricted}/serviceaccounts", {"metadata": {"name": account}})
@@ -317,9 +976,8 @@ def test_the_pod_is_taken_where_the_restricted_standard_is_enforced(
 
 @pytest.fixture
 def untended(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> LocalCluster:
-    """A cluster whose two nodes nobody has freed of their first taint."""
-    if request.config.getoption("--cluster") != "local":
-        pytest.skip("kind's kube-controller-manager sees to its nodes")
+    """A cluster without node lifecycle, whose two nodes keep the API server's not-ready taint."""
+    require_local_cluster(request, "kind's kube-controller-manager manages its nodes")
     cluster = make_cluster(Settings(node_lifecycle=False), nodes=0)
     for name in ("n0", "n1"):
         cluster.client.request("POST", NODES.path(), node(name, zone="z"))
@@ -327,10 +985,10 @@ def untended(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Local
     return cluster
 
 
-def test_with_the_values_for_mode_own_it_comes_up_where_it_has_to_free_the_nodes_itself(untended: LocalCluster) -> None:
+def test_operator_pod_tolerates_the_taints_that_it_removes_itself(untended: LocalCluster) -> None:
     client = untended.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "trimtab-system"}})
-    for release, values in (("plain", "default-values.yaml"), ("own", "own-values.yaml")):
+    for release, values in (("plain", "default-values.yaml"), ("own", "taint-and-evict-values.yaml")):
         for manifest in render("--values", str(CHART / "ci" / values), release=release):
             if manifest["kind"] in ("ServiceAccount", "Deployment"):
                 client.request("POST", PLACES[manifest["kind"]].format(namespace="trimtab-system"), manifest)
@@ -348,7 +1006,7 @@ def test_with_the_values_for_mode_own_it_comes_up_where_it_has_to_free_the_nodes
 
 
 class Helm:
-    """Helm against the test's cluster, as its admin."""
+    """Runs helm against the test's cluster with the admin's permissions."""
 
     def __init__(self, kubeconfig: Path, namespace: str, home: Path) -> None:
         self._kubeconfig = kubeconfig
@@ -367,14 +1025,14 @@ class Helm:
 
 @pytest.fixture
 def helm_in(cluster: Cluster, restricted: str, tmp_path: Path) -> Iterator[Helm]:
-    """Helm, and nothing of ours left of what it installed but the definitions."""
+    """Helm; everything that it installs is deleted afterwards, but for the CRDs."""
     run = Helm(cluster.kubeconfig, restricted, tmp_path)
     yield run
     for release in run("list", "--short", "--all").split():
         run("uninstall", release)
 
 
-def test_it_installs_upgrades_and_goes_and_leaves_the_policies(cluster: Cluster, helm_in: Helm) -> None:
+def test_uninstall_after_upgrade_keeps_policies(cluster: Cluster, helm_in: Helm) -> None:
     client = cluster.client
     release = f"t{secrets.token_hex(3)}"
     deployment = f"/apis/apps/v1/namespaces/{helm_in.namespace}/deployments/{release}-trimtab"
@@ -395,9 +1053,66 @@ def test_it_installs_upgrades_and_goes_and_leaves_the_policies(cluster: Cluster,
         client.request("GET", deployment)
 
 
-def test_a_second_release_is_refused_until_the_definitions_are_handed_over(
+def test_upgrade_keeps_the_webhooks_and_certificates_that_the_operator_wrote(
     cluster: Cluster, helm_in: Helm, tmp_path: Path
 ) -> None:
+    client = cluster.client
+    release = f"w{secrets.token_hex(3)}"
+    name = f"{release}-trimtab-admission"
+    values = ["--set", f"replicas=0,{ADMISSION},admission.replicas=0"]
+    helm_in("install", release, str(CHART), "--take-ownership", *values)
+
+    configuration = f"{PLACES['ValidatingWebhookConfiguration']}/{name}"
+    secret = f"{PLACES['Secret'].format(namespace=helm_in.namespace)}/{name}-certificate"
+    webhook = {
+        "name": "validate.fail.trimtab.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    registered = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [webhook],
+    }
+    apply = {"params": {"fieldManager": "trimtab", "force": "true"}, "content_type": "application/apply-patch+yaml"}
+    client.request("PATCH", configuration, registered, **apply)
+    merge = "application/merge-patch+json"
+    client.request("PATCH", secret, {"data": {"tls.crt": "eA=="}}, content_type=merge)
+
+    def kept() -> tuple[list[str], dict[str, str]]:
+        webhooks = client.request("GET", configuration).get("webhooks", [])
+        return [each["name"] for each in webhooks], client.request("GET", secret).get("data", {})
+
+    assert kept() == (["validate.fail.trimtab.dev"], {"tls.crt": "eA=="})
+    later = tmp_path / "later"
+    shutil.copytree(CHART, later)
+    chart = (later / "Chart.yaml").read_text(encoding="utf-8")
+    (later / "Chart.yaml").write_text(re.sub(r"(?m)^(version|appVersion): .*$", r"\1: 9.9.9", chart), encoding="utf-8")
+    helm_in("upgrade", release, str(later), *values)
+    labels = client.request("GET", configuration)["metadata"]["labels"]
+    assert labels["app.kubernetes.io/version"] == "9.9.9"
+    assert kept() == (["validate.fail.trimtab.dev"], {"tls.crt": "eA=="})
+
+    kubectl = shutil.which("kubectl")
+    if kubectl is not None:
+        manifests = tmp_path / "manifests.yaml"
+        made = render(*values, release=release, namespace=helm_in.namespace)
+        manifests.write_text(yaml.safe_dump_all([each for each in made if each["metadata"]["name"].startswith(name)]))
+        for arguments in ([], ["--server-side", "--force-conflicts"]):
+            command = [kubectl, "--kubeconfig", str(cluster.kubeconfig), "apply", "-f", str(manifests), *arguments]
+            subprocess.run(command, check=True, capture_output=True)
+            assert kept() == (["validate.fail.trimtab.dev"], {"tls.crt": "eA=="})
+
+    helm_in("uninstall", release, "--wait")
+    for path in (configuration, secret):
+        with pytest.raises(ApiError):
+            client.request("GET", path)
+
+
+def test_second_release_fails_until_crds_are_adopted(cluster: Cluster, helm_in: Helm, tmp_path: Path) -> None:
     first, second = f"a{secrets.token_hex(3)}", f"b{secrets.token_hex(3)}"
     helm_in("install", first, str(CHART), "--take-ownership", "--set", "replicas=0")
     helm_in("uninstall", first)

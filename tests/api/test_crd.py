@@ -1,4 +1,4 @@
-"""The definition of DeschedulerPolicy on the real API server: it is taken, and it refuses what it should by itself."""
+"""The CRD of DeschedulerPolicy on a real API server: it accepts valid policies and rejects invalid ones by itself."""
 
 from __future__ import annotations
 
@@ -9,51 +9,40 @@ import msgspec
 import pytest
 
 from tests import policies
-from tests.fixtures.clusters import Cluster
+from tests.fixtures.crds import CRDS, VALIDATION, create
+from tests.fixtures.crds import client as client
+from trimtab.api.base import status_patch
 from trimtab.api.conditions import READY, set_condition
 from trimtab.api.crds import crd_documents
 from trimtab.api.decode import decode_policy
-from trimtab.api.descheduler_status import Count, DeschedulerStatus, KeptPod, LastRun, status_patch
+from trimtab.api.descheduler_status import Count, DeschedulerStatus, KeptPod, LastRun
 from trimtab.api.scalars import to_time
-from trimtab.kube.api import ApiError, Conflict, Invalid
+from trimtab.api.strategies import STRATEGIES
+from trimtab.kube.api import Invalid
 from trimtab.kube.resources import DESCHEDULER_POLICIES as POLICIES
-from trimtab.local.client import Client
+from trimtab_local.client import Client
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-VALIDATION = ("Strict", "Warn", "Ignore")
-
-
-@pytest.fixture(scope="module")
-def client(cluster: Cluster) -> Client:
-    """A client of a cluster that knows our kinds."""
-    for document in crd_documents():
-        name = document["metadata"]["name"]
-        try:
-            cluster.client.request("POST", CRDS, document)
-        except Conflict:  # another test's cluster has it already: bring it up to date
-            present = cluster.client.request("GET", f"{CRDS}/{name}")
-            document["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
-            cluster.client.request("PUT", f"{CRDS}/{name}", document)
-    _wait_until_served(cluster.client)
-    return cluster.client
-
-
-def _wait_until_served(client: Client) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            client.request("GET", POLICIES.path())
-            return
-        except ApiError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def create(client: Client, spec: Any, *, validation: str = "Strict", dry_run: bool = True) -> Any:
-    params = {"fieldValidation": validation} | ({"dryRun": "All"} if dry_run else {})
-    return client.request("POST", POLICIES.path(), policies.manifest(spec), params=params)
+STRATEGY = ("spec.strategies", "unknown strategy", "RemoveDuplicates, LowNodeUtilization")
+UNNAMED: dict[str, tuple[str, ...]] = {
+    policies.REFUSED["an unknown strategy"][0]: (*STRATEGY, "1 given, of which known are []"),
+    policies.REFUSED["an unknown strategy beside a good one"][0]: (
+        *STRATEGY,
+        '2 given, of which known are ["RemoveDuplicates"]',
+    ),
+    policies.REFUSED["params of another strategy"][0]: (
+        "spec.strategies.RemoveDuplicates.params",
+        "unknown parameter: 1 given, of which known are []; allowed are removeDuplicates",
+    ),
+    policies.REFUSED["pod affinity types of the opposite"][0]: (
+        "spec.strategies.RemovePodsViolatingInterPodAffinity.params",
+        "unknown parameter: 1 given, of which known are []; allowed are interPodAffinityType",
+    ),
+    policies.REFUSED["an unknown parameter"][0]: (
+        "spec.strategies.RemovePodsViolatingNodeAffinity.params",
+        "unknown parameter: 1 given, of which known are []; allowed are nodeAffinityType",
+    ),
+}
+"""What the API server says of strategies and parameters that do not exist: CEL sees their number, not their names."""
 
 
 def test_the_definition_is_established_and_structural(client: Client) -> None:
@@ -68,8 +57,8 @@ def test_the_definition_is_established_and_structural(client: Client) -> None:
 
 
 @pytest.mark.parametrize("validation", VALIDATION)
-def test_the_seeds_strategies_are_taken_unchanged(client: Client, validation: str) -> None:
-    created = create(client, {"strategies": policies.seed_strategies()}, validation=validation)
+def test_strategies_of_the_seed_are_accepted_unchanged(client: Client, validation: str) -> None:
+    created = create(client, policies.manifest({"strategies": policies.seed_strategies()}), validation=validation)
 
     assert created["spec"]["strategies"] == policies.seed_strategies()
     assert created["spec"]["mode"] == "Simulate"
@@ -80,43 +69,42 @@ def test_the_seeds_strategies_are_taken_unchanged(client: Client, validation: st
 
 
 @pytest.mark.parametrize("spec", policies.ACCEPTED.values(), ids=policies.ACCEPTED)
-def test_a_good_policy_is_taken_and_reads_back_the_same(client: Client, spec: str) -> None:
-    created = create(client, spec)
+def test_valid_policy_round_trips(client: Client, spec: str) -> None:
+    created = create(client, policies.manifest(spec))
 
     assert decode_policy(created).spec == decode_policy(policies.manifest(spec)).spec
 
 
 @pytest.mark.parametrize("validation", ["Strict", "Ignore"])
 @pytest.mark.parametrize(("spec", "words"), policies.REFUSED.values(), ids=policies.REFUSED)
-def test_a_bad_policy_is_refused_whatever_validation_the_client_asks_for(
+def test_invalid_policy_is_rejected_for_every_field_validation_mode(
     client: Client, spec: str, words: tuple[str, ...], validation: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        create(client, spec, validation=validation)
+        create(client, policies.manifest(spec), validation=validation)
 
-    message = refused.value.message.replace("strategies[", "strategies.").replace("].params", ".params")
-    for word in words:
-        assert word in message
+    for word in UNNAMED.get(spec, words):
+        assert word in refused.value.message
 
 
 @pytest.mark.parametrize(("spec", "field"), policies.UNKNOWN_FIELDS.values(), ids=policies.UNKNOWN_FIELDS)
-def test_an_unknown_field_is_named_to_a_client_that_asks_for_strictness(client: Client, spec: str, field: str) -> None:
+def test_unknown_field_is_rejected_with_strict_field_validation(client: Client, spec: str, field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        create(client, spec)
+        create(client, policies.manifest(spec))
 
     assert f'unknown field "{field}"' in refused.value.message
 
 
 @pytest.fixture
 def policy(client: Client) -> Any:
-    """A policy that is really there."""
-    created = create(client, {"strategies": policies.seed_strategies()}, dry_run=False)
+    """A policy in the API server."""
+    created = create(client, policies.manifest({"strategies": policies.seed_strategies()}), dry_run=False)
     path = POLICIES.path(created["metadata"]["name"])
     yield created
     client.request("DELETE", path)
 
 
-def test_a_status_is_taken_and_shown_in_the_columns(client: Client, policy: Any) -> None:
+def test_status_is_shown_in_the_printer_columns(client: Client, policy: Any) -> None:
     name = policy["metadata"]["name"]
     now = time.time()
     conditions = set_condition((), READY, True, reason="CycleCompleted", message="ok", now=now, generation=1)
@@ -138,7 +126,7 @@ def test_a_status_is_taken_and_shown_in_the_columns(client: Client, policy: Any)
     assert decode_policy(written).status == status
 
 
-def test_a_status_loses_what_is_no_longer_there(client: Client, policy: Any) -> None:
+def test_status_patch_removes_entries(client: Client, policy: Any) -> None:
     path = POLICIES.path(policy["metadata"]["name"], subresource="status")
     for status in (DeschedulerStatus(next_run=to_time(0), evicted=1), DeschedulerStatus(evicted=2)):
         patch = {"status": status_patch(status)}
@@ -148,8 +136,21 @@ def test_a_status_loses_what_is_no_longer_there(client: Client, policy: Any) -> 
     assert written["status"]["evicted"] == 2
 
 
-def test_every_field_of_the_spec_is_explained(client: Client) -> None:
+def test_kubectl_explain_describes_every_spec_field(client: Client) -> None:
     document = client.request("GET", "/openapi/v3/apis/trimtab.dev/v1alpha1")
     schema = document["components"]["schemas"]["dev.trimtab.v1alpha1.DeschedulerPolicy"]
 
-    assert all(field["description"] for field in schema["properties"]["spec"]["properties"].values())
+    fields = schema["properties"]["spec"]["properties"]
+    assert all(field["description"] for field in fields.values())
+    # `kubectl explain dp.spec.strategies.LowNodeUtilization.params` walks this document.
+    strategies = fields["strategies"]["properties"]
+    assert set(strategies) == set(STRATEGIES)
+    params = strategies["LowNodeUtilization"]["properties"]["params"]
+    assert strategies["LowNodeUtilization"]["description"].count("overutilized nodes")
+    assert set(params["properties"]) == {
+        "nodeResourceUtilizationThresholds",
+        "metricsUtilization",
+        "evictableNamespaces",
+        "evictionLimits",
+    }
+    assert all(field["description"] for field in params["properties"].values())

@@ -1,20 +1,25 @@
-"""The requests that end pods whose time is over, against the real API server."""
+"""The requests that delete and evict pods past their deadline, against a real API server."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.disruption.evictor import Evictor, Permit
+from trimtab.disruption.evictor.requests import Way
 from trimtab.kube import verbs
 from trimtab.kube.api import ApiError, NotFound
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.transport import Transport
-from trimtab.kube.objects import Taint
+from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import BUDGETS, PODS, Resource
 from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.ending import What, requests
+from trimtab.tainting.eviction import DuePodResult, queue
+from trimtab.tainting.eviction.due_pod import DuePodAttempt
 
 IMAGE = "registry.example.com/none"
 POLICIES = Resource(
@@ -29,8 +34,34 @@ BINDINGS = Resource(
 )
 
 
+class NoPods:
+    """A snapshot without pods."""
+
+    def pod(self, _key: str) -> None:
+        return None
+
+    def owned_by(self, _owner: OwnerKey) -> Sequence[Pod]:
+        return ()
+
+
+def evictor() -> Evictor:
+    return Evictor(clock=SYSTEM_CLOCK, view=NoPods())
+
+
+async def mark(api: Transport, deadline: Deadline) -> DuePodAttempt | None:
+    return await queue.mark(evictor(), deadline, api)
+
+
+async def send(api: Transport, deadline: Deadline, *, how: Way = "Delete") -> DuePodAttempt:
+    namespace, _, name = deadline.key.partition("/")
+    acting = evictor()
+    permit = acting.admit(queue.request_of(deadline, how=how), Pod(namespace=namespace, name=name, uid=deadline.uid))
+    assert isinstance(permit, Permit)
+    return await queue.send(acting, permit, api)
+
+
 async def due(api: Transport, namespace: str, name: str) -> Deadline:
-    """A pod on a node that is not there, so that nobody ends it but who is asked to; its time is over."""
+    """A pod past its deadline on a node that does not exist, so that no kubelet removes it."""
     spec = {"nodeName": "nowhere", "containers": [{"name": "main", "image": IMAGE}]}
     made = await verbs.create(
         api, PODS, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}, namespace=namespace
@@ -44,17 +75,15 @@ async def conditions(api: Transport, namespace: str, name: str) -> list[dict[str
     return [each for each in found["status"].get("conditions") or () if each["type"] == "DisruptionTarget"]
 
 
-async def test_a_pod_is_marked_as_upstream_marks_it_and_deleted_with_its_grace_period(
-    api: Transport, namespace: str
-) -> None:
+async def test_deletion_sets_disruption_target_and_respects_the_grace_period(api: Transport, namespace: str) -> None:
     deadline = await due(api, namespace, "web")
-    assert await requests.mark(api, deadline, now=SYSTEM_CLOCK.now()) is None
-    assert await requests.mark(api, deadline, now=SYSTEM_CLOCK.now()) is None
+    assert await mark(api, deadline) is None
+    assert await mark(api, deadline) is None
     [condition] = await conditions(api, namespace, "web")
     assert (condition["status"], condition["reason"]) == ("True", "DeletionByTaintManager")
     assert condition["message"] == "Taint manager: deleting due to NoExecute taint"
 
-    assert (await requests.delete(api, deadline)).what is What.DELETED
+    assert (await send(api, deadline)).result is DuePodResult.DELETED
     try:
         left = await verbs.get(api, PODS, "web", namespace=namespace)
     except NotFound:  # the garbage collector of pods was quick: the node is not there
@@ -62,40 +91,38 @@ async def test_a_pod_is_marked_as_upstream_marks_it_and_deleted_with_its_grace_p
     assert left is None or left["metadata"]["deletionGracePeriodSeconds"] in (0, 30)
 
 
-async def test_another_pod_of_the_name_is_neither_marked_nor_deleted_nor_evicted(
-    api: Transport, namespace: str
-) -> None:
+async def test_pod_with_another_uid_is_neither_patched_nor_deleted_nor_evicted(api: Transport, namespace: str) -> None:
     deadline = await due(api, namespace, "db")
     other = Deadline(deadline.key, "00000000-0000-0000-0000-000000000000", "nowhere", 0, 0, deadline.taint, None)
-    marked = await requests.mark(api, other, now=SYSTEM_CLOCK.now())
+    marked = await mark(api, other)
     assert marked is not None
-    assert marked.what is What.GONE
-    assert (await requests.delete(api, other)).what is What.GONE
-    assert (await requests.evict(api, other)).what is What.GONE
+    assert marked.result is DuePodResult.GONE
+    assert (await send(api, other)).result is DuePodResult.GONE
+    assert (await send(api, other, how="Evict")).result is DuePodResult.GONE
     assert not await conditions(api, namespace, "db")
     assert "deletionTimestamp" not in (await verbs.get(api, PODS, "db", namespace=namespace))["metadata"]
 
 
-async def test_a_pod_that_is_not_there_is_gone(api: Transport, namespace: str) -> None:
+async def test_missing_pod_counts_as_deleted(api: Transport, namespace: str) -> None:
     nobody = Deadline(f"{namespace}/nobody", "u", "nowhere", 0, 0, Taint("a", "NoExecute"), None)
-    marked = await requests.mark(api, nobody, now=SYSTEM_CLOCK.now())
+    marked = await mark(api, nobody)
     assert marked is not None
-    assert {marked.what, (await requests.delete(api, nobody)).what} == {What.GONE}
+    assert {marked.result, (await send(api, nobody)).result} == {DuePodResult.GONE}
 
 
-async def test_a_budget_refuses_an_eviction_by_its_name(api: Transport, namespace: str) -> None:
+async def test_budget_refusal_names_the_budget(api: Transport, namespace: str) -> None:
     deadline = await due(api, namespace, "kept")
     selector = {"matchLabels": {"app": "kept"}}
     budget = {"metadata": {"name": "two"}, "spec": {"minAvailable": 1, "selector": selector}}
     await verbs.create(api, BUDGETS, budget, namespace=namespace)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}  # else no budget is asked
     await verbs.merge_patch(api, PODS, "kept", {"status": status}, namespace=namespace, subresource="status")
-    answer = await requests.evict(api, deadline)
-    assert (answer.what, answer.refuser) == (What.REFUSED, "PodDisruptionBudget")
-    assert "disruption budget two" in answer.message
+    response = await send(api, deadline, how="Evict")
+    assert (response.result, response.refuser) == (DuePodResult.REFUSED, "PodDisruptionBudget")
+    assert "disruption budget two" in response.message
 
 
-async def test_an_admission_policy_that_refuses_is_named(api: Transport, namespace: str) -> None:
+async def test_admission_policy_refusal_names_the_policy(api: Transport, namespace: str) -> None:
     deadline = await due(api, namespace, "web")
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
     place = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
@@ -108,31 +135,31 @@ async def test_an_admission_policy_that_refuses_is_named(api: Transport, namespa
     binding = {"policyName": name, "validationActions": ["Deny"]}
     await verbs.create(api, BINDINGS, {"metadata": {"name": name}, "spec": binding})
     try:
-        answer = await _refused(api, namespace, deadline)
-        assert (answer.what, answer.refuser) == (What.REFUSED, f"ValidatingAdmissionPolicy '{name}'")
-        assert "not now" in answer.message
+        response = await _refused(api, namespace, deadline)
+        assert (response.result, response.refuser) == (DuePodResult.REFUSED, f"ValidatingAdmissionPolicy '{name}'")
+        assert "not now" in response.message
     finally:
         await verbs.delete(api, BINDINGS, name)
         await verbs.delete(api, POLICIES, name)
 
 
 async def _refused(api: Transport, namespace: str, deadline: Deadline) -> Any:
-    """The answer once the policy holds, which takes the API server a moment; until then pods are made anew."""
+    """The response once the admission policy is in force; until then the pod is created again."""
     for number in range(100):
-        answer = await requests.delete(api, deadline)
-        if answer.what is What.REFUSED:
-            return answer
+        response = await send(api, deadline)
+        if response.result is DuePodResult.REFUSED:
+            return response
         await asyncio.sleep(0.1)
         deadline = await due(api, namespace, f"again-{number}")
     pytest.fail("the policy was never heeded")
 
 
-async def test_what_is_asked_for_as_metadata_costs_no_error_its_words(api: Transport, namespace: str) -> None:
+async def test_errors_of_metadata_only_requests_keep_their_message(api: Transport, namespace: str) -> None:
     with pytest.raises(ApiError, match='pods "nobody" not found'):
-        await verbs.delete(api, PODS, "nobody", namespace=namespace, accept=verbs.METADATA)
+        await verbs.delete(api, PODS, "nobody", namespace=namespace, accept=verbs.METADATA_ONLY)
     await due(api, namespace, "web")
     path = PODS.path("web", namespace=namespace)
-    answer = await api.request("DELETE", path, body={"gracePeriodSeconds": 0}, accept=verbs.METADATA)
-    assert isinstance(answer, bytes)
-    assert b"PartialObjectMetadata" in answer
-    assert IMAGE.encode() not in answer
+    response = await api.request("DELETE", path, body={"gracePeriodSeconds": 0}, accept=verbs.METADATA_ONLY)
+    assert isinstance(response, bytes)
+    assert b"PartialObjectMetadata" in response
+    assert IMAGE.encode() not in response

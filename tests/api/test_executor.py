@@ -1,4 +1,4 @@
-"""Carrying plans out on a real API server: controllers replace what is evicted, budgets are the server's own."""
+"""The executor on a real API server: controllers replace evicted pods, and the API server enforces budgets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.fakes.caches import Caches
 from trimtab.api import reasons
 from trimtab.api.plan import Evict
-from trimtab.cluster.live import LiveCluster
-from trimtab.disruption.attempt import attempt
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.evictor.eviction_api import evict_once
+from trimtab.disruption.evictor.requests import Requester
 from trimtab.disruption.executor import Executor
+from trimtab.disruption.executor.owner_queue import request_of
 from trimtab.disruption.outcome import EVICTED, GONE, REFUSED, SKIPPED
 from trimtab.kube import verbs
 from trimtab.kube.api import Unreachable
@@ -23,8 +26,7 @@ from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
 from trimtab.kube.objects import Pod
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import BUDGETS, EVENTS, PODS, Resource
+from trimtab.kube.resources import BUDGETS, EVENTS, PODS, ObjectReference, Resource
 from trimtab.kube.watching.informer import Informer
 from trimtab.kube.watching.store import Store
 
@@ -32,7 +34,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 
 
 class Faulty:
-    """The API server behind a bad network: requests fail while it is `cut`, and the answers to evictions get `lost`."""
+    """An API server behind a bad network: requests fail while it is `cut`, and responses to evictions get `lost`."""
 
     def __init__(self, api: Transport) -> None:
         self._api = api
@@ -43,22 +45,29 @@ class Faulty:
     async def request(self, method: str, path: str, **more: Any) -> Any:
         if self.cut:
             raise Unreachable("the network is cut")
-        answer = await self._api.request(method, path, **more)
+        response = await self._api.request(method, path, **more)
         if self.lose and path.endswith("/eviction"):
             self.lose -= 1
             raise Unreachable("the connection was reset")
-        return answer
+        return response
 
 
 class Stage:
-    """A namespace with a live picture of it, and an executor that acts there."""
+    """A namespace with informers, and an executor that acts there."""
 
     def __init__(self, api: Transport, namespace: str) -> None:
         self.namespace = namespace
         self.api = Faulty(api)
-        self.live = LiveCluster()
+        self.caches = Caches()
         self.recorder = EventRecorder(api, instance="test")
-        self.executor = Executor(api=self.api, recorder=self.recorder, clock=SYSTEM_CLOCK, view=self.live)
+        self.evictor = Evictor(clock=SYSTEM_CLOCK, view=self.caches.lister)
+        self.executor = Executor(
+            api=self.api,
+            recorder=self.recorder,
+            clock=SYSTEM_CLOCK,
+            view=self.caches.lister,
+            evictor=self.evictor,
+        )
         # A name of its own: an equal event of an earlier run would be the same event.
         self.policy = ObjectReference(
             api_version="trimtab.dev/v1alpha1", kind="DeschedulerPolicy", name=f"p-{secrets.token_hex(4)}"
@@ -69,9 +78,9 @@ class Stage:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Stage]:
         tasks = []
-        for resource in (PODS, BUDGETS):
-            store: Store[Any] = Store()
-            store.subscribe(self.live.apply)
+        budgets: Store[Any] = Store()
+        budgets.subscribe(self.caches.shared.apply)
+        for resource, store in ((PODS, self.caches.pods), (BUDGETS, budgets)):
             self.stores.append(store)
             informer = Informer(self._transport, resource, store, namespace=self.namespace)
             tasks.append(asyncio.create_task(informer.run()))
@@ -85,9 +94,8 @@ class Stage:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def pods(self) -> list[Pod]:
-        """The pods that run and are not about to go, by name."""
-        pods = self.live.examine(lambda snapshot: list(snapshot.pods.values()))
-        return sorted((pod for pod in pods if pod.ready and pod.deleted is None), key=lambda pod: pod.name)
+        """The running pods by name, without those being deleted."""
+        return sorted((pod for pod in self.caches.pods if pod.ready and pod.deleted is None), key=lambda pod: pod.name)
 
     async def until(self, holds: Callable[[], Any], *, what: str, seconds: float = 60.0) -> Any:
         deadline = SYSTEM_CLOCK.monotonic() + seconds
@@ -123,7 +131,7 @@ class Stage:
         key = f"{self.namespace}/{name}"
 
         def observed() -> bool:
-            found = self.live.examine(lambda snapshot: snapshot.budgets.get(key))
+            found = self.caches.ask(lambda snapshot: snapshot.budgets.get(key))
             return found is not None and 0 < found.generation <= found.observed_generation
 
         await self.until(observed, what=f"budget {name} is observed")
@@ -162,7 +170,7 @@ async def stage(api: Transport, namespace: str) -> AsyncIterator[Stage]:
         yield running
 
 
-async def test_an_owners_pods_are_evicted_one_after_the_other_and_come_back(stage: Stage) -> None:
+async def test_pods_of_one_owner_are_evicted_one_at_a_time(stage: Stage) -> None:
     pods = await stage.deploy("web", 3)
     fewest = 3
 
@@ -185,7 +193,7 @@ async def test_an_owners_pods_are_evicted_one_after_the_other_and_come_back(stag
     await stage.until(back, what="all are back")
 
 
-async def test_every_eviction_is_an_event_on_the_pod_and_on_the_policy(stage: Stage) -> None:
+async def test_every_eviction_emits_events_on_pod_and_policy(stage: Stage) -> None:
     [pod] = await stage.deploy("web", 1)
     await stage.execute(stage.plan(pod))
     await stage.recorder.stop()
@@ -202,7 +210,7 @@ async def test_every_eviction_is_an_event_on_the_pod_and_on_the_policy(stage: St
     assert f"{pod.namespace}/{pod.name}" in on_policy["note"]
 
 
-async def test_a_budget_that_allows_nothing_keeps_its_pods(stage: Stage) -> None:
+async def test_pods_of_an_exhausted_budget_are_not_evicted(stage: Stage) -> None:
     pods = await stage.deploy("web", 2)
     await stage.budget("web", "web", minAvailable=2)
     [(result, reason, message), *rest] = await stage.execute(stage.plan(*pods), seconds=4.0)
@@ -215,7 +223,7 @@ async def test_a_budget_that_allows_nothing_keeps_its_pods(stage: Stage) -> None
     assert [event["type"] for event in warnings if event["reason"] == reasons.DISRUPTION_BUDGET] == ["Warning"]
 
 
-async def test_a_budget_that_frees_in_time_is_waited_for(stage: Stage, api: Transport) -> None:
+async def test_executor_waits_for_a_budget_that_frees_in_time(stage: Stage, api: Transport) -> None:
     pods = await stage.deploy("web", 2)
     await stage.budget("web", "web", minAvailable=2)
     acting = asyncio.create_task(stage.execute(stage.plan(pods[0])))
@@ -226,25 +234,28 @@ async def test_a_budget_that_frees_in_time_is_waited_for(stage: Stage, api: Tran
     assert result == EVICTED
 
 
-async def test_a_pod_of_another_uid_is_never_hit(stage: Stage, api: Transport) -> None:
+async def test_pod_with_another_uid_is_not_evicted(stage: Stage, api: Transport) -> None:
     [pod] = await stage.deploy("web", 1)
     [action] = stage.plan(pod)
-    answer = await attempt(api, msgspec.structs.replace(action, uid="00000000-0000-0000-0000-000000000000"), timeout=10)
-    assert (answer.result, answer.again) == (GONE, False)
-    answer = await attempt(api, msgspec.structs.replace(action, pod="none"), timeout=10)
-    assert (answer.result, answer.again) == (GONE, False)
+    request = request_of(action, owner=None, requester=Requester("descheduler", action.policy))
+    response = await evict_once(
+        api, msgspec.structs.replace(request, uid="00000000-0000-0000-0000-000000000000"), timeout=10
+    )
+    assert (response.result, response.retry) == (GONE, False)
+    response = await evict_once(api, msgspec.structs.replace(request, pod="none"), timeout=10)
+    assert (response.result, response.retry) == (GONE, False)
     assert [each.uid for each in stage.pods()] == [pod.uid]
 
 
-async def test_an_eviction_whose_answer_is_lost_counts_once(stage: Stage) -> None:
+async def test_eviction_with_a_lost_response_counts_once(stage: Stage) -> None:
     pods = await stage.deploy("web", 2)
     stage.api.lose = 1
     outcomes = await stage.execute(stage.plan(*pods))
     assert [result for result, _, _ in outcomes] == [EVICTED, EVICTED]
-    assert "its answer was lost" in outcomes[0][2]
+    assert "lost" in outcomes[0][2]
 
 
-async def test_a_cut_network_in_the_middle_loses_nothing(stage: Stage) -> None:
+async def test_network_outage_during_a_plan_loses_no_eviction(stage: Stage) -> None:
     pods = [*await stage.deploy("web", 2), *await stage.deploy("db", 2)]
     stage.api.lose = 1
 

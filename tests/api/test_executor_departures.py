@@ -1,4 +1,4 @@
-"""What goes on by itself, on a real API server: rollouts of single replicas, evictions that a webhook takes over."""
+"""Background evictions surge restarts of single replicas, and evictions that webhooks take over."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.fixtures.clusters import Cluster
 from tests.fixtures.evacuations import Evacuations, evacuations
 from trimtab.api import reasons
 from trimtab.api.plan import SURGE, Evict
-from trimtab.cluster.rollouts import read_rollouts
-from trimtab.disruption.background import IN_PROGRESS, REQUEST_EVICT_ONLY
+from trimtab.cluster.workloads.rollouts import read_rollouts
+from trimtab.disruption.background_evictions import IN_PROGRESS, REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import EVICTED, REFUSED, STARTED
 from trimtab.kube import verbs
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import PODS
-from trimtab.local.cluster import LocalCluster
+from trimtab_local.cluster import LocalCluster
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def surges(stage: Stage, *pods: Pod) -> list[Evict]:
 
 @asynccontextmanager
 async def least_ready(stage: Stage) -> AsyncIterator[list[int]]:
-    """How many pods were Ready at the least, by every change that the watch tells."""
+    """The lowest number of Ready pods over all watch events."""
     least = [len(stage.pods())]
-    for store in stage.stores:  # whoever subscribes later is told later: the picture has the change by then
+    for store in stage.stores:  # the caches have the change by then
         store.subscribe(lambda _old, _new: least.append(len(stage.pods())), replay=False)
     yield least
 
@@ -56,9 +56,7 @@ async def settle(stage: Stage, api: Transport, name: str) -> None:
     pytest.fail(f"Deployment {name} does not settle")
 
 
-async def test_a_single_replica_whose_budget_allows_nothing_is_renewed_and_never_missing(
-    stage: Stage, api: Transport
-) -> None:
+async def test_single_replica_with_exhausted_budget_is_restarted_by_surge(stage: Stage, api: Transport) -> None:
     [pod] = await stage.deploy("web", 1)
     await stage.budget("web", "web", minAvailable=1)
     await settle(stage, api, "web")
@@ -70,7 +68,7 @@ async def test_a_single_replica_whose_budget_allows_nothing_is_renewed_and_never
     await stage.until(lambda: [each.uid != pod.uid for each in stage.pods()] == [True], what="the new pod is alone")
 
 
-async def test_a_deployment_that_is_being_rolled_out_is_not_restarted(stage: Stage, api: Transport) -> None:
+async def test_deployment_in_rollout_is_not_restarted(stage: Stage, api: Transport) -> None:
     [pod] = await stage.deploy("web", 1)
     await settle(stage, api, "web")
     image = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "next"}]
@@ -82,7 +80,7 @@ async def test_a_deployment_that_is_being_rolled_out_is_not_restarted(stage: Sta
     assert after["metadata"]["generation"] == patched["metadata"]["generation"]
 
 
-async def test_a_deployment_that_recreates_is_left_alone(stage: Stage, api: Transport) -> None:
+async def test_deployment_with_recreate_strategy_is_not_restarted(stage: Stage, api: Transport) -> None:
     [pod] = await stage.deploy("web", 1)
     spec = {"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}}
     await verbs.merge_patch(api, DEPLOYMENTS, "web", spec, namespace=stage.namespace)
@@ -134,7 +132,7 @@ def plan(stage: Stage, pod: Pod) -> list[Evict]:
     return [action]
 
 
-async def test_an_eviction_that_a_webhook_takes_over_is_asked_for_once_and_watched_to_its_end(
+async def test_eviction_in_background_is_requested_once_and_tracked_to_completion(
     stage: Stage, api: Transport, webhook: Evacuations
 ) -> None:
     pod = await machine(stage, api)
@@ -149,7 +147,7 @@ async def test_an_eviction_that_a_webhook_takes_over_is_asked_for_once_and_watch
     assert webhook.asked == [pod.name]
 
 
-async def test_an_evacuation_that_is_given_up_is_told(stage: Stage, api: Transport, webhook: Evacuations) -> None:
+async def test_aborted_background_eviction_is_reported(stage: Stage, api: Transport, webhook: Evacuations) -> None:
     pod = await machine(stage, api)
     acting = asyncio.create_task(stage.execute(plan(stage, pod)))
     await stage.until(lambda: webhook.asked, what="the webhook is asked")
@@ -162,7 +160,7 @@ async def test_an_evacuation_that_is_given_up_is_told(stage: Stage, api: Transpo
     assert [each.uid for each in stage.pods()] == [pod.uid]
 
 
-async def test_an_evacuation_that_outlasts_the_time_is_under_way(
+async def test_background_eviction_beyond_the_timeout_counts_as_in_flight(
     stage: Stage, api: Transport, webhook: Evacuations
 ) -> None:
     pod = await machine(stage, api)

@@ -1,4 +1,4 @@
-"""What Kubernetes itself gives pods to tolerate, and when they go by it: what a pod carries is all that counts."""
+"""The tolerations that Kubernetes adds to pods, and the deadlines that follow from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab.kube.resources import DAEMON_SETS, PODS
 from trimtab.kube.rules import taints
 from trimtab.kube.rules.taints import NO_EXECUTE, NO_SCHEDULE, tolerates
 from trimtab.kube.wire.decode import decode_object
-from trimtab.tainting.deadlines import Tolerating, tolerance
+from trimtab.tainting.deadlines import TolerationRule, tolerance
 
 SECONDS = 300
 AWAY = [Taint(key, NO_EXECUTE) for key in (taints.NOT_READY, taints.UNREACHABLE)]
@@ -41,7 +41,7 @@ def toleration(key: str, **more: Any) -> dict[str, Any]:
     ],
     ids=["nothing", "a minute", "for ever", "everything", "scheduling", "not at all"],
 )
-def test_a_pod_is_given_five_minutes_unless_it_says_otherwise_for_each_of_the_two_alone(
+def test_default_tolerations_of_300_seconds_are_added_per_taint(
     sets: MachineSets, asked: list[dict[str, Any]], expected: dict[str, int | None]
 ) -> None:
     eventually(lambda: _account(sets), what="the account is there")
@@ -56,7 +56,7 @@ def test_a_pod_is_given_five_minutes_unless_it_says_otherwise_for_each_of_the_tw
 
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["of its own", "the host's"])
-def test_a_daemon_sets_pods_tolerate_what_their_node_may_suffer(sets: MachineSets, host_network: bool) -> None:
+def test_daemon_set_pods_tolerate_node_condition_taints(sets: MachineSets, host_network: bool) -> None:
     eventually(lambda: _account(sets), what="the account is there")
     sets.make("a", 1)
     sets.running("a", 1)
@@ -84,8 +84,8 @@ def test_a_daemon_sets_pods_tolerate_what_their_node_may_suffer(sets: MachineSet
 
 
 def goes_after(pod: Pod, taint: Taint) -> float | None:
-    """Seconds after the taint, by what the pod carries; ``None`` for never."""
-    seconds = tolerance(pod.spec.tolerations, taint, Tolerating()).seconds
+    """Seconds between the taint and the deletion, by the pod's tolerations; ``None`` for never."""
+    seconds = tolerance(pod.spec.tolerations, taint, TolerationRule()).seconds
     return None if seconds == math.inf else seconds
 
 

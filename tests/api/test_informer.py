@@ -1,4 +1,4 @@
-"""The informer on a real API server: every wire format says the same, and nothing is lost."""
+"""The informer on a real API server: all wire formats give equal objects, and no change is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.builders import (
     stateful_set,
     storage_class,
 )
-from tests.fixtures.clusters import Cluster
+from tests.fixtures.clusters import Cluster, kubernetes_version
 from tests.fixtures.proxy import CuttableProxy
 from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import Gone, NotFound
@@ -56,11 +56,12 @@ from trimtab.kube.resources import (
     VOLUME_ATTACHMENTS,
     Resource,
 )
-from trimtab.kube.watching.informer import Informer
-from trimtab.kube.watching.state import ServerAbilities
+from trimtab.kube.watching.informer import Informer, ServerAbilities
 from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.decode import decode_json
 
+IMAGE_VOLUMES = (1, 35)
+"""The first version that keeps image volumes by default (feature gate ImageVolume)."""
 WAYS = {
     "protobuf streamed": (True, True),
     "protobuf in pages": (True, False),
@@ -98,7 +99,7 @@ RICH = (
     .volume("configMap", name="x")
     .volume("csi", driver="x")
     .grace_period(5)
-    .merge(spec={"schedulingGates": [{"name": "example.com/gate"}], "schedulerName": "nobody"})
+    .merge(spec={"schedulingGates": [{"name": "example.com/gate"}], "schedulerName": "unserved"})
 )
 PODS_TO_MAKE = {
     "plain": pod("plain"),
@@ -191,13 +192,13 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float 
 
 
 def written(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """What is written of a built manifest: the server gives the UID, and the namespace is the test's own."""
+    """The manifest for the API server, which sets the UID, in the namespace of the test."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "uid"}
     return {**manifest, "metadata": {**metadata, "namespace": namespace}}
 
 
 def made_cluster_wide(client: Any, resource: Resource, prefix: str) -> list[str]:
-    """Make the objects of a kind without namespaces, under names of the test's own; their paths."""
+    """Create cluster-scoped objects with unique names; returns their paths."""
     paths = []
     for index, builder in enumerate(CLUSTER_WIDE[resource]):
         manifest = builder.merge(metadata={"name": f"{prefix}-{index}"}).manifest()
@@ -209,7 +210,7 @@ def made_cluster_wide(client: Any, resource: Resource, prefix: str) -> list[str]
 
 @pytest.fixture
 def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """Objects with everything that is projected, in a namespace of their own."""
+    """Objects with every projected field, in a namespace of their own."""
     client = cluster.client
     for builder in PODS_TO_MAKE.values():
         client.request("POST", PODS.path(namespace=namespace), written(builder.manifest(), namespace))
@@ -253,9 +254,7 @@ def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("resource", KINDS, ids=[kind.plural for kind in KINDS])
 @pytest.mark.parametrize("way", WAYS)
-async def test_every_way_to_list_gives_the_values_of_the_json_api(
-    api: Transport, objects: str, resource: Resource, way: str
-) -> None:
+async def test_all_list_encodings_give_equal_values(api: Transport, objects: str, resource: Resource, way: str) -> None:
     async with informing(api, resource, way=way) as informer:
         await informer.synced()
         assert len(informer.store) > 0
@@ -269,7 +268,8 @@ async def test_every_way_to_list_gives_the_values_of_the_json_api(
         await until(equal)
 
 
-async def test_the_api_servers_defaults_are_ours(api: Transport, objects: str) -> None:
+async def test_our_defaults_equal_the_api_servers(api: Transport, cluster: Cluster, objects: str) -> None:
+    dropped = () if kubernetes_version(cluster.client) >= IMAGE_VOLUMES else ("image",)
     async with informing(api, PODS, namespace=objects) as informer:
         await informer.synced()
         for builder in PODS_TO_MAKE.values():
@@ -279,14 +279,15 @@ async def test_the_api_servers_defaults_are_ours(api: Transport, objects: str) -
             assert theirs.spec.qos == ours.spec.qos, ours.name
             assert theirs.spec.pod_resources == ours.spec.pod_resources, ours.name
             assert theirs.spec.host_ports == ours.spec.host_ports, ours.name
-            assert theirs.spec.volumes == ours.spec.volumes, ours.name
+            volumes = tuple(volume for volume in ours.spec.volumes if volume.kind not in dropped)
+            assert theirs.spec.volumes == volumes, ours.name
             assert theirs.spec.termination_grace_period == ours.spec.termination_grace_period, ours.name
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_changes_arrive(api: Transport, cluster: Cluster, namespace: str, way: str) -> None:
+async def test_informer_receives_changes(api: Transport, cluster: Cluster, namespace: str, way: str) -> None:
     path = PODS.path(namespace=namespace)
-    manifest = written(pod("a").merge(spec={"schedulerName": "nobody"}).manifest(), namespace)
+    manifest = written(pod("a").merge(spec={"schedulerName": "unserved"}).manifest(), namespace)
     async with informing(api, PODS, way=way, namespace=namespace) as informer:
         await informer.synced()
         assert not informer.store.objects
@@ -301,7 +302,7 @@ async def test_changes_arrive(api: Transport, cluster: Cluster, namespace: str, 
 
 
 class Outdated(Transport):
-    """Once armed, asks one time to resume at a version that the server has long forgotten."""
+    """When armed, it resumes the next watch from a resource version that the server has compacted."""
 
     armed = False
 
@@ -322,7 +323,7 @@ class Outdated(Transport):
 
 
 class Thing(msgspec.Struct, frozen=True):
-    """A kind that the server has not known from its start on, so that it knows nothing of version 1."""
+    """A custom kind that is created late, so that the server has no resource version 1 of it."""
 
     key: str
     uid: str
@@ -352,9 +353,7 @@ def thing(raw: bytes | msgspec.Raw) -> Thing:
 
 
 @pytest.mark.parametrize("way", ["JSON streamed", "JSON in pages"])
-async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(
-    admin: Path, cluster: Cluster, way: str
-) -> None:
+async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cluster, way: str) -> None:
     client, definitions = cluster.client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     client.request("POST", definitions, DEFINITION)
     proxy = CuttableProxy(urlsplit(client.server).port or 443)
@@ -376,7 +375,7 @@ async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(
         client.request("DELETE", THINGS.path("gone"))
         api.armed = True
         proxy.mend()
-        await until(lambda: informer.statistics().lists == 2)
+        await until(lambda: informer.statistics().lists >= 2)  # a busy server may refuse the first attempt
         assert not api.armed
         assert set(informer.store.objects) == {"kept"}
     proxy.close()
@@ -392,11 +391,11 @@ async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(
     await until(away)
 
 
-async def test_a_cut_network_loses_nothing(admin: Path, cluster: Cluster, namespace: str) -> None:
+async def test_informer_misses_no_change_over_a_network_outage(admin: Path, cluster: Cluster, namespace: str) -> None:
     client, path = cluster.client, PODS.path(namespace=namespace)
 
     def create(name: str) -> None:
-        built = pod(name).merge(spec={"schedulerName": "nobody"})
+        built = pod(name).merge(spec={"schedulerName": "unserved"})
         client.request("POST", path, written(built.manifest(), namespace))
 
     proxy = CuttableProxy(urlsplit(client.server).port or 443)
@@ -404,8 +403,8 @@ async def test_a_cut_network_loses_nothing(admin: Path, cluster: Cluster, namesp
     create("kept")
     create("gone")
     async with Transport(config) as api, informing(api, PODS, namespace=namespace) as informer:
-        told: list[tuple[str, str]] = []
-        informer.store.subscribe(lambda old, new: told.append((old.name if old else "", new.name if new else "")))
+        reported: list[tuple[str, str]] = []
+        informer.store.subscribe(lambda old, new: reported.append((old.name if old else "", new.name if new else "")))
         await informer.synced()
         proxy.cut()
         await until(lambda: informer.state.phase == "Retrying")
@@ -413,20 +412,20 @@ async def test_a_cut_network_loses_nothing(admin: Path, cluster: Cluster, namesp
         client.request("DELETE", f"{path}/gone", params={"gracePeriodSeconds": "0"})
         proxy.mend()
         await until(lambda: {value.name for value in informer.store} == {"kept", "new"})
-        assert ("gone", "") in told
+        assert ("gone", "") in reported
         assert informer.statistics().lists == 1
         assert informer.state.phase == "Watching"
     proxy.close()
 
 
-async def test_a_refusal_is_readable_in_the_state(api: Transport) -> None:
+async def test_informer_state_contains_the_rejection(api: Transport) -> None:
     unknown = Resource("trimtab.dev", "v1", "nothings", "Nothing")
     async with informing(api, unknown, decode=lambda raw: raw) as informer:
         await until(lambda: informer.state.phase == "Refused")
         assert "could not find the requested resource" in informer.state.error or "404" in informer.state.error
 
 
-async def test_a_wrong_selector_is_readable_in_the_state(api: Transport) -> None:
+async def test_informer_state_contains_the_selector_error(api: Transport) -> None:
     informer: Informer[Any] = Informer(api, PODS, Store(), label_selector="a in (")
     task = asyncio.create_task(informer.run())
     await until(lambda: informer.state.phase == "Retrying")
@@ -435,7 +434,7 @@ async def test_a_wrong_selector_is_readable_in_the_state(api: Transport) -> None
     await asyncio.wait([task])
 
 
-async def test_forbidden_is_readable_in_the_state(cluster: Cluster, admin: Path, namespace: str) -> None:
+async def test_informer_state_contains_forbidden(cluster: Cluster, admin: Path, namespace: str) -> None:
     token = cluster.client.request(
         "POST",
         f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",

@@ -1,4 +1,4 @@
-"""Groups of kwok's node templates on a real API server, where kwok plays the nodes that are made."""
+"""Node groups of kwok's node templates on a real API server, with kwok as the kubelet of the created nodes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api.test_machines_live import loaded
+from tests.fakes.node_provider import remove_machines
 from tests.fixtures.machine_sets import eventually
 from tests.unit.autoscaling.external.test_kwok import CONFIG, TEMPLATES
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.external import ExternalSettings, open_sources
-from trimtab.autoscaling.groups import NodeGroup, groups
-from trimtab.autoscaling.providers import Scaled
+from trimtab.autoscaling.groups import NodeGroup, build_groups
+from trimtab.autoscaling.providers import ScaleResult
+from trimtab.cluster.lister import Lister
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
-from trimtab.local.cluster import LocalCluster
+from trimtab.kube.objects import Node
+from trimtab.kube.watching.store import Store
+from trimtab_local.cluster import LocalCluster
 
 pytestmark = pytest.mark.api
 
@@ -26,7 +30,7 @@ NOW = 1_795_176_000.0
 
 @pytest.fixture
 def namespace(machine_cluster: LocalCluster) -> Iterator[str]:
-    """With the ConfigMaps; gone afterwards, with all nodes that were made of them."""
+    """A namespace with the ConfigMaps; it is deleted afterwards with all nodes created from them."""
     client, name = machine_cluster.client, f"kwok-{secrets.token_hex(4)}"
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     texts = {"kwok-provider-config": {"config": CONFIG}, "kwok-provider-templates": {"templates": TEMPLATES}}
@@ -39,25 +43,28 @@ def namespace(machine_cluster: LocalCluster) -> Iterator[str]:
     client.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def test_a_group_grows_by_nodes_that_become_ready_and_shrinks_by_those_that_were_chosen(
+def test_kwok_group_scales_up_to_ready_nodes_and_removes_chosen_ones(
     machine_cluster: LocalCluster, namespace: str
 ) -> None:
-    def act(to: int = 0, remove: int = 0) -> tuple[NodeGroup, Scaled | None]:
-        """One pass of a process that has just started."""
+    def act(to: int = 0, remove: int = 0) -> tuple[NodeGroup, ScaleResult | None]:
+        """One iteration of a newly started process."""
 
         snapshot = loaded(machine_cluster.kubeconfig)
 
-        async def run() -> tuple[NodeGroup, Scaled | None]:
+        async def run() -> tuple[NodeGroup, ScaleResult | None]:
             async with Transport(load_config(str(machine_cluster.kubeconfig))) as api:
-                sources = open_sources(ExternalSettings(kwok_namespace=namespace), api=api, snapshot=lambda: snapshot)
-                told = await sources.observe(ClusterAutoscalerSpec())
-                assert told.problems == ()
-                group = groups(snapshot, external=told).by_id["kwok/small"]
+                nodes: Store[Node] = Store()
+                nodes.replace(each for each in snapshot.nodes.at if each is not None)
+                lister = Lister(nodes, Store(), Store())
+                sources = open_sources(ExternalSettings(kwok_namespace=namespace), api=api, lister=lister)
+                reported = await sources.observe(ClusterAutoscalerSpec())
+                assert reported.problems == ()
+                group = build_groups(snapshot, external=reported).by_id["kwok/small"]
                 provider = sources.providers["kwok"]
                 if to:
                     return group, await provider.increase(group, to)
                 if remove:
-                    return group, await provider.remove(group, group.machines[:remove], now=NOW)
+                    return group, await remove_machines(provider, group, group.machines[:remove], now=NOW)
                 return group, None
 
         return asyncio.run(run())

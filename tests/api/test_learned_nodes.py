@@ -1,4 +1,4 @@
-"""What is written down of nodes, on a real API server: under one right, and never on another object of that name."""
+"""The ConfigMap of learned nodes on a real API server: with one permission, and never another object of that name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from tests.api.test_machines_live import loaded
 from tests.fixtures.machine_sets import MachineSets, eventually
-from trimtab.autoscaling.groups import groups
-from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, templates
-from trimtab.autoscaling.template.record import Learned, Recorded, Recording, next_records, rules
+from trimtab.autoscaling.groups import build_groups
+from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, build_templates
+from trimtab.autoscaling.template.recording import LearnedNodePatch, LearnedNodeWriter, WriteResult, next_records, rules
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
-from trimtab.local.cluster import LocalCluster
+from trimtab_local.cluster import LocalCluster
 
 pytestmark = pytest.mark.api
 
@@ -33,7 +33,7 @@ SETTLED = 61.0
 
 @pytest.fixture
 def kubeconfig(machine_cluster: LocalCluster, sets: MachineSets, tmp_path: Path) -> Iterator[Path]:
-    """Of an account that has just what writing down takes."""
+    """The kubeconfig of an account with only the permissions that the record takes."""
     client, name = machine_cluster.client, sets.namespace
     client.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "writer"}})
     client.request("POST", f"{ROLES}/clusterroles", {"metadata": {"name": name}, "rules": list(rules())})
@@ -46,28 +46,28 @@ def kubeconfig(machine_cluster: LocalCluster, sets: MachineSets, tmp_path: Path)
     client.request("DELETE", f"{ROLES}/clusterroles/{name}")
 
 
-def wanted(cluster: LocalCluster, sets: MachineSets) -> tuple[Recording, ...]:
+def wanted(cluster: LocalCluster, sets: MachineSets) -> tuple[LearnedNodePatch, ...]:
     snapshot = loaded(cluster.kubeconfig)
-    found = [each for each in groups(snapshot).all if each.namespace == sets.namespace]
+    found = [each for each in build_groups(snapshot).all if each.namespace == sets.namespace]
     now = SYSTEM_CLOCK.now() + SETTLED
-    return next_records(found, templates(snapshot, found, now=now), snapshot, now)
+    return next_records(found, build_templates(snapshot, found, now=now), snapshot, now)
 
 
 def template(cluster: LocalCluster, sets: MachineSets) -> NodeTemplate:
     snapshot = loaded(cluster.kubeconfig)
-    (found,) = (each for each in groups(snapshot).all if each.namespace == sets.namespace)
-    return templates(snapshot, [found], now=SYSTEM_CLOCK.now()).of_group[found.id]
+    (found,) = (each for each in build_groups(snapshot).all if each.namespace == sets.namespace)
+    return build_templates(snapshot, [found], now=SYSTEM_CLOCK.now()).of_group[found.id]
 
 
-def write(kubeconfig: Path, *records: Recording) -> tuple[Recorded, ...]:
-    async def run() -> tuple[Recorded, ...]:
+def write(kubeconfig: Path, *records: LearnedNodePatch) -> tuple[WriteResult, ...]:
+    async def run() -> tuple[WriteResult, ...]:
         async with Transport(load_config(str(kubeconfig))) as api:
-            return await Learned(api).write(records)
+            return await LearnedNodeWriter(api).write(records)
 
     return asyncio.run(run())
 
 
-def test_a_set_that_is_scaled_to_nothing_is_still_known(
+def test_template_of_a_machine_set_survives_scale_to_zero(
     machine_cluster: LocalCluster, sets: MachineSets, kubeconfig: Path
 ) -> None:
     capacity = {f"capacity.cluster-autoscaler.kubernetes.io/{name}": text for name, text in CAPACITY.items()}

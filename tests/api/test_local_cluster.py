@@ -1,4 +1,4 @@
-"""The local control plane, by what its users see of it."""
+"""The local control plane from the user's point of view."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.lagging_watch import lagging_watch
 from trimtab.kube.api import Forbidden
 from trimtab.kube.connection.transport import Transport
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import Settings
-from trimtab.local.processes import alive
-from trimtab.local.versions import APISERVER, ETCD, KWOK, SCHEDULER
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.components import Settings
+from trimtab_local.processes import alive
+from trimtab_local.versions import APISERVER, ETCD, KWOK, SCHEDULER
 
 BARE = Settings(components=(ETCD, APISERVER))
 
@@ -33,11 +35,11 @@ def eventually(holds, *, what: str, seconds: float = 60.0):
 
 
 async def test_the_admin_reads_everything(api: Transport) -> None:
-    answer = await api.request("GET", "/api/v1/nodes")
-    assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in answer["items"]} >= {"zone-a"}
+    response = await api.request("GET", "/api/v1/nodes")
+    assert {item["metadata"]["labels"]["topology.kubernetes.io/zone"] for item in response["items"]} >= {"zone-a"}
 
 
-def test_a_service_account_has_no_rights_of_its_own(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_service_account_has_no_permissions_by_default(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
     path = cluster.service_account_kubeconfig(namespace, "default", path=tmp_path / "kubeconfig")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     token = cluster.service_account_token(namespace, "default")
@@ -61,7 +63,7 @@ def deployment(name: str, replicas: int) -> dict:
 
 
 def running(cluster: Cluster, namespace: str) -> dict[str, str]:
-    """Name to node of the pods that run and are not about to go."""
+    """The node of each running pod, by name, without pods being deleted."""
     listed = cluster.client.request("GET", f"/api/v1/namespaces/{namespace}/pods")
     return {
         pod["metadata"]["name"]: pod["spec"]["nodeName"]
@@ -70,7 +72,7 @@ def running(cluster: Cluster, namespace: str) -> dict[str, str]:
     }
 
 
-def test_an_evicted_pod_comes_back_on_another_node(cluster: Cluster, namespace: str) -> None:
+def test_evicted_pod_is_recreated_on_another_node(cluster: Cluster, namespace: str) -> None:
     client = cluster.client
     client.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment("web", 1))
     (name, node) = next(iter(eventually(lambda: running(cluster, namespace), what="a pod runs").items()))
@@ -87,7 +89,7 @@ def test_an_evicted_pod_comes_back_on_another_node(cluster: Cluster, namespace: 
         client.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}}, content_type=patch)
 
 
-def test_up_leaves_what_is_healthy_and_restarts_what_died(make_cluster) -> None:
+def test_up_restarts_only_dead_components(make_cluster) -> None:
     cluster: LocalCluster = make_cluster(Settings(components=(ETCD, APISERVER, SCHEDULER, KWOK)), nodes=1)
     before = cluster.record().started
     assert cluster.up().started == before
@@ -102,7 +104,7 @@ def test_up_leaves_what_is_healthy_and_restarts_what_died(make_cluster) -> None:
     assert {node["metadata"]["name"] for node in listed["items"]} == {"node-1", "node-2"}
 
 
-def test_a_new_kwok_takes_the_nodes_over_at_once(make_cluster) -> None:
+def test_restarted_kwok_manages_existing_nodes_at_once(make_cluster) -> None:
     # With for_load leases last minutes: waiting for them to expire would fail this test, not just slow it down.
     cluster: LocalCluster = make_cluster(Settings(components=(ETCD, APISERVER, KWOK), for_load=True), nodes=1)
     path = "/api/v1/namespaces/default/pods"
@@ -118,14 +120,35 @@ def test_a_new_kwok_takes_the_nodes_over_at_once(make_cluster) -> None:
     eventually(lambda: not cluster.client.request("GET", path)["items"], what="the pod is gone")
 
 
-def test_new_flags_restart_only_the_component_that_they_are_for(make_cluster) -> None:
+def test_restarted_kwok_acts_on_existing_pods_although_its_lease_watch_lags(make_cluster, tmp_path: Path) -> None:
+    cluster: LocalCluster = make_cluster(Settings(components=(ETCD, APISERVER, KWOK)), nodes=1)
+    settings = cluster.record().settings
+    path = "/api/v1/namespaces/default/pods"
+    spec = {"nodeName": "node-1", "containers": [{"name": "main", "image": "none"}]}
+    cluster.client.request("POST", path, {"metadata": {"name": "ending"}, "spec": spec})
+    eventually(lambda: running(cluster, "default"), what="the pod runs")
+    kwok = cluster.record().started[KWOK].process
+    os.kill(kwok.pid, signal.SIGKILL)
+    eventually(lambda: not alive(kwok), what="kwok is dead")
+    cluster.client.request("DELETE", f"{path}/ending")
+    cluster.client.request("POST", path, {"metadata": {"name": "starting"}, "spec": spec})
+
+    with lagging_watch(cluster, "leases", seconds=0.5, kubeconfig=tmp_path / "kubeconfig") as kubeconfig:
+        cluster.up(replace(settings, kwok_args=(f"--kubeconfig={kubeconfig}",)))
+        eventually(lambda: set(running(cluster, "default")) == {"starting"}, what="the new pod runs", seconds=15)
+        items = cluster.client.request("GET", path)["items"]
+        assert [each["metadata"]["name"] for each in items] == ["starting"]
+        cluster.up(settings)
+
+
+def test_changed_flags_restart_only_their_component(make_cluster) -> None:
     cluster: LocalCluster = make_cluster(BARE)
-    before = cluster.record().started
-    after = cluster.up(Settings(components=BARE.components, apiserver_args=("--v=1",))).started
-    assert {name for name in after if after[name] != before[name]} == {APISERVER}
+    before = cluster.record()
+    after = cluster.up(replace(before.settings, apiserver_args=("--v=1",))).started
+    assert {name for name in after if after[name] != before.started[name]} == {APISERVER}
 
 
-def test_data_that_is_kept_is_there_after_the_next_up(tmp_path: Path) -> None:
+def test_kept_data_survives_a_restart(tmp_path: Path) -> None:
     cluster = LocalCluster("kept", directory=tmp_path / "cluster")
     try:
         cluster.up(BARE, die_with_parent=True)
@@ -140,16 +163,16 @@ def test_data_that_is_kept_is_there_after_the_next_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("component", [ETCD, APISERVER])
-def test_a_port_that_a_stranger_took_meanwhile_is_changed(component: str, tmp_path: Path) -> None:
+def test_occupied_port_is_replaced(component: str, tmp_path: Path) -> None:
     cluster = LocalCluster("moved", directory=tmp_path / "cluster")
     try:
         cluster.up(BARE, die_with_parent=True)
         before = cluster.record().ports
         cluster.down(keep_data=True)
-        with socket.socket() as stranger:
-            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            stranger.bind(("127.0.0.1", before[component]))
-            stranger.listen()
+        with socket.socket() as foreign:
+            foreign.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            foreign.bind(("127.0.0.1", before[component]))
+            foreign.listen()
             cluster.up(die_with_parent=True)
         after = cluster.record().ports
         assert after[component] != before[component]
@@ -159,11 +182,11 @@ def test_a_port_that_a_stranger_took_meanwhile_is_changed(component: str, tmp_pa
         cluster.down()
 
 
-def test_a_cluster_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_cluster_stops_when_its_parent_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "cluster"
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from trimtab.local.cluster import LocalCluster; from trimtab.local.components import Settings\n"
+        "from trimtab_local.cluster import LocalCluster; from trimtab_local.components import Settings\n"
         f"LocalCluster('orphan', directory=Path(sys.argv[1])).up(Settings(components={BARE.components!r}),"
         " die_with_parent=True)\n"
         "print('up', flush=True); time.sleep(600)\n"

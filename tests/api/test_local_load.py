@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from trimtab.kube.api import Conflict
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.copies import BATCH, Etcd, pod_copy
-from trimtab.local.errors import LocalError
-from trimtab.local.load import load
-from trimtab.local.scenario import decode_scenario, read_scenario
+from trimtab_local import LocalError
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.load import BATCH, Etcd, load, pod_copy
+from trimtab_local.scenario import decode_scenario, read_scenario
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "local"
 
 
 @pytest.fixture(scope="module")
 def empty(make_cluster) -> LocalCluster:
-    """A cluster of this module's own: it counts nodes and pods."""
+    """A cluster of this module, which counts nodes and pods."""
     return make_cluster(nodes=0)
 
 
@@ -63,7 +62,7 @@ def direct(namespace: str) -> dict:
     }
 
 
-def test_directly_created_pods_run_where_they_should_and_their_controllers_add_none(empty: LocalCluster) -> None:
+def test_loaded_pods_keep_their_nodes_and_are_adopted_by_their_controllers(empty: LocalCluster) -> None:
     scenario = decode_scenario(direct("first"))
     report = load(empty, scenario)
     assert (report.nodes, report.pods) == (10, 201)
@@ -82,7 +81,7 @@ def test_directly_created_pods_run_where_they_should_and_their_controllers_add_n
     assert {pod["metadata"]["name"] for pod in again} == names
 
 
-def test_a_directly_created_pod_that_is_evicted_comes_back(empty: LocalCluster) -> None:
+def test_evicted_loaded_pod_is_recreated(empty: LocalCluster) -> None:
     load(empty, decode_scenario(direct("second")))
     victim = next(pod for pod in pods(empty, "second-1") if "ownerReferences" in pod["metadata"])["metadata"]
     before = {pod["metadata"]["name"] for pod in pods(empty, "second-1")}
@@ -100,7 +99,7 @@ def test_a_directly_created_pod_that_is_evicted_comes_back(empty: LocalCluster) 
     assert len(running - before) == 1
 
 
-def test_the_small_example_is_placed_by_the_real_scheduler(empty: LocalCluster) -> None:
+def test_pods_of_the_small_example_are_scheduled(empty: LocalCluster) -> None:
     load(empty, read_scenario(EXAMPLES / "small.yaml"))
     found = [pod for pod in pods(empty, "shop") if pod["status"]["phase"] == "Running"]
     owners = Counter(pod["metadata"]["labels"]["app"].partition("-")[0] for pod in found)
@@ -111,13 +110,13 @@ def test_the_small_example_is_placed_by_the_real_scheduler(empty: LocalCluster) 
     assert {budget["metadata"]["name"] for budget in budgets} == {"web", "database"}
 
 
-def test_an_object_that_the_api_server_refuses_is_told_with_its_words(empty: LocalCluster) -> None:
+def test_rejected_object_is_reported_with_the_api_servers_message(empty: LocalCluster) -> None:
     workload = {"kind": "Deployment", "name": "bad", "podSpec": {"restartPolicy": "Sometimes"}}
     with pytest.raises(LocalError, match=r"POST /apis/apps/v1/namespaces/default/deployments: .*Sometimes"):
         load(empty, decode_scenario({"workloads": [workload]}))
 
 
-def test_a_copied_pod_is_one_like_those_that_the_api_server_makes(empty: LocalCluster) -> None:
+def test_copied_pod_equals_a_created_one(empty: LocalCluster) -> None:
     load(empty, decode_scenario(direct("third")))
     found = [pod for pod in pods(empty, "third-1") if pod["metadata"]["labels"]["app"] == "app-1"]
     assert len({pod["metadata"]["uid"] for pod in found}) == 20
@@ -144,7 +143,7 @@ def test_a_copied_pod_is_one_like_those_that_the_api_server_makes(empty: LocalCl
     assert len(selected["items"]) == 20
 
 
-async def test_what_a_load_that_broke_off_left_is_not_written_again(empty: LocalCluster, plain_namespace: str) -> None:
+async def test_interrupted_load_resumes_without_duplicates(empty: LocalCluster, plain_namespace: str) -> None:
     path = f"/api/v1/namespaces/{plain_namespace}/pods"
     pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "none"}], "nodeName": "none"}}
     original = empty.client.request("POST", path, pod)

@@ -1,4 +1,4 @@
-"""Nodes of the local control plane that fail, and a control plane that leaves seeing to them to trimtab."""
+"""Nodes of the local control plane that fail, and a control plane without kube-controller-manager's node lifecycle."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.fixtures.machine_sets import MERGE, eventually
 from trimtab.kube.resources import LEASES, NODES, PODS
-from trimtab.local.client import Client
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import Settings
-from trimtab.local.nodes import SILENT, ready, reported
+from trimtab_local.client import Client
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.components import Settings
+from trimtab_local.nodes import SILENT, addresses, ready, reported
 
 MakeCluster = Callable[..., LocalCluster]
 QUICK = ("--node-lease-duration-seconds=4",)
 """Leases are renewed each second."""
 
 
-def test_a_node_falls_silent_and_comes_back(make_cluster: MakeCluster) -> None:
+def test_node_stops_and_resumes_heartbeats(make_cluster: MakeCluster) -> None:
     client = make_cluster(Settings(kwok_args=QUICK, node_lifecycle=False), nodes=2).client
     for name in ("node-1", "node-2"):
         pod(client, f"on-{name}", name)
@@ -42,7 +44,29 @@ def test_a_node_falls_silent_and_comes_back(make_cluster: MakeCluster) -> None:
     eventually(lambda: phases(client) == {"Running"}, what="what came meanwhile runs")
 
 
-def test_without_the_node_lifecycle_pods_are_admitted_and_new_nodes_stay_tainted(make_cluster: MakeCluster) -> None:
+def test_recovered_node_reports_its_pods_as_ready_again(make_cluster: MakeCluster) -> None:
+    client = make_cluster(Settings(kwok_args=QUICK, node_lifecycle=False), nodes=1).client
+    for name in ("marked", "failing-probe"):
+        pod(client, name, "node-1")
+    pod(client, "gated", "node-1", readinessGates=[{"conditionType": "example.com/gate"}])
+    eventually(lambda: phases(client) == {"Running"}, what="the pods run")
+    label(client, "node-1", {SILENT: ""})
+    time.sleep(1.0)
+    set_conditions(client, "marked", Ready="False")  # as the node lifecycle does on nodes that are not ready
+    set_conditions(client, "failing-probe", Ready="False", ContainersReady="False")
+    set_conditions(client, "gated", **{"Ready": "False", "example.com/gate": "False"})
+    time.sleep(2.0)
+    assert ready_pods(client) == set()
+
+    label(client, "node-1", {SILENT: None})
+    eventually(lambda: ready_pods(client) == {"marked"}, what="the pod is ready", seconds=20)
+    time.sleep(2.0)
+    assert ready_pods(client) == {"marked"}
+    set_conditions(client, "gated", **{"example.com/gate": "True"})
+    eventually(lambda: ready_pods(client) == {"marked", "gated"}, what="the pod with a gate is ready", seconds=20)
+
+
+def test_without_node_lifecycle_new_nodes_keep_their_taint(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(Settings(node_lifecycle=False), nodes=1)
     client = cluster.client
     pod(client, "by-itself", "node-1")
@@ -55,13 +79,58 @@ def test_without_the_node_lifecycle_pods_are_admitted_and_new_nodes_stay_tainted
     assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     assert phases(client) == {"Running", "Pending"}
 
-    cluster.up(Settings())
+    cluster.up(replace(cluster.record().settings, node_lifecycle=True))
     eventually(lambda: ready(client.request("GET", NODES.path("node-1"))), what="the node is freed of its taint")
     eventually(lambda: phases(client) == {"Running"}, what="the other pod is placed")
 
 
-def pod(client: Client, name: str, node: str) -> None:
-    spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "terminationGracePeriodSeconds": 1}
+def test_nodes_report_what_a_kubelet_reports(make_cluster: MakeCluster) -> None:
+    client = make_cluster(Settings(), nodes=2).client
+
+    def status(name: str = "node-1") -> dict[str, Any]:
+        return client.request("GET", NODES.path(name))["status"]
+
+    def capacity(amount: str | None) -> None:
+        patch = {"status": {"capacity": {"example.com/dongle": amount}}}
+        client.request("PATCH", NODES.path("node-1", subresource="status"), patch, content_type=MERGE)
+
+    assert status()["addresses"] == addresses("node-1")
+    assert status()["addresses"] != status("node-2")["addresses"]
+    before = status()["allocatable"]
+    capacity("4")
+    eventually(lambda: status()["allocatable"] == before | {"example.com/dongle": "4"}, what="a new resource")
+    capacity(None)
+    eventually(lambda: status()["allocatable"] == before, what="a resource that is no longer there")
+
+
+def test_pod_with_a_pre_stop_hook_terminates_after_it(make_cluster: MakeCluster) -> None:
+    client = make_cluster(Settings(), nodes=1).client
+    hook = {"preStop": {"sleep": {"seconds": 60}}}
+    pod(client, "at-once", "node-1", grace=120)
+    pod(client, "short-grace", "node-1", grace=120, lifecycle=hook)
+    pod(client, "after-the-hook", "node-1", grace=120, lifecycle=hook)
+    eventually(lambda: phases(client) == {"Running"}, what="the pods run")
+
+    began = time.monotonic()
+    for name, seconds in {"at-once": 120, "short-grace": 3, "after-the-hook": 120}.items():
+        delete(client, name, seconds)
+    eventually(lambda: names(client) == {"short-grace", "after-the-hook"}, what="the pod without a hook ends")
+    assert time.monotonic() - began < 3
+    eventually(lambda: names(client) == {"after-the-hook"}, what="the pod whose grace period is short ends")
+    assert 2.5 < time.monotonic() - began < 30
+    delete(client, "after-the-hook", 0)
+    assert names(client) == set()
+
+
+def delete(client: Client, name: str, grace: int) -> None:
+    client.request("DELETE", PODS.path(name, namespace="default"), params={"gracePeriodSeconds": str(grace)})
+
+
+def pod(
+    client: Client, name: str, node: str, *, grace: int = 1, lifecycle: dict[str, Any] | None = None, **spec_fields: Any
+) -> None:
+    container = {"name": "main", "image": "none"} | ({"lifecycle": lifecycle} if lifecycle else {})
+    spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": grace, **spec_fields}
     client.request("POST", PODS.path(namespace="default"), {"metadata": {"name": name}, "spec": spec})
 
 
@@ -70,8 +139,26 @@ def pods(client: Client) -> list[dict[str, Any]]:
     return found
 
 
+def names(client: Client) -> set[str]:
+    return {each["metadata"]["name"] for each in pods(client)}
+
+
 def phases(client: Client) -> set[str]:
     return {each["status"].get("phase", "") for each in pods(client)}
+
+
+def set_conditions(client: Client, name: str, **statuses: str) -> None:
+    body = {"status": {"conditions": [{"type": type_, "status": status} for type_, status in statuses.items()]}}
+    path = PODS.path(name, namespace="default", subresource="status")
+    client.request("PATCH", path, body, content_type="application/strategic-merge-patch+json")
+
+
+def ready_pods(client: Client) -> set[str]:
+    return {
+        each["metadata"]["name"]
+        for each in pods(client)
+        if any((c["type"], c["status"]) == ("Ready", "True") for c in each["status"].get("conditions", ()))
+    }
 
 
 def label(client: Client, node: str, labels: dict[str, str | None]) -> None:

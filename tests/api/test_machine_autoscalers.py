@@ -1,4 +1,4 @@
-"""MachineAutoscalers on a real API server, by a process that has the fewest rights that this takes."""
+"""MachineAutoscalers on a real API server, reconciled by a process with the fewest permissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimtab.api.crds import crd_documents
 from trimtab.autoscaling.machine_autoscalers import KINDS, RULES
 from trimtab.kube.api import ApiError, Conflict, Invalid, NotFound
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS
-from trimtab.local.cluster import LocalCluster
+from trimtab_local.cluster import LocalCluster
 
 ROOT = Path(__file__).parents[2]
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -39,7 +39,7 @@ EVENTS = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["cr
 
 @pytest.fixture(scope="module")
 def served(machine_cluster: LocalCluster) -> None:
-    """Both kinds are known to the cluster."""
+    """Create the CRDs and wait until both kinds are served."""
     client = machine_cluster.client
     for document in crd_documents():
         if document["spec"]["group"] == MACHINE_AUTOSCALERS.group:
@@ -57,7 +57,7 @@ def _answers(client: Any, path: str) -> bool:
 
 
 class Autoscalers:
-    """The MachineAutoscalers of a namespace, and the process that is to see to them."""
+    """The MachineAutoscalers of a namespace, and the process that reconciles them."""
 
     def __init__(self, sets: MachineSets, kubeconfig: Path, log: Path) -> None:
         self.sets = sets
@@ -162,7 +162,7 @@ def autoscaler(machine_cluster: LocalCluster, served: None, sets: MachineSets, t
     assert "Traceback" not in log, log
 
 
-def test_limits_are_set_kept_changed_and_taken_away(autoscaler: Autoscalers, sets: MachineSets) -> None:
+def test_limit_annotations_follow_the_machine_autoscaler(autoscaler: Autoscalers, sets: MachineSets) -> None:
     own = {"machine.openshift.io/vCPU": "4", "machine.openshift.io/memoryMb": "16384", "example.com/note": "mine"}
     sets.make("a", 0, own)
     autoscaler.make(low=0)
@@ -178,7 +178,7 @@ def test_limits_are_set_kept_changed_and_taken_away(autoscaler: Autoscalers, set
     autoscaler.has_limits(0, 7)
     eventually(lambda: autoscaler.get()["status"]["observedGeneration"] == 2, what="the status is about the new spec")
     eventually(
-        lambda: any("which somebody had changed" in note for _, note in autoscaler.events()),
+        lambda: any("restored after a change" in note for _, note in autoscaler.events()),
         what=f"an event tells that limits were put back: {autoscaler.events()}",
     )
 
@@ -188,7 +188,7 @@ def test_limits_are_set_kept_changed_and_taken_away(autoscaler: Autoscalers, set
 
 
 @pytest.mark.parametrize("annotations", [{}, {"example.com/note": "mine"}], ids=["none", "none that is read"])
-def test_a_set_without_annotations_gets_them_and_loses_them_again(
+def test_deleting_a_machine_autoscaler_removes_added_annotations(
     autoscaler: Autoscalers, sets: MachineSets, annotations: dict[str, str]
 ) -> None:
     sets.make("a", 0, annotations)
@@ -199,9 +199,7 @@ def test_a_set_without_annotations_gets_them_and_loses_them_again(
     assert autoscaler.annotations() == annotations
 
 
-def test_a_missing_target_a_second_owner_and_another_target_are_told_and_mended(
-    autoscaler: Autoscalers, sets: MachineSets
-) -> None:
+def test_missing_target_and_second_owner_are_reported_and_resolved(autoscaler: Autoscalers, sets: MachineSets) -> None:
     autoscaler.make("first", target="a")
     autoscaler.becomes("TargetNotFound", "first")
     sets.make("a", 0)
@@ -220,7 +218,7 @@ def test_a_missing_target_a_second_owner_and_another_target_are_told_and_mended(
     eventually(lambda: wanted <= {reason for reason, _ in autoscaler.events()}, what="events tell all that")
 
 
-def test_what_was_done_while_no_process_ran_is_made_up_for(autoscaler: Autoscalers, sets: MachineSets) -> None:
+def test_changes_during_downtime_are_reconciled_after_restart(autoscaler: Autoscalers, sets: MachineSets) -> None:
     sets.make("a", 0)
     sets.make("b", 0)
     autoscaler.make("moves", low=0, target="a")
@@ -242,10 +240,9 @@ def test_what_was_done_while_no_process_ran_is_made_up_for(autoscaler: Autoscale
         eventually(lambda name=name: autoscaler.annotations(name) == {}, what="former targets are as they were")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [0.0, 0.02, 0.05, 0.1, 0.2])
-def test_a_process_that_is_killed_anywhere_leaves_nothing_that_the_next_does_not_mend(
-    autoscaler: Autoscalers, sets: MachineSets, when: float
-) -> None:
+def test_next_process_continues_after_a_kill(autoscaler: Autoscalers, sets: MachineSets, when: float) -> None:
     sets.make("a", 0)
     sets.make("b", 0)
     autoscaler.make(low=0, target="a")
@@ -265,7 +262,7 @@ def test_a_process_that_is_killed_anywhere_leaves_nothing_that_the_next_does_not
     assert autoscaler.annotations("b") == {}
 
 
-def test_the_end_is_quiet_and_leaves_the_limits(autoscaler: Autoscalers, sets: MachineSets) -> None:
+def test_stop_leaves_the_limit_annotations(autoscaler: Autoscalers, sets: MachineSets) -> None:
     sets.make("a", 0)
     autoscaler.make(low=0)
     autoscaler.has_limits(0, 5)
@@ -276,8 +273,8 @@ def test_the_end_is_quiet_and_leaves_the_limits(autoscaler: Autoscalers, sets: M
     autoscaler.has_limits(0, 5)
 
 
-def test_an_object_of_openshifts_operator_is_taken_over_and_let_go(autoscaler: Autoscalers, sets: MachineSets) -> None:
-    """Its finalizer, its annotations and its status, as they are found after that operator was stopped."""
+def test_object_of_openshifts_operator_is_adopted_and_released(autoscaler: Autoscalers, sets: MachineSets) -> None:
+    """With the finalizer, annotations and status that OpenShift's operator left."""
     autoscaler.end(signal.SIGKILL)
     sets.make("a", 0, {MIN: "0", MAX: "5", OWNER: f"{sets.namespace}/ma"})
     autoscaler.make(low=0)
@@ -298,7 +295,7 @@ def test_an_object_of_openshifts_operator_is_taken_over_and_let_go(autoscaler: A
     assert autoscaler.annotations() == {}
 
 
-def test_bad_ones_are_refused_at_admission_by_a_plain_request(autoscaler: Autoscalers, sets: MachineSets) -> None:
+def test_invalid_machine_autoscaler_is_rejected_at_admission(autoscaler: Autoscalers, sets: MachineSets) -> None:
     path = MACHINE_AUTOSCALERS.path(namespace=sets.namespace)
     for spec, words in autoscalers.TARGETS_REFUSED.values():
         manifest = autoscalers.machine_autoscaler(spec)
@@ -309,7 +306,7 @@ def test_bad_ones_are_refused_at_admission_by_a_plain_request(autoscaler: Autosc
 
 
 def loosened(schema: Any) -> Any:
-    """A schema without rules and bounds on numbers: what OpenShift's own lets in, and more."""
+    """A schema without validation rules and bounds on numbers, which accepts more than OpenShift's."""
     if isinstance(schema, dict):
         dropped = ("x-kubernetes-validations", "minimum", "maximum")
         return {key: loosened(value) for key, value in schema.items() if key not in dropped}
@@ -318,7 +315,7 @@ def loosened(schema: Any) -> Any:
 
 @pytest.fixture
 def loose_definition(machine_cluster: LocalCluster, served: None, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Another definition than ours, for as long as the test takes; tells whether it keeps conditions."""
+    """Replaces our CRD while the block runs; yields whether it stores conditions."""
     del served
     client, path = machine_cluster.client, f"{CRDS}/{MACHINE_AUTOSCALERS.name}"
     ours = client.request("GET", path)["spec"]
@@ -345,15 +342,15 @@ def loose_definition(machine_cluster: LocalCluster, served: None, request: pytes
 
 
 @pytest.mark.parametrize("loose_definition", [True, False], ids=["with our status", "with OpenShift's"], indirect=True)
-def test_bad_ones_that_another_definition_lets_in_are_told_and_stop_no_other(
+def test_invalid_objects_admitted_by_another_crd_are_reported_and_block_no_other(
     loose_definition: bool, autoscaler: Autoscalers, sets: MachineSets
 ) -> None:
     sets.make("a", 0)
     autoscaler.make("bad", low=5, high=4)
     autoscaler.make("good", low=0)
     autoscaler.has_limits(0, 5, "good")
-    told = ("FailedValidation", "spec.maxReplicas: must be at least minReplicas: 4 is less than 5")
-    eventually(lambda: told in autoscaler.events(), what=f"an event tells it: {autoscaler.events()}")
+    reported = ("FailedValidation", "spec.maxReplicas: must be at least minReplicas: 4 is less than 5")
+    eventually(lambda: reported in autoscaler.events(), what=f"an event reports it: {autoscaler.events()}")
     if loose_definition:
         autoscaler.becomes("InvalidMachineAutoscaler", "bad")
         autoscaler.becomes("LimitsSet", "good")
@@ -362,7 +359,7 @@ def test_bad_ones_that_another_definition_lets_in_are_told_and_stop_no_other(
         assert set(autoscaler.get("good")["status"]) == {"lastTargetRef"}
         sets.annotate("a", {MAX: "50"})
         autoscaler.has_limits(0, 5, "good")
-        assert autoscaler.events().count(told) == 1
+        assert autoscaler.events().count(reported) == 1
     autoscaler.edit("bad", minReplicas=1)
     autoscaler.delete("good")
     autoscaler.has_limits(1, 4, "bad")

@@ -1,4 +1,4 @@
-"""`trimtab local up --machines`: OpenShift's MachineSets and Machines, and nodes that come of them."""
+"""`trimtab local up --machines`: OpenShift's MachineSets and Machines, and the nodes that they create."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from tests.fixtures.machine_sets import MachineSets, eventually
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import MACHINES, NODES, PODS
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.processes import alive
-from trimtab.local.versions import MACHINE_CONTROLLER
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.processes import alive
+from trimtab_local.versions import MACHINE_CONTROLLER
 
 ORDER = "local.trimtab.dev"
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 JSON_PATCH = "application/json-patch+json"
 
 
-def test_a_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:
+def test_machine_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:
     sets.make("a", 2, {f"{CAPACITY}/cpu": "4", f"{CAPACITY}/memory": "16Gi", "trimtab.dev/reserved": "cpu=500m"})
 
     machines = sets.running("a", 2)
@@ -37,8 +37,8 @@ def test_a_set_becomes_ready_nodes_of_its_shape(sets: MachineSets) -> None:
     eventually(lambda: wanted.items() <= sets.get("a")["status"].items(), what="the status tells all that")
 
 
-def test_a_sets_taints_are_on_new_nodes_and_a_machines_own_are_added_to_its_node(sets: MachineSets) -> None:
-    """As in OpenShift: all nodes of a set get its taint by way of 0 replicas; nobody takes off what others put on."""
+def test_nodes_get_the_taints_of_machine_set_and_machine(sets: MachineSets) -> None:
+    """As in OpenShift: nodes get new taints of a MachineSet after a scale to 0 replicas; taints of others are kept."""
     merge = "application/merge-patch+json"
     sets.make("a", 1)
     [name] = sets.running("a", 1)
@@ -67,7 +67,7 @@ def test_a_sets_taints_are_on_new_nodes_and_a_machines_own_are_added_to_its_node
         assert taints(each) == [("only", "NoSchedule"), ("key1", "NoExecute")]
 
 
-def test_a_hundred_machines_boot_together_and_go_together(sets: MachineSets) -> None:
+def test_one_hundred_machines_boot_and_terminate_concurrently(sets: MachineSets) -> None:
     sets.make("many", 100)
 
     sets.running("many", 100)
@@ -78,7 +78,7 @@ def test_a_hundred_machines_boot_together_and_go_together(sets: MachineSets) -> 
     assert not sets.nodes("many")
 
 
-def test_the_marked_machine_goes_and_its_node_with_it(sets: MachineSets) -> None:
+def test_marked_machine_is_deleted_with_its_node(sets: MachineSets) -> None:
     sets.make("a", 3)
     machines = sets.running("a", 3)
     chosen = max(machines)  # by name alone the first would go
@@ -91,8 +91,8 @@ def test_the_marked_machine_goes_and_its_node_with_it(sets: MachineSets) -> None
     assert set(sets.nodes("a")) == set(left)
 
 
-def test_a_failed_machine_may_go_in_place_of_the_marked_one(sets: MachineSets) -> None:
-    """Both rank the same in the Machine API; here the first by name goes."""
+def test_failed_machine_is_deleted_before_the_marked_one(sets: MachineSets) -> None:
+    """The Machine API ranks both equally; here the name decides."""
     sets.make("a", 2)
     marked = min(sets.running("a", 2))
     sets.annotate("a", {f"{ORDER}/fail": "InsufficientResources:1"})
@@ -107,7 +107,7 @@ def test_a_failed_machine_may_go_in_place_of_the_marked_one(sets: MachineSets) -
     assert set(machines) - left == {min(marked, failed)}
 
 
-def test_failures_come_to_order_and_no_more_of_them(sets: MachineSets) -> None:
+def test_requested_number_of_machines_fails(sets: MachineSets) -> None:
     sets.make("a", 3, {f"{ORDER}/fail": "InsufficientResources:2"})
 
     machines = sets.phases("a", "Failed", "Failed", "Running")
@@ -119,7 +119,7 @@ def test_failures_come_to_order_and_no_more_of_them(sets: MachineSets) -> None:
     sets.phases("a", "Failed", "Failed", "Running", "Running")
 
 
-def test_what_goes_beyond_the_quota_fails(sets: MachineSets) -> None:
+def test_machines_beyond_the_quota_fail(sets: MachineSets) -> None:
     sets.make("a", 2, {f"{ORDER}/quota": "2"})
     sets.running("a", 2)
 
@@ -129,7 +129,7 @@ def test_what_goes_beyond_the_quota_fails(sets: MachineSets) -> None:
     assert len(sets.nodes("a")) == 2
 
 
-def test_a_machine_that_never_joins_is_provisioned_without_a_node(sets: MachineSets) -> None:
+def test_machine_without_registration_is_provisioned_without_a_node(sets: MachineSets) -> None:
     sets.make("a", 2, {f"{ORDER}/never-join": "1"})
 
     machines = sets.phases("a", "Provisioned", "Running")
@@ -138,7 +138,7 @@ def test_a_machine_that_never_joins_is_provisioned_without_a_node(sets: MachineS
     assert len(sets.nodes("a")) == 1
 
 
-def test_a_set_that_holds_does_nothing_and_a_lying_one_says_what_it_was_told(sets: MachineSets) -> None:
+def test_held_machine_set_is_not_reconciled_and_false_status_is_reported(sets: MachineSets) -> None:
     sets.make("a", 1)
     sets.running("a", 1)
 
@@ -153,20 +153,22 @@ def test_a_set_that_holds_does_nothing_and_a_lying_one_says_what_it_was_told(set
     assert len(sets.machines("a")) == 1
 
 
-def test_a_set_that_cannot_be_read_makes_nothing_and_says_why(sets: MachineSets) -> None:
+def test_invalid_machine_set_creates_no_machines_and_reports_the_error(sets: MachineSets) -> None:
     sets.make("a", 1, {f"{ORDER}/quota": "many"})
 
-    status = eventually(lambda: (found := sets.get("a").get("status", {})).get("errorReason") and found, what="it told")
+    status = eventually(
+        lambda: (found := sets.get("a").get("status", {})).get("errorReason") and found, what="the error is reported"
+    )
 
     assert status["errorReason"] == "InvalidConfiguration"
-    assert "annotation local.trimtab.dev/quota must be a whole number" in status["errorMessage"]
+    assert "local.trimtab.dev/quota" in status["errorMessage"]
     assert not sets.machines("a")
     sets.annotate("a", {f"{ORDER}/quota": None})
     sets.running("a", 1)
     eventually(lambda: "errorReason" not in sets.get("a")["status"], what="it is well again")
 
 
-def test_a_killed_controller_goes_on_where_it_was(machine_cluster: LocalCluster, sets: MachineSets) -> None:
+def test_killed_machine_controller_resumes(machine_cluster: LocalCluster, sets: MachineSets) -> None:
     sets.make("a", 3, {f"{ORDER}/boot-time": "2s"})
     sets.phases("a", "Provisioning", "Provisioning", "Provisioning")
     before = set(sets.machines("a"))
@@ -180,7 +182,7 @@ def test_a_killed_controller_goes_on_where_it_was(machine_cluster: LocalCluster,
     assert set(sets.running("a", 3)) == before
 
 
-def test_a_machine_drains_its_node_before_it_goes(sets: MachineSets) -> None:
+def test_machine_drains_its_node_before_deletion(sets: MachineSets) -> None:
     sets.make("a", 1)
     [machine] = sets.running("a", 1).values()
     client, pods = sets.client, PODS.path(namespace=sets.namespace)
@@ -213,7 +215,7 @@ def _account(sets: MachineSets) -> bool:
         return False
 
 
-def test_a_hook_keeps_a_machine_until_it_is_taken_away(sets: MachineSets) -> None:
+def test_pre_drain_hook_blocks_deletion_until_removed(sets: MachineSets) -> None:
     sets.make("a", 1)
     [name] = sets.running("a", 1)
     path = MACHINES.path(name, namespace=sets.namespace)
@@ -229,11 +231,11 @@ def test_a_hook_keeps_a_machine_until_it_is_taken_away(sets: MachineSets) -> Non
     sets.running("a", 0)
 
 
-def test_a_delete_policy_that_openshift_does_not_know_is_refused(sets: MachineSets) -> None:
+def test_unknown_delete_policy_is_rejected(sets: MachineSets) -> None:
     with pytest.raises(Invalid, match='supported values: "Random", "Newest", "Oldest"'):
         sets.make("a", 1, deletePolicy="Cheapest")
 
 
-def test_fields_that_openshift_does_not_have_are_dropped(sets: MachineSets) -> None:
+def test_fields_unknown_to_openshift_are_pruned(sets: MachineSets) -> None:
     made = sets.make("a", 0, paused=True)
     assert "paused" not in made["spec"]

@@ -15,11 +15,11 @@ import pytest
 from tests.api.test_cli_live import run, until
 from tests.builders import Builder, daemon_set, machine_deployment, machine_set, pod
 from tests.fixtures.clusters import Cluster
-from trimtab.autoscaling.groups import groups
-from trimtab.autoscaling.template import templates
+from trimtab.autoscaling.groups import build_groups
+from trimtab.autoscaling.template import build_templates
 from trimtab.cli.sources import read_cluster
-from trimtab.cluster.kinds import EVERYTHING
-from trimtab.cluster.load import load
+from trimtab.cluster.kinds import SNAPSHOT_KINDS
+from trimtab.cluster.loader import load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import ApiError
 from trimtab.kube.connection.config import load_config
@@ -33,7 +33,7 @@ V1BETA1 = Resource("cluster.x-k8s.io", "v1beta1", MACHINE_DEPLOYMENTS.plural, MA
 
 
 def definition(resource: Resource) -> dict[str, Any]:
-    """A definition that takes anything: the shape is the machines' controllers' affair."""
+    """A CRD without a schema: the controllers of machines define the shape."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
     return {
@@ -54,17 +54,18 @@ def definition(resource: Resource) -> dict[str, Any]:
 
 @pytest.fixture
 def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """A MachineSet with a machine that has a node, and one of Cluster API that is empty. The node's name."""
+    """A MachineSet with a machine and its node, and an empty one of Cluster API. Returns the node's name."""
     served = (MACHINE_SETS, MACHINES, V1BETA1)
     for resource in served:
         cluster.client.request("POST", CRDS, definition(resource))
-    node = min(each["metadata"]["name"] for each in cluster.client.request("GET", "/api/v1/nodes")["items"])
+    found = [each["metadata"] for each in cluster.client.request("GET", "/api/v1/nodes")["items"]]
+    node, uid = min((each["name"], each["uid"]) for each in found)
     owner = machine_set("workers-a", namespace).limits(1, 5).replicas(2)
     empty = machine_deployment("empty", namespace, version="v1beta1").limits(0, 3).capacity(cpu="4", memory="16Gi")
     agent = daemon_set("agent", namespace).of_pods(pod().cpu("100m").node_selector(nowhere="yes"))
     for resource, builder in (
         (MACHINE_SETS, owner),
-        (MACHINES, owner.machine("workers-a-1").on(node)),
+        (MACHINES, owner.machine("workers-a-1").on(node, uid=uid)),
         (V1BETA1, empty),
         (DAEMON_SETS, agent),
     ):
@@ -100,17 +101,17 @@ def _post(cluster: Cluster, resource: Resource, namespace: str, builder: Builder
 
 
 def loaded(admin: Path, missed: list[Any] | None = None) -> Snapshot:
-    """The live cluster with all that there is to read."""
+    """The live cluster, loaded completely."""
 
     async def read() -> Snapshot:
         async with Transport(load_config(str(admin))) as api:
-            told = None if missed is None else lambda *what: missed.append(what)
-            return await load(api, kinds=EVERYTHING, on_absent=told)
+            reported = None if missed is None else lambda *what: missed.append(what)
+            return await load(api, kinds=SNAPSHOT_KINDS, on_absent=reported)
 
     return asyncio.run(read())
 
 
-def test_groups_and_templates_are_the_same_live_and_from_a_snapshot(
+def test_groups_and_templates_are_equal_live_and_from_a_snapshot(
     cluster: Cluster, machines: str, namespace: str, admin: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "cluster.json"
@@ -118,7 +119,7 @@ def test_groups_and_templates_are_the_same_live_and_from_a_snapshot(
     assert (saved.exit_code, saved.stderr) == (0, "")
     live = loaded(admin)
 
-    found, read = groups(live), groups(read_cluster(str(file)))
+    found, read = build_groups(live), build_groups(read_cluster(str(file)))
 
     assert [(group.id, group.nodes, group.upcoming) for group in read.all] == [
         (f"MachineDeployment/{namespace}/empty", (), 0),
@@ -127,12 +128,12 @@ def test_groups_and_templates_are_the_same_live_and_from_a_snapshot(
     assert read.by_id[f"MachineDeployment/{namespace}/empty"].api_version == "cluster.x-k8s.io/v1beta1"
     assert read == found
     assert not read.problems
-    made = templates(live, found.all, now=NOW)
+    made = build_templates(live, found.all, now=NOW)
     assert list(made.of_group) == list(found.by_id)
     assert not made.problems
 
 
-def test_a_plan_of_a_live_cluster_knows_the_groups_of_its_nodes(
+def test_live_plan_contains_the_node_groups(
     cluster: Cluster, machines: str, namespace: str, admin: Path, tmp_path: Path
 ) -> None:
     del cluster, namespace
@@ -149,10 +150,40 @@ def test_a_plan_of_a_live_cluster_knows_the_groups_of_its_nodes(
     assert set(nodes.values()) <= {"NotAutoscaled"}
 
 
-def test_a_cluster_without_machines_has_no_groups(cluster: Cluster, admin: Path) -> None:
+def test_pending_pod_is_explained_with_the_node_groups(
+    cluster: Cluster, machines: str, namespace: str, admin: Path, tmp_path: Path
+) -> None:
+    policy = tmp_path / "autoscaler.yaml"
+    policy.write_text(
+        "{apiVersion: autoscaling.openshift.io/v1, kind: ClusterAutoscaler, metadata: {name: default}, spec: {}}"
+    )
+    container = {"name": "main", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "3900m"}}}
+    wanted = {"kubernetes.io/hostname": "nowhere"}
+    body = {"metadata": {"name": "big"}, "spec": {"containers": [container], "nodeSelector": wanted}}
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    cluster.client.request("POST", pods, body)
+
+    def reported() -> bool:
+        conditions = cluster.client.request("GET", f"{pods}/big")["status"].get("conditions", ())
+        return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+    until(reported, "the scheduler to report the pod as unschedulable")
+    result = run("explain", "pod/big", "-n", namespace, "--kubeconfig", admin, "--policy", policy, "-o", "json")
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert (document["state"], document["scheduling"]["reported"]["reason"]) == ("Pending", "Unschedulable")
+    groups = {each["nodeGroup"]: each for each in document["nodeGroups"]}
+    assert set(groups) == {f"{namespace}/empty", f"{namespace}/workers-a"}
+    assert [each["fits"] for each in groups.values()] == [False, False]
+    assert document["autoscaling"]["reason"] == "NoGroupFits"
+    assert (groups[f"{namespace}/workers-a"]["size"], groups[f"{namespace}/workers-a"]["maximum"]) == (2, 5)
+
+
+def test_cluster_without_machines_has_no_node_groups(cluster: Cluster, admin: Path) -> None:
     del cluster
     missed: list[Any] = []
     live = loaded(admin, missed)
 
-    assert groups(live).by_id == {}
+    assert build_groups(live).by_id == {}
     assert not missed

@@ -1,40 +1,51 @@
-"""Our placement against the real kube-scheduler's: the same verdicts, in the same words, and choices foretold.
+"""trimtab's placement equals the real kube-scheduler's: the same feasible nodes, messages and choices.
 
-``make differential N=5000`` asks about as many pods as wanted, and shows the smallest cases of what differs.
+``make differential N=5000`` compares more pods, and shrinks the disagreements.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import MakeCluster
-from tests.differential.report import SHARE
-from tests.differential.scheduler import settings
-from tests.differential.suite import examine
-from tests.differential.world import World
+from tests.differential.environment import running_environment
+from tests.differential.profiles import DEFAULT, PROFILES
+from tests.differential.report import MIN_TOP_SHARE, Tally
+from tests.differential.suite import compare_pods
 
 PODS = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "400"))
+MANY = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "2000"))
+PER_PROFILE = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "300"))
 SEED = int(os.environ.get("TRIMTAB_DIFFERENTIAL_SEED", "1"))
 PER_CLUSTER = 40
 SHOWN = 5
 
 
-@pytest.fixture(scope="module")
-def world(make_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    cluster = make_cluster(settings(tmp_path_factory.mktemp("scheduler")), nodes=0)
-    world = World(cluster)
-    yield world
-    world.close()
-    cluster.down()
+def compared(profile: str, *, pods: int, seed: int) -> Tally:
+    with running_environment(profile) as environment:
+        return compare_pods(environment, pods=pods, seed=seed, per_cluster=PER_CLUSTER)
 
 
-def test_random_pods_may_run_where_kube_scheduler_lets_them_and_go_where_it_puts_them(world: World) -> None:
-    """Feasibility, reasons word by word, and nearly always the choice, over several random clusters."""
-    tally = examine(world, pods=PODS, seed=SEED, per_cluster=PER_CLUSTER)
-    wrong = tally.of("feasibility", "reasons")
-    assert not wrong, "\n".join([tally.told(), *(found.told() for found in wrong[:SHOWN])])
-    missed = tally.of("choice")
-    assert tally.share >= SHARE, "\n".join([tally.told(), *(found.told() for found in missed[:SHOWN])])
+def check(tally: Tally, *, scores: bool = False) -> None:
+    """Assert equal feasibility and reasons, and equal choices at least as often as :data:`MIN_TOP_SHARE`."""
+    print(tally.render())
+    wrong = tally.of_kinds("feasibility", "reasons", *(("scores",) if scores else ()))
+    assert not wrong, "\n".join([tally.render(), *(found.render() for found in wrong[:SHOWN])])
+    missed = tally.of_kinds("choice")
+    assert tally.top_share >= MIN_TOP_SHARE, "\n".join([tally.render(), *(found.render() for found in missed[:SHOWN])])
+
+
+def test_placement_of_random_pods_equals_kube_schedulers() -> None:
+    check(compared(DEFAULT, pods=PODS, seed=SEED))
+
+
+@pytest.mark.slow
+def test_2000_random_pods_of_the_default_profile() -> None:
+    check(compared(DEFAULT, pods=MANY, seed=SEED + 10_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != DEFAULT])
+def test_converted_profile_places_as_kube_scheduler_does(profile: str) -> None:
+    check(compared(profile, pods=PER_PROFILE, seed=SEED + 20_000), scores=True)

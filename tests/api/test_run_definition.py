@@ -1,4 +1,4 @@
-"""DeschedulingRun on the real API server: what may be changed of a run, by whom and when; and how kubectl shows it."""
+"""DeschedulingRun on a real API server: who may change which field when, and the printer columns."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.api.test_crd import TABLE
-from tests.api.test_crd import client as client
+from tests.fixtures.crds import MERGE, table_rows
+from tests.fixtures.crds import client as client
 from tests.unit.descheduling.runs.runs import NOW, kept, made, move, policy
-from trimtab.api.descheduler_status import status_patch
+from trimtab.api.base import status_patch
 from trimtab.api.descheduling_run import DeschedulingRunStatus
-from trimtab.descheduling.runs import progress
-from trimtab.descheduling.runs.lifecycle import Ending, read_run
+from trimtab.descheduling.runs import lifecycle
+from trimtab.descheduling.runs.lifecycle import RunEnding, read_run
 from trimtab.descheduling.runs.record import manifest, run_plan
 from trimtab.disruption.outcome import EVICTED, Outcome
 from trimtab.kube.api import Invalid
 from trimtab.kube.resources import DESCHEDULING_RUNS as RUNS
-from trimtab.local.client import Client
+from trimtab_local.client import Client
 
-MERGE = "application/merge-patch+json"
 NAME = "default-20261120-120000"
 
 
@@ -35,7 +34,7 @@ def body(mode: str = "Approve", moves: int = 2) -> dict[str, Any]:
 
 
 class Run:
-    """A run that is really there."""
+    """A run in the API server."""
 
     def __init__(self, client: Client, document: dict[str, Any]) -> None:
         self.client = client
@@ -48,7 +47,7 @@ class Run:
     def first(self) -> DeschedulingRunStatus:
         run = read_run(self.created)
         assert run is not None
-        return progress.first_status(run.plan, now=NOW)
+        return lifecycle.initial_status(run.plan, now=NOW)
 
     def patch(self, spec: dict[str, Any]) -> Any:
         return self.client.request("PATCH", RUNS.path(NAME), {"spec": spec}, content_type=MERGE)
@@ -60,7 +59,7 @@ def write(client: Client) -> Iterator[Any]:
     client.request("DELETE", RUNS.path(NAME))
 
 
-def test_a_run_is_taken_and_reads_back_the_same(write: Any) -> None:
+def test_run_round_trips(write: Any) -> None:
     run = write()
     found = read_run(run.created)
     assert found is not None
@@ -69,7 +68,7 @@ def test_a_run_is_taken_and_reads_back_the_same(write: Any) -> None:
     assert found.status == DeschedulingRunStatus()
 
 
-def test_a_waiting_run_can_be_approved_once_and_for_good(write: Any) -> None:
+def test_pending_run_can_be_approved_once(write: Any) -> None:
     run = write()
     run.report(run.first())
     assert run.patch({"approved": True})["spec"]["approved"] is True
@@ -79,16 +78,16 @@ def test_a_waiting_run_can_be_approved_once_and_for_good(write: Any) -> None:
         run.patch({"approved": None})
 
 
-def test_a_run_cannot_be_born_approved(client: Client) -> None:
+def test_run_cannot_be_created_approved(client: Client) -> None:
     document = body()
     document["spec"]["approved"] = True
     document["status"] = {"phase": "Pending"}
-    with pytest.raises(Invalid, match="cannot be approved before trimtab has reported it"):
+    with pytest.raises(Invalid, match="cannot be approved before"):
         client.request("POST", RUNS.path(), document)
 
 
 @pytest.mark.parametrize("phase", ["Acting", "Completed", "Expired", "Interrupted", "Simulated", None])
-def test_only_a_run_that_waits_can_be_approved(write: Any, phase: str | None) -> None:
+def test_only_a_pending_run_can_be_approved(write: Any, phase: str | None) -> None:
     run = write()
     if phase is not None:
         run.report(DeschedulingRunStatus(phase=phase))  # type: ignore[arg-type]
@@ -97,7 +96,7 @@ def test_only_a_run_that_waits_can_be_approved(write: Any, phase: str | None) ->
 
 
 @pytest.mark.parametrize(("mode", "moves"), [("Simulate", 1), ("Act", 1), ("Approve", 0)])
-def test_what_has_nothing_to_approve_cannot_be_approved(write: Any, mode: str, moves: int) -> None:
+def test_run_without_actions_cannot_be_approved(write: Any, mode: str, moves: int) -> None:
     run = write(mode, moves=moves)
     run.report(DeschedulingRunStatus(phase="Pending"))
     with pytest.raises(Invalid, match="there is nothing to approve"):
@@ -118,7 +117,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("approving", [False, True], ids=["alone", "with an approval"])
-def test_a_plan_never_changes(write: Any, change: Any, approving: bool) -> None:
+def test_plan_of_a_run_is_immutable(write: Any, change: Any, approving: bool) -> None:
     run = write()
     document = copy.deepcopy(run.report(run.first()))
     change(document["spec"]["plan"])
@@ -127,39 +126,39 @@ def test_a_plan_never_changes(write: Any, change: Any, approving: bool) -> None:
         run.client.request("PUT", RUNS.path(NAME), document)
 
 
-def test_a_plan_cannot_be_taken_away(write: Any) -> None:
+def test_plan_of_a_run_cannot_be_removed(write: Any) -> None:
     run = write()
     with pytest.raises(Invalid, match=r"spec\.plan: Required"):
         run.patch({"plan": None})
 
 
-def test_who_approves_cannot_write_the_status_with_it(write: Any) -> None:
+def test_approval_cannot_change_the_status(write: Any) -> None:
     run = write()
     run.report(run.first())
     patch = {"spec": {"approved": True}, "status": {"phase": "Completed", "evicted": 9}}
-    answer = run.client.request("PATCH", RUNS.path(NAME), patch, content_type=MERGE)
-    assert (answer["status"]["phase"], answer["status"]["evicted"]) == ("Pending", 0)
+    response = run.client.request("PATCH", RUNS.path(NAME), patch, content_type=MERGE)
+    assert (response["status"]["phase"], response["status"]["evicted"]) == ("Pending", 0)
 
 
-def test_an_approved_run_goes_on_in_its_status(write: Any) -> None:
+def test_status_of_an_approved_run_can_change(write: Any) -> None:
     run = write()
     status = run.first()
     run.report(status)
     run.patch({"approved": True})
-    status = progress.approved(status, now=NOW + 60)
+    status = lifecycle.mark_approved(status, now=NOW + 60)
     outcome = Outcome(move("web-0"), EVICTED, "Evicted", "granted", NOW + 61)
     for step in (
         status,
-        noted := progress.noted(status, [outcome], shown={"uid-web-0", "uid-web-1"}),
-        progress.ended(noted, Ending("Expired", "Superseded", "run x is newer"), now=NOW + 70),
-        progress.completed(noted, now=NOW + 70),
+        noted := lifecycle.add_outcomes(status, [outcome], shown={"uid-web-0", "uid-web-1"}),
+        lifecycle.mark_ended(noted, RunEnding("Expired", "Superseded", "run x is newer"), now=NOW + 70),
+        lifecycle.mark_completed(noted, now=NOW + 70),
     ):
         written = run.report(step)
         assert msgspec.convert(written["status"], DeschedulingRunStatus) == step
         assert written["spec"]["approved"] is True
 
 
-def test_the_largest_run_is_taken_with_all_its_outcomes(client: Client) -> None:
+def test_run_of_maximum_size_is_accepted(client: Client) -> None:
     long = "x" * 250
     moves = [
         move(f"{index:03}{long}", node=long, target=long, message="ü" * 900, uid=f"{index:064}") for index in range(800)
@@ -169,7 +168,7 @@ def test_the_largest_run_is_taken_with_all_its_outcomes(client: Client) -> None:
     run = Run(client, document)
     known = [Outcome(action, "Skipped", "R" * 128, "ü" * 900, NOW) for action in moves]
     shown = {action.uid for action in plan.actions}
-    status = progress.noted(progress.approved(run.first(), now=NOW), known, shown=shown)
+    status = lifecycle.add_outcomes(lifecycle.mark_approved(run.first(), now=NOW), known, shown=shown)
     run.report(run.first())
     run.patch({"approved": True})
     written = run.report(status)
@@ -178,20 +177,12 @@ def test_the_largest_run_is_taken_with_all_its_outcomes(client: Client) -> None:
     client.request("DELETE", RUNS.path(NAME))
 
 
-def test_kubectl_shows_policy_mode_phase_and_numbers(write: Any) -> None:
-    import urllib.request
-
+def test_printer_columns_show_policy_mode_phase_and_counts(write: Any) -> None:
     run = write()
-    run.report(progress.noted(run.first(), [Outcome(move("web-0"), EVICTED, "Evicted", "", NOW)], shown=set()))
-    request = urllib.request.Request(
-        run.client.server + RUNS.path(NAME), headers={"Accept": TABLE, "Authorization": f"Bearer {run.client._token}"}
-    )
-    with run.client._opener.open(request) as answer:
-        table = msgspec.json.decode(answer.read())
-    names = [column["name"] for column in table["columnDefinitions"]]
-    assert names == ["Name", "Policy", "Mode", "Phase", "Actions", "Evicted", "Kept", "Age"]
-    [row] = table["rows"]
-    assert row["cells"][:7] == [NAME, "default", "Approve", "Pending", 2, 1, 1]
+    run.report(lifecycle.add_outcomes(run.first(), [Outcome(move("web-0"), EVICTED, "Evicted", "", NOW)], shown=set()))
+    [row] = table_rows(run.client, RUNS.path(NAME))
+    assert list(row) == ["Name", "Policy", "Mode", "Phase", "Actions", "Evicted", "Kept", "Age"]
+    assert list(row.values())[:7] == [NAME, "default", "Approve", "Pending", 2, 1, 1]
 
 
 def test_the_short_name_is_dr(client: Client) -> None:

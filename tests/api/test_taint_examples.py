@@ -1,29 +1,33 @@
-"""What examples/dedicated-nodes and examples/special-hardware hold is taken by a real API server as it stands."""
+"""A real API server accepts the files of examples/dedicated-nodes and examples/special-hardware."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
+from tests.api.test_machine_autoscalers import CRDS
 from tests.api.test_machine_autoscalers import served as served
+from tests.fixtures.clusters import ADMISSION_POLICIES, NO_ADMISSION_POLICIES, require_kubernetes
 from tests.fixtures.machine_sets import eventually
 from tests.taint_examples import DEDICATED, HARDWARE, documents
-from trimtab.kube.api import ApiError, Forbidden, Invalid, NotFound
+from trimtab.api.crds import crd_documents
+from trimtab.kube.api import ApiError, Conflict, Forbidden, Invalid, NotFound
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     DEPLOYMENTS,
     MACHINE_AUTOSCALERS,
     MACHINE_SETS,
     NAMESPACES,
+    PLACEMENT_ADMISSIONS,
     PODS,
     Resource,
 )
-from trimtab.local.client import Client
-from trimtab.local.cluster import LocalCluster
+from trimtab_local.client import Client
+from trimtab_local.cluster import LocalCluster
 
 ADMISSION = "admissionregistration.k8s.io"
 
@@ -41,7 +45,7 @@ POLICIES = {
         policy("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
     )
 }
-KINDS = (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, MACHINE_SETS, DEPLOYMENTS, NAMESPACES)
+KINDS = (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, MACHINE_SETS, DEPLOYMENTS, NAMESPACES, PLACEMENT_ADMISSIONS)
 RESOURCES = {each.kind: each for each in KINDS} | POLICIES
 ALL = [
     pytest.param(each, id=f"{folder.name}: {each['kind']} {each['metadata']['name']}")
@@ -50,15 +54,33 @@ ALL = [
 ]
 
 
+@pytest.fixture(scope="module")
+def admission_served(machine_cluster: LocalCluster) -> None:
+    """Create the CRD of PlacementAdmissions and wait until they are served."""
+    client = machine_cluster.client
+    for document in crd_documents():
+        if document["spec"]["names"]["kind"] == PLACEMENT_ADMISSIONS.kind:
+            with suppress(Conflict):
+                client.request("POST", CRDS, document)
+    eventually(lambda: _serves(client, PLACEMENT_ADMISSIONS.path()), what="they are served")
+
+
+def _serves(client: Client, path: str) -> bool:
+    try:
+        return bool(client.request("GET", path))
+    except ApiError:  # not found, or its storage is not ready yet
+        return False
+
+
 @pytest.mark.parametrize("manifest", ALL)
-def test_an_example_is_taken_as_it_stands(
-    machine_cluster: LocalCluster, served: None, manifest: dict[str, Any]
-) -> None:
-    del served
+@pytest.mark.usefixtures("served", "admission_served")
+def test_api_server_accepts_every_example(machine_cluster: LocalCluster, manifest: dict[str, Any]) -> None:
     resource = RESOURCES[manifest["kind"]]
     manifest = manifest | {"metadata": dict(manifest["metadata"])}
     if resource is DEPLOYMENTS:  # its namespace is in the same file
         manifest["metadata"]["namespace"] = "default"
+    if manifest["kind"].startswith("Mutating"):
+        require_kubernetes(machine_cluster.client, ADMISSION_POLICIES, NO_ADMISSION_POLICIES)
     path = resource.path(namespace=manifest["metadata"].get("namespace", ""))
     params = {"dryRun": "All", "fieldValidation": "Strict"}
     assert machine_cluster.client.request("POST", path, manifest, params=params)
@@ -66,8 +88,9 @@ def test_an_example_is_taken_as_it_stands(
 
 @pytest.fixture(scope="module")
 def admitting(machine_cluster: LocalCluster) -> Iterator[tuple[Client, str, str]]:
-    """The policies in force, a namespace of team-a, and one of nobody."""
+    """The admission policies in force, a namespace of team-a, and another one."""
     client, mark = machine_cluster.client, secrets.token_hex(4)
+    require_kubernetes(client, ADMISSION_POLICIES, NO_ADMISSION_POLICIES)
     with ExitStack() as made:
         yield client, *_admitting(client, mark, made)
 
@@ -111,7 +134,7 @@ EVERY_NO_EXECUTE = {"operator": "Exists", "effect": "NoExecute"}
 
 
 def create(client: Client, namespace: str, *, owner: str = "", **spec: Any) -> dict[str, Any]:
-    """A pod as it would be made."""
+    """The pod that a dry run creates."""
     metadata: dict[str, Any] = {"generateName": "web-"}
     if owner:
         reference = {"apiVersion": "apps/v1", "kind": owner, "name": "agent", "uid": "1", "controller": True}
@@ -121,15 +144,15 @@ def create(client: Client, namespace: str, *, owner: str = "", **spec: Any) -> d
 
 
 def given(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """The pod's tolerations but those that Kubernetes gives every pod."""
+    """The pod's tolerations without the default ones of Kubernetes."""
     return [each for each in pod["spec"].get("tolerations", ()) if not each.get("key", "").startswith("node.kube")]
 
 
-def test_a_teams_pods_are_given_what_takes_them_to_its_nodes(admitting: tuple[Client, str, str]) -> None:
+def test_pods_of_a_team_get_toleration_and_node_selector(admitting: tuple[Client, str, str]) -> None:
     client, team, nobody = admitting
 
-    for asked, tolerations in (([], [OWN]), ([OTHER], [OTHER, OWN]), ([OWN], [OWN])):
-        pod = create(client, team, tolerations=asked, nodeSelector={"disk": "ssd"})
+    for requested, tolerations in (([], [OWN]), ([OTHER], [OTHER, OWN]), ([OWN], [OWN])):
+        pod = create(client, team, tolerations=requested, nodeSelector={"disk": "ssd"})
         assert sorted(given(pod), key=str) == sorted(tolerations, key=str)
         assert pod["spec"]["nodeSelector"] == {"disk": "ssd", "dedicated": "team-a"}
     plain, agent = create(client, nobody), create(client, team, owner="DaemonSet")
@@ -139,7 +162,9 @@ def test_a_teams_pods_are_given_what_takes_them_to_its_nodes(admitting: tuple[Cl
 
 
 @pytest.mark.parametrize("toleration", [OWN, OTHERS, EVERY_VALUE, EVERYTHING], ids=["one", "another", "any", "all"])
-def test_nobody_else_may_tolerate_the_taint(admitting: tuple[Client, str, str], toleration: dict[str, str]) -> None:
+def test_toleration_is_rejected_in_other_namespaces(
+    admitting: tuple[Client, str, str], toleration: dict[str, str]
+) -> None:
     client, team, nobody = admitting
 
     with pytest.raises((Forbidden, Invalid), match="only pods of a namespace labelled"):
@@ -151,15 +176,13 @@ def test_nobody_else_may_tolerate_the_taint(admitting: tuple[Client, str, str], 
 
 
 @pytest.mark.parametrize("toleration", [OTHER, EVERY_NO_EXECUTE], ids=["of another key", "of NoExecute"])
-def test_tolerations_of_other_taints_are_left_alone(
-    admitting: tuple[Client, str, str], toleration: dict[str, str]
-) -> None:
+def test_tolerations_of_other_taints_are_kept(admitting: tuple[Client, str, str], toleration: dict[str, str]) -> None:
     client, _, nobody = admitting
     assert given(create(client, nobody, tolerations=[toleration])) == [toleration]
 
 
-def test_a_toleration_of_scheduling_with_an_end_is_refused_by_kubernetes_itself(machine_cluster: LocalCluster) -> None:
-    """OpenShift's documentation of special hardware shows one; no pod can be made of it."""
+def test_toleration_seconds_without_no_execute_are_rejected(machine_cluster: LocalCluster) -> None:
+    """OpenShift's documentation of special hardware shows such a toleration."""
     eventually(lambda: _there(machine_cluster.client, "default"), what="the default service account")
     toleration = {"key": "disktype", "value": "ssd", "operator": "Equal", "effect": "NoSchedule"}
 

@@ -1,12 +1,9 @@
-"""The definition of TaintManager on the real API server: it refuses what reading files refuses, by itself."""
+"""The CRD of TaintManager on a real API server: it rejects by itself what the decoder of files rejects."""
 
 from __future__ import annotations
 
 import copy
 import json
-import re
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,17 +15,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import taint_managers
-from tests.api.test_crd import CRDS, TABLE
-from tests.api.test_crd import client as client
-from tests.api.test_crd_agreement import VALUES, paths
-from tests.mutations import mutate
+from tests.fixtures.crds import (
+    APPLY,
+    JSON_PATCH,
+    MERGE,
+    assert_crd_installs_without_cost_warnings,
+    assert_decoder_accepts_what_is_stored,
+    assert_same_verdict,
+    create,
+    table_rows,
+    without_indexes,
+)
+from tests.fixtures.crds import client as client
+from tests.mutations import VALUES, mutate, paths
+from tests.strategies import examples
+from trimtab.api.base import status_patch
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, set_condition
-from trimtab.api.crds import crd_documents
-from trimtab.api.decode import InvalidObject, decode_taint_manager
-from trimtab.api.descheduler_status import status_patch
+from trimtab.api.decode import decode_taint_manager
 from trimtab.api.scalars import to_time
-from trimtab.api.taint_manager import TaintManager, TaintManagerSpec
-from trimtab.api.taint_manager_status import (
+from trimtab.api.taint_manager import (
     MAX_DEADLINES,
     MAX_REFUSED,
     MAX_STUCK,
@@ -37,59 +42,38 @@ from trimtab.api.taint_manager_status import (
     PodCounts,
     RefusedPod,
     StuckNode,
+    TaintManager,
+    TaintManagerSpec,
     TaintManagerStatus,
     ZoneStatus,
 )
-from trimtab.kube.api import ApiError, Invalid, ServerError
+from trimtab.kube.api import Invalid, ServerError
 from trimtab.kube.resources import TAINT_MANAGERS
-from trimtab.local.client import Client
+from trimtab_local.client import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tainting"
 MANAGERS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.name != "cluster.yaml")
-MERGE = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
-APPLY = "application/apply-patch+yaml"
-PATH = TAINT_MANAGERS.path()
 OWN_PATH = TAINT_MANAGERS.path("default")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def served(client: Client) -> None:
-    """Wait until the kind is."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            client.request("GET", PATH)
-            return
-        except ApiError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
-def create(client: Client, manifest: dict[str, Any], *, validation: str = "Strict", dry_run: bool = True) -> Any:
-    """Make one; without a validation as a plain client does, which says nothing of it."""
-    params = ({"fieldValidation": validation} if validation else {}) | ({"dryRun": "All"} if dry_run else {})
-    return client.request("POST", PATH, manifest, params=params)
 
 
 # ── What is taken ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("spec", [None, *taint_managers.ACCEPTED.values()], ids=["no spec", *taint_managers.ACCEPTED])
-def test_a_good_one_is_taken_and_reads_back_the_same(client: Client, spec: str | None) -> None:
+def test_valid_taint_manager_round_trips(client: Client, spec: str | None) -> None:
     manifest = taint_managers.taint_manager(spec)
 
     assert decode_taint_manager(create(client, manifest)).spec == decode_taint_manager(manifest).spec
 
 
 @pytest.mark.parametrize("path", MANAGERS, ids=lambda path: path.name)
-def test_an_example_is_taken_as_it_stands(client: Client, path: Path) -> None:
+def test_api_server_accepts_every_example(client: Client, path: Path) -> None:
     [manifest] = yaml.safe_load_all(path.read_text(encoding="utf-8"))
 
     assert decode_taint_manager(create(client, manifest)).spec == decode_taint_manager(manifest).spec
 
 
-def test_the_server_fills_in_the_defaults_that_reading_files_fills_in(client: Client) -> None:
+def test_api_server_and_decoder_set_the_same_defaults(client: Client) -> None:
     created = create(client, taint_managers.taint_manager({"nodeLifecycle": {}}))
 
     assert created["spec"]["mode"] == "Observe"
@@ -111,8 +95,8 @@ def test_the_server_fills_in_the_defaults_that_reading_files_fills_in(client: Cl
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_patch_of_one_field_leaves_the_others_at_their_defaults(client: Client, good: Any, depth: int) -> None:
-    """A merge patch of a bare object: what it does not say is what it was."""
+def test_patch_of_one_field_keeps_other_defaults(client: Client, good: Any, depth: int) -> None:
+    """A merge patch of an object with an empty spec."""
     spec: dict[str, Any] = {"mode": "Observe"} if depth == 1 else {"nodeLifecycle": {"nodeEvictionRate": 1}}
     patched = client.request("PATCH", OWN_PATH, {"spec": spec}, content_type=MERGE, params={"dryRun": "All"})
 
@@ -128,7 +112,7 @@ BAD = [pytest.param(spec, words, id=what) for what, (spec, words) in taint_manag
 
 @pytest.mark.parametrize("validation", ["Strict", "Ignore", ""])
 @pytest.mark.parametrize(("spec", "words"), BAD)
-def test_a_bad_one_is_refused_whatever_validation_the_client_asks_for(
+def test_invalid_taint_manager_is_rejected_for_every_field_validation_mode(
     client: Client, spec: str, words: tuple[str, ...], validation: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
@@ -138,23 +122,23 @@ def test_a_bad_one_is_refused_whatever_validation_the_client_asks_for(
 
 
 MESSAGES = {
-    "a wait with Delete": ["spec.taints[0].maximumWait", "belongs to policy Evict"],
-    "a wait of more than a week": ["spec.taints[0].maximumWait", "must be at most 168h"],
-    "a wait in days": ["spec.taints[0].maximumWait", "e.g. 30s"],
-    "a key twice": ["spec.taints[1]", "Duplicate value"],
-    "a grace period that is not longer": [
+    "maximumWait with Delete": ["spec.taints[0].maximumWait", "requires policy Evict"],
+    "maximumWait above 168h": ["spec.taints[0].maximumWait", "must be at most 168h"],
+    "maximumWait in days": ["spec.taints[0].maximumWait", "e.g. 30s"],
+    "duplicate key": ["spec.taints[1]", "Duplicate value"],
+    "grace period shorter than monitor period": [
         "nodeLifecycle.nodeMonitorGracePeriod",
         "must be longer than nodeMonitorPeriod",
     ],
-    "a period of nothing": ["spec.nodeLifecycle.nodeMonitorPeriod", "must be between 1s and 168h"],
-    "a mode that is none": ["spec.mode", "Observe", "EarlierOnly", "Own"],
-    "a share in percent": ["spec.nodeLifecycle.unhealthyZoneThreshold", "less than or equal to 1"],
+    "period 0s": ["spec.nodeLifecycle.nodeMonitorPeriod", "must be between 1s and 168h"],
+    "unknown mode": ["spec.mode", "Observe", "EvictPods", "TaintAndEvict"],
+    "threshold in percent": ["spec.nodeLifecycle.unhealthyZoneThreshold", "less than or equal to 1"],
 }
 """What the server's message has, as kubectl shows it."""
 
 
 @pytest.mark.parametrize(("what", "words"), MESSAGES.items(), ids=MESSAGES)
-def test_the_message_names_the_field_and_what_is_allowed(client: Client, what: str, words: list[str]) -> None:
+def test_rejection_names_the_field_and_the_allowed_values(client: Client, what: str, words: list[str]) -> None:
     with pytest.raises(Invalid) as refused:
         create(client, taint_managers.taint_manager(taint_managers.REFUSED[what][0]))
 
@@ -164,18 +148,13 @@ def test_the_message_names_the_field_and_what_is_allowed(client: Client, what: s
 
 @pytest.fixture
 def good(client: Client) -> Iterator[dict[str, Any]]:
-    """A good one that is there."""
+    """A valid TaintManager in the API server."""
     yield create(client, taint_managers.taint_manager(taint_managers.EVERYTHING), dry_run=False)
     client.request("DELETE", OWN_PATH)
 
 
-def placeless(text: str) -> str:
-    """Without the places of items in lists."""
-    return re.sub(r"\[\d+\]", "[]", text)
-
-
-def test_a_good_one_cannot_be_made_bad(client: Client, good: dict[str, Any]) -> None:
-    """By writing it anew, by patches, or by applying: the server spares fields that do not change, and no others."""
+def test_update_to_invalid_taint_manager_is_rejected(client: Client, good: dict[str, Any]) -> None:
+    """By PUT, PATCH or apply: the API server skips the validation of unchanged fields only."""
     wrong = []
     for what, (text, words) in taint_managers.REFUSED.items():
         spec = msgspec.yaml.decode(text)
@@ -187,14 +166,17 @@ def test_a_good_one_cannot_be_made_bad(client: Client, good: dict[str, Any]) -> 
         for how, (method, body, content_type) in requests.items():
             params = {"dryRun": "All"}
             if content_type == APPLY:
-                params |= {"fieldManager": "somebody", "force": "true", "fieldValidation": "Ignore"}
+                params |= {"fieldManager": "user", "force": "true", "fieldValidation": "Ignore"}
             try:
                 client.request(method, OWN_PATH, body, content_type=content_type, params=params)
             except (Invalid, ServerError) as error:
-                # Apply adds to the list that is there; an item without its key, or twice, it does not even try to add.
+                # The API server cannot merge a list map whose items lack the key or have it twice.
                 untried = how == "apply" and "failed to create typed patch object" in error.message
-                if placeless(words[0].removeprefix("spec.")) not in placeless(error.message) and not untried:
-                    wrong.append(f"{what} by {how} is told as {error.message}")
+                if (
+                    without_indexes(words[0].removeprefix("spec.")) not in without_indexes(error.message)
+                    and not untried
+                ):
+                    wrong.append(f"{what} by {how} is reported as {error.message}")
             else:
                 wrong.append(f"{what} by {how} is taken")
     assert not wrong
@@ -205,12 +187,12 @@ def test_a_good_one_cannot_be_made_bad(client: Client, good: dict[str, Any]) -> 
     [
         ({"nodeLifecycle": {"nodeMonitorPeriod": "41s"}}, "must be longer than nodeMonitorPeriod"),
         ({"nodeLifecycle": {"nodeMonitorGracePeriod": "2s"}}, "must be longer than nodeMonitorPeriod"),
-        ({"taints": [{"key": "a", "policy": "Delete", "maximumWait": "1m"}]}, "belongs to policy Evict"),
+        ({"taints": [{"key": "a", "policy": "Delete", "maximumWait": "1m"}]}, "requires policy Evict"),
         ({"mode": None, "tolerationMatching": "any"}, "tolerationMatching"),
     ],
     ids=["a period that reaches the grace period", "a grace period that falls to it", "a wait", "a matching"],
 )
-def test_a_merge_patch_that_makes_it_bad_is_refused(
+def test_merge_patch_to_invalid_taint_manager_is_rejected(
     client: Client, good: dict[str, Any], patch: dict[str, Any], words: str
 ) -> None:
     del good
@@ -219,14 +201,14 @@ def test_a_merge_patch_that_makes_it_bad_is_refused(
 
 
 @pytest.mark.parametrize("name", ["cluster", "default-2", "Default"])
-def test_one_of_another_name_is_refused_and_told_why(client: Client, name: str) -> None:
+def test_taint_manager_not_named_default_is_rejected(client: Client, name: str) -> None:
     with pytest.raises(Invalid) as refused:
         create(client, taint_managers.taint_manager("{}", name=name))
     if name.islower():
-        assert "must be default: there is one TaintManager for the whole cluster" in refused.value.message
+        assert "must be default" in refused.value.message
 
 
-def test_a_name_that_the_server_is_to_make_up_is_no_way_around(client: Client) -> None:
+def test_generate_name_is_rejected(client: Client) -> None:
     manifest = taint_managers.taint_manager("{}")
     manifest["metadata"] = {"generateName": "default-"}
     with pytest.raises(Invalid, match="must be default"):
@@ -234,7 +216,7 @@ def test_a_name_that_the_server_is_to_make_up_is_no_way_around(client: Client) -
 
 
 @pytest.mark.parametrize(("spec", "field"), taint_managers.UNKNOWN_FIELDS.values(), ids=taint_managers.UNKNOWN_FIELDS)
-def test_an_unknown_field_is_named_to_a_client_that_asks_for_strictness(client: Client, spec: str, field: str) -> None:
+def test_unknown_field_is_rejected_with_strict_field_validation(client: Client, spec: str, field: str) -> None:
     with pytest.raises(Invalid) as refused:
         create(client, taint_managers.taint_manager(spec))
 
@@ -242,7 +224,7 @@ def test_an_unknown_field_is_named_to_a_client_that_asks_for_strictness(client: 
 
 
 @pytest.mark.parametrize(("spec", "field"), taint_managers.UNKNOWN_FIELDS.values(), ids=taint_managers.UNKNOWN_FIELDS)
-def test_an_unknown_field_that_is_not_refused_is_dropped(client: Client, spec: str, field: str) -> None:
+def test_unknown_field_is_pruned(client: Client, spec: str, field: str) -> None:
     created = create(client, taint_managers.taint_manager(spec), validation="Ignore")
 
     assert field.rpartition(".")[2] not in json.dumps(created["spec"])
@@ -252,11 +234,11 @@ def test_an_unknown_field_that_is_not_refused_is_dropped(client: Client, spec: s
 # ── What the rules cost ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_largest_spec_that_the_bounds_allow_is_judged_within_the_budget_of_rules(client: Client) -> None:
-    """CEL is given a budget a request; one that is used up refuses a good object."""
+def test_largest_spec_stays_within_the_cel_cost_limit(client: Client) -> None:
+    """The API server rejects a valid object whose rules exceed the CEL cost limit of a request."""
     week, key = "168h0m0s", "k" * 313
     largest = {
-        "mode": "Own",
+        "mode": "TaintAndEvict",
         "taints": [{"key": f"{key}{number:04}", "policy": "Evict", "maximumWait": week} for number in range(64)],
         "nodeLifecycle": {
             "nodeMonitorPeriod": "167h59m59s",
@@ -272,18 +254,8 @@ def test_the_largest_spec_that_the_bounds_allow_is_judged_within_the_budget_of_r
         create(client, taint_managers.taint_manager(largest))
 
 
-def test_the_definition_is_taken_without_a_warning_of_cost(client: Client) -> None:
-    """The server estimates each rule's cost from the bounds of the schema, and refuses what may cost too much."""
-    [document] = [each for each in crd_documents() if each["spec"]["names"]["kind"] == "TaintManager"]
-    name = document["metadata"]["name"]
-    present = client.request("GET", f"{CRDS}/{name}")
-    document["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
-
-    written = client.request("PUT", f"{CRDS}/{name}", document, params={"dryRun": "All", "fieldValidation": "Strict"})
-
-    conditions = {each["type"]: each["status"] for each in written["status"]["conditions"]}
-    assert conditions["Established"] == conditions["NamesAccepted"] == "True"
-    assert "NonStructuralSchema" not in conditions
+def test_crd_installs_without_cost_warnings(client: Client) -> None:
+    assert_crd_installs_without_cost_warnings(client, "TaintManager")
 
 
 # ── Both judges ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +270,7 @@ WORDS = [
     "1h1h",
     "-1s",
     "5m0s",
-    "Own",
+    "TaintAndEvict",
     "Evict",
     "Delete",
     "First",
@@ -318,44 +290,28 @@ MUTATION = st.tuples(
 
 
 @pytest.mark.usefixtures("client")
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutation=MUTATION)
-def test_both_judge_alike(client: Client, mutation: Any) -> None:
+def test_decoder_and_api_server_accept_the_same_objects(client: Client, mutation: Any) -> None:
     manifest = copy.deepcopy(GOOD)
     mutate(manifest["spec"], *mutation)
-
-    try:
-        decode_taint_manager(manifest)
-        ours = ""
-    except InvalidObject as error:
-        ours = str(error)
-    try:
-        create(client, manifest)
-        theirs = ""
-    except Invalid as error:
-        theirs = error.message
-    assert bool(ours) == bool(theirs), f"we say {ours or 'good'!r}, the API server says {theirs or 'good'!r}"
+    assert_same_verdict(client, manifest, decode_taint_manager)
 
 
 @pytest.mark.usefixtures("client")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutations=st.lists(MUTATION, min_size=1, max_size=3))
-def test_whatever_the_server_stores_can_be_used(client: Client, mutations: list[Any]) -> None:
-    """A plain client's unknown fields are dropped, its defaults are filled in; what is left trimtab must take."""
+def test_decoder_accepts_everything_the_api_server_stores(client: Client, mutations: list[Any]) -> None:
     manifest = copy.deepcopy(GOOD)
     for mutation in mutations:
         mutate(manifest["spec"], *mutation)
-    try:
-        stored = create(client, manifest, validation="")
-    except Invalid:
-        return
-    decode_taint_manager(stored)
+    assert_decoder_accepts_what_is_stored(client, manifest, decode_taint_manager)
 
 
 # ── The status ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_status_is_taken_as_it_is_written_however_large(client: Client, good: dict[str, Any]) -> None:
+def test_status_of_any_size_round_trips(client: Client, good: dict[str, Any]) -> None:
     del good
     status = full_status()
     written = client.request("PATCH", f"{OWN_PATH}/status", {"status": status_patch(status)}, content_type=MERGE)
@@ -365,7 +321,7 @@ def test_a_status_is_taken_as_it_is_written_however_large(client: Client, good: 
     assert len(msgspec.json.encode(written)) < 1_000_000  # etcd takes 1.5 MB
 
 
-def test_the_status_is_written_apart_from_the_spec(client: Client, good: dict[str, Any]) -> None:
+def test_status_is_a_subresource(client: Client, good: dict[str, Any]) -> None:
     body = {"spec": {"mode": "Observe"}, "status": {"observedGeneration": 7}}
     by_spec = client.request("PATCH", OWN_PATH, body, content_type=MERGE, params={"dryRun": "All"})
     by_status = client.request("PATCH", f"{OWN_PATH}/status", body, content_type=MERGE, params={"dryRun": "All"})
@@ -376,25 +332,17 @@ def test_the_status_is_written_apart_from_the_spec(client: Client, good: dict[st
     assert by_status["status"]["observedGeneration"] == 7
 
 
-def test_kubectl_get_shows_how_things_are(client: Client, good: dict[str, Any]) -> None:
+def test_printer_columns_show_the_conditions(client: Client, good: dict[str, Any]) -> None:
     del good
     client.request("PATCH", f"{OWN_PATH}/status", {"status": status_patch(full_status())}, content_type=MERGE)
-    request = urllib.request.Request(
-        client.server + PATH, headers={"Accept": TABLE, "Authorization": f"Bearer {client._token}"}
-    )
-    with client._opener.open(request, timeout=30) as answer:
-        table = msgspec.json.decode(answer.read())
-
-    columns = [column["name"] for column in table["columnDefinitions"]]
-    [row] = table["rows"]
-    shown = dict(zip(columns, row["cells"], strict=True))
+    [shown] = table_rows(client, OWN_PATH)
     assert shown["Name"] == "default"
-    assert shown["Mode"] == "Own"
+    assert shown["Mode"] == "TaintAndEvict"
     assert shown["Ready"] == "True"
 
 
 def full_status() -> TaintManagerStatus:
-    """As large as it gets: the API server and etcd must take it."""
+    """A status of maximum size, which the API server and etcd must accept."""
     when, long, name = to_time(1_795_176_000), "x" * 1024, "n" * 63
     conditions: Any = ()
     for kind in (READY, PROGRESSING, DEGRADED):
@@ -425,8 +373,8 @@ def full_status() -> TaintManagerStatus:
     )
 
 
-def test_what_is_full_is_as_full_as_the_schema_lets_it_be() -> None:
-    """Else the test above would show nothing."""
+def test_full_example_reaches_every_bound() -> None:
+    """Otherwise the test above would prove nothing."""
     TaintManager(status=full_status())
     one_more = [*msgspec.to_builtins(full_status())["zones"], {"name": "z", "state": "Normal"}]
     with pytest.raises(msgspec.ValidationError):

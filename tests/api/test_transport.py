@@ -1,4 +1,4 @@
-"""The transport and what stands on it, against the real API server."""
+"""The transport and its users against a real API server."""
 
 import asyncio
 from pathlib import Path
@@ -10,16 +10,16 @@ import pytest
 
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
+from trimtab.disruption.evictor.eviction_api import send_eviction
+from trimtab.disruption.evictor.requests import EvictionRequest, EvictionResponse, Requester, ResponseCode
 from trimtab.kube import verbs
 from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 from trimtab.kube.connection.config import Login, load_config
 from trimtab.kube.connection.credentials import TokenFileCredentials
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.kube.eviction import GONE, GRANTED, REFUSED, SEVERAL_BUDGETS, evict
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
-from trimtab.runtime.leader_election import LeaderElector, Timings
+from trimtab.kube.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, ObjectReference, Resource
+from trimtab.runtime.leader_election.elector import ElectionTimings, LeaderElector
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PROTOBUF = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -29,7 +29,7 @@ def config_map(name: str, **data: str) -> dict:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_text_json_and_errors_of_the_real_server(api, namespace):
+async def test_transport_reads_text_json_and_errors(api, namespace):
     assert await api.request("GET", "/readyz") == "ok"
     assert (await api.request("GET", "/version"))["major"] == "1"
     with pytest.raises(NotFound, match='configmaps "none" not found'):
@@ -70,20 +70,20 @@ async def test_patches_and_apply(api, namespace):
         )
 
 
-async def test_a_deletion_spares_another_object_of_the_same_name(api, namespace):
+async def test_delete_with_uid_precondition_keeps_another_object(api, namespace):
     await verbs.create(api, CONFIG_MAPS, config_map("a"), namespace=namespace)
     with pytest.raises(Conflict):
         await verbs.delete(api, CONFIG_MAPS, "a", namespace=namespace, uid="11111111-2222-3333-4444-555555555555")
     await verbs.delete(api, CONFIG_MAPS, "a", namespace=namespace)
 
 
-async def test_a_refused_stream_tells_why_in_protobuf_too(api):
+async def test_rejected_watch_reports_the_error_in_protobuf(api):
     with pytest.raises(Invalid, match="unable to parse"):
         async with api.stream(NODES.path(), params={"labelSelector": "a in ("}, accept=PROTOBUF):
             pytest.fail("the block must not run")
 
 
-async def test_a_stream_tells_of_changes(api, namespace):
+async def test_watch_delivers_changes(api, namespace):
     path = CONFIG_MAPS.path(namespace=namespace)
     async with api.stream(path, params={"watch": "1", "fieldSelector": "metadata.name=seen"}) as chunks:
         await verbs.create(api, CONFIG_MAPS, config_map("seen", big="x" * 500_000), namespace=namespace)
@@ -99,7 +99,7 @@ async def test_a_stream_tells_of_changes(api, namespace):
 # ── Who we are ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_service_account_without_rights_is_forbidden_and_a_rotated_token_renewed(cluster, namespace, tmp_path):
+async def test_rotated_token_is_reloaded(cluster, namespace, tmp_path):
     config = msgspec.structs.replace(
         load_config(cluster.kubeconfig), login=Login(authorization="Bearer stale"), kubeconfig=""
     )
@@ -113,19 +113,19 @@ async def test_a_service_account_without_rights_is_forbidden_and_a_rotated_token
             await transport.request("GET", NODES.path())
 
 
-async def test_a_service_accounts_kubeconfig_is_read(cluster: Cluster, namespace: str, tmp_path: Path):
+async def test_kubeconfig_of_a_service_account_is_loaded(cluster: Cluster, namespace: str, tmp_path: Path):
     path = cluster.service_account_kubeconfig(namespace, "default", path=tmp_path / "config")
     async with Transport(load_config(path)) as transport:
         review = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview")
-        answer = await verbs.create(transport, review, {})
-    assert answer["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:default"
+        response = await verbs.create(transport, review, {})
+    assert response["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:default"
 
 
 # ── Evictions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def pod(api: Transport, namespace: str, name: str) -> str:
-    """A pod that runs as far as the API server knows, on no node that any kubelet looks after; returns its uid."""
+    """Create a pod in phase Running on a node without a kubelet; returns its UID."""
     body = {
         "metadata": {"name": name, "labels": {"app": name}},
         "spec": {
@@ -146,27 +146,27 @@ async def budget(api: Transport, namespace: str, name: str, app: str) -> None:
     await verbs.create(api, BUDGETS, body, namespace=namespace)
 
 
-async def test_what_the_server_says_to_evictions(api, namespace):
+async def test_eviction_responses_are_decoded(api, namespace):
     free, kept, twice = [await pod(api, namespace, name) for name in ("free", "kept", "twice")]
     await budget(api, namespace, "kept", "kept")
     await budget(api, namespace, "twice-1", "twice")
     await budget(api, namespace, "twice-2", "twice")
 
-    dry = await evict(api, namespace=namespace, name="free", uid=free, dry_run=True)
-    assert dry.outcome == GRANTED
-    assert "deletionTimestamp" not in (await verbs.get(api, PODS, "free", namespace=namespace))["metadata"]
+    async def evict(name: str, uid: str, grace_period: int | None = None) -> EvictionResponse:
+        requester = Requester("descheduler", "test")
+        request = EvictionRequest(
+            namespace=namespace, pod=name, uid=uid, requester=requester, grace_period=grace_period
+        )
+        return await send_eviction(api, request, timeout=10)
 
-    refused = await evict(api, namespace=namespace, name="kept", uid=kept)
-    assert refused.outcome == REFUSED
+    refused = await evict("kept", kept)
+    assert refused.code is ResponseCode.BUDGET
     assert "disruption budget kept" in refused.message
-
-    several = await evict(api, namespace=namespace, name="twice", uid=twice)
-    assert several.outcome == SEVERAL_BUDGETS
-
-    replaced = await evict(api, namespace=namespace, name="free", uid=kept)
-    assert replaced.outcome == GONE
-    assert (await evict(api, namespace=namespace, name="free", uid=free, grace_period=0)).granted
-    assert (await evict(api, namespace=namespace, name="never", uid=free)).outcome == GONE
+    assert (await evict("twice", twice)).code is ResponseCode.SEVERAL_BUDGETS
+    assert (await evict("free", kept)).code is ResponseCode.GONE
+    assert "deletionTimestamp" not in (await verbs.get(api, PODS, "free", namespace=namespace))["metadata"]
+    assert (await evict("free", free, grace_period=0)).granted
+    assert (await evict("never", free)).code is ResponseCode.GONE
 
 
 # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,7 +177,7 @@ async def events(api: Transport, namespace: str, name: str) -> list[dict]:
     return [each for each in listed.items if each["regarding"]["name"] == name]
 
 
-async def test_the_server_takes_our_events_and_their_series(api, namespace):
+async def test_api_server_accepts_events_and_series(api, namespace):
     regarding = ObjectReference.to(CONFIG_MAPS, "a", namespace=namespace, uid="u")
     about = {"reason": "DuplicateOnNode", "action": "Evict", "note": "ä" * 2000}
     async with EventRecorder(api, instance="test_1234", controller="trimtab.dev/trimtab") as recorder:
@@ -188,14 +188,14 @@ async def test_the_server_takes_our_events_and_their_series(api, namespace):
         recorder.event(regarding, **about | {"note": "twice at once"}, type="Warning")
         recorder.event(regarding, **about | {"note": "twice at once"}, type="Warning")
     assert recorder.statistics().dropped == {}
-    seen = {each["note"][:5]: each for each in await events(api, namespace, "a")}
-    assert set(seen) == {"äääää", "again", "twice"}
-    assert seen["again"]["series"]["count"] == 2
-    assert seen["twice"]["series"]["count"] == 2
-    assert seen["äääää"]["related"]["name"] == "n1"
+    observed = {each["note"][:5]: each for each in await events(api, namespace, "a")}
+    assert set(observed) == {"äääää", "again", "twice"}
+    assert observed["again"]["series"]["count"] == 2
+    assert observed["twice"]["series"]["count"] == 2
+    assert observed["äääää"]["related"]["name"] == "n1"
 
 
-async def test_events_on_cluster_scoped_objects_are_taken(api, namespace):
+async def test_api_server_accepts_events_on_cluster_scoped_objects(api, namespace):
     regarding = ObjectReference.to(NAMESPACES, namespace)
     async with EventRecorder(api, instance="test") as recorder:
         recorder.event(regarding, reason="Idle", action="Wait", note="nothing to do")
@@ -203,7 +203,7 @@ async def test_events_on_cluster_scoped_objects_are_taken(api, namespace):
     assert len(await events(api, "default", namespace)) == 1
 
 
-async def test_events_for_a_namespace_that_is_gone_are_dropped(api):
+async def test_events_of_a_deleted_namespace_are_dropped(api):
     regarding = ObjectReference.to(PODS, "web-1", namespace="never-was")
     async with EventRecorder(api, instance="test") as recorder:
         recorder.event(regarding, reason="Idle", action="Wait", note="nothing to do")
@@ -213,7 +213,7 @@ async def test_events_for_a_namespace_that_is_gone_are_dropped(api):
 # ── The lease ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_released_lease_goes_to_the_next_candidate_at_once(api, namespace):
+async def test_released_lease_is_acquired_by_the_follower_at_once(api, namespace):
     async with LeaderElector(api, namespace=namespace, name="trimtab", identity="b", random=lambda: 0.0) as second:
         async with LeaderElector(api, namespace=namespace, name="trimtab", identity="a") as first:
             await first.acquire()
@@ -232,11 +232,11 @@ async def test_a_released_lease_goes_to_the_next_candidate_at_once(api, namespac
 # ── A cut network ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_network_that_is_cut_for_a_while_costs_neither_events_nor_the_lease(cluster, api, namespace):
+async def test_short_network_outage_loses_neither_events_nor_lease(cluster, api, namespace):
     proxy = CuttableProxy(urlsplit(cluster.server).port or 443)
     config = msgspec.structs.replace(load_config(cluster.kubeconfig), server=f"https://127.0.0.1:{proxy.port}")
     regarding = ObjectReference.to(CONFIG_MAPS, "cut", namespace=namespace)
-    timings = Timings(lease_duration=8, renew_deadline=6, retry_period=0.5)
+    timings = ElectionTimings(lease_duration=8, renew_deadline=6, retry_period=0.5)
     async with (
         Transport(config) as transport,
         LeaderElector(transport, namespace=namespace, name="cut", timings=timings) as elector,
@@ -264,15 +264,15 @@ async def test_a_network_that_is_cut_for_a_while_costs_neither_events_nor_the_le
 # ── Kopf on our session ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_kopf_serves_our_objects_on_the_session_we_lend_it(api, cluster, namespace, tmp_path):
-    """With a token that is rotated while Kopf watches: its next request must carry the new one, without a new login."""
+async def test_kopf_uses_our_session(api, cluster, namespace, tmp_path):
+    """The token is rotated while Kopf watches: its next request must carry the new one without a new login."""
     account = await _admin_account(api, namespace)
     token = tmp_path / "token"
     token.write_text(cluster.service_account_token(namespace, account))
     config = msgspec.structs.replace(
         load_config(cluster.kubeconfig), login=Login(authorization="Bearer stale"), kubeconfig="", namespace=namespace
     )
-    registry, logins, seen = kopf.OperatorRegistry(), [], asyncio.Queue()
+    registry, logins, observed = kopf.OperatorRegistry(), [], asyncio.Queue()
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.scanning.disabled = True
@@ -295,7 +295,7 @@ async def test_kopf_serves_our_objects_on_the_session_we_lend_it(api, cluster, n
         @kopf.on.event("configmaps", registry=registry, labels={"watched": "yes"})
         async def changed(body, **_):
             if "seen" in body.get("data", {}):
-                seen.put_nowait(body["data"]["seen"])
+                observed.put_nowait(body["data"]["seen"])
 
         stop, ready = asyncio.Event(), asyncio.Event()
         operator = asyncio.create_task(
@@ -306,7 +306,7 @@ async def test_kopf_serves_our_objects_on_the_session_we_lend_it(api, cluster, n
         await asyncio.wait_for(ready.wait(), timeout=30)
         body = {"metadata": {"name": "a", "labels": {"watched": "yes"}}}
         await verbs.create(api, CONFIG_MAPS, body, namespace=namespace)
-        assert await asyncio.wait_for(seen.get(), timeout=30) == "a"
+        assert await asyncio.wait_for(observed.get(), timeout=30) == "a"
         stop.set()
         await asyncio.wait_for(operator, timeout=30)
         assert logins == [1]

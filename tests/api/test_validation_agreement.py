@@ -1,4 +1,4 @@
-"""What reading files refuses the real API server refuses too, and takes what reading files takes."""
+"""The decoder of files and a real API server accept and reject the same objects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.clusters import Cluster
+from tests.strategies import examples
 from tests.validity.objects import OBJECTS
 from tests.validity.tables import Row, rows, steps
 from trimtab.cluster.kinds import KINDS
@@ -19,7 +20,7 @@ from trimtab.kube.api import ApiError, Invalid
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DAEMON_SETS, PRIORITY_CLASSES
 from trimtab.kube.wire import read_objects
-from trimtab.local.client import Client
+from trimtab_local.client import Client
 
 RESOURCES = {resource.kind: resource for resource in (*KINDS, DAEMON_SETS)}
 FAULTS = [row for row in rows("faults") if not row.unasked]
@@ -28,7 +29,7 @@ SOUND = [row for row in rows("sound") if not row.unasked]
 
 @pytest.fixture(scope="module", autouse=True)
 def high(cluster: Cluster) -> Iterator[None]:
-    """The priority class that the table's pod has."""
+    """The priority class of the table's pod."""
     manifest = {"metadata": {"name": "high"}, "value": 1000, "preemptionPolicy": "Never"}
     cluster.client.request("POST", PRIORITY_CLASSES.path(), manifest)
     yield
@@ -36,7 +37,7 @@ def high(cluster: Cluster) -> Iterator[None]:
 
 
 def create(client: Client, namespace: str, manifest: dict[str, Any]) -> None:
-    """Create the object in earnest but for the writing."""
+    """Create the object as a dry run."""
     resource = RESOURCES[manifest["kind"]]
     where = namespace if resource.namespaced else ""
     if manifest["metadata"].get("namespace") == "shop":
@@ -45,11 +46,11 @@ def create(client: Client, namespace: str, manifest: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_the_tables_begin_with_good_objects(cluster: Cluster, namespace: str, kind: str) -> None:
+def test_base_objects_of_the_tables_are_valid(cluster: Cluster, namespace: str, kind: str) -> None:
     create(cluster.client, namespace, json.loads(json.dumps(OBJECTS[kind])))
 
 
-def test_faults_are_faults_to_the_api_server(cluster: Cluster, namespace: str) -> None:
+def test_api_server_rejects_every_fault(cluster: Cluster, namespace: str) -> None:
     taken = []
     for row in FAULTS:
         try:
@@ -65,11 +66,11 @@ def test_faults_are_faults_to_the_api_server(cluster: Cluster, namespace: str) -
 
 
 def named(row: Row) -> list[str]:
-    """The end of the path: of labels and selectors the API server does not name the key."""
+    """The end of the path: the API server does not name the key of labels and selectors."""
     return [step for step in steps(row.named) if isinstance(step, str)][-2:]
 
 
-def test_what_is_odd_the_api_server_takes_too(cluster: Cluster, namespace: str) -> None:
+def test_api_server_accepts_unusual_objects(cluster: Cluster, namespace: str) -> None:
     refused = []
     for row in SOUND:
         try:
@@ -79,8 +80,8 @@ def test_what_is_odd_the_api_server_takes_too(cluster: Cluster, namespace: str) 
     assert not refused, "\n".join(refused)
 
 
-def test_what_the_api_server_lists_is_read(cluster: Cluster, namespace: str) -> None:
-    """With the defaults it has set, the keys to match it has written into selectors, and the system's own objects."""
+def test_listed_objects_are_decoded(cluster: Cluster, namespace: str) -> None:
+    """With defaults, the match label keys that it writes into selectors, and system objects."""
     path = RESOURCES["Pod"].path(namespace=namespace)
     manifests = [row.manifest for row in SOUND if row.kind == "Pod"]
     for number, manifest in enumerate(manifests):
@@ -124,14 +125,16 @@ KEYS = [
 ]
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@settings(
+    max_examples=examples(500), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
+)
 @given(
     place=st.sampled_from(PLACES),
     change=st.sampled_from(["set", "add", "drop"]),
     value=st.sampled_from(VALUES),
     key=st.sampled_from(KEYS),
 )
-def test_nothing_is_refused_that_the_api_server_takes(
+def test_decoder_and_api_server_accept_the_same_objects(
     cluster: Cluster, namespace: str, place: tuple[str, tuple[Any, ...]], change: str, value: Any, key: str
 ) -> None:
     kind, path = place

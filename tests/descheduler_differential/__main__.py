@@ -1,4 +1,4 @@
-"""``python -m tests.descheduler_differential --clusters 200 --seed 1``: our plans against the real descheduler's."""
+"""``python -m tests.descheduler_differential --clusters 200 --seed 1``: compare plans with the descheduler's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 import yaml
 
 from tests.descheduler_differential.binary import binary
-from tests.descheduler_differential.report import Tally, Unexplained, words
-from tests.descheduler_differential.shrinking import shrunk
-from tests.descheduler_differential.suite import POLICIES, Examination, examine
-from tests.descheduler_differential.theirs import Descheduler
-from tests.descheduler_differential.world import SETTINGS, World
+from tests.descheduler_differential.descheduler import Descheduler
+from tests.descheduler_differential.environment import SETTINGS, Environment
+from tests.descheduler_differential.report import Tally, Unexplained, trimtab_decision
+from tests.descheduler_differential.shrinking import shrink_case
+from tests.descheduler_differential.suite import POLICIES, ClusterComparison, compare_policies
 from tests.differential.report import Progress
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.progress import for_terminal
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.progress import for_terminal
 
 
 def main() -> int:
@@ -29,70 +29,72 @@ def main() -> int:
         cluster = LocalCluster(f"descheduler-{os.getpid()}", directory=Path(directory))
         try:
             cluster.up(SETTINGS, nodes=0, die_with_parent=True)
-            world = World(cluster)
-            descheduler = Descheduler(executable, world.kubeconfig)
+            environment = Environment(cluster)
+            descheduler = Descheduler(executable, environment.kubeconfig)
             try:
                 if options.case is not None:
-                    return _again(world, descheduler, options.case)
-                return _run(world, descheduler, options)
+                    return _rerun_case(environment, descheduler, options.case)
+                return _run(environment, descheduler, options)
             finally:
-                world.close()
+                environment.close()
         finally:
             cluster.down()
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.descheduler_differential", description=__doc__)
-    parser.add_argument("--clusters", type=int, default=200, help="how many (default: 200)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first cluster (default: 1); the next has the next")
-    parser.add_argument("--policies", type=int, default=POLICIES, help="asked about in one cluster")
-    parser.add_argument("--shrink", type=int, default=2, help="how many unexplained differences of a kind to shrink")
-    parser.add_argument(
-        "--output", type=Path, help="a directory for the cases as YAML files, in place of printing them"
-    )
-    parser.add_argument("--case", type=Path, help="compare in this case alone: a YAML file as --output writes it")
+    parser.add_argument("--clusters", type=int, default=200, help="number of clusters (default: 200)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first random cluster (default: 1)")
+    parser.add_argument("--policies", type=int, default=POLICIES, help="policies to compare in each cluster")
+    parser.add_argument("--shrink", type=int, default=2, help="unexplained differences to shrink per kind")
+    parser.add_argument("--output", type=Path, help="write the shrink_case cases to YAML files in this directory")
+    parser.add_argument("--case", type=Path, help="compare only this case, a YAML file that --output wrote")
     return parser.parse_args()
 
 
-def _run(world: World, descheduler: Descheduler, options: argparse.Namespace) -> int:
+def _run(environment: Environment, descheduler: Descheduler, options: argparse.Namespace) -> int:
     progress = Progress(options.clusters, "clusters", every=20)
     before = time.monotonic()
-    tally = examine(
-        world,
+    tally = compare_policies(
+        environment,
         descheduler,
         clusters=options.clusters,
         seed=options.seed,
         policies=options.policies,
-        tell=lambda tally: progress.at(tally.clusters, f"{len(tally.unexplained)} differences unexplained"),
+        report_progress=lambda tally: progress.update(
+            tally.clusters, f"{len(tally.unexplained)} unexplained differences"
+        ),
     )
-    print(tally.told())
+    print(tally.render())
     print(f"{time.monotonic() - before:.0f} s", flush=True)
-    _cases(world, descheduler, tally, options)
+    _report_cases(environment, descheduler, tally, options)
     return 0 if tally.passed else 1
 
 
-def _again(world: World, descheduler: Descheduler, file: Path) -> int:
-    """Compare in the cluster of the file, under the policy that comes last in it."""
+def _rerun_case(environment: Environment, descheduler: Descheduler, file: Path) -> int:
+    """Compare in the cluster of the file with the policy, which is its last document."""
     *objects, policy = yaml.safe_load_all(file.read_text("utf-8"))
     policy.pop("metadata", None)
-    case, found = Examination(world, descheduler, objects).sure(policy)
-    print(f"the descheduler evicts {', '.join(sorted(case.theirs)) or 'nothing'}")
-    print(f"we evict {', '.join(sorted(case.ours.moves)) or 'nothing'}")
+    case, found = ClusterComparison(environment, descheduler, objects).compare_reliably(policy)
+    print(f"descheduler: evicts {', '.join(sorted(case.descheduler)) or 'nothing'}")
+    print(f"trimtab: evicts {', '.join(sorted(case.trimtab.moves)) or 'nothing'}")
     for difference, name in found:
-        only = "they" if difference.side == "theirs" else "we"
-        said = words(case, difference)
-        print(f"{name or 'unexplained'}: only {only} evict {difference.pod} ({difference.strategy}); we: {said}")
+        text = trimtab_decision(case, difference)
+        print(f"{name or 'unexplained'}: only {difference.side} evicts {difference.pod} ({difference.strategy})")
+        print(f"trimtab: {text}")
     return 1 if any(name is None for _, name in found) else 0
 
 
-def _cases(world: World, descheduler: Descheduler, tally: Tally, options: argparse.Namespace) -> None:
-    """Print the first unexplained differences of each strategy and side, as small as they get."""
-    sorts: dict[str, list[Unexplained]] = {}
+def _report_cases(
+    environment: Environment, descheduler: Descheduler, tally: Tally, options: argparse.Namespace
+) -> None:
+    """Shrink the first unexplained differences of each strategy and side, and print them or write them to files."""
+    by_group: dict[str, list[Unexplained]] = {}
     for found in tally.unexplained:
-        sorts.setdefault(found.sort, []).append(found)
-    for sort, cases in sorted(sorts.items()):
+        by_group.setdefault(found.group, []).append(found)
+    for sort, cases in sorted(by_group.items()):
         for number, found in enumerate(cases[: options.shrink]):
-            text = shrunk(world, descheduler, found).told()
+            text = shrink_case(environment, descheduler, found).render()
             if options.output is None:
                 print(f"---\n{text}", flush=True)
             else:

@@ -1,7 +1,7 @@
-"""Objects put straight into etcd, where kube-apiserver finds them.
+"""Writes objects directly to etcd, from where kube-apiserver reads them.
 
-Past the API server a pod can be as old as is wanted, can have failed, and can be on its way out; and a whole cluster is
-there in a few milliseconds. To the API server these are writes of another API server on the same etcd.
+The API server would set the creation time and reset the status. Direct writes keep both, and take a few milliseconds
+for a cluster. To the API server, they look like writes of another API server with the same etcd.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.differential.server import Manifest, key
+from tests.differential.api_client import Manifest, key
 
 BATCH: Final = 100
-"""Operations a transaction; etcd takes up to 128."""
+"""Operations per transaction; etcd allows 128."""
 
 PREFIXES: Final = {
     "Namespace": "namespaces",
@@ -30,14 +30,14 @@ PREFIXES: Final = {
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Pod": "pods",
 }
-"""Kinds, and what kube-apiserver calls them in etcd."""
+"""The prefixes of kube-apiserver's keys in etcd by kind."""
 
-_STAYING: Final = frozenset({"Namespace", "PriorityClass"})
-"""The API server has some of its own: ours are written over, and none is taken away."""
+_NOT_DELETED: Final = frozenset({"Namespace", "PriorityClass"})
+"""Kinds that are overwritten and not deleted, because the API server creates some of these objects."""
 
 
 def path(manifest: Manifest) -> str:
-    """Where kube-apiserver keeps the object."""
+    """The etcd key of an object."""
     metadata = manifest["metadata"]
     return "/".join(
         filter(None, ("/registry", PREFIXES[manifest["kind"]], metadata.get("namespace"), metadata["name"]))
@@ -45,16 +45,16 @@ def path(manifest: Manifest) -> str:
 
 
 def complete(manifest: Manifest) -> Manifest:
-    """The object with what the API server gives every object: an identity that follows from its name."""
+    """Add a UID that is derived from the name, as the API server adds one."""
     metadata = {"uid": str(uuid.uuid5(uuid.NAMESPACE_URL, key(manifest))), **manifest["metadata"]}
     return {**manifest, "metadata": metadata}
 
 
 class Store:
-    """etcd's JSON gateway, on one connection that is kept.
+    """A client of etcd's JSON gateway with one persistent connection.
 
     Args:
-        url: of etcd.
+        url: the URL of etcd.
     """
 
     def __init__(self, url: str) -> None:
@@ -65,13 +65,13 @@ class Store:
         self._connection.close()
 
     def replace(self, objects: Iterable[Manifest]) -> str:
-        """Take away all that was put here, and put these objects in its place; etcd's revision after that."""
-        gone = [
+        """Delete all objects of :data:`PREFIXES`, write these objects, and return etcd's revision."""
+        deleted = [
             {"request_delete_range": {"key": _text(f"/registry/{name}/"), "range_end": _text(f"/registry/{name}0")}}
             for kind, name in PREFIXES.items()
-            if kind not in _STAYING
+            if kind not in _NOT_DELETED
         ]
-        revision = self._change(gone)
+        revision = self._change(deleted)
         puts = [
             {"request_put": {"key": _text(path(each)), "value": _text(msgspec.json.encode(complete(each)))}}
             for each in objects
@@ -82,9 +82,9 @@ class Store:
 
     def _change(self, operations: list[dict[str, Any]]) -> str:
         self._connection.request("POST", "/v3/kv/txn", msgspec.json.encode({"success": operations}))
-        answer = self._connection.getresponse()
-        content = answer.read()
-        if answer.status != 200:
+        response = self._connection.getresponse()
+        content = response.read()
+        if response.status != 200:
             raise RuntimeError(f"etcd: {content[:300].decode(errors='replace')}")
         revision: str = msgspec.json.decode(content)["header"]["revision"]
         return revision

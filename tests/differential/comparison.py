@@ -1,12 +1,12 @@
-"""Both words on a pod, side by side."""
+"""Compares trimtab's verdict on a pod with kube-scheduler's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tests.differential.ours import Word
-from tests.differential.scheduler import Verdict
+from tests.differential.kube_scheduler import Verdict
+from tests.differential.trimtab_placer import TrimtabVerdict
 
 Kind = Literal["feasibility", "reasons", "choice", "scores"]
 
@@ -17,12 +17,13 @@ KINDS: Final[tuple[Kind, ...]] = ("feasibility", "reasons", "choice", "scores")
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which both differ.
+    """One difference between kube-scheduler's verdict and trimtab's.
 
     Attributes:
-        kind: where a pod can run; why it cannot; that the scheduler chose a node that we don't score highest; points.
-        text: what each says.
-        plugin: the one whose points differ; empty where it is not about points.
+        kind: ``feasibility`` (the nodes that fit), ``reasons`` (the message if none fits), ``choice`` (kube-scheduler
+            chose a node that trimtab does not score highest) or ``scores``.
+        text: both values, for people.
+        plugin: the score plugin whose scores differ; empty for other kinds.
     """
 
     kind: Kind
@@ -30,61 +31,64 @@ class Difference:
     plugin: str = ""
 
 
-def differences(theirs: Verdict, ours: Word) -> list[Difference]:
-    """In what the scheduler and we differ: nothing, if all is well."""
-    fits = theirs.fits
-    if fits is None:  # it looked at one node only
-        return [] if theirs.node in ours.fits else [_feasibility(frozenset({theirs.node}), theirs, ours)]
-    if fits != ours.fits:
-        return [_feasibility(fits, theirs, ours)]
+def differences(expected: Verdict, actual: TrimtabVerdict) -> list[Difference]:
+    """List the differences between the two verdicts on one pod; empty if they agree."""
+    fits = expected.fits
+    if fits is None:  # kube-scheduler filtered one node only
+        return [] if expected.node in actual.fits else [_feasibility(frozenset({expected.node}), expected, actual)]
+    if fits != actual.fits:
+        return [_feasibility(fits, expected, actual)]
     if not fits:
-        if theirs.message.startswith(ours.message) or _both_in_error(theirs, ours):
+        if expected.message.startswith(actual.message) or _both_in_error(expected, actual):
             return []
-        return [Difference("reasons", f"kube-scheduler: {theirs.message}\nwe: {ours.message}")]
+        return [Difference("reasons", f"kube-scheduler: {expected.message}\ntrimtab: {actual.message}")]
     found = []
-    if theirs.node not in ours.best:
-        best = ", ".join(sorted(ours.best))
-        points = {node: sum(scores.values()) for node, scores in theirs.scores.items()}
-        text = f"kube-scheduler chose {theirs.node} of {_told(points)}\nwe: {best} of {_told(ours.totals)}"
+    if expected.node not in actual.best:
+        best = ", ".join(sorted(actual.best))
+        totals = {node: sum(by_plugin.values()) for node, by_plugin in expected.scores.items()}
+        text = f"kube-scheduler chose {expected.node} of {_format_scores(totals)}\n"
+        text += f"trimtab: {best} of {_format_scores(actual.totals)}"
         found.append(Difference("choice", text))
-    if theirs.scores:
-        found += _scores(theirs, ours)
+    if expected.scores:
+        found += _scores(expected, actual)
     return found
 
 
-def decisive(theirs: Verdict) -> bool:
-    """Whether the scheduler had nodes to choose from that it did not score alike."""
-    return len({sum(points.values()) for points in theirs.scores.values()}) > 1
+def scores_differ(expected: Verdict) -> bool:
+    """Whether kube-scheduler gave at least two feasible nodes different scores."""
+    return len({sum(by_plugin.values()) for by_plugin in expected.scores.values()}) > 1
 
 
-def _both_in_error(theirs: Verdict, ours: Word) -> bool:
-    """Whether a plugin's error on a node ends the search for both: upon which node first, is chance."""
-    return theirs.message.startswith(_ERROR) and ours.message.startswith(_ERROR)
+def _both_in_error(expected: Verdict, actual: TrimtabVerdict) -> bool:
+    """Whether a plugin's error ended the search in both; which node fails first is random."""
+    return expected.message.startswith(_ERROR) and actual.message.startswith(_ERROR)
 
 
-def _feasibility(fits: frozenset[str], theirs: Verdict, ours: Word) -> Difference:
-    only_they, only_we = sorted(fits - ours.fits), sorted(ours.fits - fits)
-    said = [f"only kube-scheduler lets it on {', '.join(only_they)}" if only_they else ""]
-    said.append(f"only we let it on {', '.join(only_we)}" if only_we else "")
-    words = [
-        f"kube-scheduler: {theirs.message}" if theirs.message else "",
-        f"we: {ours.message}" if ours.message else "",
+def _feasibility(fits: frozenset[str], expected: Verdict, actual: TrimtabVerdict) -> Difference:
+    only_expected, only_actual = sorted(fits - actual.fits), sorted(actual.fits - fits)
+    lines = [f"feasible only in kube-scheduler: {', '.join(only_expected)}" if only_expected else ""]
+    lines.append(f"feasible only in trimtab: {', '.join(only_actual)}" if only_actual else "")
+    messages = [
+        f"kube-scheduler: {expected.message}" if expected.message else "",
+        f"trimtab: {actual.message}" if actual.message else "",
     ]
-    return Difference("feasibility", "\n".join(filter(None, [*said, *words])))
+    return Difference("feasibility", "\n".join(filter(None, [*lines, *messages])))
 
 
-def _scores(theirs: Verdict, ours: Word) -> list[Difference]:
-    """The plugins whose points differ on some node; one that we don't have gives nothing."""
-    plugins = sorted({plugin for points in (*theirs.scores.values(), *ours.scores.values()) for plugin in points})
+def _scores(expected: Verdict, actual: TrimtabVerdict) -> list[Difference]:
+    """One difference per plugin whose scores differ on some node; a missing plugin scores 0."""
+    plugins = sorted(
+        {plugin for by_plugin in (*expected.scores.values(), *actual.scores.values()) for plugin in by_plugin}
+    )
     found = []
     for plugin in plugins:
-        said = {node: points.get(plugin, 0) for node, points in theirs.scores.items()}
-        own = {node: points.get(plugin, 0) for node, points in ours.scores.items()}
-        if said != own:
-            text = f"{plugin}\nkube-scheduler: {_told(said)}\nwe: {_told(own)}"
+        wanted = {node: by_plugin.get(plugin, 0) for node, by_plugin in expected.scores.items()}
+        found_scores = {node: by_plugin.get(plugin, 0) for node, by_plugin in actual.scores.items()}
+        if wanted != found_scores:
+            text = f"{plugin}\nkube-scheduler: {_format_scores(wanted)}\ntrimtab: {_format_scores(found_scores)}"
             found.append(Difference("scores", text, plugin))
     return found
 
 
-def _told(points: dict[str, int]) -> str:
-    return " ".join(f"{node}={number}" for node, number in sorted(points.items()))
+def _format_scores(scores: dict[str, int]) -> str:
+    return " ".join(f"{node}={number}" for node, number in sorted(scores.items()))

@@ -1,4 +1,4 @@
-"""What came of a run."""
+"""Disagreements, totals and progress of a run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final, TextIO
 
 import yaml
 
+from tests.differential.api_client import Manifest
 from tests.differential.comparison import Difference
-from tests.differential.server import Manifest
 
-SHARE: Final = 0.95
-"""How often at least the scheduler's choice has to be among the nodes that we score highest."""
+MIN_TOP_SHARE: Final = 0.95
+"""Minimum fraction of decisions in which trimtab scores kube-scheduler's node highest."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A pod of which both don't say the same.
+    """A pod on which kube-scheduler and trimtab disagree.
 
     Attributes:
-        seed: of the cluster.
-        objects: the cluster without the pod.
-        pod: the pod.
-        difference: in what they differ.
+        seed: the seed of the cluster.
+        objects: the manifests of the cluster, without the pod.
+        pod: the pod's manifest.
+        difference: what differs.
     """
 
     seed: int
@@ -33,15 +33,15 @@ class Disagreement:
     pod: Manifest
     difference: Difference
 
-    def told(self) -> str:
-        """As YAML, with both words in comments."""
-        said = "\n".join(f"# {line}" for line in self.difference.text.splitlines())
-        shown = [*filter(self._telling, self.objects), self.pod]
+    def render(self) -> str:
+        """Render the case as YAML, with both verdicts in comments."""
+        comments = "\n".join(f"# {line}" for line in self.difference.text.splitlines())
+        shown = [*filter(self._is_relevant, self.objects), self.pod]
         head = f"# {self.difference.kind}, cluster of seed {self.seed}, {len(shown) - 1} objects and the pod"
-        return f"{head}\n{said}\n{documents(shown)}"
+        return f"{head}\n{comments}\n{documents(shown)}"
 
-    def _telling(self, manifest: Manifest) -> bool:
-        """Whether an object has to be shown: namespaces always exist, and few cases are about their labels."""
+    def _is_relevant(self, manifest: Manifest) -> bool:
+        """Whether the case depends on an object. Most namespaces are irrelevant, and all exist in every cluster."""
         if manifest["kind"] != "Namespace":
             return True
         name = manifest["metadata"]["name"]
@@ -50,89 +50,92 @@ class Disagreement:
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML in which nothing refers to something else."""
+    """YAML without anchors and aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def documents(objects: Iterable[Manifest]) -> str:
-    """Objects as YAML, without the UIDs that the server gives anyway."""
-    told = []
+    """Render objects as YAML documents, without the UIDs that the API server assigns."""
+    rendered = []
     for manifest in objects:
         metadata = {name: value for name, value in manifest["metadata"].items() if name != "uid"}
-        told.append({**manifest, "metadata": metadata})
-    return yaml.dump_all(told, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=120)
+        rendered.append({**manifest, "metadata": metadata})
+    return yaml.dump_all(rendered, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=120)
 
 
 @dataclass
 class Tally:
-    """What was counted.
+    """Totals of a run.
 
     Attributes:
-        clusters: loaded.
-        judged: pods.
-        nowhere: pods that fitted nowhere.
-        chosen: pods that had several nodes to choose from.
-        decisive: of these, those whose nodes were not all scored alike.
-        in_top: of these, those whose node is among those that we score highest.
-        ties: of these, those where we score several highest.
-        points: single scores compared, each of one plugin on one node.
-        hinted: pods for which the scheduler took over the result of the pod before.
-        disagreements: pods of which both say different things.
+        clusters: clusters loaded.
+        compared: pods compared.
+        unschedulable: pods that fit no node.
+        with_choice: pods that fit several nodes.
+        ranked: of ``with_choice``, pods whose nodes have different scores.
+        in_top: of ``ranked``, pods whose node is among trimtab's highest-scored nodes.
+        ties: of ``in_top``, pods for which trimtab scores several nodes highest.
+        scores_compared: scores compared, each of one plugin on one node.
+        reused: pods for which kube-scheduler reused the previous pod's result.
+        reasons: how often kube-scheduler gave each reason.
+        disagreements: pods on which both disagree.
     """
 
     clusters: int = 0
-    judged: int = 0
-    nowhere: int = 0
-    chosen: int = 0
-    decisive: int = 0
+    compared: int = 0
+    unschedulable: int = 0
+    with_choice: int = 0
+    ranked: int = 0
     in_top: int = 0
     ties: int = 0
-    points: int = 0
-    hinted: int = 0
+    scores_compared: int = 0
+    reused: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     disagreements: list[Disagreement] = field(default_factory=list)
 
-    def of(self, *kinds: str) -> list[Disagreement]:
-        """The disagreements of these kinds."""
+    def of_kinds(self, *kinds: str) -> list[Disagreement]:
+        """Return the disagreements of these kinds."""
         return [found for found in self.disagreements if found.difference.kind in kinds]
 
     @property
-    def share(self) -> float:
-        """How often the scheduler's choice is among the nodes that we score highest, where scores differ."""
-        return self.in_top / self.decisive if self.decisive else 1.0
+    def top_share(self) -> float:
+        """Fraction of ``ranked`` pods whose node is among trimtab's highest-scored nodes; 1.0 without any."""
+        return self.in_top / self.ranked if self.ranked else 1.0
 
     @property
     def passed(self) -> bool:
-        """Whether no pod may run elsewhere than we say, and choices are foretold often enough."""
-        return not self.of("feasibility", "reasons") and self.share >= SHARE
+        """Whether feasibility and reasons always agree, and choices at least as often as :data:`MIN_TOP_SHARE`."""
+        return not self.of_kinds("feasibility", "reasons") and self.top_share >= MIN_TOP_SHARE
 
-    def told(self) -> str:
-        """The figures, one a line."""
+    def render(self) -> str:
+        """Render the totals, one per line."""
+        pods = f"{self.compared} in {self.clusters} clusters ({self.unschedulable} unschedulable)"
         lines = [
-            f"pods judged                      {self.judged} in {self.clusters} clusters ({self.nowhere} fit nowhere)",
-            f"disagreements on feasibility     {len(self.of('feasibility'))}",
-            f"disagreements on reasons         {len(self.of('reasons'))}",
-            f"choices compared, scores differ  {self.decisive} of {self.chosen} with a choice",
-            f"within our top-scored set        {self.in_top} ({self.share:.2%}), in {self.ties} of them we see a tie",
-            f"single scores compared           {self.points}",
-            f"results reused by the scheduler  {self.hinted}",
+            f"pods compared                    {pods}",
+            f"disagreements on feasibility     {len(self.of_kinds('feasibility'))}",
+            f"disagreements on reasons         {len(self.of_kinds('reasons'))}",
+            f"choices compared, scores differ  {self.ranked} of {self.with_choice} with a choice",
+            f"within trimtab's top-scored set  {self.in_top} ({self.top_share:.2%}), {self.ties} of them tied",
+            f"scores compared                  {self.scores_compared}",
+            f"results reused by kube-scheduler {self.reused}",
         ]
-        lines.append("of pods that fit nowhere, or of scores:")
-        differing = Counter(found.difference.plugin for found in self.of("scores"))
-        lines += [f"{count:7} x {plugin} scored otherwise" for plugin, count in differing.most_common()]
+        lines.append("plugins with different scores, and reasons of unschedulable pods:")
+        differing = Counter(found.difference.plugin for found in self.of_kinds("scores"))
+        lines += [f"{count:7} x {plugin} scores differ" for plugin, count in differing.most_common()]
         lines += [f"{count:7} x {reason}" for reason, count in self.reasons.most_common()]
         return "\n".join(lines)
 
 
 class Progress:
-    """A bar on a terminal, a line now and then elsewhere.
+    """Shows a progress bar on a terminal, and prints lines otherwise.
 
     Args:
-        total: when it is done.
-        unit: of what.
-        every: how many of them make another line.
+        total: the number of units of the run.
+        unit: the name of the units.
+        every: units between two lines.
+        stream: where to print.
     """
 
     def __init__(self, total: int, unit: str = "pods", *, every: int = 500, stream: TextIO = sys.stderr) -> None:
@@ -140,15 +143,15 @@ class Progress:
         self._unit = unit
         self._every = every
         self._stream = stream
-        self._told = 0
+        self._last_printed = 0
 
-    def at(self, number: int, found: str) -> None:
-        """Show how far it is, and what was found."""
+    def update(self, number: int, found: str) -> None:
+        """Show that ``number`` units are done, with a text about the results."""
         done = min(number, self._total)
         text = f"{done}/{self._total} {self._unit}, {found}"
         if self._stream.isatty():
             bar = "█" * (30 * done // self._total)
             print(f"\r{bar:░<30} {text}", end="\n" if done >= self._total else "", file=self._stream, flush=True)
-        elif done - self._told >= self._every or (done >= self._total > self._told):
-            self._told = done
+        elif done - self._last_printed >= self._every or (done >= self._total > self._last_printed):
+            self._last_printed = done
             print(text, file=self._stream, flush=True)

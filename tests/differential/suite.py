@@ -1,4 +1,4 @@
-"""Random clusters, and pods in them, judged by both."""
+"""Compares both schedulers on random pods in random clusters."""
 
 from __future__ import annotations
 
@@ -8,196 +8,200 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from tests.builders import expression
-from tests.differential.comparison import decisive, differences
-from tests.differential.generator.chance import Chance
+from tests.differential.api_client import Manifest, key
+from tests.differential.comparison import differences, scores_differ
+from tests.differential.environment import Environment
 from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
+from tests.differential.generator.feature_mix import MIXES
 from tests.differential.generator.names import NAMESPACES
-from tests.differential.generator.theme import THEMES
-from tests.differential.ours import Word
+from tests.differential.generator.rng import RandomSource
+from tests.differential.kube_scheduler import Verdict
 from tests.differential.report import Disagreement, Tally
-from tests.differential.scheduler import Verdict
-from tests.differential.server import Manifest, key
-from tests.differential.world import World
+from tests.differential.trimtab_placer import TrimtabVerdict
 
 PER_CLUSTER: Final = 100
-"""Pods judged in one cluster before the next is made."""
+"""Pods compared in each cluster."""
 
-_KEPT: Final = 15
-_ANOTHER: Final = 500_009
+_MAX_PLACED: Final = 15
+_OTHER_CLUSTER: Final = 500_009
 _RESERVED: Final = 5
-"""One in so many pods reserves its volumes."""
-_RESERVING: Final = 1_000
-_NAMED: Final = re.compile(rf'^\d+ |"[^"]*" ?|\{{[^}}]*\}}|(?:{"|".join(NAMESPACES)})/[\w-]+ ?')
+"""One in this many pods reserves its volumes."""
+_FIRST_RESERVED: Final = 1_000
+_NAMES_AND_NUMBERS: Final = re.compile(rf'^\d+ |"[^"]*" ?|\{{[^}}]*\}}|(?:{"|".join(NAMESPACES)})/[\w-]+ ?')
 
 
-class Examination:
-    """Asks about pods in one cluster, which changes once.
+class ClusterComparison:
+    """Compares pods in one random cluster, which changes once.
 
     Args:
-        world: where it is loaded.
-        seed: what the cluster and the pods follow from; only ties are the scheduler's own to break.
-        without: subjects that are left out, see :data:`~tests.differential.generator.cluster.SUBJECTS`.
-        tally: what is counted.
+        environment: the control plane into which the cluster is loaded.
+        seed: determines the cluster and the pods. kube-scheduler breaks ties randomly.
+        without: features to exclude, see :data:`~tests.differential.generator.cluster.FEATURES`.
+        tally: the totals to update.
     """
 
-    def __init__(self, world: World, seed: int, *, without: Collection[str], tally: Tally) -> None:
-        self._world = world
+    def __init__(self, environment: Environment, seed: int, *, without: Collection[str], tally: Tally) -> None:
+        self._environment = environment
         self._seed = seed
-        self._chance = Chance(seed + 1_000_003)
+        self._rng = RandomSource(seed + 1_000_003)
         self._cluster = RandomCluster(seed, without=without)
         self._without = without
         self._objects = {key(manifest): manifest for manifest in self._cluster.objects}
-        self._ours = world.load(self._cluster.objects)
+        self._trimtab = environment.load(self._cluster.objects)
         self._tally = tally
-        self._kept: dict[str, Manifest] = {}
+        self._placed_pods: dict[str, Manifest] = {}
         tally.clusters += 1
 
-    def ask(self, number: int) -> None:
-        """Ask about one more pod as it is, which may then stay, and at times about the same that may only go elsewhere.
+    def compare_next_pod(self, number: int) -> None:
+        """Compare a random pod, which may remain bound, and sometimes a copy of it that is restricted to other nodes.
 
-        Where a pod fits somewhere the scheduler says nothing of the nodes where it does not: so it is asked again with
-        all that fit, or all but one node, ruled out.
+        kube-scheduler gives no reasons for single nodes if any node fits. So the copy excludes the nodes that fit, or
+        all nodes except one.
         """
-        chance = self._chance.fork()
-        manifest = self._cluster.asked(number)
-        wants_to_stay = chance.one_in(5) and len(self._kept) < _KEPT
-        word = self._judge(manifest, keep=wants_to_stay)
-        if wants_to_stay and chance.one_in(4):
-            for twin in range(chance.number(1, 4)):  # pods of one template, one after the other
-                self._judge(_renamed(manifest, f"twin-{twin}"), keep=True)
-        if chance.one_in(4):
-            self._judge(pinned(manifest, chance.pick(*self._cluster.nodes)))
-        elif chance.one_in(2) and 0 < len(word.fits) < len(self._cluster.nodes):
-            self._judge(elsewhere(manifest, sorted(word.fits)))
-        if self._kept and chance.one_in(8):
-            self._forget(chance.pick(*sorted(self._kept)))
+        rng = self._rng.fork()
+        manifest = self._cluster.pending_pod(number)
+        keep = rng.one_in(5) and len(self._placed_pods) < _MAX_PLACED
+        actual = self._compare_pod(manifest, keep=keep)
+        if keep and rng.one_in(4):
+            for twin in range(rng.number(1, 4)):  # consecutive pods of one template
+                self._compare_pod(_renamed(manifest, f"twin-{twin}"), keep=True)
+        if rng.one_in(4):
+            self._compare_pod(on_node_only(manifest, rng.pick(*self._cluster.nodes)))
+        elif rng.one_in(2) and 0 < len(actual.fits) < len(self._cluster.nodes):
+            self._compare_pod(without_nodes(manifest, sorted(actual.fits)))
+        if self._placed_pods and rng.one_in(8):
+            self._forget(rng.pick(*sorted(self._placed_pods)))
 
     def change(self) -> None:
-        """Let a part of the cluster come, go and change; our picture follows, change by change."""
-        other = RandomCluster(self._seed + _ANOTHER, without=self._without)
-        gone, come = evolve(self._chance.fork(), self._objects.values(), other.objects)
-        made = self._world.change(gone.values(), come.values())
-        self._ours.change(gone.values(), made)
-        self._objects = {name: obj for name, obj in self._objects.items() if name not in gone} | come
+        """Create, delete and change objects, and update trimtab's snapshot incrementally."""
+        other = RandomCluster(self._seed + _OTHER_CLUSTER, without=self._without)
+        deleted, created = evolve(self._rng.fork(), self._objects.values(), other.objects)
+        made = self._environment.change(deleted.values(), created.values())
+        self._trimtab.change(deleted.values(), made)
+        self._objects = {name: obj for name, obj in self._objects.items() if name not in deleted} | created
 
     def reserve(self, number: int) -> None:
-        """Ask about so many pods with volumes in turn, each of which holds its place and its volumes from then on.
+        """Compare pods with volumes, each of which keeps its node and its volumes reserved.
 
-        The scheduler has them in its memory alone, as nobody binds their volumes: nothing can follow in this cluster.
-        Where two pods share a claim it may get into its own way while it writes and drop the later one, to try again
-        at some time: then this ends.
+        kube-scheduler only assumes these pods, because no controller binds their volumes, so this is the last step in
+        a cluster. If two pods share a claim, kube-scheduler may conflict with its own write and requeue the later pod.
+        The method then returns early.
+
+        Args:
+            number: the number of pods.
         """
-        self._world.scheduler.let_bind_volumes(True)
+        self._environment.scheduler.allow_volume_binding(True)
         for each in range(number):
-            manifest = self._cluster.asked(_RESERVING + each, THEMES["volumes"])
-            verdict = self._world.scheduler.judge(manifest, keep=True)
-            word = self._ours.judge(verdict.created)
-            if differences(verdict, word) and self._world.scheduler.dropped():
+            manifest = self._cluster.pending_pod(_FIRST_RESERVED + each, MIXES["volumes"])
+            expected = self._environment.scheduler.evaluate(manifest, keep=True)
+            actual = self._trimtab.evaluate(expected.created)
+            if differences(expected, actual) and self._environment.scheduler.lost_assumed_pod():
                 return
-            self._compare(manifest, verdict, word)
-            if verdict.node:
-                self._keep(manifest, verdict.node)
-                self._ours.reserve(verdict.created, verdict.node)
+            self._compare(manifest, expected, actual)
+            if expected.node:
+                self._keep(manifest, expected.node)
+                self._trimtab.reserve(expected.created, expected.node)
 
-    def _judge(self, manifest: Manifest, *, keep: bool = False) -> Word:
-        verdict = self._world.scheduler.judge(manifest, keep=keep)
-        word = self._ours.judge(verdict.created)
-        self._compare(manifest, verdict, word)
-        if keep and verdict.bound:
-            self._keep(manifest, verdict.node)
-            self._ours.place(verdict.bound)
-        return word
+    def _compare_pod(self, manifest: Manifest, *, keep: bool = False) -> TrimtabVerdict:
+        expected = self._environment.scheduler.evaluate(manifest, keep=keep)
+        actual = self._trimtab.evaluate(expected.created)
+        self._compare(manifest, expected, actual)
+        if keep and expected.bound:
+            self._keep(manifest, expected.node)
+            self._trimtab.place(expected.bound)
+        return actual
 
     def _keep(self, manifest: Manifest, node: str) -> None:
-        self._kept[manifest["metadata"]["name"]] = {**manifest, "spec": {**manifest["spec"], "nodeName": node}}
+        self._placed_pods[manifest["metadata"]["name"]] = {**manifest, "spec": {**manifest["spec"], "nodeName": node}}
 
-    def _compare(self, manifest: Manifest, verdict: Verdict, word: Word) -> None:
-        self._count(verdict, word)
-        for difference in differences(verdict, word):
-            there = [*self._objects.values(), *self._kept.values()]
-            self._tally.disagreements.append(Disagreement(self._seed, there, manifest, difference))
+    def _compare(self, manifest: Manifest, expected: Verdict, actual: TrimtabVerdict) -> None:
+        self._count(expected, actual)
+        for difference in differences(expected, actual):
+            objects = [*self._objects.values(), *self._placed_pods.values()]
+            self._tally.disagreements.append(Disagreement(self._seed, objects, manifest, difference))
 
     def _forget(self, name: str) -> None:
-        manifest = self._kept.pop(name)
-        self._world.server.delete(manifest)
-        self._ours.forget(manifest)
+        manifest = self._placed_pods.pop(name)
+        self._environment.api.delete(manifest)
+        self._trimtab.forget(manifest)
 
-    def _count(self, verdict: Verdict, word: Word) -> None:
+    def _count(self, expected: Verdict, actual: TrimtabVerdict) -> None:
         tally = self._tally
-        tally.judged += 1
-        tally.hinted += verdict.hinted
-        if not verdict.node:
-            tally.nowhere += 1
-            tally.reasons.update(reasons(verdict.message))
-        if len(verdict.scores) > 1:
-            tally.chosen += 1
-            tally.points += sum(map(len, verdict.scores.values()))
-            if decisive(verdict):
-                tally.decisive += 1
-                tally.in_top += verdict.node in word.best
-                tally.ties += verdict.node in word.best and len(word.best) > 1
+        tally.compared += 1
+        tally.reused += expected.reused
+        if not expected.node:
+            tally.unschedulable += 1
+            tally.reasons.update(reasons(expected.message))
+        if len(expected.scores) > 1:
+            tally.with_choice += 1
+            tally.scores_compared += sum(map(len, expected.scores.values()))
+            if scores_differ(expected):
+                tally.ranked += 1
+                tally.in_top += expected.node in actual.best
+                tally.ties += expected.node in actual.best and len(actual.best) > 1
 
 
-def examine(
-    world: World,
+def compare_pods(
+    environment: Environment,
     *,
     pods: int,
     seed: int,
     without: Collection[str] = (),
     per_cluster: int = PER_CLUSTER,
-    tell: Callable[[Tally], None] = lambda _tally: None,
+    report_progress: Callable[[Tally], None] = lambda _tally: None,
 ) -> Tally:
-    """Judge so many pods, in as many clusters as that takes, of one seed after the other.
+    """Compare pods in random clusters of consecutive seeds.
 
     Args:
-        world: a control plane; what is in it is taken away.
-        pods: how many at least.
-        seed: of the first cluster.
-        without: subjects that are left out.
-        per_cluster: pods judged in one cluster.
-        tell: called with what was counted so far.
+        environment: the control plane; its objects are deleted.
+        pods: the minimum number of pods.
+        seed: the seed of the first cluster.
+        without: features to exclude.
+        per_cluster: pods in each cluster.
+        report_progress: called with the totals after each step.
+
+    Returns:
+        The totals.
     """
     tally = Tally()
-    while tally.judged < pods:
-        before = tally.judged
-        examination = Examination(world, seed + tally.clusters, without=without, tally=tally)
+    while tally.compared < pods:
+        before = tally.compared
+        comparison = ClusterComparison(environment, seed + tally.clusters, without=without, tally=tally)
         number = 0
         changed = False
-        while tally.judged < min(
-            pods, before + per_cluster - per_cluster // 10
-        ):  # a question may be about more than one pod
-            examination.ask(number)
+        while tally.compared < min(pods, before + per_cluster - per_cluster // 10):  # one step may compare several pods
+            comparison.compare_next_pod(number)
             number += 1
-            tell(tally)
-            if not changed and tally.judged >= before + per_cluster // 2:
-                examination.change()
+            report_progress(tally)
+            if not changed and tally.compared >= before + per_cluster // 2:
+                comparison.change()
                 changed = True
         if "volumes" not in without:
-            examination.reserve(min(per_cluster // _RESERVED, pods - tally.judged))
-            tell(tally)
+            comparison.reserve(min(per_cluster // _RESERVED, pods - tally.compared))
+            report_progress(tally)
     return tally
 
 
 def reasons(message: str) -> list[str]:
-    """What a message says of nodes or of the pod, without numbers and names: for counting what was met."""
-    told = re.split(r"no new claims|preemption:|\. not found", message)[0]
-    text = told.partition("nodes are available:")[2].strip().rstrip(".") or told
-    return [_NAMED.sub("", part).strip() for part in text.split(", ")]
+    """Split a message into reasons without numbers and names, for counting."""
+    reported = re.split(r"no new claims|preemption:|\. not found", message)[0]
+    text = reported.partition("nodes are available:")[2].strip().rstrip(".") or reported
+    return [_NAMES_AND_NUMBERS.sub("", part).strip() for part in text.split(", ")]
 
 
-def pinned(manifest: Manifest, name: str) -> Manifest:
-    """The pod with one node alone to run on."""
-    return _narrowed(manifest, expression("metadata.name", "In", name))
+def on_node_only(manifest: Manifest, name: str) -> Manifest:
+    """Copy the pod, restricted to one node."""
+    return _restricted(manifest, expression("metadata.name", "In", name))
 
 
-def elsewhere(manifest: Manifest, names: list[str]) -> Manifest:
-    """The pod with all nodes but these to run on."""
-    return _narrowed(manifest, *(expression("metadata.name", "NotIn", name) for name in names))
+def without_nodes(manifest: Manifest, names: list[str]) -> Manifest:
+    """Copy the pod, restricted to nodes other than these."""
+    return _restricted(manifest, *(expression("metadata.name", "NotIn", name) for name in names))
 
 
-def _narrowed(manifest: Manifest, *fields: dict[str, Any]) -> Manifest:
-    found = _renamed(manifest, "again")  # the pod itself may have stayed
+def _restricted(manifest: Manifest, *fields: dict[str, Any]) -> Manifest:
+    found = _renamed(manifest, "restricted")  # the pod itself may still exist
     affinity = found["spec"].setdefault("affinity", {}).setdefault("nodeAffinity", {})
     required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     for term in required.setdefault("nodeSelectorTerms", [{}]):

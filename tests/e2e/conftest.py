@@ -1,4 +1,4 @@
-"""The stage of the end-to-end tests: a cluster of their own, the chart's RBAC, and the operator as a process."""
+"""Fixtures of the end-to-end tests: a cluster per module, the chart's RBAC, and the operator as a process."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from examples.demo.install import OperatorProcess, apply, install, wait_for
 from examples.demo.workloads import deployment
 from tests.fixtures.audit import Audit
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings
+from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, require_local_cluster
+from tests.fixtures.tainting import make_namespace
 from trimtab.kube.api import NotFound
-from trimtab.local.client import Client
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.nodes import node, ready
+from trimtab_local.client import Client
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.install import OperatorProcess, apply, install, wait_for
+from trimtab_local.nodes import node
 
 POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
 NODES = ("a", "b", "c")
 
 
 class Stage:
-    """What a test needs of a cluster on which the operator runs: words for what it does and sees."""
+    """A cluster with the operator, and a namespace of the test: helpers to create, change and read objects."""
 
     def __init__(self, cluster: LocalCluster, namespace: str) -> None:
         self.cluster = cluster
@@ -32,11 +34,11 @@ class Stage:
 
     @property
     def client(self) -> Client:
-        """With the admin's rights."""
+        """A client with the admin's permissions."""
         return self.cluster.client
 
-    def crowd(self, name: str, replicas: int, on: str, **pod: Any) -> None:
-        """Deploy while only one node is open: all pods land there; then open all nodes."""
+    def deploy_on(self, name: str, replicas: int, on: str, **pod: Any) -> None:
+        """Cordon all other nodes, create a Deployment and wait until its pods run; then uncordon the nodes."""
         self.open_only(on)
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         manifest = deployment(name, namespace=self.namespace, replicas=replicas, pod=pod)
@@ -45,7 +47,7 @@ class Stage:
         self.open_only(*NODES)
 
     def running(self, app: str) -> dict[str, str]:
-        """Pod UID to node, of the pods of a Deployment that run and are not on their way out."""
+        """The running pods of a Deployment that are not being deleted: node by pod UID."""
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         pods = self.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
         return {
@@ -55,12 +57,12 @@ class Stage:
         }
 
     def spread(self, app: str, replicas: int) -> bool:
-        """Whether all replicas run, each on a node of its own."""
+        """Whether all replicas run, each on a different node."""
         nodes = list(self.running(app).values())
         return len(nodes) == replicas == len(set(nodes))
 
     def write_policy(self, name: str, **spec: Any) -> None:
-        """Apply a policy that looks at the test's namespace only."""
+        """Apply a policy that selects the namespace of the test only."""
         manifest = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "DeschedulerPolicy",
@@ -75,7 +77,7 @@ class Stage:
         apply(self.client, POLICIES, manifest)
 
     def policy(self, name: str) -> dict[str, Any]:
-        """The policy as it is now."""
+        """Read the policy."""
         answer: dict[str, Any] = self.client.request("GET", f"{POLICIES}/{name}")
         return answer
 
@@ -90,12 +92,12 @@ class Stage:
         return next((condition for condition in conditions if condition["type"] == type_), {})
 
     def remove_policy(self, name: str) -> None:
-        """Delete the policy and wait until its finalizer lets it go."""
+        """Delete the policy and wait until its finalizer is removed."""
         self.client.request("DELETE", f"{POLICIES}/{name}")
         wait_for(lambda: not self._exists(f"{POLICIES}/{name}"), f"policy {name} to be gone", timeout=30)
 
     def events(self, regarding: str) -> list[dict[str, Any]]:
-        """Our events about objects of a kind, oldest first."""
+        """The operator's events about objects of a kind, oldest first."""
         items = self.client.request("GET", "/apis/events.k8s.io/v1/events")["items"]
         ours = [
             event
@@ -129,26 +131,21 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
-    """Three nodes, and the chart's definitions and RBAC installed."""
-    if request.config.getoption("--cluster") != "local":
-        pytest.skip("these tests run the operator as a process beside a local control plane")
+    """Three nodes, and the chart's CRDs and RBAC installed."""
+    require_local_cluster(request)
     cluster: LocalCluster = request.getfixturevalue("make_cluster")(nodes=0)
-    for index, name in enumerate(NODES):
-        cluster.client.request("POST", "/api/v1/nodes", node(name, zone=f"zone-{index}"))
-    wait_for(lambda: all(map(ready, cluster.client.request("GET", "/api/v1/nodes")["items"])), "the nodes")
+    create_nodes(cluster.client, (node(name, zone=f"zone-{index}") for index, name in enumerate(NODES)))
     install(cluster)
     return cluster
 
 
 @pytest.fixture
 def stage(stage_cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """The cluster with a namespace of the test's own; policies that the test leaves are removed."""
+    """The cluster with a namespace of the test; policies that the test leaves are deleted afterwards."""
     name = "test-" + str(abs(hash(request.node.name)) % 10**8)
     client = stage_cluster.client
-    client.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    make_namespace(client, name)
     stage = Stage(stage_cluster, name)
-    wait_for(lambda: stage._exists(account), "the default service account")
     yield stage
     for policy in client.request("GET", POLICIES)["items"]:
         path = f"{POLICIES}/{policy['metadata']['name']}"
@@ -164,7 +161,7 @@ Start = Callable[..., OperatorProcess]
 
 @pytest.fixture
 def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
-    """Start an operator process; what still runs in the end is stopped."""
+    """Start an operator process; processes that still run are stopped at the end."""
     with ExitStack() as stack:
         count = 0
 
@@ -181,9 +178,8 @@ def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalCluster, Audit]:
-    """A cluster that makes nodes of MachineSets and has none else, the chart in it, and its audit log."""
-    if request.config.getoption("--cluster") != "local":
-        pytest.skip("these tests need the machine controller and the audit log of a local control plane")
+    """A cluster whose nodes all come from MachineSets, with the chart installed, and its audit log."""
+    require_local_cluster(request, MACHINES_AND_AUDIT)
     audit = Audit(tmp_path_factory.mktemp("audit"))
     cluster: LocalCluster = request.getfixturevalue("make_cluster")(machine_settings(audit), nodes=0)
     install_autoscaler(cluster)
@@ -192,7 +188,7 @@ def audited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
-    """That cluster with a namespace of the test's own; machines, pods and autoscalers are gone afterwards."""
+    """The audited cluster with a namespace of the test; machines, pods and autoscalers are deleted afterwards."""
     cluster, audit = audited
     with fleet_of(cluster, f"test-{secrets.token_hex(4)}", audit) as fleet:
         yield fleet
@@ -200,7 +196,7 @@ def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
 
 @pytest.fixture
 def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
-    """Start an operator that autoscales, without a lease unless told to; what still runs is stopped in the end."""
+    """Start an operator with the autoscaler, by default without leader election; it is stopped at the end."""
     with ExitStack() as stack:
         count = 0
 

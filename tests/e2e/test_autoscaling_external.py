@@ -1,4 +1,4 @@
-"""The cluster autoscaler over a provider of externalgrpc, which makes real nodes of a real control plane."""
+"""The autoscaler with an externalgrpc provider that creates real nodes on a real control plane."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import grpc
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.fixtures.audit import broken_budgets, pods_lost
+from tests.fixtures.audit import broken_budgets, pods_lost, require_none
 from tests.fixtures.autoscaling import Fleet
 from tests.fixtures.external_provider import FakeGroup, FakeProvider
 from tests.protobuf import encode_object
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
 from trimtab.kube.resources import NODES
-from trimtab.local.client import Client
-from trimtab.local.nodes import node
+from trimtab_local.client import Client
+from trimtab_local.nodes import node
 
 CAPACITY = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 
 
 class Cloud(FakeProvider):
-    """Has a node in the cluster for each instance."""
+    """Creates a node in the cluster for each instance."""
 
     def __init__(self, client: Client) -> None:
         super().__init__()
@@ -49,14 +49,14 @@ class Cloud(FakeProvider):
 
     def _NodeGroupDeleteNodes(self, request: Any) -> Any:  # noqa: N802
         answer = super()._NodeGroupDeleteNodes(request)
-        for told in request.nodes:
-            self._client.request("DELETE", NODES.path(told.name))
+        for reported in request.nodes:
+            self._client.request("DELETE", NODES.path(reported.name))
         return answer
 
 
 @pytest.fixture
 def cloud(fleet: Fleet) -> Iterator[Cloud]:
-    """In a thread of its own, as it is a process of its own elsewhere."""
+    """The provider in a thread; in production it is a separate process."""
     found = Cloud(fleet.client)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -69,7 +69,7 @@ def cloud(fleet: Fleet) -> Iterator[Cloud]:
     loop.close()
 
 
-def told(fleet: Fleet, name: str) -> dict[str, Any]:
+def reported(fleet: Fleet, name: str) -> dict[str, Any]:
     return next((each for each in fleet.status().get("nodeGroups", ()) if each["id"] == f"external/{name}"), {})
 
 
@@ -77,9 +77,7 @@ def size(fleet: Fleet, name: str) -> int:
     return sum(each["metadata"]["labels"].get("pool") == name for each in fleet.all_nodes().values())
 
 
-def test_a_group_of_an_external_provider_grows_for_pods_and_shrinks_to_its_smallest_size(
-    fleet: Fleet, operate: Start, cloud: Cloud
-) -> None:
+def test_external_node_group_scales_up_and_down_to_its_minimum(fleet: Fleet, operate: Start, cloud: Cloud) -> None:
     cloud.group("pool", least=1, most=6)
     fleet.autoscale()
     operate(f"--cloud-provider-grpc-address={cloud.address}")
@@ -88,8 +86,8 @@ def test_a_group_of_an_external_provider_grows_for_pods_and_shrinks_to_its_small
     fleet.until_running("web", 10)
     assert fleet.pools("web") == {"pool": 10}
     assert (cloud.groups["pool"].target, size(fleet, "pool")) == (5, 5)
-    fleet.until(lambda: told(fleet, "pool").get("ready") == 5, "the status counts five ready nodes")
-    assert (told(fleet, "pool")["minSize"], told(fleet, "pool")["maxSize"]) == (1, 6)
+    fleet.until(lambda: reported(fleet, "pool").get("ready") == 5, "the status counts five ready nodes")
+    assert (reported(fleet, "pool")["minSize"], reported(fleet, "pool")["maxSize"]) == (1, 6)
 
     fleet.budget("web", maxUnavailable=2)
     fleet.resize("web", 2)
@@ -97,14 +95,14 @@ def test_a_group_of_an_external_provider_grows_for_pods_and_shrinks_to_its_small
     fleet.until_running("web", 2)
     assert (cloud.groups["pool"].target, len(cloud.groups["pool"].instances)) == (1, 1)
     assert len(cloud.deleted) == 4
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert size(fleet, "pool") == 1
-    assert not broken_budgets(fleet.audit, fleet.pods_namespace)
+    require_none(broken_budgets(fleet.audit, fleet.pods_namespace))
     assert not pods_lost(fleet.audit, fleet.pods_namespace)
     assert not fleet.audit.ours("pods", verbs=("delete", "deletecollection"))
 
 
-def test_a_provider_that_fails_and_comes_back_stops_nothing_else(fleet: Fleet, operate: Start, cloud: Cloud) -> None:
+def test_failing_external_provider_blocks_no_other_node_group(fleet: Fleet, operate: Start, cloud: Cloud) -> None:
     cloud.group("pool")
     fleet.group("workers", maximum=3)
     cloud.fails["Refresh"] = grpc.StatusCode.UNAVAILABLE
@@ -123,7 +121,7 @@ def test_a_provider_that_fails_and_comes_back_stops_nothing_else(fleet: Fleet, o
     assert fleet.pools("web") == {"workers": 6, "pool": 4}
 
 
-def test_an_instance_that_fails_is_taken_away_and_its_pods_run_elsewhere(
+def test_failed_external_instance_is_deleted_and_its_pods_rescheduled(
     fleet: Fleet, operate: Start, cloud: Cloud
 ) -> None:
     group = cloud.group("pool", most=2)

@@ -1,4 +1,4 @@
-"""Machines that do not come, an API that errs, hangs or lies, and somebody else at the same switch."""
+"""Machines that are not provisioned, a provider API that fails, hangs or lies, and concurrent manual changes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from examples.demo.install import wait_for
+import pytest
+
 from tests.e2e.conftest import Start
-from tests.fixtures.audit import OPERATOR, Asked, credential, pods_lost
+from tests.fixtures.audit import OPERATOR, AuditEvent, credential, pods_lost
 from tests.fixtures.autoscaling import ORDER, TO_BE_DELETED, Fleet, marks
 from tests.fixtures.webhooks import SCALING, Gate, webhook
+from trimtab_local.install import wait_for
 
 SNUG = {"cpu": "4"}
 """Two pods of 1500m fill its 3500m best, so that it is chosen first."""
 ROOMY = {"cpu": "8", "memory": "32Gi"}
 
 
-def test_a_stock_out_in_one_set_is_made_good_by_another_at_once(fleet: Fleet, operate: Start) -> None:
+def test_out_of_stock_node_group_falls_back_to_another(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, annotations={f"{ORDER}/quota": "0"})
     fleet.group("b", **ROOMY)
     fleet.autoscale()
@@ -30,15 +32,15 @@ def test_a_stock_out_in_one_set_is_made_good_by_another_at_once(fleet: Fleet, op
     assert fleet.pools("web") == {"b": 2}
     fleet.until_sizes(a=0, b=1)
     fleet.until(lambda: not fleet.machines("a"), "the machine that failed is taken away")
-    told = fleet.told("a")
-    assert told["lastError"]["reason"] == "InsufficientResources"
-    assert told["backoffUntil"]
-    assert told["failures"] >= 1
+    reported = fleet.group_status("a")
+    assert reported["lastError"]["reason"] == "InsufficientResources"
+    assert reported["backoffUntil"]
+    assert reported["failures"] >= 1
     assert fleet.audit.scales("a")[0] == 1, "it was asked first"
-    fleet.until(lambda: fleet.events("MachineFailed"), "the failure is told")
+    fleet.until(lambda: fleet.events("MachineFailed"), "the failure is reported")
 
 
-def test_some_machines_come_and_the_rest_of_the_pods_get_nodes_of_another_set(fleet: Fleet, operate: Start) -> None:
+def test_partial_scale_up_is_completed_by_another_node_group(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, annotations={f"{ORDER}/fail": "InsufficientResources:2"})
     fleet.group("b", **ROOMY)
     fleet.autoscale()
@@ -49,10 +51,10 @@ def test_some_machines_come_and_the_rest_of_the_pods_get_nodes_of_another_set(fl
     fleet.until_running("web", 8)
     fleet.until_sizes(a=2, b=1)
     assert fleet.pools("web") == {"a": 4, "b": 4}
-    assert fleet.told("a")["backoffUntil"]
+    assert fleet.group_status("a")["backoffUntil"]
 
 
-def test_machines_that_never_come_are_given_up_after_their_time(fleet: Fleet, operate: Start) -> None:
+def test_unprovisioned_machines_time_out(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, annotations={f"{ORDER}/hold": "true"})
     fleet.group("b", **ROOMY)
     fleet.autoscale(maxNodeProvisionTime="5s")
@@ -63,11 +65,11 @@ def test_machines_that_never_come_are_given_up_after_their_time(fleet: Fleet, op
     fleet.until_running("web", 2, seconds=90)
     assert fleet.pools("web") == {"b": 2}
     fleet.until(lambda: fleet.size("a") == 0, "nothing is asked of the hanging set any more")
-    assert fleet.told("a")["backoffUntil"]
-    fleet.until(lambda: fleet.events("ScaleUpTimedOut"), "it is told")
+    assert fleet.group_status("a")["backoffUntil"]
+    fleet.until(lambda: fleet.events("ScaleUpTimedOut"), "it is reported")
 
 
-def test_machines_that_never_become_nodes_are_given_back(fleet: Fleet, operate: Start) -> None:
+def test_machines_without_nodes_are_deleted_after_the_timeout(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, annotations={f"{ORDER}/never-join": "1"})
     fleet.group("b", **ROOMY)
     fleet.autoscale(maxNodeProvisionTime="5s")
@@ -82,7 +84,7 @@ def test_machines_that_never_become_nodes_are_given_back(fleet: Fleet, operate: 
 
 
 def by_operator(name: str) -> Any:
-    """Writes of the operator's about one MachineSet."""
+    """The operator's writes of one MachineSet."""
     return lambda request: request["userInfo"]["username"] == OPERATOR and request["name"] == name
 
 
@@ -95,7 +97,7 @@ def gated(fleet: Fleet, gate: Gate) -> Iterator[Gate]:
             gate.open()
 
 
-def test_a_set_that_errs_keeps_no_other_from_growing(fleet: Fleet, operate: Start) -> None:
+def test_failing_node_group_blocks_no_other(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG)
     fleet.group("b", **ROOMY)
     fleet.autoscale()
@@ -110,11 +112,13 @@ def test_a_set_that_errs_keeps_no_other_from_growing(fleet: Fleet, operate: Star
         assert gate.asked
         assert fleet.size("a") == 0
         fleet.until(
-            lambda: "out of order" in str(fleet.told("a").get("lastError", {}).get("message")), "the status has why"
+            lambda: "out of order" in str(fleet.group_status("a").get("lastError", {}).get("message")),
+            "the status has why",
         )
 
 
-def test_a_set_whose_api_hangs_keeps_no_pass_waiting(fleet: Fleet, operate: Start) -> None:
+@pytest.mark.slow
+def test_hung_node_group_api_delays_no_iteration(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG)
     fleet.group("b", **ROOMY)
     fleet.autoscale()
@@ -129,11 +133,11 @@ def test_a_set_whose_api_hangs_keeps_no_pass_waiting(fleet: Fleet, operate: Star
         assert fleet.size("a") == 0, "it still hangs"
         gate.open()
         fleet.until_running("only-a", 1)
-        fleet.pass_twice()
+        fleet.iterate_twice()
         assert fleet.sizes("a", "b") == {"a": 1, "b": 1}, "what came late counts once"
 
 
-def test_a_set_that_lies_about_its_size_is_not_believed(fleet: Fleet, operate: Start) -> None:
+def test_false_replica_count_is_ignored(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, replicas=1, minimum=1, annotations={f"{ORDER}/status-replicas": "7"})
     fleet.autoscale()
     operate()
@@ -147,7 +151,7 @@ def test_a_set_that_lies_about_its_size_is_not_believed(fleet: Fleet, operate: S
     assert set(fleet.audit.scales("a")) <= {3, 2, 1}
 
 
-def test_a_set_raised_by_hand_while_it_grows_is_left_to_that_hand(fleet: Fleet, operate: Start) -> None:
+def test_manual_scale_up_during_scale_up_wins(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, boot="3s")
     fleet.autoscale(scaleDown={"enabled": False})
     operate()
@@ -158,13 +162,13 @@ def test_a_set_raised_by_hand_while_it_grows_is_left_to_that_hand(fleet: Fleet, 
 
     fleet.until_running("web", 2)
     fleet.until_sizes(a=3)
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("a") == 3
     assert fleet.audit.scales("a") == [1]
-    assert not fleet.told("a").get("backoffUntil")
+    assert not fleet.group_status("a").get("backoffUntil")
 
 
-def test_a_set_raised_by_hand_while_it_shrinks_loses_the_right_nodes(fleet: Fleet, operate: Start) -> None:
+def test_manual_scale_up_during_scale_down_removes_the_chosen_nodes(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, replicas=4, minimum=1, maximum=8)
     fleet.deploy("web", 1)
     [busy] = fleet.until_running("web", 1)
@@ -182,7 +186,7 @@ def test_a_set_raised_by_hand_while_it_shrinks_loses_the_right_nodes(fleet: Flee
     assert min(fleet.audit.scales("a")) >= 1
 
 
-def test_a_set_lowered_by_hand_while_it_shrinks_stays_above_its_minimum(fleet: Fleet, operate: Start) -> None:
+def test_manual_scale_down_during_scale_down_respects_the_minimum(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, replicas=5, minimum=2, maximum=8)
     fleet.autoscale()
     operate()
@@ -191,14 +195,15 @@ def test_a_set_lowered_by_hand_while_it_shrinks_stays_above_its_minimum(fleet: F
     fleet.scale("a", 3)
 
     fleet.until_sizes(a=2, seconds=90)
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("a") == 2
     assert all(size >= 2 for size in fleet.audit.scales("a"))
     fleet.until(lambda: not any(TO_BE_DELETED in marks(each) for each in fleet.nodes("a").values()), "no taint stays")
     assert not fleet.marked_machines()
 
 
-def test_of_two_operators_one_acts_and_the_other_follows_it(fleet: Fleet, operate: Start) -> None:
+@pytest.mark.slow
+def test_only_the_leader_scales_and_the_follower_takes_over(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, maximum=6)
     fleet.autoscale()
     first, second = operate(elect=True), operate(elect=True)
@@ -220,6 +225,6 @@ def test_of_two_operators_one_acts_and_the_other_follows_it(fleet: Fleet, operat
     assert {each.token for each in writes(fleet)} == {follower}
 
 
-def writes(fleet: Fleet) -> list[Asked]:
-    """What the operators have changed, so far as it was done."""
+def writes(fleet: Fleet) -> list[AuditEvent]:
+    """The granted writes of all operators."""
     return fleet.audit.ours(verbs=("create", "patch", "update", "delete"), granted=True)

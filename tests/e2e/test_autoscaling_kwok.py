@@ -1,4 +1,4 @@
-"""The cluster autoscaler over kwok's node templates, under the rights that the chart gives for that."""
+"""The autoscaler with kwok's node templates and the RBAC that the chart grants for them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from examples.demo.install import NAMESPACE, apply, install
 from tests.e2e.conftest import Start
 from tests.fixtures.autoscaling import VALUES, Fleet
 from tests.unit.autoscaling.external.test_kwok import CONFIG, TEMPLATES
+from trimtab_local.install import NAMESPACE, apply, install
 
 MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 TOLERATIONS = [
@@ -20,7 +20,7 @@ TOLERATIONS = [
 
 @pytest.fixture
 def templates(fleet: Fleet) -> Iterator[None]:
-    """The ConfigMaps, and the rights to make nodes; both gone afterwards."""
+    """The ConfigMaps and the permission to create nodes; both are deleted afterwards."""
     install(fleet.cluster, *VALUES, "cloudProvider.kwok.enabled=true")
     texts = {"kwok-provider-config": {"config": CONFIG}, "kwok-provider-templates": {"templates": TEMPLATES}}
     for name, data in texts.items():
@@ -32,9 +32,7 @@ def templates(fleet: Fleet) -> Iterator[None]:
     install(fleet.cluster, *VALUES)
 
 
-def test_nodes_are_made_of_a_template_for_pods_that_tolerate_them_and_unmade_after_them(
-    fleet: Fleet, operate: Start, templates: None
-) -> None:
+def test_kwok_nodes_are_created_from_a_template_and_removed(fleet: Fleet, operate: Start, templates: None) -> None:
     fleet.autoscale()
     operator = operate(f"--kwok-templates-namespace={NAMESPACE}")
 
@@ -45,7 +43,7 @@ def test_nodes_are_made_of_a_template_for_pods_that_tolerate_them_and_unmade_aft
     assert len(fleet.all_nodes()) == 3
     fleet.until(
         lambda: any(each["pod"].startswith("other-") for each in fleet.status().get("pending", ())),
-        "who does not tolerate them is told",
+        "who does not tolerate them is reported",
     )
 
     operator.stop()

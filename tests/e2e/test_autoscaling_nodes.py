@@ -1,4 +1,4 @@
-"""Nodes: whose cordon it is, what takes a removal back, and what a new node of a set will be like."""
+"""Cordons of admins and of the operator, aborted removals, and templates of new nodes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from trimtab.kube.resources import DAEMON_SETS, NODES
 
 
 def going(fleet: Fleet) -> set[str]:
-    """The nodes that are to go."""
+    """The nodes that are being removed."""
     return {name for name, each in fleet.leftovers().items() if TO_BE_DELETED in each}
 
 
-def test_an_admins_cordon_stays_where_a_removal_is_taken_back(fleet: Fleet, operate: Start) -> None:
+def test_aborted_removal_keeps_the_admins_cordon(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=2)
     fleet.deploy("web", 2, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
@@ -46,7 +46,7 @@ def test_an_admins_cordon_stays_where_a_removal_is_taken_back(fleet: Fleet, oper
     assert not fleet.audit.ours("pods/eviction", granted=True)
 
 
-def test_our_own_cordon_goes_with_the_taint_where_a_removal_is_taken_back(fleet: Fleet, operate: Start) -> None:
+def test_aborted_removal_removes_our_cordon_and_taint(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=2)
     fleet.deploy("web", 2, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
@@ -63,7 +63,7 @@ def test_our_own_cordon_goes_with_the_taint_where_a_removal_is_taken_back(fleet:
     assert not fleet.marked_machines()
 
 
-def test_load_that_returns_while_a_node_is_about_to_go_gets_that_node(fleet: Fleet, operate: Start) -> None:
+def test_pending_pods_abort_the_removal_of_a_node(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=2, maximum=2)
     fleet.deploy("web", 2, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
@@ -79,7 +79,7 @@ def test_load_that_returns_while_a_node_is_about_to_go_gets_that_node(fleet: Fle
     assert not fleet.audit.scales("a")
 
 
-def test_nodes_that_must_stay_stay_and_say_why(fleet: Fleet, operate: Start) -> None:
+def test_unremovable_nodes_report_their_blocker(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=4)
     fleet.deploy("web", 3, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 3, "three nodes have a pod")
@@ -96,11 +96,11 @@ def test_nodes_that_must_stay_stay_and_say_why(fleet: Fleet, operate: Start) -> 
     assert reasons.pop(disabled) == "ScaleDownDisabledAnnotation"
     assert set(reasons.values()) == {"BlockedByPod"}
     assert all(fleet.kept()[name]["blockingPod"] for name in reasons)
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("a") == 4
 
 
-def test_a_set_of_none_grows_by_what_its_annotations_say(fleet: Fleet, operate: Start) -> None:
+def test_capacity_annotations_scale_a_group_up_from_zero(fleet: Fleet, operate: Start) -> None:
     taint = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
     fleet.group("plain", cpu="4")
     fleet.group("batch", cpu="8", memory="32Gi", labels={"disk": "fast"}, taints=[taint])
@@ -119,7 +119,7 @@ def test_a_set_of_none_grows_by_what_its_annotations_say(fleet: Fleet, operate: 
 
 
 def ready_long_since(fleet: Fleet) -> None:
-    """Let all nodes say that they have been ready for an hour: a node is learned from once it has settled."""
+    """Let all nodes report that they have been ready for an hour: only such nodes are learned from."""
     then = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
     for name, live in fleet.all_nodes().items():
         conditions = [{**each, "lastTransitionTime": then} for each in live["status"]["conditions"]]
@@ -127,8 +127,8 @@ def ready_long_since(fleet: Fleet) -> None:
         fleet.client.request("PATCH", path, {"status": {"conditions": conditions}}, content_type=MERGE)
 
 
-def test_what_a_set_without_nodes_was_like_is_remembered_over_a_restart(fleet: Fleet, operate: Start) -> None:
-    """Nothing says what its nodes are like but a node that it once had, which had been ready for some time."""
+def test_learned_node_template_survives_a_restart(fleet: Fleet, operate: Start) -> None:
+    """The only source of the template is a former node that was ready for some time."""
     fleet.group("a", replicas=1, cpu="8", memory="32Gi", labels={"disk": "fast"}, capacity=False)
     ready_long_since(fleet)
     fleet.autoscale()
@@ -143,7 +143,7 @@ def test_what_a_set_without_nodes_was_like_is_remembered_over_a_restart(fleet: F
     fleet.until(lambda: fleet.nodes("a"), "a node comes")
 
 
-def test_what_daemon_sets_take_of_each_new_node_is_counted_before_pods_are(fleet: Fleet, operate: Start) -> None:
+def test_daemon_set_overhead_counts_once_a_pod_ran(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", cpu="4")
     fleet.autoscale()
     containers = [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
@@ -157,10 +157,14 @@ def test_what_daemon_sets_take_of_each_new_node_is_counted_before_pods_are(fleet
     fleet.client.request("POST", DAEMON_SETS.path(namespace=fleet.pods_namespace), daemon)
     operate()
 
-    fleet.deploy("web", 4)  # two would fit a node of 3500m, but for the agent
+    # An agent that has never run anywhere may be one that a quota refuses: it counts from its first pod on.
+    fleet.deploy("web", 1)
+    fleet.until_running("web", 1)
+    fleet.until_running("agent", 1)
+    fleet.resize("web", 4)  # two would fit a node of 3500m, but for the agent
 
     fleet.until_running("web", 4)
-    assert fleet.audit.scales("a") == [4]
+    assert fleet.audit.scales("a") == [1, 4]
     fleet.resize("web", 0)
     fleet.until_sizes(a=0)  # the agents keep no node
     assert not pods_lost_of_web(fleet)
@@ -170,15 +174,15 @@ def pods_lost_of_web(fleet: Fleet) -> list[str]:
     return [each for each in pods_lost(fleet.audit, fleet.pods_namespace) if "/web-" in each]
 
 
-def test_a_node_that_is_still_starting_counts_as_on_its_way(fleet: Fleet, operate: Start) -> None:
-    """The taint is the kubelet's: one of the set's template would be put on again as soon as somebody takes it off."""
+def test_node_with_a_startup_taint_counts_as_upcoming(fleet: Fleet, operate: Start) -> None:
+    """The kubelet adds the taint: the machine controller would restore a taint of the template."""
     fleet.group("a", cpu="4", annotations={f"{CAPACITY}/taints": "example.com/starting:NoSchedule"})
     fleet.autoscale(startupTaints=["example.com/starting"], scaleDown={**SHORT, "unneededTime": "1m"})
     operate()
     fleet.deploy("web", 2)
     fleet.until_sizes(a=1)
-    fleet.until(lambda: fleet.told("a").get("upcoming") == 1, "the status counts it as on its way")
-    fleet.pass_twice()
+    fleet.until(lambda: fleet.group_status("a").get("upcoming") == 1, "the status counts it as on its way")
+    fleet.iterate_twice()
     assert fleet.size("a") == 1, "its pods wait for it, and for no other"
 
     [node] = fleet.nodes("a").values()

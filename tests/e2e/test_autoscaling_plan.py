@@ -1,4 +1,4 @@
-"""``trimtab plan`` on a live cluster says what the controller will do."""
+"""``trimtab plan`` on a live cluster predicts what the controller does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fixtures.autoscaling import Fleet, plan
 
 
 def grows(said: dict[str, Any]) -> dict[str, int]:
-    """The sets that the plan raises, with their new sizes."""
+    """The node groups that the plan scales up, with their new sizes."""
     return {
         action["machineSet"].partition("/")[2]: action["to"]
         for action in said["actions"]
@@ -24,7 +24,7 @@ def goes(said: dict[str, Any]) -> set[str]:
 
 
 def waiting(fleet: Fleet, app: str) -> int:
-    """How many pods the scheduler has said of that it finds no node."""
+    """The number of pods that the scheduler has reported as unschedulable."""
     return sum(
         any(
             (each["type"], each["status"], each.get("reason")) == ("PodScheduled", "False", "Unschedulable")
@@ -34,7 +34,7 @@ def waiting(fleet: Fleet, app: str) -> int:
     )
 
 
-def test_the_plan_names_the_sets_that_then_grow(fleet: Fleet, operate: Start, tmp_path: Path) -> None:
+def test_plan_command_predicts_the_scale_up(fleet: Fleet, operate: Start, tmp_path: Path) -> None:
     fleet.group("a", maximum=3, cpu="4")
     fleet.group("b", maximum=10, cpu="8", memory="32Gi")
     fleet.group("c", maximum=10, cpu="1", memory="2Gi")
@@ -53,7 +53,7 @@ def test_the_plan_names_the_sets_that_then_grow(fleet: Fleet, operate: Start, tm
     assert {name: size for name, size in fleet.sizes("a", "b", "c").items() if size} == said
 
 
-def test_simulating_changes_nothing_and_the_plan_names_the_nodes_that_then_go(
+def test_simulate_mode_changes_nothing_and_predicts_the_scale_down(
     fleet: Fleet, operate: Start, tmp_path: Path
 ) -> None:
     fleet.group("a", replicas=4, maximum=5)
@@ -64,7 +64,7 @@ def test_simulating_changes_nothing_and_the_plan_names_the_nodes_that_then_go(
     operate()
     fleet.deploy("more", 9, cpu="3")  # needs more nodes than there may be
     fleet.until(lambda: len(fleet.where("more")) == 4, "as many run as there is room for")
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("a") == 4
     fleet.resize("more", 0)
     fleet.until(lambda: len(fleet.status().get("unneeded", ())) >= 3, "the status records who is not needed")

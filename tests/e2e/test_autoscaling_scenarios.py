@@ -1,4 +1,4 @@
-"""The six scenarios of cluster-autoscaler's scalability proposal, with 100 nodes or as many as TRIMTAB_E2E_NODES says.
+"""The six scenarios of cluster-autoscaler's scalability proposal with 100 nodes, or TRIMTAB_E2E_NODES.
 
 They are of the proposal "Cluster Autoscaler scalability testing" (2017), which declares 1,000 nodes; all numbers here
 are shares of that.
@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.fixtures.audit import Audit, broken_budgets, pods_lost
-from tests.fixtures.autoscaling import Fleet, fleet_of, install_autoscaler, machine_settings
-from trimtab.local.cluster import LocalCluster
+from tests.fixtures.audit import Audit, broken_budgets, pods_lost, require_none
+from tests.fixtures.autoscaling import ORDER, Fleet, fleet_of, install_autoscaler, machine_settings
+from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
+from trimtab_local.cluster import LocalCluster
+
+pytestmark = pytest.mark.slow
 
 SIZE = int(os.environ.get("TRIMTAB_E2E_NODES", "100"))
 A_NODE = 30 if SIZE >= 1000 else 10
@@ -33,9 +36,8 @@ WORK = {"cpu": f"{CORES // A_NODE}m", "memory": "64Mi"}
 
 @pytest.fixture
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
-    """A cluster of the test's own, ended afterwards: that is sooner done than emptying one of thousands of pods."""
-    if request.config.getoption("--cluster") != "local":
-        pytest.skip("these tests need the machine controller and the audit log of a local control plane")
+    """A cluster of the test, which is stopped afterwards: that is faster than deleting thousands of pods."""
+    require_local_cluster(request, MACHINES_AND_AUDIT)
     audit = Audit(tmp_path)
     settings = machine_settings(audit, for_load=SIZE >= LOAD)
     cluster: LocalCluster = request.getfixturevalue("make_cluster")(settings, nodes=0)
@@ -51,14 +53,22 @@ def share(percent: int) -> int:
     return SIZE * percent // 100
 
 
-def workers(fleet: Fleet, *, replicas: int = 0, minimum: int = 0, maximum: int = SIZE) -> None:
-    """A set whose nodes thirty pods fill."""
-    fleet.group("workers", replicas=replicas, minimum=minimum, maximum=maximum, cpu="3500m", memory="8Gi")
+def workers(fleet: Fleet, *, replicas: int = 0, minimum: int = 0, maximum: int = SIZE, **orders: str) -> None:
+    """A MachineSet whose nodes hold thirty pods each."""
+    fleet.group(
+        "workers",
+        replicas=replicas,
+        minimum=minimum,
+        maximum=maximum,
+        cpu="3500m",
+        memory="8Gi",
+        annotations={f"{ORDER}/{name.replace('_', '-')}": text for name, text in orders.items()},
+    )
     fleet.until(lambda: len(fleet.nodes("workers")) == replicas, "the nodes are there", seconds=PATIENCE)
 
 
 def fill(fleet: Fleet, name: str, nodes: list[str], each: int, **pod: object) -> None:
-    """So many pods on each of some nodes: the others are closed meanwhile, and the scheduler spreads."""
+    """Create a number of pods on each of some nodes while all others are cordoned."""
     closed = set(fleet.nodes("workers")) - set(nodes)
     for node in closed:
         fleet.cordon(node)
@@ -71,22 +81,22 @@ def fill(fleet: Fleet, name: str, nodes: list[str], each: int, **pod: object) ->
 
 
 def grown_to(fleet: Fleet, size: int) -> None:
-    """The set has that size and no larger one was ever asked for."""
+    """Wait until the MachineSet has that size, and assert that no larger one was requested."""
     assert fleet.size("workers") == size
     assert max(fleet.audit.scales("workers")) == size
     fleet.until(lambda: len(fleet.nodes("workers")) == size, "all nodes are there", seconds=PATIENCE)
 
 
 def shrunk_to(fleet: Fleet, size: int) -> None:
-    """The set comes down to that size, and stays there."""
+    """Wait until the MachineSet has that size, and assert that it keeps it."""
     fleet.until_sizes(workers=size, seconds=PATIENCE)
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("workers") == size
-    assert not broken_budgets(fleet.audit, fleet.pods_namespace)
+    require_none(broken_budgets(fleet.audit, fleet.pods_namespace))
     assert not pods_lost(fleet.audit, fleet.pods_namespace)
 
 
-def test_1_one_node_becomes_all_of_them(fleet: Fleet, operate: Start) -> None:
+def test_scenario_1_scale_up_from_one_node_to_the_maximum(fleet: Fleet, operate: Start) -> None:
     workers(fleet, replicas=1, minimum=1)
     fleet.autoscale()
     operate()
@@ -97,7 +107,7 @@ def test_1_one_node_becomes_all_of_them(fleet: Fleet, operate: Start) -> None:
     grown_to(fleet, SIZE)
 
 
-def test_2_a_second_wave_comes_while_the_first_has_its_nodes(fleet: Fleet, operate: Start) -> None:
+def test_scenario_2_second_wave_of_pods_during_scale_up(fleet: Fleet, operate: Start) -> None:
     workers(fleet, replicas=1, minimum=1)
     fleet.autoscale()
     operate()
@@ -111,22 +121,24 @@ def test_2_a_second_wave_comes_while_the_first_has_its_nodes(fleet: Fleet, opera
     grown_to(fleet, SIZE)
 
 
-def test_3_empty_nodes_go_and_the_others_stay(fleet: Fleet, operate: Start) -> None:
-    workers(fleet, replicas=SIZE)
+@pytest.mark.parametrize("mark_lag", ["0s", "10s"])
+def test_scenario_3_empty_nodes_are_removed(fleet: Fleet, operate: Start, mark_lag: str) -> None:
+    """Also if the machine controller sees the marks of machines long after the new size."""
+    workers(fleet, replicas=SIZE, mark_lag=mark_lag)
     busy = sorted(fleet.nodes("workers"))[: share(70)]
     fill(fleet, "web", busy, A_NODE * 70 // 100)
     fleet.autoscale()
     before = fleet.where("web")
 
-    operate()
+    operate("--machine-mark-delay=15s")
 
     shrunk_to(fleet, share(70))
-    assert not [each.told for each in fleet.audit.of("pods/eviction")]
+    assert not [each.summary for each in fleet.audit.of("pods/eviction")]
     assert set(fleet.nodes("workers")) == set(busy)
     assert fleet.where("web") == before
 
 
-def test_4_nodes_with_little_to_do_are_drained_down_to_the_minimum(fleet: Fleet, operate: Start) -> None:
+def test_scenario_4_underutilized_nodes_are_drained_to_the_minimum(fleet: Fleet, operate: Start) -> None:
     workers(fleet, replicas=SIZE, minimum=share(97))
     names = sorted(fleet.nodes("workers"))
     fill(fleet, "busy", names[: share(70)], A_NODE * 70 // 100)
@@ -143,7 +155,7 @@ def test_4_nodes_with_little_to_do_are_drained_down_to_the_minimum(fleet: Fleet,
     assert len(fleet.audit.ours("pods/eviction", granted=True)) == (SIZE - share(97)) * idle
 
 
-def test_5_nodes_whose_pods_fit_nowhere_else_stay(fleet: Fleet, operate: Start) -> None:
+def test_scenario_5_nodes_with_unmovable_pods_are_kept(fleet: Fleet, operate: Start) -> None:
     workers(fleet, replicas=SIZE)
     names = sorted(fleet.nodes("workers"))
     port = {"containers": [{"name": "main", "image": "none", "ports": [{"containerPort": 80, "hostPort": 8080}]}]}
@@ -158,13 +170,13 @@ def test_5_nodes_whose_pods_fit_nowhere_else_stay(fleet: Fleet, operate: Start) 
     wanted = {"reason": "NoPlaceToMovePods", "count": idle}
     fleet.until(lambda: wanted in fleet.status().get("keptReasons", ()), "each has its reason", seconds=PATIENCE)
     time.sleep(6)  # longer than unneededTime
-    fleet.pass_twice()
+    fleet.iterate_twice()
     assert fleet.size("workers") == SIZE
     assert not fleet.leftovers()
     assert not fleet.audit.ours("pods/eviction")
 
 
-def test_6_pods_that_nothing_helps_do_not_keep_others_from_their_nodes(fleet: Fleet, operate: Start) -> None:
+def test_scenario_6_unhelpable_pods_block_no_scale_up(fleet: Fleet, operate: Start) -> None:
     workers(fleet, replicas=1, minimum=1)
     fleet.deploy("stuck", SIZE, cpu="64")
     fleet.autoscale()
@@ -172,7 +184,7 @@ def test_6_pods_that_nothing_helps_do_not_keep_others_from_their_nodes(fleet: Fl
     waits = ("NoGroupFits", SIZE)
     fleet.until(
         lambda: waits in {(each["reason"], each["count"]) for each in fleet.status().get("pending", ())},
-        "they are told why they wait",
+        "their events have the reason",
     )
 
     fleet.deploy("web", PODS, **WORK)

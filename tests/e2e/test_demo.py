@@ -1,4 +1,4 @@
-"""`make demo`, as a newcomer runs it."""
+"""`make demo`, as a new contributor runs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def test_the_demo_repairs_what_it_broke_and_says_so() -> None:
+def test_demo_ends_successfully() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-m", "examples.demo"], cwd=root, capture_output=True, text=True, timeout=1200, check=False

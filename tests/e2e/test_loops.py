@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
-from examples.demo.install import OperatorProcess, wait_for
 from examples.demo.workloads import deployment
 from tests.e2e.conftest import POLICIES, Stage
+from trimtab.api import reasons
 from trimtab.kube.api import ApiError, NotFound
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.nodes import node, ready
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.install import OperatorProcess, wait_for
+from trimtab_local.nodes import node, ready
+
+pytestmark = pytest.mark.slow
 
 HOST = "kubernetes.io/hostname"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -32,7 +35,7 @@ Ail = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def spread(when: str = "ScheduleAnyway", key: str = "kubernetes.io/os", skew: int = 5) -> dict[str, Any]:
-    """A constraint; one that asks for nothing takes the place of the scheduler's own, which would part the pods."""
+    """A topology spread constraint; an ineffective one replaces the scheduler's default, which spreads pods."""
     return {
         "maxSkew": skew,
         "topologyKey": key,
@@ -42,25 +45,25 @@ def spread(when: str = "ScheduleAnyway", key: str = "kubernetes.io/os", skew: in
 
 
 def prefers(key: str, value: str) -> dict[str, Any]:
-    """Preferred node affinity."""
+    """A preferred node affinity."""
     wanted = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
     return {PREFERRED: [{"weight": 100, "preference": wanted}]}
 
 
 def near(app: str) -> dict[str, Any]:
-    """Preferred pod affinity or anti-affinity, per node."""
+    """A preferred pod affinity or anti-affinity per node."""
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}
     return {PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
 
 
 def marks(**values: Any) -> dict[str, Any]:
-    """The thresholds of a strategy of utilization."""
+    """The thresholds of a utilization strategy."""
     return {"nodeResourceUtilizationThresholds": values}
 
 
 @dataclass(frozen=True)
 class Loop:
-    """One strategy, and a scheduler that has its own mind.
+    """One strategy, and a pod whose scheduling preferences undo its evictions.
 
     Attributes:
         strategy: its name.
@@ -84,7 +87,7 @@ class Loop:
     anchors: Mapping[str, str] = field(default_factory=dict)
     ail: Ail | None = None
     falls_ill: int = 1000
-    trouble: str = "came back to {home}"
+    trouble: str = "was scheduled to {home}"
 
 
 def at_home(**more: Any) -> dict[str, Any]:
@@ -116,7 +119,7 @@ LOOPS: dict[str, Loop] = {
         pod=at_home(),
         replicas=4,
     ),
-    # LeastAllocated, as the scheduler scores by default: what nobody has told the operator (--scoring)
+    # LeastAllocated, as the scheduler scores by default: which the operator does not know without --scoring
     "high": Loop("HighNodeUtilization", marks(thresholds={"cpu": 20}), far=False, anchors={"away": "6"}),
     "apart": Loop(
         "RemovePodsViolatingInterPodAntiAffinity",
@@ -171,7 +174,7 @@ NO_LOOPS: dict[str, Loop] = {
 
 
 class Place(Stage):
-    """One loop's part of the cluster."""
+    """The part of the cluster that one loop uses."""
 
     def __init__(self, cluster: LocalCluster, name: str, loop: Loop) -> None:
         super().__init__(cluster, f"loop-{name}")
@@ -180,23 +183,23 @@ class Place(Stage):
         self.home, self.away = f"{name}-home", f"{name}-away"
 
     def furnish(self) -> None:
-        """The nodes, the namespace, and what stays."""
+        """Create nodes, namespace and static pods."""
         labels = {"loop": self.name}
         for name, taints in ((self.home, self.loop.home_taints), (self.away, (FAR,) if self.loop.far else ())):
             self.client.request("POST", "/api/v1/nodes", node(name, zone="zone-0", labels=labels, taints=taints))
         self.client.request("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
 
     def usable(self) -> bool:
-        """Whether pods may be made in the namespace."""
+        """Whether pods can be created in the namespace."""
         return self._exists(f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default")
 
     def settle(self) -> None:
-        """Deploy what stays: it fixes how full nodes are, or what pods are drawn to."""
+        """Create the static pods, which set the utilization of nodes or attract pods."""
         for place, cpu in self.loop.anchors.items():
             self.deploy(place, 1, {"nodeSelector": {HOST: getattr(self, place)}}, cpu=cpu)
 
     def settled(self) -> bool:
-        """Whether what stays runs."""
+        """Whether the static pods run."""
         return len(self.staying()) == len(self.loop.anchors)
 
     def deploy(self, name: str, replicas: int, pod: Mapping[str, Any], cpu: str = "100m") -> None:
@@ -204,14 +207,14 @@ class Place(Stage):
         self.client.request("POST", f"/apis/apps/v1/namespaces/{self.namespace}/deployments", manifest)
 
     def crowd_home(self) -> None:
-        """Deploy the pods; where they go is up to the scheduler."""
+        """Create the pods; the scheduler chooses their nodes."""
         own = {"nodeSelector": {"loop": self.name}, "topologySpreadConstraints": [spread()]}
         self.deploy("web", self.loop.replicas, filled({**own, **self.loop.pod}, home=self.home, away=self.away))
 
     def at_home(self) -> bool:
-        """Whether all pods of the loop run on the node from which they are to be evicted."""
+        """Whether all pods of the loop run on the node from which the strategy evicts them."""
         nodes = list(self.running("web").values())
-        anywhere = not self.loop.trouble.startswith("came back")
+        anywhere = not self.loop.trouble.startswith("was scheduled")
         return len(nodes) == self.loop.replicas and (anywhere or set(nodes) == {self.home})
 
     def staying(self) -> dict[str, str]:
@@ -231,20 +234,20 @@ class Place(Stage):
         return int(self.status(self.name).get("evicted", 0))
 
     def pods(self) -> list[dict[str, Any]]:
-        """The pods of ``web`` that run."""
+        """The running pods of ``web``."""
         path, running = f"/api/v1/namespaces/{self.namespace}/pods", self.running("web")
         found = self.client.request("GET", path, params={"labelSelector": "app=web"})["items"]
         return [pod for pod in found if pod["metadata"]["uid"] in running]
 
     def report(self, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Say of a pod what its kubelet would."""
+        """Write a pod's status, as its kubelet would."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
         with suppress(ApiError):  # it may be on its way out meanwhile
             self.client.request("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
 
 
 def filled(value: Any, **names: str) -> Any:
-    """The value with names in place of ``{home}`` and ``{away}``."""
+    """The value with node names for ``{home}`` and ``{away}``."""
     if isinstance(value, Mapping):
         return {key: filled(each, **names) for key, each in value.items()}
     if isinstance(value, list):
@@ -253,7 +256,7 @@ def filled(value: Any, **names: str) -> Any:
 
 
 class Illness:
-    """Keeps befalling new pods."""
+    """Gives new pods a condition or restarts."""
 
     def __init__(self, places: list[Place]) -> None:
         self._places = places
@@ -281,7 +284,7 @@ class Illness:
 
 @pytest.fixture(scope="module")
 def places(stage_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
-    """All loops at once, before one operator."""
+    """All loops, in parallel, with one operator."""
     found = {name: Place(stage_cluster, name, loop) for name, loop in {**LOOPS, **NO_LOOPS}.items()}
     client = stage_cluster.client
     for place in found.values():
@@ -320,40 +323,41 @@ def remove(place: Place) -> None:
 
 @pytest.fixture(scope="module")
 def stayed(places: dict[str, Place]) -> dict[str, dict[str, str]]:
-    """What was there at the start and has nothing to do with it."""
+    """Pods of the start that no strategy concerns."""
     return {name: place.staying() for name, place in places.items()}
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_three_evictions_of_an_owner_do_not_help_and_the_strategy_gives_up(
+def test_strategy_gives_up_after_three_ineffective_evictions(
     places: dict[str, Place], stayed: dict[str, dict[str, str]], name: str
 ) -> None:
     place = places[name]
     wait_for(place.gave_up, f"{place.loop.strategy} to give up", timeout=300)
     condition = place.condition(name, "Effective")
     assert condition["status"] == "False"
-    owner = f"Deployment {place.namespace}/web"
-    assert f"{place.loop.strategy}: 3 evictions in a row of {owner}'s pods did not help" in condition["message"]
+    assert condition["reason"] == reasons.GAVE_UP
+    for word in (place.loop.strategy, "3 consecutive evictions", f"{place.namespace}/web"):
+        assert word in condition["message"]
     assert place.loop.trouble.format(home=place.home) in condition["message"]
     assert place.evicted() == 3
     assert place.staying() == stayed[name]
 
 
-def test_nobody_is_evicted_after_that(places: dict[str, Place]) -> None:
+def test_no_eviction_follows_after_giving_up(places: dict[str, Place]) -> None:
     before = {name: places[name].running("web") for name in LOOPS}
     time.sleep(12)
     assert {name: places[name].running("web") for name in LOOPS} == before, "two cycles later all are there"
     assert {name: places[name].evicted() for name in LOOPS} == dict.fromkeys(LOOPS, 3)
 
 
-def test_pods_that_grow_old_are_renewed_for_ever(places: dict[str, Place]) -> None:
+def test_pod_lifetime_never_gives_up(places: dict[str, Place]) -> None:
     place = places["ages"]
     wait_for(lambda: place.evicted() > 4, "the fifth new start", timeout=120)
     assert place.condition("ages", "Effective")["status"] == "True"
     assert not place.status("ages").get("memory", {}).get("setbacks")
 
 
-def test_whatever_has_failed_is_removed_and_that_brings_nothing_back(places: dict[str, Place]) -> None:
+def test_failed_pods_are_removed_and_not_recreated(places: dict[str, Place]) -> None:
     place = places["fails"]
     wait_for(lambda: place.evicted() == 5, "all that has failed to be removed", timeout=120)
     assert place.condition("fails", "Effective")["status"] == "True"

@@ -1,12 +1,12 @@
-"""Pods that start anew or are removed, on a real control plane: the violation is gone, and nothing else has moved."""
+"""Evictions that restart or remove pods on a real control plane: the violation ends, and no other pod moves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from examples.demo.install import wait_for
 from examples.demo.workloads import budget
 from tests.e2e.conftest import Stage, Start
+from trimtab_local.install import wait_for
 
 
 def pods(stage: Stage, app: str) -> list[dict[str, Any]]:
@@ -17,7 +17,7 @@ def pods(stage: Stage, app: str) -> list[dict[str, Any]]:
 
 
 def report(stage: Stage, pod: dict[str, Any], **status: Any) -> None:
-    """Say of a pod what its kubelet would."""
+    """Write a pod's status, as its kubelet would."""
     path = f"/api/v1/namespaces/{stage.namespace}/pods/{pod['metadata']['name']}/status"
     stage.client.request("PATCH", path, {"status": status}, content_type="application/merge-patch+json")
 
@@ -26,7 +26,7 @@ CRASHING = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
 def containers(pod: dict[str, Any], **status: Any) -> list[dict[str, Any]]:
-    """The statuses of a pod's containers with something changed."""
+    """The container statuses of a pod with some fields changed."""
     return [{**each, **status} for each in pod["status"]["containerStatuses"]]
 
 
@@ -38,8 +38,8 @@ def reasons(stage: Stage, policy: str) -> list[str]:
     return [eviction["reason"] for eviction in stage.status(policy).get("lastEvictions", ())]
 
 
-def test_a_pod_that_was_restarted_too_often_starts_anew_and_its_siblings_stay(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 3, on="a")
+def test_pod_with_too_many_restarts_is_evicted_alone(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 3, on="a")
     ill, *well = pods(stage, "web")
     report(stage, ill, containerStatuses=containers(ill, restartCount=120, state=CRASHING))
     start()
@@ -54,9 +54,9 @@ def test_a_pod_that_was_restarted_too_often_starts_anew_and_its_siblings_stay(st
     assert reasons(stage, "ill") == ["TooManyRestarts"]
 
 
-def test_old_pods_start_anew_one_after_the_other(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 2, on="b")
-    stage.crowd("other", 1, on="c")
+def test_old_pods_are_evicted_one_at_a_time(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 2, on="b")
+    stage.deploy_on("other", 1, on="c")
     old, other = uids(pods(stage, "web")), uids(pods(stage, "other"))
     start()
     stage.write_policy(
@@ -74,8 +74,8 @@ def test_old_pods_start_anew_one_after_the_other(stage: Stage, start: Start) -> 
     assert reasons(stage, "old") == ["PodLifeTimeExceeded"] * 2
 
 
-def test_a_pod_in_a_condition_goes_and_the_others_stay(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 2, on="c")
+def test_pod_in_a_listed_state_is_evicted_alone(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 2, on="c")
     stale, fresh = pods(stage, "web")
     condition = {"type": "example.com/Stale", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     report(stage, stale, conditions=[*stale["status"]["conditions"], condition])
@@ -91,8 +91,8 @@ def test_a_pod_in_a_condition_goes_and_the_others_stay(stage: Stage, start: Star
     assert reasons(stage, "stale") == ["PodStateMatched"]
 
 
-def test_a_failed_pod_is_removed_though_the_budget_allows_nothing(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 2, on="a")
+def test_failed_pod_is_removed_despite_an_exhausted_budget(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 2, on="a")
     path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
     stage.client.request("POST", path, budget("web", namespace=stage.namespace, app="web", min_available=2))
     failed, _ = pods(stage, "web")

@@ -1,4 +1,4 @@
-"""The operator on a real control plane, under the chart's RBAC."""
+"""The operator on a real control plane with the chart's RBAC."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 
 import pytest
 
-from examples.demo.install import apply, wait_for
 from examples.demo.workloads import budget
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.proxy import BehindProxy
 from trimtab.kube.api import Forbidden
+from trimtab_local.install import apply, wait_for
 
 BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
 """Content types of what has a body."""
 
 
-def test_acting_moves_duplicates_apart_and_tells_of_each(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 3, on="a")
+def test_act_mode_spreads_duplicates_and_emits_events(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 3, on="a")
     start()
     stage.write_policy("act", mode="Act")
     wait_for(lambda: stage.spread("web", 3), "the pods to be spread")
@@ -33,8 +33,8 @@ def test_acting_moves_duplicates_apart_and_tells_of_each(stage: Stage, start: St
     assert {event["regarding"]["namespace"] for event in stage.events("Pod")} >= {stage.namespace}
 
 
-def test_simulating_moves_nothing_and_reports_what_it_would_do(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 3, on="b")
+def test_simulate_mode_evicts_nothing_and_reports_the_plan(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 3, on="b")
     before = stage.running("web")
     start()
     stage.write_policy("simulate")  # Simulate is the default
@@ -45,10 +45,10 @@ def test_simulating_moves_nothing_and_reports_what_it_would_do(stage: Stage, sta
     assert stage.running("web") == before
 
 
-def test_a_pod_whose_budget_allows_nothing_is_kept_and_said_to_be(stage: Stage, start: Start) -> None:
+def test_pod_with_exhausted_budget_is_kept_and_reported(stage: Stage, start: Start) -> None:
     path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
     apply(stage.client, path, budget("web", namespace=stage.namespace, app="web", min_available=3))
-    stage.crowd("web", 3, on="a")
+    stage.deploy_on("web", 3, on="a")
     wait_for(
         lambda: stage.client.request("GET", f"{path}/web").get("status", {}).get("currentHealthy") == 3, "the budget"
     )
@@ -62,8 +62,8 @@ def test_a_pod_whose_budget_allows_nothing_is_kept_and_said_to_be(stage: Stage, 
     assert stage.running("web") == before
 
 
-def test_a_changed_spec_takes_effect_at_once(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 2, on="c")
+def test_spec_change_takes_effect_at_once(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 2, on="c")
     start()
     stage.write_policy("late", interval="1h")
     wait_for(lambda: bool(stage.status("late").get("lastRun")), "the first cycle")
@@ -72,7 +72,7 @@ def test_a_changed_spec_takes_effect_at_once(stage: Stage, start: Start) -> None
     wait_for(lambda: stage.spread("web", 2), "the pods to be spread long before the hour is over", timeout=30)
 
 
-def test_deleting_a_policy_ends_its_loop_cleanly(stage: Stage, start: Start) -> None:
+def test_deleted_policy_stops_its_loop(stage: Stage, start: Start) -> None:
     process = start()
     stage.write_policy("gone")
     wait_for(lambda: bool(stage.status("gone").get("lastRun")), "the first cycle")
@@ -84,15 +84,16 @@ def test_deleting_a_policy_ends_its_loop_cleanly(stage: Stage, start: Start) -> 
     )
 
 
-def test_a_suspended_policy_rests_and_says_so(stage: Stage, start: Start) -> None:
+def test_suspended_policy_evicts_nothing_and_reports_suspended(stage: Stage, start: Start) -> None:
     start()
     stage.write_policy("resting", suspend=True)
     wait_for(lambda: stage.condition("resting", "Progressing").get("reason") == "Suspended", "the condition")
     assert "lastRun" not in stage.status("resting")
 
 
-def test_killed_and_started_again_it_goes_on_where_it_was(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 3, on="a")
+@pytest.mark.slow
+def test_policy_resumes_after_a_kill(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 3, on="a")
     first = start()
     stage.write_policy("survivor", mode="Act", interval="1h", limits={"perCycle": 1})
     wait_for(lambda: stage.status("survivor").get("evicted") == 1, "the first eviction")
@@ -106,7 +107,7 @@ def test_killed_and_started_again_it_goes_on_where_it_was(stage: Stage, start: S
     wait_for(lambda: stage.status("survivor").get("evicted") == 2, "the count to go on")
 
 
-def test_asked_to_stop_it_releases_the_lease_for_the_next(stage: Stage, start: Start) -> None:
+def test_sigterm_releases_the_lease(stage: Stage, start: Start) -> None:
     first = start()
     stage.write_policy("baton")
     wait_for(lambda: bool(stage.status("baton").get("lastRun")), "the first cycle")
@@ -119,7 +120,7 @@ def test_asked_to_stop_it_releases_the_lease_for_the_next(stage: Stage, start: S
     assert time.monotonic() - began < 15, "nobody waits for a released lease to run out"
 
 
-def test_only_one_of_two_acts(stage: Stage, start: Start) -> None:
+def test_only_the_leader_evicts(stage: Stage, start: Start) -> None:
     first, second = start(), start()
     leaders = [process for process in (first, second) if "trimtab_leader 1.0" in (process.get("/metrics") or "")]
     assert len(leaders) <= 1
@@ -135,10 +136,11 @@ def behind_proxy(stage: Stage) -> object:
     cut.proxy.close()
 
 
-def test_twenty_seconds_without_the_network_lose_nothing(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
-    """No leader election here: with it, a leader cut off for longer than its lease must end, which is another test."""
+@pytest.mark.slow
+def test_network_outage_of_twenty_seconds_loses_nothing(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
+    """Without leader election: a leader without lease renewal exits, which another test covers."""
     for number in range(4):
-        stage.crowd(f"web-{number}", 3, on="abc"[number % 3])
+        stage.deploy_on(f"web-{number}", 3, on="abc"[number % 3])
     start("--no-leader-elect", target=behind_proxy)
     stage.write_policy("cut", mode="Act", limits={"perMinute": 30})
     wait_for(lambda: sum(not stage.spread(f"web-{n}", 3) for n in range(4)) < 4, "the acting to be under way")
@@ -150,7 +152,8 @@ def test_twenty_seconds_without_the_network_lose_nothing(stage: Stage, start: St
     wait_for(lambda: stage.status("cut")["lastRun"]["planned"] == 0, "a cycle with nothing left to do")
 
 
-def test_a_leader_cut_off_from_its_lease_ends(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
+@pytest.mark.slow
+def test_leader_without_lease_renewal_exits(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
     process = start(target=behind_proxy)
     wait_for(lambda: "trimtab_leader 1.0" in (process.get("/metrics") or ""), "the lease")
     behind_proxy.proxy.cut()
@@ -158,9 +161,9 @@ def test_a_leader_cut_off_from_its_lease_ends(stage: Stage, start: Start, behind
     assert process.stop() == 1
 
 
-def test_the_service_account_may_end_pods_but_not_change_them_and_no_nodes_or_machines(stage: Stage) -> None:
-    """With all controllers and the rights that mode Own needs; test_chart_rights has what each needs alone."""
-    from trimtab.local.client import Client
+def test_service_account_may_evict_pods_but_write_no_pods_nodes_or_machines(stage: Stage) -> None:
+    """With all controllers and mode TaintAndEvict; test_chart_rights covers each alone."""
+    from trimtab_local.client import Client
 
     token = stage.cluster.service_account_token("trimtab-system", "trimtab")
     client = Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
@@ -178,7 +181,7 @@ def test_the_service_account_may_end_pods_but_not_change_them_and_no_nodes_or_ma
             )
 
 
-def test_definitions_that_come_after_the_operator_are_waited_for(stage: Stage, start: Start) -> None:
+def test_operator_waits_for_missing_crds(stage: Stage, start: Start) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     name = "deschedulerpolicies.trimtab.dev"
     definition = stage.client.request("GET", f"{definitions}/{name}")

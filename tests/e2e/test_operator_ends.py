@@ -1,4 +1,4 @@
-"""How the operator ends, and what it leaves behind: asked to stop, killed, or its policy taken away."""
+"""The end of the operator by SIGTERM or SIGKILL, or of a policy by deletion, and what is left."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import signal
 import time
 from contextlib import suppress
 
-from examples.demo.install import OperatorProcess, wait_for
+import pytest
+
 from tests.e2e.conftest import POLICIES, Stage, Start
 from trimtab.kube.api import NotFound
+from trimtab_local.install import OperatorProcess, wait_for
 
 
 def crowd_many(stage: Stage) -> None:
     for number in range(4):
-        stage.crowd(f"web-{number}", 3, on="a")
+        stage.deploy_on(f"web-{number}", 3, on="a")
 
 
 def evictions(process: OperatorProcess) -> int:
     return process.log.read_text().count('"result":"Evicted"')
 
 
-def test_asked_to_stop_while_it_acts_it_writes_down_what_it_did_and_what_it_left(stage: Stage, start: Start) -> None:
+def test_sigterm_during_a_plan_records_evicted_and_remaining_pods(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start()
     stage.write_policy("stopping", mode="Act", interval="1h", limits={"perMinute": 6})
@@ -37,7 +39,8 @@ def test_asked_to_stop_while_it_acts_it_writes_down_what_it_did_and_what_it_left
     assert not lease["spec"].get("holderIdentity")
 
 
-def test_killed_while_it_acts_it_does_not_begin_the_same_cycle_anew(stage: Stage, start: Start) -> None:
+@pytest.mark.slow
+def test_kill_during_a_plan_does_not_repeat_the_cycle(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     first = start("--no-leader-elect")
     stage.write_policy("killed", mode="Act", interval="1h", limits={"perMinute": 6, "perCycle": 3})
@@ -50,7 +53,7 @@ def test_killed_while_it_acts_it_does_not_begin_the_same_cycle_anew(stage: Stage
     assert evictions(second) == 0, "perCycle would not hold: the hour is not over"
 
 
-def test_a_policy_that_waits_for_another_to_act_is_deleted_at_once(stage: Stage, start: Start) -> None:
+def test_policy_waiting_for_another_is_deleted_at_once(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start("--no-leader-elect")
     stage.write_policy("acting", mode="Act", interval="1h", limits={"perMinute": 2})
@@ -63,7 +66,7 @@ def test_a_policy_that_waits_for_another_to_act_is_deleted_at_once(stage: Stage,
     assert time.monotonic() - began < 15
 
 
-def test_a_policy_whose_finalizer_was_taken_away_acts_no_more(stage: Stage, start: Start) -> None:
+def test_policy_without_finalizer_stops_acting_after_deletion(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start("--no-leader-elect")
     stage.write_policy("stripped", mode="Act", interval="5s", limits={"perMinute": 10})

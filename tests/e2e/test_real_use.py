@@ -1,7 +1,8 @@
-"""Judging by real use on a real control plane: metrics.k8s.io, and a Prometheus that comes and goes."""
+"""Actual utilization on a real control plane, from metrics.k8s.io and from a Prometheus that fails and recovers."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,17 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from examples.demo.install import wait_for
 from tests.e2e.conftest import NODES, Stage, Start
 from tests.fixtures.metrics_api import measure_nodes, measure_pods, serve_metrics_api
 from tests.fixtures.prometheus import scraped
 from trimtab.cli.main import cli
+from trimtab_local.install import wait_for
 
 LOW = "LowNodeUtilization"
 
 
 def low(metrics: dict[str, Any], **shares: dict[str, int]) -> dict[str, Any]:
-    """The strategy with a source and marks."""
+    """LowNodeUtilization with a metrics source and thresholds."""
     return {LOW: {"params": {"metricsUtilization": metrics, "nodeResourceUtilizationThresholds": shares}}}
 
 
@@ -33,14 +34,14 @@ BY_QUERY = low(
 
 
 def names(stage: Stage, app: str) -> dict[str, str]:
-    """Pods of a Deployment by name, and their nodes."""
+    """The node of each pod of a Deployment, by name."""
     path = f"/api/v1/namespaces/{stage.namespace}/pods"
     pods = stage.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
 
 
 def planned(stage: Stage, tmp_path: Path, strategies: dict[str, Any], *arguments: str) -> dict[str, Any]:
-    """What `trimtab plan` makes of the live cluster."""
+    """The output of `trimtab plan` for the live cluster."""
     spec = {"namespaces": {"include": [stage.namespace]}, "strategies": strategies}
     head = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "DeschedulerPolicy", "metadata": {"name": "use"}}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
@@ -51,14 +52,14 @@ def planned(stage: Stage, tmp_path: Path, strategies: dict[str, Any], *arguments
     return plan
 
 
-def test_the_pod_goes_that_uses_what_its_node_has_too_much_of(stage: Stage, start: Start, tmp_path: Path) -> None:
+def test_pod_with_the_highest_real_usage_is_evicted(stage: Stage, start: Start, tmp_path: Path) -> None:
     # Of 8 cores each; requests are a tenth of a core a pod, and say nothing of it.
     unknown = planned(stage, tmp_path, BY_METRICS)
     assert {each["reason"] for each in unknown["kept"]} == {"NotMeasured"}
-    assert "is metrics-server installed?" in unknown["kept"][0]["message"]
+    assert "metrics-server" in unknown["kept"][0]["message"]
 
     serve_metrics_api(stage.client)
-    stage.crowd("web", 3, on="a")
+    stage.deploy_on("web", 3, on="a")
     idle, busy, middle = sorted(names(stage, "web"))
     uses = {idle: {"cpu": "10m"}, busy: {"cpu": "4"}, middle: {"cpu": "2"}}
     measure_pods(stage.client, stage.namespace, {name: {**use, "memory": "1Gi"} for name, use in uses.items()})
@@ -68,7 +69,7 @@ def test_the_pod_goes_that_uses_what_its_node_has_too_much_of(stage: Stage, star
     plan = planned(stage, tmp_path, BY_METRICS)
     [action] = [each for each in plan["actions"] if each["node"] == "a"]
     assert (action["pod"], action["target"]) == (middle, "c")
-    assert action["message"] == "cpu 81% of a is above its target 60%; c is at 10%, by real use"
+    assert re.findall(r"\d+%", action["message"]) == ["81%", "60%", "10%"]
 
     start()
     stage.write_policy("use", mode="Act", interval="1h", strategies=BY_METRICS)
@@ -79,8 +80,8 @@ def test_the_pod_goes_that_uses_what_its_node_has_too_much_of(stage: Stage, star
     assert stage.condition("use", "Degraded")["reason"] == "AllWell"
 
 
-def test_a_prometheus_that_comes_and_goes_never_ends_the_loop(stage: Stage, start: Start, tmp_path: Path) -> None:
-    stage.crowd("web", 4, on="a")
+def test_prometheus_outage_does_not_stop_the_loop(stage: Stage, start: Start, tmp_path: Path) -> None:
+    stage.deploy_on("web", 4, on="a")
     before = stage.running("web")
     with scraped(tmp_path / "prometheus", a=0.8, b=0.1, c=0.7) as (prometheus, exporter):
         plan = planned(stage, tmp_path, BY_QUERY, "--prometheus-url", prometheus.url)
@@ -95,8 +96,8 @@ def test_a_prometheus_that_comes_and_goes_never_ends_the_loop(stage: Stage, star
 
         prometheus.stop()
         stage.write_policy("load", mode="Simulate", interval="5s", strategies=BY_QUERY)
-        wait_for(lambda: stage.condition("load", "Degraded").get("reason") == "UseNotMeasured", "the problem")
-        assert "prometheus: query: GET http://127.0.0.1" in stage.condition("load", "Degraded")["message"]
+        wait_for(lambda: stage.condition("load", "Degraded").get("reason") == "UsageNotMeasured", "the problem")
+        assert "http://127.0.0.1" in stage.condition("load", "Degraded")["message"]
         assert stage.condition("load", "Ready")["status"] == "True"
 
         exporter.loads(**dict.fromkeys(NODES, 0.5))
@@ -104,22 +105,21 @@ def test_a_prometheus_that_comes_and_goes_never_ends_the_loop(stage: Stage, star
         wait_for(lambda: stage.condition("load", "Degraded").get("reason") == "AllWell", "the end of it")
         prometheus.wait_for("node_load_share == 0.5")  # only what it has scraped itself can it know to be gone
         exporter.loads(**{"10.0.0.1:9100": 0.5})
-        told = "of 1 names that were measured none is a node's, 10.0.0.1:9100 for one"
-        wait_for(lambda: stage.condition("load", "Degraded").get("message") == told, "names of none to be told")
+        wait_for(
+            lambda: "10.0.0.1:9100" in stage.condition("load", "Degraded").get("message", ""), "the unknown node name"
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--prometheus-url", "prometheus:9090"], "no http or https URL"),
+        (["--prometheus-url", "prometheus:9090"], "is not an http or https URL"),
         (["--prometheus-token-file", "/nowhere"], "need --prometheus-url"),
         (["--prometheus-url", "https://p", "--prometheus-token-file", "/nowhere/token"], "No such file"),
     ],
 )
-def test_an_operator_that_is_told_nonsense_of_prometheus_does_not_start(
-    stage: Stage, start: Start, arguments: list[str], words: str
-) -> None:
+def test_invalid_prometheus_flags_fail_at_start(stage: Stage, start: Start, arguments: list[str], words: str) -> None:
     process = start(*arguments, ready=False)
-    wait_for(lambda: not process.running(), "the end", timeout=30)
+    wait_for(lambda: not process.running(), "the operator to exit")
     assert process.stop() == 2
     assert words in process.log.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of ``trimtab plan -o html`` in a real browser: seen, searched, by keyboard, in the dark and on paper."""
+"""The page of ``trimtab plan -o html`` in a real browser: rendering, search, keyboard, dark mode and print."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.descheduling.planning import DUPLICATES, restarts, utilization, 
 from trimtab.cli.report import page
 
 ROOT = Path(__file__).parents[2]
-Show = Callable[[str], Any]
+Show = Callable[..., Any]
 
 SIZES = """[...document.querySelectorAll("main table, main svg[role=img], main .cards li")]
     .filter((each) => each.checkVisibility())
@@ -39,7 +39,7 @@ async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
 
 @pytest.fixture
 def show(tab: Tab, tmp_path: Path) -> Show:
-    """Open a page that was made."""
+    """Open a generated page."""
 
     async def show(content: str, **size: int) -> None:
         path = tmp_path / "plan.html"
@@ -50,7 +50,7 @@ def show(tab: Tab, tmp_path: Path) -> Show:
 
 
 def duplicates() -> Iterable[Any]:
-    """Two pairs to part on three nodes, and one pair that its budget holds."""
+    """Two pairs of duplicates on three nodes, and a pair that its budget protects."""
     yield from (node(name) for name in ("n1", "n2", "n3"))
     for owner in ("cart", "web"):
         yield from (web(f"{owner}-{number}", "n1", owner=owner).cpu("1") for number in (1, 2))
@@ -59,7 +59,7 @@ def duplicates() -> Iterable[Any]:
 
 
 def crowded(number: int) -> Iterable[Any]:
-    """The first half of the nodes full, the second empty."""
+    """The first half of the nodes is full, the second empty."""
     for index in range(number):
         yield node(f"node-{index:05}")
         if index < number // 2:
@@ -71,7 +71,7 @@ def crowded(number: int) -> Iterable[Any]:
 SMALL = page(reported(duplicates(), {DUPLICATES: {}}))
 
 
-async def test_pictures_and_tables_are_there_and_have_a_size(tab: Tab, show: Show) -> None:
+async def test_charts_and_tables_are_rendered(tab: Tab, show: Show) -> None:
     await show(SMALL)
 
     sizes = {name: (width, height) for name, width, height in await tab.evaluate(SIZES)}
@@ -79,10 +79,10 @@ async def test_pictures_and_tables_are_there_and_have_a_size(tab: Tab, show: Sho
     assert all(width >= 100 and height >= 40 for width, height in sizes.values()), sizes
     texts = await tab.evaluate('[...document.querySelectorAll("#heat text")].map((each) => each.lastChild.textContent)')
     assert {"n1", "n2", "n3", "cpu", "memory", "pods"} <= set(texts)
-    assert (await tab.picture()).startswith(b"\x89PNG")
+    assert (await tab.screenshot()).startswith(b"\x89PNG")
 
 
-async def test_no_label_of_the_heat_map_is_cut_off_nor_lies_on_a_cell(tab: Tab, show: Show) -> None:
+async def test_heat_map_labels_are_neither_cut_off_nor_overlapping(tab: Tab, show: Show) -> None:
     name = "ip-10-100-200-123.eu-central-1.compute.internal"
     await show(page(reported([node(name), node("n2"), web("a", name), web("b", name)], {DUPLICATES: {}})))
 
@@ -96,7 +96,7 @@ async def test_no_label_of_the_heat_map_is_cut_off_nor_lies_on_a_cell(tab: Tab, 
     assert all(before >= 0 and after > 0 for before, after in left), left
 
 
-async def test_searching_leaves_the_rows_that_have_every_word(tab: Tab, show: Show) -> None:
+async def test_search_shows_rows_with_every_word(tab: Tab, show: Show) -> None:
     await show(SMALL)
     assert await tab.evaluate(SHOWN.format("moves-table")) == 2
 
@@ -107,7 +107,7 @@ async def test_searching_leaves_the_rows_that_have_every_word(tab: Tab, show: Sh
     assert await tab.evaluate('document.querySelector("[data-finder=moves-table] output").value') == "1 of 2 moves"
 
 
-async def test_searching_what_was_kept_hides_reasons_without_a_hit(tab: Tab, show: Show) -> None:
+async def test_search_hides_reasons_without_a_match(tab: Tab, show: Show) -> None:
     await show(SMALL)
     groups = '[...document.querySelectorAll("#kept-groups > details")].filter((each) => !each.hidden).length'
     assert await tab.evaluate(groups) == 1
@@ -120,7 +120,7 @@ async def test_searching_what_was_kept_hides_reasons_without_a_hit(tab: Tab, sho
     assert (await tab.evaluate(groups), await tab.evaluate(SHOWN.format("kept-groups"))) == (0, 0)
 
 
-async def test_a_strategy_can_be_chosen(tab: Tab, show: Show) -> None:
+async def test_strategy_filter_selects_rows(tab: Tab, show: Show) -> None:
     ill = web("ill", "n2", owner="ill").restarted(200)
     await show(page(reported([*duplicates(), ill], {DUPLICATES: {}, **restarts()})))
     assert await tab.evaluate(SHOWN.format("moves-table")) == 3
@@ -134,7 +134,7 @@ async def test_a_strategy_can_be_chosen(tab: Tab, show: Show) -> None:
     assert await tab.evaluate(SHOWN.format("moves-table")) == 1
 
 
-async def test_the_first_key_leads_past_the_head(tab: Tab, show: Show) -> None:
+async def test_first_tab_stop_skips_to_the_content(tab: Tab, show: Show) -> None:
     await show(SMALL)
 
     await tab.press("Tab")
@@ -142,7 +142,7 @@ async def test_the_first_key_leads_past_the_head(tab: Tab, show: Show) -> None:
     assert await tab.evaluate("document.activeElement.getBoundingClientRect().left") >= 0
 
 
-async def test_it_is_dark_for_those_who_prefer_it_and_readable_in_both(tab: Tab, show: Show) -> None:
+async def test_dark_and_light_mode_have_enough_contrast(tab: Tab, show: Show) -> None:
     contrast = """(() => {
         const light = (color) => {
             const [r, g, b] = color.match(/\\d+/g).map((part) => part / 255)
@@ -173,7 +173,7 @@ async def test_it_is_dark_for_those_who_prefer_it_and_readable_in_both(tab: Tab,
     assert seen == ["rgb(255, 255, 255)", "rgb(17, 22, 29)"]
 
 
-async def test_it_prints_with_everything_open(tab: Tab, show: Show) -> None:
+async def test_print_expands_all_sections(tab: Tab, show: Show) -> None:
     await show(SMALL)
 
     paper = await tab.paper()
@@ -185,20 +185,20 @@ async def test_it_prints_with_everything_open(tab: Tab, show: Show) -> None:
     assert await tab.evaluate('document.querySelectorAll("details:not([open])").length') > 0
 
 
-async def test_a_narrow_window_scrolls_tables_and_not_the_page(tab: Tab, show: Show) -> None:
+async def test_narrow_window_scrolls_only_the_tables(tab: Tab, show: Show) -> None:
     await show(SMALL, width=400)
 
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-async def test_names_and_messages_cannot_become_markup(tab: Tab, show: Show) -> None:
+async def test_names_and_messages_are_escaped(tab: Tab, show: Show) -> None:
     await show(page(evil()))
 
     assert await tab.evaluate('document.querySelectorAll("img, main script").length') == 0
     assert "alert(1)" in await tab.evaluate('document.querySelector("#moves-table").textContent')
 
 
-async def test_many_nodes_are_shown_in_groups(tab: Tab, show: Show) -> None:
+async def test_many_nodes_are_grouped(tab: Tab, show: Show) -> None:
     await show(page(reported(crowded(400), utilization({"cpu": 20}, {"cpu": 50}))))
 
     sizes = {name: (width, height) for name, width, height in await tab.evaluate(SIZES)}
@@ -208,7 +208,7 @@ async def test_many_nodes_are_shown_in_groups(tab: Tab, show: Show) -> None:
     assert await tab.evaluate(SHOWN.format("moves-table")) > 100
 
 
-async def test_the_command_writes_the_page(tab: Tab, tmp_path: Path) -> None:
+async def test_plan_command_writes_the_html_page(tab: Tab, tmp_path: Path) -> None:
     policy, out = ROOT / "examples/policies/report-only.yaml", tmp_path / "plan.html"
     command = [sys.executable, "-m", "trimtab", "plan", "--cluster", "examples/cluster", "--policy", str(policy)]
     run = partial(subprocess.run, [*command, "-o", "html"], cwd=ROOT, capture_output=True, check=True)

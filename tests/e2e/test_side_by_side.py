@@ -1,4 +1,4 @@
-"""Policies that act at certain times, and beside each other, on a real control plane."""
+"""Policies with schedules, and several policies, on a real control plane."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from examples.demo.install import wait_for
 from examples.demo.workloads import pod_spec
 from tests.e2e.conftest import Stage, Start
+from trimtab_local.install import wait_for
 
 TOKYO = ZoneInfo("Asia/Tokyo")
 TO_B = {
@@ -28,11 +28,11 @@ TO_B = {
 }
 
 
-def test_nothing_is_evicted_before_the_window_opens_in_its_time_zone(stage: Stage, start: Start) -> None:
-    """The same hour of the clock: in Tokyo the window is open since ten minutes ago, by UTC it opens in nine hours."""
+def test_evictions_wait_for_the_schedule_window_in_its_time_zone(stage: Stage, start: Start) -> None:
+    """The same hour in two zones: the window opened ten minutes ago in Tokyo, and opens in nine hours in UTC."""
     opened = datetime.now(TOKYO) - timedelta(minutes=10)
     window: dict[str, Any] = {"schedule": f"{opened.minute} {opened.hour} * * *", "duration": "2h"}
-    stage.crowd("web", 3, on="a")
+    stage.deploy_on("web", 3, on="a")
     before = stage.running("web")
     start()
     stage.write_policy("nightly", mode="Act", windows=[{**window, "timeZone": "UTC"}])
@@ -49,10 +49,10 @@ def test_nothing_is_evicted_before_the_window_opens_in_its_time_zone(stage: Stag
     assert stage.condition("nightly", "Progressing")["reason"] != "OutsideWindows"
 
 
-def test_one_policy_does_not_undo_what_another_has_done(stage: Stage, start: Start) -> None:
-    """One parts an owner's pods, the other would pack them again: neither knows of the other's cycles."""
-    stage.crowd("large", 1, on="b", **pod_spec(cpu="5"))
-    stage.crowd("web", 2, on="a", **TO_B)
+def test_policies_do_not_undo_each_other(stage: Stage, start: Start) -> None:
+    """One spreads an owner's pods, the other would pack them; neither sees the other's cycles."""
+    stage.deploy_on("large", 1, on="b", **pod_spec(cpu="5"))
+    stage.deploy_on("web", 2, on="a", **TO_B)
     large = stage.running("large")
     start()
     marks = {"nodeResourceUtilizationThresholds": {"thresholds": {"cpu": 20}}}
@@ -60,11 +60,11 @@ def test_one_policy_does_not_undo_what_another_has_done(stage: Stage, start: Sta
     wait_for(lambda: sorted(stage.running("web").values()) == ["a", "b"], "the pods to be apart")
     stage.write_policy("fill", mode="Act", strategies={"HighNodeUtilization": {"params": marks}})
 
-    def told() -> bool:
+    def reported() -> bool:
         kept = stage.status("fill").get("kept") or ()
         return any("(RemoveDuplicates of policy apart)" in each["message"] for each in kept)
 
-    wait_for(told, "the other policy to say who objects")
+    wait_for(reported, "the other policy to say who objects")
     before = stage.running("web")
     time.sleep(12)
     assert sorted(before.values()) == ["a", "b"]

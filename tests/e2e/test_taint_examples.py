@@ -1,4 +1,4 @@
-"""Dedicated nodes and special hardware with the real scheduler: sets grow for pods that belong there, which go there.
+"""Dedicated nodes and special hardware with the real scheduler: node groups scale up for the pods that tolerate them.
 
 The examples' files as they stand; only the namespaces are the test's own, so that what it makes goes away with it.
 """
@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from examples.demo.install import apply
 from tests.e2e.conftest import Start
 from tests.fixtures.autoscaling import Fleet
 from tests.taint_examples import DEDICATED, HARDWARE, documents
@@ -19,6 +18,7 @@ from trimtab.kube.resources import (
     MACHINE_AUTOSCALERS,
     MACHINE_SETS,
 )
+from trimtab_local.install import apply
 
 RESOURCES = {each.kind: each for each in (CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, MACHINE_SETS, DEPLOYMENTS)}
 
@@ -36,12 +36,12 @@ def submit(fleet: Fleet, *paths: Path) -> None:
 
 
 def set_of(node: dict[str, Any]) -> str:
-    """The MachineSet of a node, by its machine's name."""
+    """The MachineSet of a node, found by its Machine."""
     return str(node["metadata"]["annotations"]["machine.openshift.io/machine"]).rpartition("/")[2].rpartition("-")[0]
 
 
 def homes(fleet: Fleet, app: str) -> Counter[str]:
-    """On how many nodes of which set's machines a Deployment's pods run: pods by set."""
+    """The number of a Deployment's pods by MachineSet of their nodes."""
     nodes = fleet.all_nodes()
     found: Counter[str] = Counter()
     for name, count in fleet.where(app).items():
@@ -54,7 +54,7 @@ def nodes_of(fleet: Fleet) -> Counter[str]:
 
 
 def taints(fleet: Fleet, name: str) -> set[tuple[str, str, str]]:
-    """What each node of a set has, besides what Kubernetes' own controllers put there."""
+    """The taints of each node of a MachineSet, without those of Kubernetes' controllers."""
     return {
         (each["key"], each.get("value", ""), each["effect"])
         for node in fleet.all_nodes().values()
@@ -64,7 +64,7 @@ def taints(fleet: Fleet, name: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_a_teams_pods_get_its_nodes_and_nobody_elses_do(fleet: Fleet, operate: Start) -> None:
+def test_only_pods_of_the_team_run_on_its_nodes(fleet: Fleet, operate: Start) -> None:
     submit(fleet, DEDICATED / "machine-sets.yaml", DEDICATED / "autoscalers.yaml")
     operate()
 
@@ -80,7 +80,7 @@ def test_a_teams_pods_get_its_nodes_and_nobody_elses_do(fleet: Fleet, operate: S
     assert max(fleet.audit.scales("team-a")) == max(fleet.audit.scales("workers")) == 2
 
 
-def test_pods_that_need_special_hardware_get_it_and_leave_it_to_each_other(fleet: Fleet, operate: Start) -> None:
+def test_only_pods_that_request_special_hardware_run_on_it(fleet: Fleet, operate: Start) -> None:
     submit(fleet, HARDWARE / "machine-sets.yaml", HARDWARE / "autoscalers.yaml")
     operate()
 
@@ -109,8 +109,8 @@ def test_pods_that_need_special_hardware_get_it_and_leave_it_to_each_other(fleet
 TAINT = {"key": "dedicated", "value": "team-a", "effect": "NoSchedule"}
 
 
-def test_a_taint_that_is_taken_out_of_a_set_keeps_nobody_from_its_next_nodes(fleet: Fleet, operate: Start) -> None:
-    """The node that is there keeps the taint, as in OpenShift, and does not mislead the autoscaler."""
+def test_taint_removed_from_a_machine_set_is_not_expected_on_new_nodes(fleet: Fleet, operate: Start) -> None:
+    """Existing nodes keep the taint, as in OpenShift, and do not mislead the autoscaler."""
     fleet.group("only", replicas=1, maximum=3, taints=[TAINT])
     fleet.autoscale()
     operate()

@@ -1,6 +1,6 @@
-"""Beside a kube-controller-manager that does its own tainting: Observe predicts and never acts, EarlierOnly acts first.
+"""Next to a kube-controller-manager that does its own tainting: Observe predicts and never acts, EvictPods acts first.
 
-Where kube-controller-manager's known defects make it differ, both times are told here. They are read from the API
+Where kube-controller-manager's known defects make it differ, both times are asserted here. They are read from the API
 server's log: what it did when, not what anybody says.
 """
 
@@ -14,12 +14,24 @@ import pytest
 from msgspec import Struct
 
 from tests.fixtures.audit import OPERATOR, Audit
-from tests.fixtures.taint_course import ENDPOINTS
-from tests.fixtures.tainting import GRACE, LATE, NOT_READY, UNREACHABLE, End, TaintStage, taint_settings, taint_stage
+from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.taint_scenarios import ENDPOINTS
+from tests.fixtures.tainting import (
+    GRACE,
+    LATE,
+    NOT_READY,
+    UNREACHABLE,
+    PodDeletion,
+    TaintStage,
+    taint_settings,
+    taint_stage,
+)
 from tests.fixtures.webhooks import Gate, webhook
 from trimtab.kube.resources import PODS
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.versions import CONTROLLER_MANAGER
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.versions import CONTROLLER_MANAGER
+
+pytestmark = pytest.mark.slow
 
 KEY = "example.com/ill"
 OTHER = "example.com/worse"
@@ -32,15 +44,16 @@ SILENT = "silent"
 
 @pytest.fixture(scope="module")
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaintStage]:
-    """A node for each case; kube-controller-manager finds a silent node as soon as we do elsewhere."""
-    if request.config.getoption("--cluster") != "local":
-        pytest.skip("these tests need the flags of kube-controller-manager, and the API server's audit log")
+    """A node for each case; kube-controller-manager detects a dead node as early as our tests do elsewhere."""
+    require_local_cluster(
+        request, "these tests need the flags of kube-controller-manager, and the API server's audit log"
+    )
     audit = Audit(tmp_path_factory.mktemp("audit"))
     flags = ("--node-monitor-period=1s", f"--node-monitor-grace-period={GRACE:.0f}s", "--node-eviction-rate=0.5")
     settings = taint_settings(audit, node_lifecycle=True, controller_manager_args=flags)
     cluster: LocalCluster = request.getfixturevalue("make_cluster")(settings, nodes=0)
     logs = tmp_path_factory.mktemp("logs")
-    with taint_stage(cluster, f"beside-{secrets.token_hex(4)}", audit, logs, rights="EarlierOnly") as stage:
+    with taint_stage(cluster, f"beside-{secrets.token_hex(4)}", audit, logs, rights="EvictPods") as stage:
         for name in (*CASES, *(f"{name}-2" for name in CASES), SILENT):
             stage.nodes("zone-a", name)
         stage.until_ready()
@@ -50,12 +63,12 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 class Seen(Struct, frozen=True):
-    """What was predicted and what came.
+    """Predicted and actual deletions.
 
     Attributes:
         since: when each node's first taint was put on; of ``worse`` the second one of ``second``.
-        predicted: when each pod was to go by the last status in which it was told.
-        withdrawn: pods that were told once, and then no more while they still stood.
+        predicted: the deadline of each pod in the last status that had one.
+        withdrawn: pods whose deadline left the status while they still ran.
         ends: of pods, by name.
         there: pods that are left.
     """
@@ -63,13 +76,13 @@ class Seen(Struct, frozen=True):
     since: dict[str, float]
     predicted: dict[str, float]
     withdrawn: set[str]
-    ends: dict[str, End]
+    ends: dict[str, PodDeletion]
     there: set[str]
 
 
 @pytest.fixture(scope="module")
 def seen(stage: TaintStage) -> Seen:
-    """All cases side by side, in half a minute."""
+    """All cases, run concurrently in half a minute."""
     stage.pod("plain", "plain", {KEY: BORNE})
     stage.pod("at-once", "plain")
     stage.pod("never", "plain", {KEY: None})
@@ -94,11 +107,11 @@ def seen(stage: TaintStage) -> Seen:
     stage.silence(SILENT)
     for case in CASES:
         keys = (KEY, OTHER) if case in ("two", "removed") else (KEY,)
-        since[case] = stage.taint(case, *keys, told=False)
+        since[case] = stage.taint(case, *keys, with_time=False)
     watch.until(since["plain"] + 4)
     stage.tolerate("lengthen", KEY, 20)
     stage.tolerate("shorten", KEY, 14)
-    since["worse"] = stage.taint("second", OTHER, told=False)
+    since["worse"] = stage.taint("second", OTHER, with_time=False)
     stage.untaint("removed", OTHER)
     stage.untaint("cancel", KEY)
     watch.until(since["plain"] + 25)
@@ -112,7 +125,7 @@ def seen(stage: TaintStage) -> Seen:
 
 
 class Watch:
-    """Reads what the status predicts, again and again."""
+    """Reads the predictions of the status periodically."""
 
     def __init__(self, stage: TaintStage) -> None:
         self.predicted: dict[str, float] = {}
@@ -120,15 +133,15 @@ class Watch:
         self._stage = stage
 
     def until(self, moment: float) -> None:
-        """Look until then."""
+        """Read the status until then."""
         while time.time() < moment:
-            there, told = set(self._stage.pods()), self._stage.next_deadlines()
-            self.withdrawn = {name for name in self.predicted if name not in told and name in there}
-            self.predicted |= told
+            there, reported = set(self._stage.pods()), self._stage.next_deadlines()
+            self.withdrawn = {name for name in self.predicted if name not in reported and name in there}
+            self.predicted |= reported
             time.sleep(0.2)
 
 
-def test_observing_it_writes_nothing_but_events_and_its_status(stage: TaintStage, seen: Seen) -> None:
+def test_observe_mode_writes_only_events_and_status(stage: TaintStage, seen: Seen) -> None:
     written = {asked.what for asked in stage.audit.ours(verbs=("create", "update", "patch", "delete"))}
     assert written <= {"events", "taintmanagers", "taintmanagers/status"}, "its own object has a finalizer"
     assert "taintmanagers/status" in written
@@ -136,18 +149,18 @@ def test_observing_it_writes_nothing_but_events_and_its_status(stage: TaintStage
 
 
 @pytest.mark.parametrize("pod", ["plain", "two", "outage"])
-def test_what_it_predicts_is_what_kube_controller_manager_does(pod: str, seen: Seen) -> None:
-    """Told in whole seconds, as taints tell their times; theirs is when they saw the taint."""
+def test_predicted_deletions_equal_kube_controller_managers(pod: str, seen: Seen) -> None:
+    """Our times are whole seconds, as in timeAdded; kube-controller-manager counts from when it saw the taint."""
     assert seen.ends[pod].by.startswith(THEIRS)
     assert -1.2 <= seen.ends[pod].at - seen.predicted[pod] <= 1.0 + LATE, (seen.ends[pod], seen.predicted[pod])
 
 
-def test_both_let_a_pod_go_at_once_that_bears_nothing(stage: TaintStage, seen: Seen) -> None:
+def test_pod_without_toleration_is_deleted_at_once_by_both(stage: TaintStage, seen: Seen) -> None:
     assert seen.ends["at-once"].at <= seen.since["plain"] + 2 * LATE
 
 
 @pytest.mark.parametrize("pod", ["never", "cancel", "infinite-first"])
-def test_who_stays_stays_by_both(pod: str, seen: Seen) -> None:
+def test_tolerating_pod_is_kept_by_both(pod: str, seen: Seen) -> None:
     assert pod in seen.there
     assert pod not in seen.predicted or pod in seen.withdrawn
 
@@ -175,19 +188,19 @@ logs."""
 
 
 @pytest.mark.parametrize("pod", OURS)
-def test_where_kube_controller_manager_is_wrong_both_times_are_known(pod: str, seen: Seen) -> None:
+def test_deadlines_that_kube_controller_manager_miscalculates_are_reported(pod: str, seen: Seen) -> None:
     ours = OURS[pod]
     if ours is None:
         assert pod not in seen.predicted
     else:
-        assert -0.2 <= seen.predicted[pod] - (seen.since[ours[0]] + ours[1]) <= 1.0 + LATE, "told in whole seconds"
+        assert -0.2 <= seen.predicted[pod] - (seen.since[ours[0]] + ours[1]) <= 1.0 + LATE
     assert seen.ends[pod].by.startswith(THEIRS)
     case = "order" if pod == "finite-first" else pod
     assert -0.2 <= seen.ends[pod].at - (seen.since[case] + THEIRS_INSTEAD[pod]) <= LATE
 
 
-def test_earlier_only_acts_where_it_is_earlier_and_cannot_hold_back(stage: TaintStage, seen: Seen) -> None:
-    stage.write("EarlierOnly")
+def test_earlier_only_mode_deletes_only_before_kube_controller_manager(stage: TaintStage, seen: Seen) -> None:
+    stage.write("EvictPods")
     stage.pod("plain-2", "plain-2", {KEY: 5})
     stage.pod("lengthen-2", "lengthen-2", {KEY: 5})
     stage.pod("shorten-2", "shorten-2", {KEY: 60})
@@ -199,12 +212,12 @@ def test_earlier_only_acts_where_it_is_earlier_and_cannot_hold_back(stage: Taint
 
     tainted = time.time()
     for case in ("plain-2", "lengthen-2", "shorten-2", "second-2"):
-        stage.taint(case, KEY, told=False)
+        stage.taint(case, KEY, with_time=False)
     time.sleep(max(0.0, tainted + 3 - time.time()))
     stage.tolerate("lengthen-2", KEY, 60)
     stage.tolerate("shorten-2", KEY, 7)
     worse = time.time()
-    stage.taint("second-2", OTHER, told=False)
+    stage.taint("second-2", OTHER, with_time=False)
     time.sleep(max(0.0, tainted + 10 - time.time()))
 
     first = {each.pod: each for each in reversed(stage.ends())}
@@ -219,15 +232,15 @@ def test_earlier_only_acts_where_it_is_earlier_and_cannot_hold_back(stage: Taint
     assert not stage.put(), "nodes are not ours to taint"
 
 
-def test_earlier_only_mends_what_kube_controller_manager_forgets(stage: TaintStage, seen: Seen) -> None:
-    """It gives up a deletion that is refused for 50 ms, and lets all times begin again when it is restarted."""
+def test_earlier_only_mode_deletes_pods_that_kube_controller_manager_forgets(stage: TaintStage, seen: Seen) -> None:
+    """It gives up a deletion after 50 ms of rejections, and restarts all periods when it restarts."""
     stage.pod("refused", "order-2", {KEY: 1})
     stage.pod("restarted", "settled-2", {KEY: 12})
     stage.until_running()
     gate = Gate(lambda request: request["name"] == "refused", refuse="not now")
     with webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate, timeout=5):
         time.sleep(1.0)
-        tainted = stage.taint("order-2", KEY, told=False)
+        tainted = stage.taint("order-2", KEY, with_time=False)
         time.sleep(max(0.0, tainted + 4 - time.time()))
         gate.open()
         opened = time.time()
@@ -236,7 +249,7 @@ def test_earlier_only_mends_what_kube_controller_manager_forgets(stage: TaintSta
     assert end.by == OPERATOR
     assert opened <= end.at
 
-    tainted = stage.taint("settled-2", KEY, told=False)
+    tainted = stage.taint("settled-2", KEY, with_time=False)
     time.sleep(2.0)
     stage.kill(CONTROLLER_MANAGER)
     stage.cluster.up()

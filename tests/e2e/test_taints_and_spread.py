@@ -1,4 +1,4 @@
-"""Taints and topology spread on a real control plane: the violation is gone, and nothing else has moved."""
+"""Taints and topology spread on a real control plane: the violation ends, and no other pod moves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from examples.demo.install import wait_for
 from tests.e2e.conftest import Stage, Start
+from trimtab_local.install import wait_for
 
 TAINT = {"key": "example.com/reserved", "value": "yes", "effect": "NoSchedule"}
 HOSTS = {
@@ -27,7 +27,7 @@ def reasons(stage: Stage, policy: str) -> list[str]:
 
 @contextmanager
 def tainted(stage: Stage, name: str) -> Iterator[None]:
-    """A node with a taint of ours, and without any afterwards."""
+    """A node with a taint of the test, which is removed afterwards."""
 
     def set_taints(*taints: dict[str, Any]) -> None:
         body = {"spec": {"taints": list(taints) or None}}
@@ -40,10 +40,10 @@ def tainted(stage: Stage, name: str) -> Iterator[None]:
         set_taints()
 
 
-def test_pods_leave_a_tainted_node_but_for_those_that_tolerate_it(stage: Stage, start: Start) -> None:
-    stage.crowd("web", 2, on="a")
-    stage.crowd("reserved", 1, on="a", tolerations=[{"key": TAINT["key"], "operator": "Exists"}])
-    stage.crowd("other", 1, on="b")
+def test_pods_that_do_not_tolerate_a_taint_are_evicted(stage: Stage, start: Start) -> None:
+    stage.deploy_on("web", 2, on="a")
+    stage.deploy_on("reserved", 1, on="a", tolerations=[{"key": TAINT["key"], "operator": "Exists"}])
+    stage.deploy_on("other", 1, on="b")
     staying = {**stage.running("reserved"), **stage.running("other")}
     start()
     with tainted(stage, "a"):
@@ -55,9 +55,9 @@ def test_pods_leave_a_tainted_node_but_for_those_that_tolerate_it(stage: Stage, 
         assert reasons(stage, "taints") == ["NodeTaintsViolated"] * 2
 
 
-def test_pods_are_evened_out_over_nodes_as_few_as_needed(stage: Stage, start: Start) -> None:
-    stage.crowd("even", 5, on="a", topologySpreadConstraints=[HOSTS])
-    stage.crowd("web", 2, on="b")
+def test_topology_spread_evicts_the_fewest_pods(stage: Stage, start: Start) -> None:
+    stage.deploy_on("even", 5, on="a", topologySpreadConstraints=[HOSTS])
+    stage.deploy_on("web", 2, on="b")
     before, web = stage.running("even"), stage.running("web")
     start()
     spread = {"RemovePodsViolatingTopologySpreadConstraint": {}}

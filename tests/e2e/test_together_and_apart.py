@@ -1,12 +1,12 @@
-"""Pods follow others, part from them, or leave a node wholly, on a real control plane: and nothing else moves."""
+"""Pod affinity, anti-affinity and node emptying on a real control plane: the violation ends, and no other pod moves."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from examples.demo.install import wait_for
 from examples.demo.workloads import pod_spec
 from tests.e2e.conftest import Stage, Start
+from trimtab_local.install import wait_for
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -17,12 +17,12 @@ def term(app: str) -> dict[str, Any]:
     return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": HOST}
 
 
-def test_pods_follow_the_one_that_they_must_be_with(stage: Stage, start: Start) -> None:
-    stage.crowd("cache", 1, on="a")
-    stage.crowd("web", 2, on="a", affinity={"podAffinity": {REQUIRED: [term("cache")]}})
+def test_pods_move_to_their_required_affinity(stage: Stage, start: Start) -> None:
+    stage.deploy_on("cache", 1, on="a")
+    stage.deploy_on("web", 2, on="a", affinity={"podAffinity": {REQUIRED: [term("cache")]}})
     stage.client.request("DELETE", f"/apis/apps/v1/namespaces/{stage.namespace}/deployments/cache")
     wait_for(lambda: not stage.running("cache"), "the cache to go")
-    stage.crowd("cache", 1, on="b")
+    stage.deploy_on("cache", 1, on="b")
     cache, before = stage.running("cache"), stage.running("web")
     assert set(before.values()) == {"a"}
     start()
@@ -34,10 +34,10 @@ def test_pods_follow_the_one_that_they_must_be_with(stage: Stage, start: Start) 
     assert reasons == ["InterPodAffinityViolated"] * 2
 
 
-def test_pods_that_would_rather_be_apart_are_parted(stage: Stage, start: Start) -> None:
+def test_preferred_anti_affinity_separates_pods(stage: Stage, start: Start) -> None:
     wish = {PREFERRED: [{"weight": 100, "podAffinityTerm": term("web")}]}
-    stage.crowd("web", 3, on="c", affinity={"podAntiAffinity": wish})
-    stage.crowd("other", 1, on="c")
+    stage.deploy_on("web", 3, on="c", affinity={"podAntiAffinity": wish})
+    stage.deploy_on("other", 1, on="c")
     other, before = stage.running("other"), stage.running("web")
     start()
     strategies = {"RemovePodsViolatingInterPodAntiAffinity": {"params": {"interPodAntiAffinityType": [PREFERRED]}}}
@@ -49,9 +49,9 @@ def test_pods_that_would_rather_be_apart_are_parted(stage: Stage, start: Start) 
     assert stage.status("apart")["evicted"] == 2
 
 
-def test_an_underutilized_node_is_emptied(stage: Stage, start: Start) -> None:
-    stage.crowd("large", 3, on="b", **pod_spec(cpu="1"))
-    stage.crowd("small", 2, on="a")
+def test_underutilized_node_is_emptied(stage: Stage, start: Start) -> None:
+    stage.deploy_on("large", 3, on="b", **pod_spec(cpu="1"))
+    stage.deploy_on("small", 2, on="a")
     large = stage.running("large")
     stage.open_only("b")
     start()

@@ -1,4 +1,4 @@
-"""Pods go where nodes and rules want them, on a real control plane, and nothing else moves."""
+"""Node affinity, anti-affinity and utilization on a real control plane: the violation ends, and no other pod moves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from examples.demo.install import wait_for
 from examples.demo.workloads import pod_spec, required
 from tests.e2e.conftest import Stage, Start
+from trimtab_local.install import wait_for
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -39,14 +39,14 @@ def reasons(stage: Stage, policy: str) -> list[str]:
 
 
 def alone(stage: Stage) -> bool:
-    """Whether no pods of earlier tests are left: nodes must be as full as the test makes them."""
+    """Whether no pods of earlier tests are left, so that only this test sets the utilization."""
     pods = stage.client.request("GET", "/api/v1/pods")["items"]
     return {pod["metadata"]["namespace"] for pod in pods} <= {stage.namespace}
 
 
 @pytest.fixture
 def patched(stage: Stage) -> Iterator[Callable[..., None]]:
-    """Patch an object, and take back afterwards what concerns all tests."""
+    """Patch an object while the block runs; the original is restored for other tests."""
     with ExitStack() as undo:
 
         def patch(path: str, body: dict[str, Any], *, back: dict[str, Any] | None = None) -> None:
@@ -68,15 +68,15 @@ def patched(stage: Stage) -> Iterator[Callable[..., None]]:
         pytest.param(PREFERS_SSD, PREFERRED, id="preferred node affinity"),
     ],
 )
-def test_a_pod_leaves_a_node_whose_label_has_changed(
+def test_pod_is_evicted_after_its_nodes_label_changed(
     stage: Stage, start: Start, patched: Callable[..., None], pod: dict[str, Any], type_: str
 ) -> None:
     for name in ("a", "b"):
         back = {"metadata": {"labels": {DISK: None}}}
         patched(f"/api/v1/nodes/{name}", {"metadata": {"labels": {DISK: "ssd"}}}, back=back)
-    stage.crowd("web", 1, on="a", **pod)
-    stage.crowd("other", 2, on="a")
-    stage.crowd("well", 1, on="b", **pod)
+    stage.deploy_on("web", 1, on="a", **pod)
+    stage.deploy_on("other", 2, on="a")
+    stage.deploy_on("well", 1, on="b", **pod)
     staying = {**stage.running("other"), **stage.running("well")}
     patched("/api/v1/nodes/a", {"metadata": {"labels": {DISK: "hdd"}}})
     start()
@@ -89,13 +89,11 @@ def test_a_pod_leaves_a_node_whose_label_has_changed(
     assert reasons(stage, "disks") == ["NodeAffinityViolated"]
 
 
-def test_one_pod_goes_for_two_that_must_not_be_with_it(
-    stage: Stage, start: Start, patched: Callable[..., None]
-) -> None:
+def test_anti_affinity_evicts_the_fewest_pods(stage: Stage, start: Start, patched: Callable[..., None]) -> None:
     """Who is the primary is said by a label that somebody gives to a pod that runs, and its replacement has not."""
     term = {"labelSelector": {"matchLabels": {"role": "primary"}}, "topologyKey": "kubernetes.io/hostname"}
-    stage.crowd("web", 2, on="c", affinity={"podAntiAffinity": {REQUIRED: [term]}})
-    stage.crowd("db", 1, on="c")
+    stage.deploy_on("web", 2, on="c", affinity={"podAntiAffinity": {REQUIRED: [term]}})
+    stage.deploy_on("db", 1, on="c")
     web = stage.running("web")
     [(primary, _)] = stage.running("db").items()
     path = f"/api/v1/namespaces/{stage.namespace}/pods"
@@ -116,10 +114,10 @@ def test_one_pod_goes_for_two_that_must_not_be_with_it(
     assert reasons(stage, "apart") == ["InterPodAntiAffinityViolated"]
 
 
-def test_an_overutilized_node_is_relieved_by_as_few_pods_as_needed(stage: Stage, start: Start) -> None:
+def test_overutilized_node_loses_the_fewest_pods(stage: Stage, start: Start) -> None:
     wait_for(lambda: alone(stage), "earlier tests' pods to be gone")
-    stage.crowd("web", 6, on="a", **pod_spec(cpu="1"))
-    stage.crowd("other", 1, on="b", **pod_spec(cpu="1"))
+    stage.deploy_on("web", 6, on="a", **pod_spec(cpu="1"))
+    stage.deploy_on("other", 1, on="b", **pod_spec(cpu="1"))
     before, other = stage.running("web"), stage.running("other")
     start()
     marks = {"thresholds": {"cpu": 25}, "targetThresholds": {"cpu": 50}}
@@ -135,11 +133,11 @@ def test_an_overutilized_node_is_relieved_by_as_few_pods_as_needed(stage: Stage,
     assert reasons(stage, "level") == ["NodeOverutilized"] * 2
 
 
-def test_pods_leave_a_node_that_would_rather_not_have_them(
+def test_pods_are_evicted_from_a_node_with_a_prefer_no_schedule_taint(
     stage: Stage, start: Start, patched: Callable[..., None]
 ) -> None:
-    stage.crowd("web", 2, on="b")
-    stage.crowd("content", 1, on="b", tolerations=[{"key": "example.com/rather-not", "operator": "Exists"}])
+    stage.deploy_on("web", 2, on="b")
+    stage.deploy_on("content", 1, on="b", tolerations=[{"key": "example.com/rather-not", "operator": "Exists"}])
     content = stage.running("content")
     taint = {"key": "example.com/rather-not", "effect": "PreferNoSchedule"}
     patched("/api/v1/nodes/b", {"spec": {"taints": [taint]}}, back={"spec": {"taints": None}})

@@ -165,8 +165,11 @@ class FakeApi:
         if call.content_type == "application/apply-patch+yaml" and path not in self.objects:
             return self._store(path, call.body)
         assert isinstance(call.body, dict), "the fake knows merge patch and apply only"
-        merged = _merged(self.objects[self._existing(path)], call.body)
-        return self._store(path, merged)
+        stored = self.objects[self._existing(path)]
+        wanted = call.body.get("metadata", {}).get("resourceVersion")
+        if wanted is not None and wanted != stored["metadata"]["resourceVersion"]:
+            raise Conflict("the object has been modified", status=409, reason="Conflict")
+        return self._store(path, merged(stored, call.body))
 
     def _evict(self, call: Call) -> Any:
         path = self._existing(call.path.removesuffix("/eviction"))
@@ -205,7 +208,8 @@ def _lists(path: str, at: str) -> bool:
     return at.startswith(f"{path}/") or (at.startswith(f"{group}namespaces/") and _parts(at)[:1] == _parts(path))
 
 
-def _merged(target: Any, patch: Any) -> Any:
+def merged(target: Any, patch: Any) -> Any:
+    """Apply a JSON merge patch."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -213,5 +217,5 @@ def _merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = _merged(result.get(key), value)
+            result[key] = merged(result.get(key), value)
     return result

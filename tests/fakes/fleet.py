@@ -1,7 +1,7 @@
 """A small cluster in memory that lives: pods are bound and end, machines come and go, budgets hold.
 
-Its objects are behind the `Api` seam of :class:`tests.fakes.api.FakeApi` and, as watches would bring them, in a
-`LiveCluster`. A scheduler binds pending pods, a kubelet lets evicted ones end, a ReplicaSet makes each anew, and a
+Its objects are behind the `Api` seam of :class:`tests.fakes.api.FakeApi` and, as watches would bring them, in
+`Caches`. A scheduler binds pending pods, a kubelet lets evicted ones end, a ReplicaSet creates each again, and a
 machine controller deletes or makes machines until there are as many as their set wants. `lowest` has the fewest ready
 pods of each budget at any moment.
 """
@@ -13,23 +13,25 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.builders import machine_set, node, pod
+from tests.builders import cluster_machine_set, machine_set, node, pod
 from tests.building import Builder
 from tests.fakes.api import Call, FakeApi
+from tests.fakes.caches import Caches
 from tests.fakes.clock import START, LoopClock
 from tests.fakes.json_patch import patch
 from trimtab.api.plan import rfc3339
-from trimtab.cluster.live import LiveCluster
 from trimtab.kube.api import Conflict, Invalid, TooManyRequests
+from trimtab.kube.objects.machine import MACHINE_API
 from trimtab.kube.wire.decode import decode_object
 
 M = "openshift-machine-api"
-MACHINE_API = "/apis/machine.openshift.io/v1beta1"
-SETS, MACHINES = f"{MACHINE_API}/namespaces/{M}/machinesets", f"{MACHINE_API}/namespaces/{M}/machines"
+MACHINE_ROOT = f"/apis/{MACHINE_API}/v1beta1/namespaces/{M}"
+SETS, MACHINES = f"{MACHINE_ROOT}/machinesets", f"{MACHINE_ROOT}/machines"
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/shop/pods"
 BUDGETS = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
 MARK = "machine.openshift.io/delete-machine"
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+REMOVAL_IN_PROGRESS = "trimtab.dev/removal-in-progress"
 SINCE = "trimtab.dev/unneeded-since"
 PLURALS = {
     "Node": NODES,
@@ -41,12 +43,17 @@ PLURALS = {
 
 
 class Fleet(FakeApi):
-    """The cluster; `live` is its picture."""
+    """The cluster; `caches` have what a watch of it delivers."""
 
-    def __init__(self, clock: LoopClock | None = None) -> None:
+    def __init__(self, clock: LoopClock | None = None, *, api_group: str = MACHINE_API) -> None:
         super().__init__()
+        self._make_set = machine_set if api_group == MACHINE_API else cluster_machine_set
+        version = "v1beta1" if api_group == MACHINE_API else "v1beta2"
+        root = f"/apis/{api_group}/{version}/namespaces/{M}"
+        self.sets, self.machines, self.mark = f"{root}/machinesets", f"{root}/machines", f"{api_group}/delete-machine"
+        self.plurals = PLURALS | {"MachineSet": self.sets, "Machine": self.machines}
         self.clock = clock or LoopClock()
-        self.live = LiveCluster()
+        self.caches = Caches()
         self.ends_after = 0.2
         """Seconds until an evicted pod is gone."""
         self.deletes = True
@@ -59,18 +66,23 @@ class Fleet(FakeApi):
         """Whether a frozen budget refuses, whatever its status says: the disruption controller's is newer."""
         self.lowest: dict[str, int] = {}
         self.evictions: list[str] = []
+        self.mark_lag = self.size_lag = 0.0
+        """Seconds after which the machine controller sees marks of machines and sizes of sets."""
+        self.lost: list[str] = []
+        """Pods that ended with their machine, without an eviction."""
         self._made = 0
+        self._fields: dict[tuple[str, str], list[tuple[float, Any]]] = {}
 
     # --- building ------------------------------------------------------------------------------------------------
 
     def add(self, *builders: Builder) -> None:
         for builder in builders:
             manifest = builder.manifest()
-            self._store(f"{PLURALS[manifest['kind']]}/{manifest['metadata']['name']}", manifest)
+            self._store(f"{self.plurals[manifest['kind']]}/{manifest['metadata']['name']}", manifest)
 
     def group(self, name: str, *nodes: str, least: int = 0, most: int = 10, unneeded: bool = True) -> None:
         """A MachineSet with a machine and a node for each name."""
-        made = machine_set(name).limits(least, most).replicas(len(nodes))
+        made = self._make_set(name, M).limits(least, most).replicas(len(nodes))
         self.add(made)
         since = rfc3339(START - 3600)
         for each in nodes:
@@ -103,12 +115,12 @@ class Fleet(FakeApi):
         return sorted(path.rpartition("/")[2] for path in self.objects if path.startswith(f"{NODES}/"))
 
     def replicas(self, name: str) -> int:
-        return int(self.objects[f"{SETS}/{name}"]["spec"].get("replicas", 0))
+        return int(self.objects[f"{self.sets}/{name}"]["spec"].get("replicas", 0))
 
     def scale(self, name: str, replicas: int) -> None:
-        found = copy.deepcopy(self.objects[f"{SETS}/{name}"])
+        found = copy.deepcopy(self.objects[f"{self.sets}/{name}"])
         found["spec"]["replicas"] = replicas
-        self._store(f"{SETS}/{name}", found)
+        self._store(f"{self.sets}/{name}", found)
 
     def edit(self, path: str, **fields: Any) -> None:
         """Merge into an object behind everybody's back."""
@@ -120,7 +132,10 @@ class Fleet(FakeApi):
         for path, each in self.objects.items():
             spec, annotations = each.get("spec") or {}, each["metadata"].get("annotations") or {}
             traces = [taint["key"] for taint in spec.get("taints") or () if taint["key"] == TO_BE_DELETED]
-            traces += [key for key in annotations if key in ("trimtab.dev/removing", "trimtab.dev/cordoned-by", MARK)]
+            traces += [
+                key for key in annotations if key in ("trimtab.dev/removing", "trimtab.dev/cordoned-by", self.mark)
+            ]
+            traces += [key for key in annotations if key == REMOVAL_IN_PROGRESS]
             traces += ["cordoned"] if spec.get("unschedulable") else []
             if traces:
                 found[path.rpartition("/")[2]] = traces
@@ -158,22 +173,50 @@ class Fleet(FakeApi):
         return 4000 - sum(taken)
 
     def _machines(self) -> None:
-        for path in [each for each in self.objects if each.startswith(f"{SETS}/")]:
+        for path in [each for each in self.objects if each.startswith(f"{self.sets}/")]:
             name = path.rpartition("/")[2]
             there = self._of(name)
             going = [each for each in there if each["metadata"].get("deletionTimestamp")]
             for each in going:
                 self._gone(each)
             alive = [each for each in there if each not in going]
-            marked = sorted(alive, key=lambda each: (not _marked(each), each["metadata"]["name"]))
-            for each in marked[: max(0, len(alive) - self.replicas(name))]:
-                self.edit(f"{MACHINES}/{each['metadata']['name']}", metadata={"deletionTimestamp": self._now()})
+            marked = sorted(alive, key=lambda each: (not self._goes_first(each), each["metadata"]["name"]))
+            size = self._seen(path, "size", self.replicas(name), self.size_lag)
+            for each in marked[: max(0, len(alive) - size)]:
+                self.edit(f"{self.machines}/{each['metadata']['name']}", metadata={"deletionTimestamp": self._now()})
+
+    def _goes_first(self, machine: dict[str, Any]) -> bool:
+        """The Machine API's controller ranks a failed machine and a marked one the same."""
+        tie = self.mark == MARK and (machine.get("status") or {}).get("phase") == "Failed"
+        return tie or self._seen_marked(machine)
+
+    def _seen_marked(self, machine: dict[str, Any]) -> bool:
+        path = f"{self.machines}/{machine['metadata']['name']}"
+        return bool(self._seen(path, "mark", self._marked(machine), self.mark_lag))
+
+    def _seen(self, path: str, field: str, value: Any, lag: float) -> Any:
+        """A field as a cache shows it that lags: every value becomes visible so many seconds after it was written."""
+        history = self._fields.get((path, field), [])
+        visible = [each for at, each in history if at <= self.clock.monotonic() - lag]
+        return visible[-1] if visible else history[0][1] if history else value
+
+    def _marked(self, machine: dict[str, Any]) -> bool:
+        return self.mark in machine["metadata"].get("annotations", {})
+
+    def _note(self, path: str, obj: dict[str, Any]) -> None:
+        """Remember when the fields were written that the machine controller reads."""
+        values = {"size": obj.get("spec", {}).get("replicas", 0)} if path.startswith(f"{self.sets}/") else {}
+        values |= {"mark": self._marked(obj)} if path.startswith(f"{self.machines}/") else {}
+        for field, value in values.items():
+            history = self._fields.setdefault((path, field), [])
+            if not history or history[-1][1] != value:
+                history.append((self.clock.monotonic() if history else float("-inf"), value))
 
     def _of(self, name: str) -> list[dict[str, Any]]:
         return [
             each
             for path, each in sorted(self.objects.items())
-            if path.startswith(f"{MACHINES}/") and each["metadata"]["ownerReferences"][0]["name"] == name
+            if path.startswith(f"{self.machines}/") and each["metadata"]["ownerReferences"][0]["name"] == name
         ]
 
     def _gone(self, machine: dict[str, Any]) -> None:
@@ -181,9 +224,11 @@ class Fleet(FakeApi):
         if on and f"{NODES}/{on}" in self.objects:
             for each in self._pods():
                 if each["spec"].get("nodeName") == on:
+                    self.lost.append(each["metadata"]["name"])
+                    self._renew(each)
                     self._end(f"{PODS}/{each['metadata']['name']}")
             self.drop(f"{NODES}/{on}")
-        self.drop(f"{MACHINES}/{machine['metadata']['name']}")
+        self.drop(f"{self.machines}/{machine['metadata']['name']}")
 
     def _pods(self) -> list[dict[str, Any]]:
         return [each for path, each in sorted(self.objects.items()) if path.startswith(f"{PODS}/")]
@@ -245,16 +290,17 @@ class Fleet(FakeApi):
     def _store(self, path: str, obj: dict[str, Any]) -> dict[str, Any]:
         old = self.objects.get(path)
         stored = super()._store(path, _tidy(obj))
-        if "kind" in stored and stored["kind"] in PLURALS:
+        self._note(path, stored)
+        if "kind" in stored and stored["kind"] in self.plurals:
             before = None if old is None else decode_object(copy.deepcopy(old))
-            self.live.apply(before, decode_object(copy.deepcopy(stored)))
+            self.caches.apply(before, decode_object(copy.deepcopy(stored)))
             self._count(besides=path)
         return stored
 
     def drop(self, path: str) -> None:
         """Take an object away behind everybody's back."""
         old = self.objects.pop(path)
-        self.live.apply(decode_object(copy.deepcopy(old)), None)
+        self.caches.apply(decode_object(copy.deepcopy(old)), None)
         self._count()
 
     def _count(self, besides: str = "") -> None:
@@ -305,10 +351,6 @@ def _merge(into: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
         else:
             into[key] = value
     return into
-
-
-def _marked(machine: dict[str, Any]) -> bool:
-    return MARK in machine["metadata"].get("annotations", {})
 
 
 def _ready(each: dict[str, Any]) -> bool:

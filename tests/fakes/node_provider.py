@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from trimtab.autoscaling.groups import GroupMachine, NodeGroup
-from trimtab.autoscaling.providers import Failure, Removal, Scaled
+from trimtab.autoscaling.providers import MachineRemoval, MarkedMachines, Provider, ScaleFailure, ScaleResult
 
 
 class FakeProvider:
@@ -31,18 +33,21 @@ class FakeProvider:
         self.raises: dict[str, Exception] = {}
         self.unmarked: list[str] = []
 
-    async def increase(self, group: NodeGroup, to: int) -> Scaled:
+    async def increase(self, group: NodeGroup, to: int) -> ScaleResult:
         return await self._set(group, to, f"increase {group.name} to {to}")
 
-    async def lower(self, group: NodeGroup, to: int) -> Scaled:
+    async def lower(self, group: NodeGroup, to: int) -> ScaleResult:
         return await self._set(group, to, f"lower {group.name} to {to}")
 
-    async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
-        names = tuple(machine.name for machine in machines)
-        to = group.target - len(machines)
+    async def mark(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> MarkedMachines:
+        return MarkedMachines(group.id, tuple(machines), text=f"trimtab {now:g}")
+
+    async def remove(self, group: NodeGroup, marked: MarkedMachines, *, count: int | None = None) -> MachineRemoval:
+        names = tuple(machine.name for machine in marked.machines)
+        to = group.target - (len(names) if count is None else count)
         scaled = await self._set(group, to, f"remove {' '.join(names)} of {group.name}")
         others = tuple(machine.name for machine in group.machines if machine.name not in names)
-        return Removal(
+        return MachineRemoval(
             scaled.group,
             scaled.before,
             scaled.after,
@@ -52,14 +57,14 @@ class FakeProvider:
             scaled.calls,
             machines=names,
             others=others,
-            mark=f"trimtab {now:g}",
+            mark=marked.text,
         )
 
     async def unmark(self, group: NodeGroup, machines: Sequence[str], *, mark: str = "") -> tuple[str, ...]:
         self.unmarked += [f"{name} of {group.name} ({mark})" for name in machines]
         return ()
 
-    async def _set(self, group: NodeGroup, to: int, what: str) -> Scaled:
+    async def _set(self, group: NodeGroup, to: int, what: str) -> ScaleResult:
         self.asked.append(what)
         if group.id in self.raises:
             raise self.raises[group.id]
@@ -68,6 +73,26 @@ class FakeProvider:
         await asyncio.sleep(self.slow.get(group.id, 0))
         failed = self.fails.get(group.id)
         if failed is not None:
-            return Scaled(group.id, group.target, to, **{"failure": Failure.REFUSED, "calls": 1, **failed})
+            return ScaleResult(group.id, group.target, to, **{"failure": ScaleFailure.REFUSED, "calls": 1, **failed})
         self.targets[group.id] = to
-        return Scaled(group.id, group.target, to, calls=1)
+        return ScaleResult(group.id, group.target, to, calls=1)
+
+
+async def remove_machines(
+    provider: Provider, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float
+) -> MachineRemoval:
+    """Mark machines and lower the size at once, as a test may whose controller does not lag."""
+    marked = await provider.mark(group, machines, now=now)
+    if marked.failure is not None:
+        return MachineRemoval(
+            group.id,
+            group.target,
+            group.target - len(machines),
+            marked.failure,
+            marked.message,
+            calls=marked.calls,
+            mark=marked.text,
+            left_marked=marked.left_marked,
+        )
+    removal = await provider.remove(group, marked)
+    return replace(removal, calls=marked.calls + removal.calls)

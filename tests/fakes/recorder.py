@@ -1,14 +1,14 @@
-"""A recorder of events that keeps what it is told."""
+"""A recorder of events for tests."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from trimtab.kube.reference import ObjectReference
+from trimtab.kube.resources import ObjectReference
 
 
-class Told:
-    """Keeps all of it."""
+class FakeRecorder:
+    """A recorder that stores events instead of posting them."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -18,7 +18,7 @@ class Told:
         self.events.append({"regarding": regarding, **more})
 
     def take(self) -> list[tuple[str, str, str]]:
-        """Whom, why and in which words; since the last time."""
+        """Return object, reason and note of each event since the last call."""
         found = [(str(each["regarding"]), each["reason"], each["note"]) for each in self.events]
         self.events.clear()
         return found

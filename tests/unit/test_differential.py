@@ -1,4 +1,4 @@
-"""The differential suite itself: what it draws follows from the seed, what it compares, and how cases get small."""
+"""The differential suite: random generation from a seed, comparison of verdicts, and shrinking of cases."""
 
 from __future__ import annotations
 
@@ -6,58 +6,60 @@ import pytest
 
 from tests.builders import node, pod
 from tests.differential import shrinking
-from tests.differential.comparison import Difference, decisive, differences
-from tests.differential.generator.chance import Chance
-from tests.differential.generator.claims import THE_CLAIM, claim, claim_spec
-from tests.differential.generator.cluster import SUBJECTS, RandomCluster
+from tests.differential.api_client import RESOURCES, key
+from tests.differential.comparison import Difference, differences, scores_differ
+from tests.differential.generator.claims import CLAIM_UID, claim, claim_spec
+from tests.differential.generator.cluster import FEATURES, RandomCluster
 from tests.differential.generator.evolution import evolve
-from tests.differential.ours import Ours, Word
+from tests.differential.generator.rng import RandomSource
+from tests.differential.kube_scheduler import Verdict
 from tests.differential.report import Disagreement, Tally
-from tests.differential.scheduler import Verdict
-from tests.differential.server import RESOURCES, key
-from tests.differential.suite import elsewhere, pinned, reasons
+from tests.differential.suite import on_node_only, reasons, without_nodes
+from tests.differential.trimtab_placer import TrimtabPlacer, TrimtabVerdict
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.wire.decode import decode_object
 
-POD = pod("asked").cpu("1").manifest()
+POD = pod("pending").cpu("1").manifest()
 
 
-def said(node: str = "", message: str = "", **scores: dict[str, int]) -> Verdict:
+def expected_verdict(node: str = "", message: str = "", **scores: dict[str, int]) -> Verdict:
     return Verdict(POD, None, node, message, scores)
 
 
-def word(message: str = "", **scores: dict[str, int]) -> Word:
-    return Word(frozenset(scores), message, scores)
+def actual_verdict(message: str = "", **scores: dict[str, int]) -> TrimtabVerdict:
+    return TrimtabVerdict(frozenset(scores), message, scores)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_clusters_follow_from_their_seed(seed):
-    one, other = RandomCluster(seed), RandomCluster(seed)
-    assert one.objects == other.objects
-    assert [one.asked(number) for number in range(5)] == [other.asked(number) for number in range(5)]
+def test_the_same_seed_generates_the_same_cluster():
+    for seed in range(20):
+        one, other = RandomCluster(seed), RandomCluster(seed)
+        assert one.objects == other.objects, seed
+        assert [one.pending_pod(number) for number in range(5)] == [other.pending_pod(number) for number in range(5)], (
+            seed
+        )
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_all_that_is_drawn_can_be_read(seed):
-    cluster = RandomCluster(seed)
-    assert len({key(manifest) for manifest in cluster.objects}) == len(cluster.objects)
-    for manifest in (*cluster.objects, cluster.asked(0)):
-        assert manifest["kind"] in RESOURCES
-        assert decode_object(manifest) is not None or manifest["kind"] == "RuntimeClass"
+def test_generated_objects_are_valid():
+    for seed in range(20):
+        cluster = RandomCluster(seed)
+        assert len({key(manifest) for manifest in cluster.objects}) == len(cluster.objects), seed
+        for manifest in (*cluster.objects, cluster.pending_pod(0)):
+            assert manifest["kind"] in RESOURCES, seed
+            assert decode_object(manifest) is not None or manifest["kind"] == "RuntimeClass", seed
 
 
-def test_without_a_subject_nothing_of_it_is_drawn():
-    text = "".join(str(RandomCluster(seed, without=SUBJECTS).objects) for seed in range(20))
-    for trace in ("topologySpreadConstraints", "PersistentVolume", "ownerReferences", "restartPolicyRules"):
-        assert trace not in text
+def test_excluded_subjects_are_not_generated():
+    text = "".join(str(RandomCluster(seed, without=FEATURES).objects) for seed in range(20))
+    for field in ("topologySpreadConstraints", "PersistentVolume", "ownerReferences", "restartPolicyRules"):
+        assert field not in text
 
 
-def test_who_refers_to_an_object_that_is_made_anew_is_made_anew_as_well():
+def test_objects_that_refer_to_a_recreated_object_are_recreated():
     bound = claim("data", "red", claim_spec("fast", "1Gi"))
-    reference = {"namespace": "red", "name": "data", "uid": THE_CLAIM}
+    reference = {"namespace": "red", "name": "data", "uid": CLAIM_UID}
     volume = {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {"claimRef": reference}}
-    ways = [evolve(Chance(seed), [bound, volume], [bound, volume])[1].keys() for seed in range(50)]
-    assert {frozenset(come) for come in ways} == {
+    created_keys = [evolve(RandomSource(seed), [bound, volume], [bound, volume])[1].keys() for seed in range(50)]
+    assert {frozenset(created) for created in created_keys} == {
         frozenset(),
         frozenset({"PersistentVolume/v"}),
         frozenset({"PersistentVolume/v", "PersistentVolumeClaim/red/data"}),
@@ -65,89 +67,99 @@ def test_who_refers_to_an_object_that_is_made_anew_is_made_anew_as_well():
 
 
 AGREEING = {
-    "both see one node": (said("n1"), word(n1={})),
-    "the best of two": (said("n1", n1={"A": 2}, n2={"A": 1}), word(n1={"A": 2}, n2={"A": 1})),
-    "either of two that are even": (said("n2", n1={"A": 1}, n2={"A": 1}), word(n1={"A": 1}, n2={"A": 1})),
-    "nothing fits, and more is said": (said(message="0/1 …: 1 x. preemption: …"), word("0/1 …: 1 x.")),
+    "one node fits": (expected_verdict("n1"), actual_verdict(n1={})),
+    "highest-scored node": (expected_verdict("n1", n1={"A": 2}, n2={"A": 1}), actual_verdict(n1={"A": 2}, n2={"A": 1})),
+    "one of two tied nodes": (
+        expected_verdict("n2", n1={"A": 1}, n2={"A": 1}),
+        actual_verdict(n1={"A": 1}, n2={"A": 1}),
+    ),
+    "kube-scheduler appends preemption": (
+        expected_verdict(message="0/1 …: 1 x. preemption: …"),
+        actual_verdict("0/1 …: 1 x."),
+    ),
 }
 
 
-@pytest.mark.parametrize(("theirs", "ours"), AGREEING.values(), ids=AGREEING)
-def test_it_is_no_difference_that(theirs, ours):
-    assert differences(theirs, ours) == []
+@pytest.mark.parametrize(("expected", "actual"), AGREEING.values(), ids=AGREEING)
+def test_equivalent_results_are_no_difference(expected, actual):
+    assert differences(expected, actual) == []
 
 
 DIFFERING = {
-    "only they let it on a node": (said("n1", n1={}, n2={}), word(n1={}), ["feasibility"]),
-    "only we let it on a node": (said(message="0/1"), word(n1={}), ["feasibility"]),
-    "another reason": (said(message="0/1 …: 1 x."), word("0/1 …: 1 y."), ["reasons"]),
-    "another choice": (said("n1", n1={"A": 2}, n2={"A": 1}), word(n1={"A": 1}, n2={"A": 2}), ["choice", "scores"]),
-    "a score that we lack": (said("n1", n1={"A": 2}, n2={"A": 2}), word(n1={}, n2={}), ["scores"]),
-    "scores that add up to the same": (
-        said("n1", n1={"A": 1, "B": 2}, n2={"A": 0, "B": 0}),
-        word(n1={"A": 2, "B": 1}, n2={"A": 0, "B": 0}),
+    "fits only by kube-scheduler": (expected_verdict("n1", n1={}, n2={}), actual_verdict(n1={}), ["feasibility"]),
+    "fits only by trimtab": (expected_verdict(message="0/1"), actual_verdict(n1={}), ["feasibility"]),
+    "different reason": (expected_verdict(message="0/1 …: 1 x."), actual_verdict("0/1 …: 1 y."), ["reasons"]),
+    "different choice": (
+        expected_verdict("n1", n1={"A": 2}, n2={"A": 1}),
+        actual_verdict(n1={"A": 1}, n2={"A": 2}),
+        ["choice", "scores"],
+    ),
+    "missing plugin": (expected_verdict("n1", n1={"A": 2}, n2={"A": 2}), actual_verdict(n1={}, n2={}), ["scores"]),
+    "different scores with equal totals": (
+        expected_verdict("n1", n1={"A": 1, "B": 2}, n2={"A": 0, "B": 0}),
+        actual_verdict(n1={"A": 2, "B": 1}, n2={"A": 0, "B": 0}),
         ["scores", "scores"],
     ),
 }
 
 
-@pytest.mark.parametrize(("theirs", "ours", "kinds"), DIFFERING.values(), ids=DIFFERING)
-def test_it_is_a_difference_that(theirs, ours, kinds):
-    assert [difference.kind for difference in differences(theirs, ours)] == kinds
+@pytest.mark.parametrize(("expected", "actual", "kinds"), DIFFERING.values(), ids=DIFFERING)
+def test_different_results_are_a_difference(expected, actual, kinds):
+    assert [difference.kind for difference in differences(expected, actual)] == kinds
 
 
-def test_a_choice_among_equals_says_nothing():
-    assert decisive(said("n1", n1={"A": 2}, n2={"A": 1}))
-    assert not decisive(said("n1", n1={"A": 2, "B": 0}, n2={"A": 1, "B": 1}))
+def test_choice_among_equal_nodes_is_not_counted():
+    assert scores_differ(expected_verdict("n1", n1={"A": 2}, n2={"A": 1}))
+    assert not scores_differ(expected_verdict("n1", n1={"A": 2, "B": 0}, n2={"A": 1, "B": 1}))
 
 
-def test_a_pod_can_be_kept_to_one_node_and_away_from_some():
-    ours = Ours(Snapshot([node("n1").build(), node("n2").build(), node("n3").build()]))
-    assert ours.judge(pinned(POD, "n2")).fits == {"n2"}
-    assert ours.judge(elsewhere(POD, ["n2", "n3"])).fits == {"n1"}
+def test_pod_is_pinned_to_a_node_or_kept_away():
+    actual = TrimtabPlacer(Snapshot([node("n1").build(), node("n2").build(), node("n3").build()]))
+    assert actual.evaluate(on_node_only(POD, "n2")).fits == {"n2"}
+    assert actual.evaluate(without_nodes(POD, ["n2", "n3"])).fits == {"n1"}
 
 
-def test_what_was_met_is_counted_without_numbers_and_names():
+def test_messages_are_counted_without_numbers_and_names():
     message = "0/3 nodes are available: 2 Insufficient cpu, 1 node(s) were unschedulable. preemption: 0/3 nodes …"
     assert reasons(message) == ["Insufficient cpu", "node(s) were unschedulable"]
 
 
-def test_a_run_passes_only_with_choices_foretold_and_no_other_verdict():
-    tally = Tally(decisive=100, in_top=95)
+def test_run_succeeds_if_all_choices_are_predicted():
+    tally = Tally(ranked=100, in_top=95)
     assert tally.passed
-    assert not Tally(decisive=100, in_top=94).passed
+    assert not Tally(ranked=100, in_top=94).passed
     tally.disagreements.append(Disagreement(1, [], POD, Difference("feasibility", "")))
     assert not tally.passed
 
 
-def test_a_case_that_does_not_show_again_is_told_as_it_was_met(monkeypatch):
-    monkeypatch.setattr(shrinking, "again", lambda *_: None)
+def test_unreproducible_case_is_reported_unshrunk(monkeypatch):
+    monkeypatch.setattr(shrinking, "reproduce", lambda *_: None)
     case = Disagreement(7, [node("n1").manifest()], POD, Difference("feasibility", "they differ"))
 
-    found = shrinking.shrunk(None, case)
+    found = shrinking.shrink_case(None, case)
 
     assert (found.objects, found.pod) == (case.objects, case.pod)
-    assert found.difference.text == "they differ\n(It did not show again in a cluster made anew.)"
+    assert found.difference.text == "they differ\n(The disagreement was not reproduced in a new cluster.)"
 
 
-def test_a_case_shrinks_to_what_shows_it(monkeypatch):
-    """Here both disagree wherever there is a cordoned node and the pod requests cpu."""
+def test_case_shrinks_to_the_relevant_objects(monkeypatch):
+    """The fake comparison disagrees if a node is cordoned and the pod requests cpu."""
 
-    def again(_world, objects, manifest, before):
+    def reproduce(_environment, objects, manifest, before):
         cordoned = any(obj.get("spec", {}).get("unschedulable") for obj in objects)
         requests = manifest["spec"]["containers"][0].get("resources", {}).get("requests", {})
         return before if cordoned and "cpu" in requests else None
 
-    monkeypatch.setattr(shrinking, "again", again)
+    monkeypatch.setattr(shrinking, "reproduce", reproduce)
     objects = [node(f"n{number}").labels(a="b").manifest() for number in range(9)]
     objects.append(node("cordoned").merge(spec={"unschedulable": True}).manifest())
-    objects += [pod(f"there-{number}").on("n1").manifest() for number in range(20)]
-    asked = pod("asked").cpu("1").memory("1Gi").tolerates().manifest()
+    objects += [pod(f"bound-{number}").on("n1").manifest() for number in range(20)]
+    requested = pod("pending").cpu("1").memory("1Gi").tolerates().manifest()
 
-    found = shrinking.shrunk(None, Disagreement(7, objects, asked, Difference("feasibility", "they differ")))
+    found = shrinking.shrink_case(None, Disagreement(7, objects, requested, Difference("feasibility", "they differ")))
 
     assert [key(manifest) for manifest in found.objects] == ["Node/cordoned"]
     assert found.objects[0]["spec"] == {"unschedulable": True}
     assert found.pod["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "1"}}
     assert "tolerations" not in found.pod["spec"]
-    assert found.told().startswith("# feasibility, cluster of seed 7, 1 objects and the pod\n# they differ\n")
+    assert found.render().startswith("# feasibility, cluster of seed 7, 1 objects and the pod\n# they differ\n")

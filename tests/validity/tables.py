@@ -23,7 +23,7 @@ class Row(Struct, frozen=True):
     """A line of a table.
 
     Attributes:
-        told: what is particular about it; with the kind it is the test's id.
+        title: what is special about the row; with the kind it is the id of the test.
         kind: of the object.
         field: as errors write it.
         value: put there, or ABSENT.
@@ -32,7 +32,7 @@ class Row(Struct, frozen=True):
         unasked: the API server cannot be asked by creating the object.
     """
 
-    told: str
+    title: str
     kind: str
     field: str
     value: Any
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True):
     @property
     def id(self) -> str:
         """For parametrized tests."""
-        return f"{self.kind}: {self.told}"
+        return f"{self.kind}: {self.title}"
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -60,17 +60,17 @@ def _rows(text: str) -> Iterator[Row]:
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
-        told, kind, field, value, *more = (cell.strip() for cell in line.split(" | "))
+        title, kind, field, value, *more = (cell.strip() for cell in line.split(" | "))
         field = _long(field)
         named, says = [*more, "", ""][:2]
         yield Row(
-            told=told.removeprefix("~ "),
+            title=title.removeprefix("~ "),
             kind=kind,
             field=field,
             value=_value(value),
             named=_long(named).replace("+", field) if named else field,
             says=says,
-            unasked=told.startswith("~ "),
+            unasked=title.startswith("~ "),
         )
 
 

@@ -1,4 +1,4 @@
-"""The kustomize base, made from the chart with its default values: there is one truth, and it is the chart."""
+"""Generates the kustomize base from the chart with its default values."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ import yaml
 
 from tools.generate import CHART
 from trimtab.api.crds import crd_files
-from trimtab.local.binaries import find, given_directory
-from trimtab.local.progress import Progress
-from trimtab.local.versions import DEFAULT_VERSION, HELM
+from trimtab_local.binaries import find, given_directory
+from trimtab_local.progress import Progress
+from trimtab_local.versions import DEFAULT_VERSION, HELM
 
 NAMESPACE: Final = "trimtab-system"
 RELEASE: Final = "trimtab"
 FILES: Final = {
     "serviceaccount.yaml": ("ServiceAccount",),
     "rbac.yaml": ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "admission-policies.yaml": ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     "deployment.yaml": ("Deployment",),
     "service.yaml": ("Service",),
+    "networkpolicy.yaml": ("NetworkPolicy",),
 }
-"""Which kinds go where."""
+"""The file of each kind."""
 
 _HEADER: Final = "# Made from manifests/charts/trimtab by `make generate`: change that, not this file.\n"
 _HELMS_OWN: Final = ("helm.sh/chart", "app.kubernetes.io/managed-by")
 
 
 def helm() -> Path:
-    """The helm binary: of ``KUBEBUILDER_ASSETS`` where it is there, else built."""
+    """Return the helm binary from ``KUBEBUILDER_ASSETS``, or build it."""
     return find([HELM], given=given_directory(None), progress=Progress()).paths[HELM]
 
 
 def render(*arguments: str, release: str = RELEASE, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
-    """What ``helm template`` makes of the chart.
+    """Return the output of ``helm template``.
 
     Raises:
-        subprocess.CalledProcessError: helm refuses; ``stderr`` says why.
+        subprocess.CalledProcessError: helm failed; ``stderr`` has the error.
     """
     command = [str(helm()), "template", release, str(CHART), "--namespace", namespace]
     command += ["--kube-version", DEFAULT_VERSION, *arguments]
@@ -47,11 +49,11 @@ def render(*arguments: str, release: str = RELEASE, namespace: str = NAMESPACE) 
 
 
 def base_files() -> dict[str, str]:
-    """File name to content, the definitions and kustomization.yaml among them."""
-    manifests = [_without_helm(document) for document in render("--set", "crds.install=false")]
-    files = {"namespace.yaml": _dump([_namespace()]), **crd_files(installed=True)}
+    """Return the content by file name, including the CRDs and kustomization.yaml."""
+    manifests = [without_helm(document) for document in render("--set", "crds.install=false")]
+    files = {"namespace.yaml": dump([_namespace()]), **crd_files(by_default=True)}
     for name, kinds in FILES.items():
-        files[name] = _dump([document for document in manifests if document["kind"] in kinds])
+        files[name] = dump([document for document in manifests if document["kind"] in kinds])
     left = {document["kind"] for document in manifests} - {kind for kinds in FILES.values() for kind in kinds}
     if left:
         raise ValueError(f"no file of the base takes {', '.join(sorted(left))}")
@@ -60,7 +62,7 @@ def base_files() -> dict[str, str]:
         "kind": "Kustomization",
         "resources": list(files),
     }
-    return {"kustomization.yaml": _dump([kustomization]), **files}
+    return {"kustomization.yaml": dump([kustomization]), **files}
 
 
 def _namespace() -> dict[str, Any]:
@@ -69,14 +71,15 @@ def _namespace() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
 
 
-def _without_helm(document: Any) -> Any:
-    """The same without the labels that say that Helm manages it."""
+def without_helm(document: Any) -> Any:
+    """Return the document without the labels of objects that Helm manages."""
     if isinstance(document, dict):
-        return {key: _without_helm(value) for key, value in document.items() if key not in _HELMS_OWN}
+        return {key: without_helm(value) for key, value in document.items() if key not in _HELMS_OWN}
     if isinstance(document, list):
-        return [_without_helm(item) for item in document]
+        return [without_helm(item) for item in document]
     return document
 
 
-def _dump(documents: Sequence[dict[str, Any]]) -> str:
+def dump(documents: Sequence[dict[str, Any]]) -> str:
+    """Return the documents as YAML, with a comment that says how they are generated."""
     return _HEADER + yaml.safe_dump_all(documents, sort_keys=False, width=120)

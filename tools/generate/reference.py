@@ -1,4 +1,4 @@
-"""What of the reference is made from code: the commands' help, metrics, reasons. The prose around it is the pages'."""
+"""Generates parts of the reference: the commands' help, metrics and reasons."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from tools.generate import table
+from trimtab.admission.server import AdmissionMetrics
 from trimtab.api import reasons
-from trimtab.autoscaling.report.compatible_metrics import CompatibleMetrics
-from trimtab.autoscaling.report.metrics import AutoscalerMetrics
+from trimtab.autoscaling.imports.flags import FLAGS, REMOVED, Flag
+from trimtab.autoscaling.report.metrics import AutoscalerMetrics, CompatibleMetrics
 from trimtab.cli.main import cli
-from trimtab.descheduling.metrics import DeschedulerMetrics
-from trimtab.runtime.metrics import RuntimeMetrics
+from trimtab.controller.history import HistoryMetrics
+from trimtab.controller.metrics import WorkQueueMetrics
+from trimtab.descheduling.report.metrics import DeschedulerMetrics
+from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.pressure.report import PressureMetrics
+from trimtab.runtime.metrics.page import DROPPED_SAMPLES
+from trimtab.runtime.metrics.process import RuntimeMetrics
+from trimtab.scheduling.report import SchedulerMetrics
 from trimtab.tainting.report import TaintManagerMetrics
 
 _WIDTH: Final = 100
@@ -28,7 +35,7 @@ _HEADING: Final = re.compile(r"^# ── (.+?) ─+$", re.MULTILINE)
 
 
 class Metric(Struct, frozen=True):
-    """One metric of ours, named as /metrics shows it."""
+    """A metric as shown on /metrics."""
 
     name: str
     type: str
@@ -37,7 +44,7 @@ class Metric(Struct, frozen=True):
 
 
 class Reason(Struct, frozen=True):
-    """One reason code, with the heading it stands under."""
+    """A reason code with the heading of its section."""
 
     code: str
     section: str
@@ -45,24 +52,31 @@ class Reason(Struct, frozen=True):
 
 
 def metrics() -> list[Metric]:
-    """All metrics that trimtab defines, in the order of their definition."""
+    """Return all metrics of trimtab in the order of their definition."""
     registry = CollectorRegistry()
     RuntimeMetrics(registry)
+    WorkQueueMetrics(registry)
+    EvictorMetrics(registry)
+    HistoryMetrics(registry)
     DeschedulerMetrics(registry)
     AutoscalerMetrics(registry)
     CompatibleMetrics(registry)
     TaintManagerMetrics(registry)
+    SchedulerMetrics(registry)
+    AdmissionMetrics(registry)
+    PressureMetrics(registry)
     found = []
     for collector in registry._collector_to_names:  # noqa: SLF001 - there is no public way to the label names
         if isinstance(collector, MetricWrapperBase):
             [family] = collector.describe()
             name = f"{family.name}_total" if family.type == "counter" else family.name
             found.append(Metric(name, family.type, tuple(collector._labelnames), family.documentation))  # noqa: SLF001
-    return found
+    name, help_ = DROPPED_SAMPLES
+    return [*found, Metric(name, "gauge", (), help_)]
 
 
 def reason_codes() -> list[Reason]:
-    """The codes of :mod:`trimtab.api.reasons` with their docstrings, in the module's order."""
+    """Return the codes of :mod:`trimtab.api.reasons` with their docstrings, in the module's order."""
     text = Path(reasons.__file__).read_text(encoding="utf-8")
     headings = [(text[: found.start()].count("\n") + 1, found[1]) for found in _HEADING.finditer(text)]
     found = []
@@ -76,7 +90,7 @@ def reason_codes() -> list[Reason]:
 def commands(
     command: click.Command = cli, path: str = "trimtab", parent: click.Context | None = None
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """Each command from this one on down: what a user types, the command, and its context."""
+    """Yield this command and its subcommands: the command line, the command and its context."""
     name = path.rpartition(" ")[2]
     context = click.Context(command, parent, name, terminal_width=_WIDTH, **command.context_settings)
     yield path, command, context
@@ -88,20 +102,20 @@ def commands(
 
 
 def commands_part() -> str:
-    """A section a command, with the help that it prints."""
+    """Return one section per command with its help."""
     return "\n".join(
         f"## {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n" for path, command, context in commands()
     )
 
 
 def metrics_part() -> str:
-    """The table of metrics."""
+    """Return the table of metrics."""
     rows = [(f"`{m.name}`", m.type, ", ".join(f"`{label}`" for label in m.labels), m.help) for m in metrics()]
     return table(("Metric", "Type", "Labels", "Meaning"), *rows)
 
 
 def reasons_part() -> str:
-    """A section a heading of the module, each with its table."""
+    """Return one section with a table per heading of the module."""
     sections: dict[str, list[tuple[str, ...]]] = {}
     for reason in reason_codes():
         sections.setdefault(reason.section, [("Code", "Meaning")]).append((f"`{reason.code}`", reason.meaning))
@@ -112,3 +126,21 @@ def _docstring(statement: ast.stmt) -> str:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
         return re.sub(r"``(.+?)``", r"`\1`", " ".join(str(statement.value.value).split()))
     raise SyntaxError(f"{reasons.__file__}:{statement.lineno}: a reason has no docstring")
+
+
+def autoscaler_flags_part() -> str:
+    """Return the table of cluster-autoscaler's flags and of what becomes of them."""
+    rows = [
+        (f"`--{name}`", f"`{flag.default}`" if flag.default else "", _fate_of(flag), _fate(flag))
+        for name, flag in sorted((FLAGS | REMOVED).items())
+    ]
+    return table(("Flag", "Default", "Fate", "Field, reason or effect"), *rows)
+
+
+def _fate_of(flag: Flag) -> str:
+    return f"{flag.fate} ({flag.severity})" if flag.fate == "lost" else flag.fate
+
+
+def _fate(flag: Flag) -> str:
+    is_field = flag.fate == "converted" and " " not in flag.note
+    return f"`{flag.note}`" if is_field else flag.note

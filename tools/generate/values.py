@@ -1,4 +1,4 @@
-"""The chart's values as a table, from the comments in values.yaml (``# -- …``, helm-docs' way of marking them)."""
+"""Generates the table of the chart's values from the comments in values.yaml (``# -- …``, as in helm-docs)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _COMMENT: Final = re.compile(r"^ *# ?(?P<text>.*)$")
 
 
 class Value(Struct, frozen=True):
-    """One value that a user may set.
+    """A chart value.
 
     Attributes:
-        path: ``metrics.service.port``.
-        default: as it stands in values.yaml.
-        description: what it does.
+        path: the path, for example ``metrics.service.port``.
+        default: the default as written in values.yaml.
+        description: the description from the comment.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Value(Struct, frozen=True):
 
 
 def read_values(text: str) -> list[Value]:
-    """The values that have a description, in the file's order."""
+    """Return the values that have a description, in the order of the file."""
     values: list[Value] = []
     tree = yaml.safe_load(text)
     parents: list[tuple[int, str]] = []
@@ -51,14 +51,14 @@ def read_values(text: str) -> list[Value]:
 
 
 def leaves(tree: Any, path: str = "") -> list[str]:
-    """The paths of all that has no keys below it."""
+    """Return the paths of all values without nested keys."""
     if not isinstance(tree, dict) or not tree:
         return [path]
     return [leaf for key, below in tree.items() for leaf in leaves(below, f"{path}.{key}".strip("."))]
 
 
 def values_table() -> str:
-    """The table that stands in the chart's README and in the reference."""
+    """Return the table for the chart's README and the reference."""
     values = read_values((CHART / "values.yaml").read_text(encoding="utf-8"))
     rows = [(f"`{value.path}`", f"`{json.dumps(value.default)}`", value.description) for value in values]
     return table(("Value", "Default", "What it does"), *rows)

@@ -1,8 +1,21 @@
-"""ClusterAutoscaler: when nodes are added and removed, within which limits; one for the whole cluster, as in OpenShift.
+"""ClusterAutoscaler: configures when nodes are added and removed, and within which limits. There is one per cluster.
 
-All fields of OpenShift's have its names, types and defaults, so its YAML applies unchanged; each says where people have
-stumbled. Fields that only trimtab has are optional and say so: an OpenShift cluster's own definition does not know
-them, and its API server drops them.
+For example::
+
+    apiVersion: autoscaling.openshift.io/v1
+    kind: ClusterAutoscaler
+    metadata:
+      name: default
+    spec:
+      resourceLimits:
+        maxNodesTotal: 24
+      scaleDown:
+        enabled: true
+        unneededTime: 10m
+
+The fields of OpenShift's ClusterAutoscaler have the same names, types and defaults, so its YAML applies unchanged.
+Fields that only trimtab has are optional and marked as such: the CRD of an OpenShift cluster does not have them, and
+its API server prunes them.
 """
 
 from __future__ import annotations
@@ -11,18 +24,102 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import MAX_INT32, NaturalInt, ObjectMeta, Rule, Spec, bounded, doc
+from trimtab.api.base import (
+    MAX_INT32,
+    SET,
+    NamespaceName,
+    NaturalInt,
+    ObjectMeta,
+    PositiveInt,
+    Rule,
+    Spec,
+    bounded,
+    doc,
+    list_map,
+)
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.cluster_limits import ResourceLimits
-from trimtab.api.go_durations import GO_DURATION_BOUND, GO_DURATION_RULE, GoDuration, parse_go_duration
-from trimtab.api.strategies.base import SET
+from trimtab.api.scalars import GO_DURATION_BOUND, GO_DURATION_RULE, GoDuration, parse_go_duration
+
+GIB: Final = 1 << 30
+"""Bytes in the unit of ``memory``."""
+
+_MAX_AT_LEAST_MIN: Final = Rule(rule="self.max >= self.min", message="must be at least min", field_path=".max")
+
+
+class ResourceRange(Spec, frozen=True):
+    """Minimum and maximum amount of a resource in the whole cluster, including nodes outside of node groups."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (_MAX_AT_LEAST_MIN,)
+
+    min: Annotated[NaturalInt, doc("The minimum. Scale-down removes no node if the cluster would fall below it.")]
+    max: Annotated[NaturalInt, doc("The maximum. Scale-up adds no node if the cluster would exceed it.")]
+
+
+class GPULimit(Spec, frozen=True):
+    """Minimum and maximum number of GPUs of one type in the whole cluster."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (_MAX_AT_LEAST_MIN,)
+
+    type: Annotated[
+        str,
+        Meta(min_length=1, max_length=317),
+        doc(
+            "The GPU type: the resource name, e.g. nvidia.com/gpu or amd.com/gpu, or the value of the "
+            "node label cluster-api/accelerator."
+        ),
+    ]
+    min: Annotated[
+        NaturalInt,
+        doc("The minimum. Scale-down removes no node if the cluster would fall below it."),
+    ]
+    max: Annotated[PositiveInt, doc("The maximum. Scale-up adds no node if the cluster would exceed it.")]
+
+
+class ResourceLimits(Spec, frozen=True):
+    """Minimum and maximum size of the whole cluster, including the control plane and nodes outside of node groups.
+
+    Limits only prevent actions. They never trigger a scale-up or scale-down to bring the cluster within them.
+    """
+
+    max_nodes_total: Annotated[
+        NaturalInt | None,
+        doc(
+            "Maximum number of nodes in the cluster, including control plane nodes. Set it to at least the "
+            "number of nodes outside of node groups plus the maximum sizes of all node groups. 0 means "
+            "unlimited."
+        ),
+    ] = None
+    max_nodes_per_namespace: Annotated[
+        NaturalInt | None,
+        doc(
+            "Maximum number of nodes that the pods of one namespace may use. No node is added for pods of a "
+            "namespace if the namespace would then exceed the limit. Only nodes of node groups count. A node "
+            "shared by several namespaces counts toward each in proportion to the requests of its pods. Pods of "
+            f"DaemonSets and static pods do not count. 0 means unlimited. {OURS}"
+        ),
+    ] = None
+    cores: Annotated[ResourceRange | None, doc("Minimum and maximum number of CPU cores in the cluster.")] = None
+    memory: Annotated[
+        ResourceRange | None,
+        doc(
+            "Minimum and maximum memory of the cluster in GiB (2^30 bytes), as plain numbers and not as "
+            "quantities such as 64Gi."
+        ),
+    ] = None
+    gpus: Annotated[
+        tuple[GPULimit, ...],
+        bounded(
+            "Minimum and maximum number of GPUs in the cluster, one entry per GPU type.", limit=16, **list_map("type")
+        ),
+    ] = ()
+
 
 KIND: Final = "ClusterAutoscaler"
 API_VERSION: Final = "autoscaling.openshift.io/v1"
 NAME: Final = "default"
 
 PRIORITY_THRESHOLD: Final = -10
-"""Upstream's ``expendable-pods-priority-cutoff`` where nobody sets it."""
+"""Upstream's default for ``expendable-pods-priority-cutoff``."""
 
 OURS: Final = "Only trimtab has this field."
 
@@ -31,7 +128,7 @@ OnOff = Literal["Enabled", "Disabled"]
 Mode = Literal["Act", "Simulate"]
 
 THRESHOLD_PATTERN: Final = "^0[.][0-9]{1,9}$"
-THRESHOLD_HELP: Final = 'a share above 0 and below 1 as a text, e.g. "0.5"'
+THRESHOLD_HELP: Final = 'a fraction above 0 and below 1 as a quoted string, e.g. "0.5"'
 THRESHOLD_RULE: Final = Rule(
     rule=f"self.matches('{THRESHOLD_PATTERN}') && double(self) > 0.0", message=f"must be {THRESHOLD_HELP}"
 )
@@ -40,25 +137,36 @@ LabelKey = Annotated[str, Meta(min_length=1, max_length=317)]
 
 
 class ScaleDown(Spec, frozen=True):
-    """Whether and when nodes are removed. Leaving scaleDown out does not switch it off: that is enabled: false."""
+    """Whether and when nodes are removed. Omitting scaleDown does not disable scale-down; enabled: false does."""
 
-    enabled: Annotated[bool, doc("Whether nodes are removed at all. With false the rest of scaleDown has no effect.")]
+    enabled: Annotated[
+        bool, doc("Whether the autoscaler removes unneeded nodes. If false, all other fields of scaleDown are ignored.")
+    ]
     delay_after_add: Annotated[
         GoDuration,
-        doc("How long after nodes were added none is removed.", GO_DURATION_RULE, GO_DURATION_BOUND),
+        doc("How long to wait after a scale-up before nodes are removed.", GO_DURATION_RULE, GO_DURATION_BOUND),
     ] = "10m"
     delay_after_delete: Annotated[
         GoDuration,
-        doc("How long after a node was removed no other one is.", GO_DURATION_RULE, GO_DURATION_BOUND),
+        doc(
+            "How long to wait after a node was removed before another node is removed.",
+            GO_DURATION_RULE,
+            GO_DURATION_BOUND,
+        ),
     ] = "10s"
     delay_after_failure: Annotated[
         GoDuration,
-        doc("How long after a removal that failed none is tried.", GO_DURATION_RULE, GO_DURATION_BOUND),
+        doc(
+            "How long to wait after a failed node removal before nodes are removed again.",
+            GO_DURATION_RULE,
+            GO_DURATION_BOUND,
+        ),
     ] = "3m"
     unneeded_time: Annotated[
         GoDuration,
         doc(
-            "How long a node must have been unneeded before it is removed. It is written with two n: unneededTime.",
+            "How long a node must be unneeded before it is removed. The field is spelled unneededTime; the "
+            "common misspelling uneededTime is rejected.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -66,89 +174,115 @@ class ScaleDown(Spec, frozen=True):
     utilization_threshold: Annotated[
         Threshold,
         doc(
-            "A node whose pods request at most this share of what is allocatable may be unneeded: the larger of cpu "
-            "and memory, or that of GPUs where it has some. Exactly at the threshold counts. It is a text: put it in "
-            "quotes.",
+            "A node may be unneeded if its utilization is at or below this fraction. Utilization is the sum of "
+            "the pods' requests divided by the node's allocatable amount: the higher of cpu and memory "
+            "utilization, or the GPU utilization on nodes with GPUs. This is a string, so quote it.",
             THRESHOLD_RULE,
         ),
     ] = "0.5"
     cordon_node_before_terminating: Annotated[
-        OnOff, doc("Whether a node is cordoned before its pods are evicted, so that load balancers let go of it.")
+        OnOff,
+        doc("Whether to cordon a node before evicting its pods, so that load balancers stop sending traffic to it."),
     ] = "Enabled"
     unready_time: Annotated[
         GoDuration,
         doc(
-            f"How long a node must have been unready and unneeded before it is removed. {OURS}",
+            f"How long a node must be both unneeded and not ready before it is removed. {OURS}",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
     ] = "20m"
     gpu_utilization_threshold: Annotated[
         Threshold,
-        doc(f"The utilizationThreshold of nodes with GPUs, of which only the GPUs count. {OURS}", THRESHOLD_RULE),
+        doc(
+            f"The utilizationThreshold for nodes with GPUs, which applies to their GPU utilization only. {OURS}",
+            THRESHOLD_RULE,
+        ),
     ] = "0.5"
+    max_hold: Annotated[
+        GoDuration | None,
+        doc(
+            "Maximum time for which pod annotations (cluster-autoscaler.kubernetes.io/safe-to-evict with the "
+            "value false or on-completion) may block the removal of a node. After that time the annotations on "
+            "pods of the node are ignored. The time starts when an annotation first blocks the removal. "
+            "Changing the annotation or replacing the pod does not restart it. PodDisruptionBudgets are never "
+            "ignored: if they block a node for longer, the node is reported with the reason HeldTooLong. If "
+            f"unset, annotations block removals indefinitely. {OURS}",
+            GO_DURATION_RULE,
+            GO_DURATION_BOUND,
+        ),
+    ] = None
     replace: Annotated[
         OnOff,
         doc(
-            "Whether nodes are replaced by fewer or cheaper ones of other groups that would hold their pods, where the "
-            "annotation trimtab.dev/price says what a node of each group costs an hour. New nodes come first; then the "
-            f"old ones are drained, however much of them is used. It moves pods that run well. {OURS}"
+            "Whether to replace nodes with fewer or cheaper nodes of other node groups if their pods fit there "
+            "(consolidation). The annotation trimtab.dev/price on a node group sets the hourly price of a node. "
+            "The new nodes are added first; then the old nodes are drained, whatever their utilization. This "
+            f"evicts healthy pods. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
         Threshold,
-        doc(f"By how much of their price nodes must become cheaper to be replaced. {OURS}", THRESHOLD_RULE),
+        doc(
+            f"Minimum saving for a replacement, as a fraction of the price of the replaced nodes. {OURS}",
+            THRESHOLD_RULE,
+        ),
     ] = "0.15"
 
     @property
     def delay_after_add_seconds(self) -> float:
-        """``delayAfterAdd`` in seconds."""
+        """Return ``delayAfterAdd`` in seconds."""
         return parse_go_duration(self.delay_after_add)
 
     @property
     def delay_after_delete_seconds(self) -> float:
-        """``delayAfterDelete`` in seconds."""
+        """Return ``delayAfterDelete`` in seconds."""
         return parse_go_duration(self.delay_after_delete)
 
     @property
     def delay_after_failure_seconds(self) -> float:
-        """``delayAfterFailure`` in seconds."""
+        """Return ``delayAfterFailure`` in seconds."""
         return parse_go_duration(self.delay_after_failure)
 
     @property
     def unneeded_seconds(self) -> float:
-        """``unneededTime`` in seconds."""
+        """Return ``unneededTime`` in seconds."""
         return parse_go_duration(self.unneeded_time)
 
     @property
     def unready_seconds(self) -> float:
-        """``unreadyTime`` in seconds."""
+        """Return ``unreadyTime`` in seconds."""
         return parse_go_duration(self.unready_time)
 
     @property
+    def max_hold_seconds(self) -> float | None:
+        """Return ``maxHold`` in seconds, or ``None`` if it is unset."""
+        return None if self.max_hold is None else parse_go_duration(self.max_hold)
+
+    @property
     def threshold(self) -> float:
-        """``utilizationThreshold`` as a share."""
+        """Return ``utilizationThreshold`` as a number."""
         return float(self.utilization_threshold)
 
     @property
     def gpu_threshold(self) -> float:
-        """``gpuUtilizationThreshold`` as a share."""
+        """Return ``gpuUtilizationThreshold`` as a number."""
         return float(self.gpu_utilization_threshold)
 
     @property
     def replace_share(self) -> float:
-        """``replaceThreshold`` as a share."""
+        """Return ``replaceThreshold`` as a number."""
         return float(self.replace_threshold)
 
 
 class ScaleUp(Spec, frozen=True):
-    """When nodes are added."""
+    """When and for which pods nodes are added."""
 
     new_pod_scale_up_delay: Annotated[
         GoDuration,
         doc(
-            "How old a pending pod must be before nodes are added for it. A pod can ask for more with the annotation "
-            "cluster-autoscaler.kubernetes.io/pod-scale-up-delay.",
+            "Minimum age of a pending pod before nodes are added for it. The pod annotation "
+            "cluster-autoscaler.kubernetes.io/pod-scale-up-delay can increase it.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -156,46 +290,80 @@ class ScaleUp(Spec, frozen=True):
     bypassed_schedulers: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         bounded(
-            "Schedulers whose pods count as pending before the scheduler has said that it finds no node for them. "
-            f"{OURS}",
+            "Names of schedulers whose pods trigger a scale-up before the scheduler has reported them as "
+            f"unschedulable. {OURS}",
             limit=16,
             **SET,
         ),
     ] = ()
 
+    force_daemon_sets: Annotated[
+        bool,
+        doc(
+            "Whether to reserve capacity on new nodes for every DaemonSet that matches the node group, even if "
+            "its pods run on none of the group's nodes or would not fit. Equivalent to --force-ds of "
+            "cluster-autoscaler. If true, anyone who may create DaemonSets can prevent scale-ups for other "
+            f"pods. {OURS}"
+        ),
+    ] = False
+
     @property
     def delay_seconds(self) -> float:
-        """``newPodScaleUpDelay`` in seconds."""
+        """Return ``newPodScaleUpDelay`` in seconds."""
         return parse_go_duration(self.new_pod_scale_up_delay)
 
 
+class NodeGroupAutoDiscovery(Spec, frozen=True):
+    """Selects the Cluster API and Machine API objects that are treated as node groups of this cluster.
+
+    A Cluster API management cluster can contain machines of several clusters. If its objects belong to several clusters
+    and clusterName is not set, no node group is scaled.
+    """
+
+    cluster_name: Annotated[
+        str,
+        Meta(max_length=253),
+        doc(
+            "The cluster whose node groups and machines are scaled. It is matched against spec.clusterName of "
+            "Cluster API objects and, if present, the machine.openshift.io/cluster-api-cluster label of Machine "
+            "API objects."
+        ),
+    ] = ""
+    namespaces: Annotated[
+        tuple[NamespaceName, ...],
+        bounded(
+            "The namespaces whose node groups are scaled. If empty, node groups in all namespaces are scaled.",
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+
+
 class ClusterAutoscalerSpec(Spec, frozen=True):
-    """When nodes are added and removed, and within which limits. An empty spec scales both ways, without limits."""
+    """When nodes are added and removed, and within which limits. With an empty spec, there are no limits."""
 
     mode: Annotated[
-        Mode, doc(f"Act adds and removes nodes. Simulate plans and reports, and changes nothing. {OURS}")
+        Mode,
+        doc(f"Act: add and remove nodes. Simulate: only plan and report; nothing in the cluster is changed. {OURS}"),
     ] = "Act"
-    resource_limits: Annotated[ResourceLimits, doc("How large and how small the whole cluster may get.")] = (
-        ResourceLimits()
-    )
+    resource_limits: Annotated[ResourceLimits, doc("Minimum and maximum size of the whole cluster.")] = ResourceLimits()
     scale_down: Annotated[
         ScaleDown | None,
-        doc(
-            "Whether and when nodes are removed. Where it is left out they are, after the times that are its defaults."
-        ),
+        doc("Whether and when nodes are removed. If omitted, scale-down is enabled with its defaults."),
     ] = None
-    scale_up: Annotated[ScaleUp, doc("When nodes are added.")] = ScaleUp()
+    scale_up: Annotated[ScaleUp, doc("When and for which pods nodes are added.")] = ScaleUp()
     max_pod_grace_period: Annotated[
         NaturalInt,
         doc(
-            "The most seconds that a pod gets to end when its node is removed; a pod whose "
-            "terminationGracePeriodSeconds is longer is cut short."
+            "Maximum grace period, in seconds, for pods on a node that is removed. Longer values of "
+            "terminationGracePeriodSeconds are reduced to it."
         ),
     ] = 600
     max_node_provision_time: Annotated[
         GoDuration,
         doc(
-            "How long a machine may take to become a node; after that the pods that wait for it are planned anew.",
+            "How long a machine may take to register as a node. After that time the scale-up is considered "
+            "failed, and the pods are considered for scale-up again.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -204,78 +372,88 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         int,
         Meta(ge=-MAX_INT32 - 1, le=MAX_INT32),
         doc(
-            "Pods of a lower priority than this add no nodes, and do not keep any: they run where there is room and go "
-            "with their node."
+            "Pods with a priority below this value neither trigger a scale-up nor block a scale-down. They "
+            "are deleted with their node."
         ),
     ] = PRIORITY_THRESHOLD
     balance_similar_node_groups: Annotated[
-        bool, doc("Whether nodes are added to groups with equal nodes in turn, so that these grow alike.")
+        bool, doc("Whether to distribute new nodes evenly over node groups with similar nodes.")
     ] = False
     balancing_ignored_labels: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Labels in which nodes of groups may differ that are balanced, beside hostname, zone and region.",
+            "Labels whose values may differ between similar node groups, in addition to hostname, zone and region.",
             limit=64,
             **SET,
         ),
     ] = ()
     ignore_daemonsets_utilization: Annotated[
-        bool, doc("Whether DaemonSets' pods are left out when it is reckoned how much of a node is used.")
+        bool, doc("Whether to exclude DaemonSet pods when computing the utilization of a node.")
     ] = False
     ignore_mirror_pods_utilization: Annotated[
         bool,
         doc(
-            "Whether mirror pods, which show what a kubelet runs of its own accord, are left out when it is reckoned "
-            f"how much of a node is used. {OURS}"
+            "Whether to exclude mirror pods (static pods of the kubelet) when computing the utilization "
+            f"of a node. {OURS}"
         ),
     ] = False
     skip_nodes_with_local_storage: Annotated[
-        bool, doc("Whether nodes stay whose pods have emptyDir or hostPath volumes.")
+        bool, doc("Whether pods with emptyDir or hostPath volumes block the removal of their node.")
     ] = True
     expanders: Annotated[
         tuple[Expander, ...],
         bounded(
-            "How to choose among groups that could take the pods: the first decides, the next decides among those that "
-            "it likes equally. LeastWaste: the least cpu and memory left over. Priority: the highest in the ConfigMap "
-            "cluster-autoscaler-priority-expander. Random: any, by a fixed seed. Only trimtab has MostPods: most pods "
-            "helped, LeastNodes: fewest nodes, Price: cheapest, Grpc: what the server says that the operator's "
-            "settings name. LeastWaste where none is given.",
+            "How to choose the node group to scale up if the pods fit on new nodes of several groups. Each "
+            "expander decides among the node groups that the previous ones ranked equally. LeastWaste: least "
+            "unused cpu and memory. Priority: highest priority in the ConfigMap "
+            "cluster-autoscaler-priority-expander. Random: a random node group, with a fixed seed. The "
+            "following are available only in trimtab. MostPods: most pods scheduled. LeastNodes: fewest new "
+            "nodes. Price: lowest price. Grpc: the node group that the gRPC server configured in the "
+            "operator's settings selects. Defaults to LeastWaste.",
             limit=7,
             **SET,
         ),
     ] = ()
     enforce_node_group_min_size: Annotated[
-        OnOff, doc("Whether a group that is smaller than its minimum is raised to it.")
+        OnOff, doc("Whether to scale up node groups that are below their minimum size.")
     ] = "Disabled"
     startup_taints: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of taints that new nodes have until something on them is ready: such a node counts as on its way, "
-            "and its taint is no reason against it.",
+            "Keys of taints that new nodes have until a component on them is ready. A node with such a taint "
+            "counts as upcoming. The taint is ignored when deciding whether pending pods would fit on a new "
+            "node.",
             limit=64,
             **SET,
         ),
     ] = ()
+    node_group_auto_discovery: Annotated[
+        NodeGroupAutoDiscovery,
+        doc(f"Selects the Cluster API and Machine API objects that are treated as node groups of this cluster. {OURS}"),
+    ] = NodeGroupAutoDiscovery()
     log_verbosity: Annotated[
         NaturalInt | None,
-        doc("How much OpenShift's autoscaler logs. trimtab takes it and does nothing with it: see its own settings."),
+        doc(
+            "The log verbosity of OpenShift's autoscaler. trimtab accepts this field but ignores it. Use the "
+            "operator's own settings instead."
+        ),
     ] = None
 
     @property
     def scaling_down(self) -> ScaleDown:
-        """``scaleDown``, with what its absence means: enabled, with the defaults."""
+        """Return ``scaleDown``; if it is omitted, the defaults with scale-down enabled."""
         return self.scale_down or ScaleDown(enabled=True)
 
     @property
     def provision_seconds(self) -> float:
-        """``maxNodeProvisionTime`` in seconds."""
+        """Return ``maxNodeProvisionTime`` in seconds."""
         return parse_go_duration(self.max_node_provision_time)
 
 
 class ClusterAutoscaler(Spec, frozen=True):
-    """When nodes are added for pods that find no place, and which nodes are removed because nobody needs them.
+    """Adds nodes for unschedulable pods, and removes unneeded nodes.
 
-    There is one, named default; MachineAutoscalers say which sets of machines it may scale.
+    The cluster has one ClusterAutoscaler, named default. MachineAutoscalers select the node groups that it scales.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -293,5 +471,5 @@ class ClusterAutoscaler(Spec, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name, which is always ``default``."""
+        """Return the name, which is always ``default``."""
         return self.metadata.name

@@ -1,24 +1,25 @@
-"""What trimtab reports in the ClusterAutoscaler's status.
+"""The status of the ClusterAutoscaler, as trimtab writes it.
 
-Everything in it is bounded, since it is read whole and stored whole on every write; what is cut is counted. It is also
-what a new process reads to go on where the last one ended: since when nodes are unneeded, how long groups are left
-alone after failures.
+All lists are bounded, since each write stores the whole object; omitted entries are counted. A new process restores its
+state from the status, for example the times at which nodes became unneeded and the node groups that are in backoff.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from trimtab.api.base import NaturalInt, ShortText, Status, bounded, doc
-from trimtab.api.conditions import Condition
-from trimtab.api.descheduler_status import ObjectName, Reason, list_map
+from trimtab.api.base import ATOMIC, NaturalInt, ObjectName, ReasonCode, ShortText, Status, bounded, doc, list_map
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.state import state_meta
+from trimtab.api.waiting_evictions import WaitingEvictions, waiting_list
 
 MAX_GROUPS: Final = 500
 MAX_NODES: Final = 200
 MAX_UNNEEDED: Final = 500
+MAX_HELD: Final = 500
 MAX_REASONS: Final = 64
 MAX_PENDING: Final = 50
 MAX_REMOVING: Final = 100
@@ -28,215 +29,291 @@ MAX_TROUBLED: Final = 16
 MAX_REPLACEMENTS: Final = 4
 MAX_REPLACED: Final = 20
 
-_ATOMIC: Final[dict[str, Any]] = {"x-kubernetes-list-type": "atomic"}
-"""Of lists that are written whole: of others the API server would keep who wrote which field of which item."""
 GroupId = Annotated[str, Meta(min_length=1, max_length=600)]
 
 
 class LastError(Status, frozen=True):
-    """What last went wrong with a group."""
+    """The last error of a node group."""
 
-    time: Annotated[datetime, doc("When.")]
-    reason: Annotated[Reason, doc("The reason's code, or that of the machine's API.")]
-    message: Annotated[ShortText, doc("The same in words.")] = ""
+    time: Annotated[datetime, doc("When the error occurred.")]
+    reason: Annotated[
+        ReasonCode, doc("The reason code: one of trimtab's own, or the error reason in the status of the Machine.")
+    ]
+    message: Annotated[ShortText, doc("The error message.")] = ""
+
+
+Doubt = Annotated[
+    bool,
+    doc(
+        "True if the provider did not respond to the request. The autoscaler then derives the outcome "
+        "from the group's target size."
+    ),
+]
+Adopted = Annotated[
+    bool,
+    doc(
+        "True if the autoscaler did not request these nodes but waits for them too: another client raised the "
+        "target size, or the group replaces a deleted machine."
+    ),
+]
 
 
 class Increase(Status, frozen=True):
-    """One of several increases of a group whose nodes are not all there."""
+    """One of several outstanding size increases of a node group."""
 
-    from_: Annotated[NaturalInt, doc("The group's size before.")] = field(name="from")
-    to: Annotated[NaturalInt, doc("The size that was asked for.")]
-    since: Annotated[datetime, doc("When they were asked for.")]
-    deadline: Annotated[datetime, doc("When they are given up, and the pods that wait for them planned anew.")]
-    doubt: Annotated[bool, doc("Whether no answer came, so that only the group's size can tell.")] = False
+    from_: Annotated[NaturalInt, doc("The target size before the scale-up.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The requested target size.")]
+    since: Annotated[datetime, doc("When the increase was requested.")]
+    deadline: Annotated[datetime, doc("When the increase times out and its pods are considered for scale-up again.")]
+    doubt: Doubt = False
+    adopted: Adopted = False
 
 
 class OpenScaleUp(Status, frozen=True):
-    """Nodes that were asked for and are not all there."""
+    """A scale-up whose nodes have not all registered."""
 
-    from_: Annotated[NaturalInt, doc("The group's size before.")] = field(name="from")
-    to: Annotated[NaturalInt, doc("The size that was asked for.")]
-    since: Annotated[datetime, doc("When the first of them were asked for.")]
-    deadline: Annotated[datetime, doc("When the first of them are given up, and their pods planned anew.")]
-    doubt: Annotated[bool, doc("Whether no answer came, so that only the group's size can tell.")] = False
+    from_: Annotated[NaturalInt, doc("The target size before the scale-up.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The requested target size.")]
+    since: Annotated[datetime, doc("When the first of these nodes was requested.")]
+    deadline: Annotated[
+        datetime,
+        doc("When the earliest outstanding increase times out and its pods are considered for scale-up again."),
+    ]
+    doubt: Doubt = False
+    adopted: Adopted = False
     increases: Annotated[
         tuple[Increase, ...],
         bounded(
-            "The increases it is made of, each with its own deadline; empty of one.", limit=MAX_INCREASES, **_ATOMIC
+            "The size increases that make up the scale-up, each with its own deadline; empty if there is only one.",
+            limit=MAX_INCREASES,
+            **ATOMIC,
         ),
     ] = ()
 
 
 class NodeGroupStatus(Status, frozen=True):
-    """A group of nodes."""
+    """The status of a node group."""
 
-    id: Annotated[GroupId, doc("Which group: Kind/namespace/name.")]
-    min_size: Annotated[NaturalInt, doc("The fewest nodes that scaling down leaves.")] = 0
-    max_size: Annotated[NaturalInt, doc("The most nodes that scaling up asks for.")] = 0
-    target: Annotated[NaturalInt, doc("The size that is asked for at present.")] = 0
-    ready: Annotated[NaturalInt, doc("Nodes that are ready.")] = 0
-    unready: Annotated[NaturalInt, doc("Nodes that are there and not ready.")] = 0
-    upcoming: Annotated[NaturalInt, doc("Nodes that are asked for and not there yet.")] = 0
-    failed: Annotated[NaturalInt, doc("Machines that failed.")] = 0
-    deleting: Annotated[NaturalInt, doc("Machines that are being deleted.")] = 0
-    unneeded: Annotated[NaturalInt, doc("Nodes that nobody needs at present.")] = 0
-    autoscaler: Annotated[str, bounded("The MachineAutoscaler whose limits it has, namespace/name.", limit=317)] = ""
-    paused: Annotated[ShortText, doc("Why the group is not scaled; empty where it is.")] = ""
-    backoff_until: Annotated[datetime | None, doc("Until when nothing is added to it, since that failed.")] = None
-    failures: Annotated[NaturalInt, doc("How often in a row adding nodes failed.")] = 0
-    last_error: Annotated[LastError | None, doc("What last went wrong.")] = None
+    id: Annotated[GroupId, doc("The node group: Kind/namespace/name.")]
+    min_size: Annotated[NaturalInt, doc("The minimum size for scale-down.")] = 0
+    max_size: Annotated[NaturalInt, doc("The maximum size for scale-up.")] = 0
+    target: Annotated[NaturalInt, doc("The current target size.")] = 0
+    ready: Annotated[NaturalInt, doc("Number of ready nodes.")] = 0
+    unready: Annotated[NaturalInt, doc("Number of registered nodes that are not ready.")] = 0
+    upcoming: Annotated[NaturalInt, doc("Number of requested nodes that have not registered yet.")] = 0
+    failed: Annotated[NaturalInt, doc("Number of failed machines.")] = 0
+    deleting: Annotated[NaturalInt, doc("Number of machines that are being deleted.")] = 0
+    unneeded: Annotated[NaturalInt, doc("Number of unneeded nodes.")] = 0
+    autoscaler: Annotated[
+        str, bounded("The MachineAutoscaler that sets the minimum and maximum size, as namespace/name.", limit=317)
+    ] = ""
+    paused: Annotated[ShortText, doc("Why scaling of the group is paused; empty if it is not paused.")] = ""
+    backoff_until: Annotated[
+        datetime | None, doc("The time until which the group is not scaled up because of earlier failures.")
+    ] = None
+    failures: Annotated[NaturalInt, doc("Number of consecutive failed scale-ups.")] = 0
+    last_error: Annotated[LastError | None, doc("The last error of the group.")] = None
     boots: Annotated[
         tuple[Annotated[float, Meta(ge=0)], ...],
         bounded(
-            "How long the slowest node of each of its last scale-ups took to be ready, in seconds, the newest last.",
+            "Boot time in seconds, for each of the most recent scale-ups, oldest first: the time from the "
+            "creation of a machine to its node becoming Ready, for the slowest node of the scale-up.",
             limit=MAX_BOOTS,
-            **_ATOMIC,
+            **ATOMIC,
         ),
     ] = ()
-    given_up: Annotated[NaturalInt, doc("How much of the target nobody waits for any more: nodes that never came.")] = 0
+    given_up: Annotated[
+        NaturalInt,
+        doc("Number of requested nodes that did not register in time and that the autoscaler no longer waits for."),
+    ] = 0
     troubled: Annotated[
         tuple[ObjectName, ...],
-        bounded("Machines that failed, or never became nodes, and count as failures.", limit=MAX_TROUBLED, **_ATOMIC),
+        bounded(
+            "Machines that failed or never registered as nodes, and that have already been counted as failures.",
+            limit=MAX_TROUBLED,
+            **ATOMIC,
+        ),
     ] = ()
-    unhealthy: Annotated[ShortText, doc("Why the group is not well enough to be scaled; empty where it is.")] = ""
-    scale_up: Annotated[OpenScaleUp | None, doc("Nodes that were asked for and are not all there.")] = None
+    unhealthy: Annotated[ShortText, doc("Why the group is too unhealthy to be scaled; empty if it is healthy.")] = ""
+    scale_up: Annotated[OpenScaleUp | None, doc("The scale-up in progress, until all its nodes have registered.")] = (
+        None
+    )
 
 
 class KeptNode(Status, frozen=True):
-    """Why a node is not removed."""
+    """A node that is not removed, with the reason."""
 
     name: Annotated[ObjectName, doc("The node.")]
-    reason: Annotated[Reason, doc("Why it stays: the reason's code.")]
-    group: Annotated[str, Meta(max_length=600), doc("Its group.")] = ""
-    message: Annotated[ShortText, doc("Why it stays, in words and numbers.")] = ""
-    blocking_pod: Annotated[str, bounded("The pod that keeps it, namespace/name.", limit=317)] = ""
+    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for not removing the node.")]
+    group: Annotated[str, Meta(max_length=600), doc("The node group of the node.")] = ""
+    message: Annotated[ShortText, doc("Why the node is not removed, with the values that were compared.")] = ""
+    blocking_pod: Annotated[str, bounded("The pod that blocks the removal, as namespace/name.", limit=317)] = ""
 
 
 class UnneededNode(Status, frozen=True):
-    """A node that nobody needs."""
+    """An unneeded node."""
 
     name: Annotated[ObjectName, doc("The node.")]
-    since: Annotated[datetime, doc("Since when nobody has needed it.")]
+    since: Annotated[datetime, doc("When the node became unneeded.")]
+
+
+class HeldNode(Status, frozen=True):
+    """A node whose removal is blocked only by pod annotations or PodDisruptionBudgets."""
+
+    name: Annotated[ObjectName, doc("The node.")]
+    since: Annotated[datetime, doc("When pod annotations or PodDisruptionBudgets began to block the removal.")]
 
 
 class RemovingNode(Status, frozen=True):
     """A node that is being removed."""
 
     name: Annotated[ObjectName, doc("The node.")]
-    phase: Annotated[str, bounded("How far its removal is, in a word.", limit=128)] = ""
-    group: Annotated[str, Meta(max_length=600), doc("Its group.")] = ""
-    since: Annotated[datetime | None, doc("When its removal began.")] = None
-    message: Annotated[ShortText, doc("What it waits for.")] = ""
+    phase: Annotated[str, bounded("The current step of the removal.", limit=128)] = ""
+    group: Annotated[str, Meta(max_length=600), doc("The node group of the node.")] = ""
+    since: Annotated[datetime | None, doc("When the removal started.")] = None
+    message: Annotated[ShortText, doc("What the removal waits for.")] = ""
 
 
 class ReplacedNode(Status, frozen=True):
-    """A node whose place others take."""
+    """A node that is being replaced by other nodes."""
 
     name: Annotated[ObjectName, doc("The node.")]
-    uid: Annotated[str, bounded("Its UID: a later node of the name is not meant.", limit=64)] = ""
+    uid: Annotated[str, bounded("The node's UID, to distinguish it from a later node of the same name.", limit=64)] = ""
 
 
 class ReplacingGroup(Status, frozen=True):
-    """A group that gets nodes for a replacement."""
+    """A node group that is scaled up for a replacement."""
 
-    id: Annotated[GroupId, doc("Which group: Kind/namespace/name.")]
-    from_: Annotated[NaturalInt, doc("Its size before.")] = field(name="from")
-    to: Annotated[NaturalInt, doc("The size that was asked for.")]
+    id: Annotated[GroupId, doc("The node group: Kind/namespace/name.")]
+    from_: Annotated[NaturalInt, doc("The target size before the scale-up.")] = field(name="from")
+    to: Annotated[NaturalInt, doc("The requested target size.")]
 
 
 class Replacement(Status, frozen=True):
-    """Nodes that are replaced by others: these come first, and then those are drained."""
+    """A replacement of nodes. The new nodes register first; then the old nodes are drained."""
 
-    nodes: Annotated[tuple[ReplacedNode, ...], bounded("The nodes that go.", limit=MAX_REPLACED, **_ATOMIC)]
+    nodes: Annotated[tuple[ReplacedNode, ...], bounded("The nodes to remove.", limit=MAX_REPLACED, **ATOMIC)]
     groups: Annotated[
-        tuple[ReplacingGroup, ...], bounded("The groups that get the new ones.", limit=MAX_REPLACED, **_ATOMIC)
+        tuple[ReplacingGroup, ...],
+        bounded("The node groups that are scaled up for the replacement.", limit=MAX_REPLACED, **ATOMIC),
     ]
-    since: Annotated[datetime, doc("When the new nodes were asked for.")]
-    deadline: Annotated[datetime, doc("When it is given up.")]
+    since: Annotated[datetime, doc("When the new nodes were requested.")]
+    deadline: Annotated[datetime, doc("The deadline of the replacement. If it is not complete by then, it is aborted.")]
     given_up: Annotated[
-        datetime | None, doc("When it was given up; nothing else is replaced for a while after that.")
+        datetime | None, doc("When the replacement was aborted. No other replacement starts for one hour after that.")
     ] = None
-    message: Annotated[ShortText, doc("How far it is, or why it was given up.")] = ""
+    message: Annotated[ShortText, doc("The progress of the replacement, or why it was aborted.")] = ""
 
 
 class ReasonCount(Status, frozen=True):
-    """How many nodes stay for one reason."""
+    """Number of nodes that are not removed for a given reason."""
 
-    reason: Annotated[Reason, doc("The reason's code.")]
-    count: Annotated[NaturalInt, doc("How many nodes.")]
+    reason: Annotated[ReasonCode, doc("The reason code.")]
+    count: Annotated[NaturalInt, doc("The number of nodes.")]
 
 
 class PendingPods(Status, frozen=True):
-    """Pods that wait and for which no nodes are added."""
+    """Similar pending pods for which no nodes are added."""
 
-    namespace: Annotated[ObjectName, doc("The namespace of one of them.")]
-    pod: Annotated[ObjectName, doc("The name of one of them.")]
-    count: Annotated[NaturalInt, doc("How many alike there are.")]
-    reason: Annotated[Reason, doc("Why no nodes are added for them: the reason's code.")]
-    message: Annotated[ShortText, doc("Why not, group by group.")] = ""
+    namespace: Annotated[ObjectName, doc("The namespace of the pods.")]
+    pod: Annotated[ObjectName, doc("The name of one of the pods.")]
+    count: Annotated[NaturalInt, doc("The number of pods with the same reason and message.")]
+    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for not adding nodes for the pods.")]
+    message: Annotated[ShortText, doc("Why each node group is not scaled up for the pods.")] = ""
 
 
-class LastPass(Status, frozen=True):
-    """The last look at the cluster."""
+class LastIteration(Status, frozen=True):
+    """The last iteration of the autoscaler."""
 
-    time: Annotated[datetime, doc("When it began.")]
-    duration_seconds: Annotated[float, Meta(ge=0), doc("How long it took, in seconds.")] = 0.0
-    nodes: Annotated[NaturalInt, doc("Nodes in the cluster, those of no group included.")] = 0
-    cores: Annotated[NaturalInt, doc("Cores of all nodes together, as limits count them.")] = 0
-    memory_gib: Annotated[NaturalInt, doc("Memory of all nodes together in GiB, as limits count it.")] = 0
-    pending_pods: Annotated[NaturalInt, doc("Pods that wait for nodes.")] = 0
+    time: Annotated[datetime, doc("When the iteration started.")]
+    duration_seconds: Annotated[float, Meta(ge=0), doc("The duration of the iteration in seconds.")] = 0.0
+    nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster, whether or not they belong to a node group.")] = 0
+    cores: Annotated[NaturalInt, doc("CPU cores of all nodes, as counted for resourceLimits.")] = 0
+    memory_gib: Annotated[NaturalInt, doc("Memory of all nodes in GiB, as counted for resourceLimits.")] = 0
+    pending_pods: Annotated[NaturalInt, doc("Number of unschedulable pods.")] = 0
+    unneeded_nodes: Annotated[NaturalInt, doc("Number of unneeded nodes.")] = 0
+    removing_nodes: Annotated[NaturalInt, doc("Number of nodes that are being removed.")] = 0
 
 
 class ClusterAutoscalerStatus(Status, frozen=True):
-    """What the autoscaler does and why. OpenShift's own operator writes none of it."""
+    """Observed state of the autoscaler. OpenShift's own operator writes none of these fields."""
 
-    observed_generation: Annotated[
-        int, Meta(ge=0), doc("The generation of the spec that this status is about.", format="int64")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("Idle, Scaling")] = ""
     conditions: Annotated[
-        tuple[Condition, ...], bounded("Ready, Progressing and Degraded.", limit=16, **list_map("type"))
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Ready (the last iteration completed, and at least one node group can be scaled up if there "
+            "are any); Progressing (nodes are being added or removed); Degraded (something prevents the autoscaler "
+            "from doing what the spec asks for); Conflicting (settings of a DeschedulerPolicy and scaleDown work "
+            "against each other); Contended (another operator process runs the same controllers; set only after one "
+            "was detected)."
+        ),
     ] = ()
-    last_pass: Annotated[LastPass | None, doc("The last look at the cluster.")] = None
-    last_scale_up: Annotated[datetime | None, doc("When nodes were last asked for.")] = None
+    try_again: Annotated[
+        ObjectName, doc("The last value of the annotation trimtab.dev/try-again that was processed.")
+    ] = ""
+    last_iteration: Annotated[LastIteration | None, doc("The last iteration of the autoscaler.")] = None
+    last_scale_up: Annotated[datetime | None, doc("When a scale-up was last requested.")] = None
     last_scale_down: Annotated[datetime | None, doc("When a node was last removed.")] = None
-    last_scale_down_failure: Annotated[datetime | None, doc("When removing a node last failed.")] = None
-    node_groups: Annotated[
-        tuple[NodeGroupStatus, ...], bounded("The groups of nodes.", limit=MAX_GROUPS, **_ATOMIC)
-    ] = ()
-    node_groups_omitted: Annotated[NaturalInt, doc("Groups for which there was no room here.")] = 0
+    last_scale_down_failure: Annotated[datetime | None, doc("When a node removal last failed.")] = None
+    node_groups: Annotated[tuple[NodeGroupStatus, ...], bounded("The node groups.", limit=MAX_GROUPS, **ATOMIC)] = ()
+    node_groups_omitted: Annotated[
+        NaturalInt, doc("Number of node groups that are omitted from nodeGroups to limit its size.")
+    ] = 0
     unneeded: Annotated[
         tuple[UnneededNode, ...],
-        bounded("Nodes that nobody needs, those longest unneeded first.", limit=MAX_UNNEEDED, **_ATOMIC),
+        bounded("The unneeded nodes, longest unneeded first.", limit=MAX_UNNEEDED, **ATOMIC),
     ] = ()
     unneeded_omitted: Annotated[
-        NaturalInt, doc("Unneeded nodes for which there was no room here; their annotations say since when.")
+        NaturalInt,
+        doc(
+            "Number of nodes that are omitted from unneeded to limit its size. The omitted nodes have the "
+            "annotation trimtab.dev/unneeded-since, which contains the time at which they became unneeded."
+        ),
     ] = 0
+    held: Annotated[
+        tuple[HeldNode, ...],
+        bounded(
+            "Nodes whose removal is blocked by pod annotations or PodDisruptionBudgets, longest blocked "
+            "first. Set only if maxHold is set.",
+            limit=MAX_HELD,
+            **ATOMIC,
+        ),
+    ] = ()
     removing: Annotated[
         tuple[RemovingNode, ...],
-        bounded("Nodes that are being removed, the first of them by name.", limit=MAX_REMOVING, **_ATOMIC),
+        bounded("The nodes that are being removed, sorted by name.", limit=MAX_REMOVING, **ATOMIC),
     ] = ()
-    removing_omitted: Annotated[NaturalInt, doc("Nodes that are being removed and for which there was no room.")] = 0
+    removing_omitted: Annotated[
+        NaturalInt, doc("Number of nodes that are omitted from removing to limit its size.")
+    ] = 0
+    waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     replacements: Annotated[
         tuple[Replacement, ...],
-        bounded("Nodes that are replaced by fewer or cheaper ones.", limit=MAX_REPLACEMENTS, **_ATOMIC),
+        bounded("Replacements of nodes with fewer or cheaper nodes.", limit=MAX_REPLACEMENTS, **ATOMIC),
     ] = ()
     kept: Annotated[
         tuple[KeptNode, ...],
         bounded(
-            "Nodes that stay and why: some of each reason, by name. keptReasons has all.", limit=MAX_NODES, **_ATOMIC
+            "A sample of the nodes that are not removed, sorted by name, each with the reason. keptReasons "
+            "contains the number of nodes for each reason.",
+            limit=MAX_NODES,
+            **ATOMIC,
         ),
     ] = ()
-    kept_omitted: Annotated[NaturalInt, doc("Nodes that stay and for which there was no room here.")] = 0
+    kept_omitted: Annotated[NaturalInt, doc("Number of nodes that are omitted from kept to limit its size.")] = 0
     kept_reasons: Annotated[
         tuple[ReasonCount, ...],
-        bounded("How many nodes stay for which reason.", limit=MAX_REASONS, **list_map("reason")),
+        bounded("Number of nodes that are not removed, for each reason.", limit=MAX_REASONS, **list_map("reason")),
     ] = ()
     pending: Annotated[
         tuple[PendingPods, ...],
         bounded(
-            "Pods for which no nodes are added, alike ones together: first those that nothing helps, then the most.",
+            "Pending pods for which no nodes are added. Similar pods share one entry. Pods that no scale-up "
+            "can help come first; otherwise, entries are sorted by number of pods.",
             limit=MAX_PENDING,
-            **_ATOMIC,
+            **ATOMIC,
         ),
     ] = ()
-    pending_omitted: Annotated[NaturalInt, doc("Pods that wait and for which there was no room here.")] = 0
+    pending_omitted: Annotated[NaturalInt, doc("Number of pods that are omitted from pending to limit its size.")] = 0

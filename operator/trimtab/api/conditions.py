@@ -1,7 +1,16 @@
-"""metav1.Condition: what a policy's status says of its state, and the pure helper that updates it.
+"""The conditions in a status (metav1.Condition), and functions that return updated conditions.
 
-``Ready`` is the summary; ``Progressing`` says whether a cycle runs, ``Degraded`` whether something keeps trimtab from
-doing what the policy asks; ``Effective`` whether its evictions help. Reasons are in :mod:`trimtab.api.reasons`.
+``Ready`` is the summary. ``Progressing`` reports whether a cycle or iteration is running, ``Degraded`` whether
+something prevents trimtab from doing what the spec asks for, and ``Effective`` whether evictions help. A
+DeschedulerPolicy and the ClusterAutoscaler are ``Conflicting`` if their settings work against each other; a
+SchedulerPolicy is ``Conflicting`` if another one has the same scheduler name. ``Contended`` reports that another
+operator runs the same controllers; it exists only after one was detected. ``PermissionsMissing`` lists the permissions
+that the object needs and trimtab's service account lacks. The reasons are in :mod:`trimtab.api.reasons`.
+
+``Ready`` is the condition to wait for and to alert on: it is False whenever nothing can be done for the object, for
+example if its spec is invalid, a necessary permission is missing, the iteration failed, or no node group can be scaled
+up. If a part of the work is impossible, only ``Degraded`` is True: node groups in backoff do not change ``Ready`` of
+the ClusterAutoscaler while another group can be scaled up.
 """
 
 from __future__ import annotations
@@ -12,42 +21,66 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from trimtab.api.base import Status, bounded, doc
+from trimtab.api.base import Status, bounded, doc, list_map
 from trimtab.api.scalars import to_time
 
 READY: Final = "Ready"
 PROGRESSING: Final = "Progressing"
 DEGRADED: Final = "Degraded"
 EFFECTIVE: Final = "Effective"
-_ORDER: Final = {READY: 0, PROGRESSING: 1, DEGRADED: 2, EFFECTIVE: 3}
+CONFLICTING: Final = "Conflicting"
+CONTENDED: Final = "Contended"
+PERMISSIONS_MISSING: Final = "PermissionsMissing"
+_ORDER: Final = {
+    READY: 0,
+    PROGRESSING: 1,
+    DEGRADED: 2,
+    EFFECTIVE: 3,
+    CONFLICTING: 4,
+    CONTENDED: 5,
+    PERMISSIONS_MISSING: 6,
+}
 _LONGEST_MESSAGE: Final = 32768
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(Status, frozen=True):
-    """One aspect of the state, as metav1.Condition."""
+    """One aspect of the object's state, in the format of metav1.Condition."""
 
     type: Annotated[
         str,
         Meta(min_length=1, max_length=316, pattern="^[A-Za-z]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"),
-        doc("Ready, Progressing, Degraded or Effective."),
+        doc("The type of the condition, in CamelCase, for example Ready."),
     ]
     status: Annotated[ConditionStatus, doc("True, False or Unknown.")]
     reason: Annotated[
         str,
         Meta(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
-        doc("The reason's code, in CamelCase."),
+        doc("A reason code in CamelCase."),
     ]
-    message: Annotated[str, bounded("The reason in words, with its numbers.", limit=_LONGEST_MESSAGE)]
-    last_transition_time: Annotated[datetime, doc("When the status last changed.")]
+    message: Annotated[str, bounded("A human-readable message with details.", limit=_LONGEST_MESSAGE)]
+    last_transition_time: Annotated[datetime, doc("When the status of the condition last changed.")]
     observed_generation: Annotated[
-        int, Meta(ge=0), doc("The generation of the spec that this is about.", format="int64")
+        int, Meta(ge=0), doc("The metadata.generation that the condition is based on.", format="int64")
     ] = 0
 
 
-class Wanted(Struct, frozen=True):
-    """A condition as it is to be, see :func:`set_condition`."""
+ObservedGeneration = Annotated[
+    int, Meta(ge=0), doc("The metadata.generation that this status is based on.", format="int64")
+]
+
+
+def condition_list(text: str) -> Meta:
+    """Return the schema metadata of a status's ``conditions``, with ``text`` as its description.
+
+    The list is a list map with the key ``type``.
+    """
+    return bounded(text, limit=16, **list_map("type"))
+
+
+class ConditionUpdate(Struct, frozen=True):
+    """The new value of a condition, see :func:`set_condition`."""
 
     type: str
     status: ConditionStatus | bool
@@ -56,7 +89,7 @@ class Wanted(Struct, frozen=True):
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
-    """The condition of that type, or ``None``."""
+    """Return the condition of type ``type_``, or ``None`` if there is none."""
     return next((condition for condition in conditions if condition.type == type_), None)
 
 
@@ -70,22 +103,22 @@ def set_condition(
     now: float,
     generation: int,
 ) -> tuple[Condition, ...]:
-    """The conditions with one of them set.
+    """Return the conditions with the one of type ``type_`` added or updated.
 
-    ``lastTransitionTime`` moves only when the status changes: it says since when things are as they are. What does not
-    change returns the same tuple, so that a caller can tell with ``is`` that nothing needs writing.
+    ``lastTransitionTime`` changes only if the status changes. If nothing changes, the same tuple is returned, so a
+    caller can test with ``is`` whether a write is needed.
 
     Args:
-        conditions: as they were.
-        type_: READY, PROGRESSING or DEGRADED.
-        status: True, False, or ``"Unknown"`` where nobody can say.
+        conditions: the current conditions.
+        type_: READY, PROGRESSING, DEGRADED, EFFECTIVE, CONFLICTING, CONTENDED or PERMISSIONS_MISSING.
+        status: True, False, or ``"Unknown"``.
         reason: a code of :mod:`trimtab.api.reasons`.
-        message: the reason in words; cut to what the API takes.
+        message: details of the reason; truncated to the length that the API permits.
         now: seconds since the epoch.
-        generation: ``metadata.generation`` of the spec that this is about.
+        generation: the ``metadata.generation`` that the condition is based on.
 
     Returns:
-        The conditions: Ready, Progressing, Degraded, then others by name.
+        The conditions in a fixed order, Ready first.
     """
     text: ConditionStatus = status if isinstance(status, str) else ("True" if status else "False")
     old = find_condition(conditions, type_)
@@ -104,9 +137,9 @@ def set_condition(
 
 
 def set_conditions(
-    conditions: tuple[Condition, ...], wanted: Iterable[Wanted], *, now: float, generation: int
+    conditions: tuple[Condition, ...], wanted: Iterable[ConditionUpdate], *, now: float, generation: int
 ) -> tuple[Condition, ...]:
-    """The conditions with these set, each as :func:`set_condition` does it."""
+    """Return the conditions with those in ``wanted`` added or updated, see :func:`set_condition`."""
     for each in wanted:
         conditions = set_condition(
             conditions, each.type, each.status, reason=each.reason, message=each.message, now=now, generation=generation
@@ -115,6 +148,6 @@ def set_conditions(
 
 
 def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:
-    """Whether the condition is there and True."""
+    """Return whether there is a condition of type ``type_`` whose status is True."""
     found = find_condition(conditions, type_)
     return found is not None and found.status == "True"

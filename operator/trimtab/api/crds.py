@@ -1,10 +1,16 @@
-"""The definitions of trimtab's custom resources, made from the types."""
+"""The CustomResourceDefinitions of trimtab, generated from the types.
+
+The API server silently prunes unknown fields unless the client asks for strict validation, so a misspelt strategy would
+be dropped. Therefore ``spec.strategies`` and each ``params`` preserve unknown fields
+(``x-kubernetes-preserve-unknown-fields``), and a CEL rule compares the number of entries with the number of known
+entries. CEL cannot name an unknown entry of an object with properties, so the error message lists the known ones.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, get_args, get_type_hints
 
 from msgspec import Struct
 
@@ -12,29 +18,143 @@ from trimtab.api.base import GROUP, VERSION, Rule
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduling_run import DeschedulingRun
+from trimtab.api.history_record import HistoryRecord
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.api.schema import Schema, docstring, structural_schema
-from trimtab.api.strategy_schema import strategies_schema
+from trimtab.api.node_pressure_policy import NodePressurePolicy
+from trimtab.api.placement_admission import PlacementAdmission
+from trimtab.api.scheduler_policy import SchedulerPolicy
+from trimtab.api.schema import Schema, class_description, structural_schema
+from trimtab.api.strategies import Strategies, Strategy
 from trimtab.api.taint_manager import TaintManager
 
-_HEADER: Final = "# Made by `trimtab crds` from the types in operator/trimtab/api: change those, not this file.\n"
+
+def strategies_schema() -> Schema:
+    """Return the schema of ``spec.strategies``: one property per strategy, with its rules."""
+    types, schema = strategy_types(), structural_schema(Strategies)
+    strategies = {name: _strategy(types[name], inner) for name, inner in schema["properties"].items()}
+    return _reject_unknown_keys({**schema, "minProperties": 1, "properties": strategies}, what="strategy")
+
+
+def _strategy(cls: type[Strategy], schema: Schema) -> Schema:
+    params = _reject_unknown_keys(schema["properties"]["params"], what="parameter")
+    return _with_rules({**schema, "properties": {**schema["properties"], "params": params}}, _needs(cls))
+
+
+def _reject_unknown_keys(schema: Schema, *, what: str) -> Schema:
+    """Return a schema that rejects unknown keys of an object with a CEL rule.
+
+    The rule applies whatever field validation the client asks for.
+    """
+    names = tuple(schema["properties"])
+    allowed = ", ".join(names)
+    given = f"[{', '.join(f'has(self.{name})' for name in names)}].filter(given, given).size()"
+    mine = ", ".join(f"has(self.{name}) ? '{name}' : ''" for name in names)
+    known = f"[{mine}].filter(name, name != '')"
+    # dyn() hides the declared properties from CEL, so that size() counts all entries of the object as sent.
+    unknown = Rule(
+        rule=f"size(dyn(self)) == {given}",
+        message=f"unknown {what}; allowed are {allowed}",
+        expression=f"'unknown {what}: %d given, of which known are %s; allowed are {allowed}'"
+        f".format([size(dyn(self)), {known}])",
+    )
+    return _with_rules({**schema, "x-kubernetes-preserve-unknown-fields": True}, [unknown])
+
+
+def _with_rules(schema: Schema, rules: Iterable[Rule]) -> Schema:
+    wired = [*schema.get("x-kubernetes-validations", ()), *(rule.wire() for rule in rules)]
+    return {**schema, "x-kubernetes-validations": wired} if wired else schema
+
+
+def _needs(cls: type[Strategy]) -> list[Rule]:
+    """Return the CEL rules for required and mutually exclusive parameters of a strategy."""
+    name = cls.__name__
+    needs: list[tuple[tuple[str, ...], str]] = [((param,), f"{name}.params.{param} is required") for param in cls.needs]
+    if cls.needs_one_of:
+        needs.append((cls.needs_one_of, f"{name}.params needs at least one of {', '.join(cls.needs_one_of)}"))
+    rules = [
+        Rule(
+            rule=f"!self.enabled || (has(self.params) && "
+            f"({' || '.join(f'has(self.params.{param})' for param in alternatives)}))",
+            message=f"{message} where {name} is enabled",
+            reason="FieldValueRequired",
+        )
+        for alternatives, message in needs
+    ]
+    if cls.at_most_one_of:
+        flags = ", ".join(f"has(self.params.{param})" for param in cls.at_most_one_of)
+        rules.append(
+            Rule(
+                rule=f"!has(self.params) || [{flags}].filter(given, given).size() <= 1",
+                message=f"{name}.params: {' and '.join(cls.at_most_one_of)} cannot be given together",
+                reason="FieldValueForbidden",
+            )
+        )
+    return rules
+
+
+def strategy_types() -> dict[str, type[Strategy]]:
+    """Return the class of each strategy, keyed by the strategy's name in the API."""
+    hints = get_type_hints(Strategies)
+    found = {}
+    for name, attribute in zip(Strategies.__struct_encode_fields__, Strategies.__struct_fields__, strict=True):
+        found[name] = next(cls for cls in get_args(hints[attribute]) if issubclass(cls, Strategy))
+    return found
+
+
+_HEADER: Final = "# Generated by `trimtab crds` from operator/trimtab/api. DO NOT EDIT.\n"
 
 
 class Column(Struct, frozen=True):
-    """A column of ``kubectl get``; ``date`` columns are shown as an age."""
+    """A column of ``kubectl get``. Columns of type ``date`` are shown as an age."""
 
     name: str
     path: str
     type: str = "string"
     description: str = ""
+    wide: bool = False
+    """Whether the column is shown only by ``kubectl get -o wide``."""
 
-    def wire(self) -> dict[str, str]:
-        """The column as it stands in ``additionalPrinterColumns``."""
-        return {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
+    def wire(self) -> dict[str, str | int]:
+        """Return the column as an item of ``additionalPrinterColumns``."""
+        found: dict[str, str | int] = {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+        }
+        return {**found, "priority": 1} if self.wide else found
+
+
+def _condition_column(type_: str, description: str) -> Column:
+    return Column(type_, f'.status.conditions[?(@.type=="{type_}")].status', description=description)
+
+
+def _state(examples: str) -> Column:
+    """Return the column State, see :mod:`trimtab.api.state`."""
+    description = f"{examples}, Invalid, Conflict, or why the object is not ready."
+    return Column("State", ".status.state", description=description)
+
+
+def _degraded() -> Column:
+    return _condition_column("Degraded", "Whether something prevents trimtab from doing what the spec asks for.")
+
+
+def _permissions() -> Column:
+    description = "Whether the service account lacks permissions that the object needs."
+    return Column(
+        "PermissionsMissing",
+        '.status.conditions[?(@.type=="PermissionsMissing")].status',
+        description=description,
+        wide=True,
+    )
+
+
+def _age(description: str = "Time since the object was created.") -> Column:
+    return Column("Age", ".metadata.creationTimestamp", type="date", description=description)
 
 
 class Definition(Struct, frozen=True):
-    """What a CustomResourceDefinition says beyond its schema."""
+    """The parts of a CustomResourceDefinition except for the schema, which is generated from ``type``."""
 
     kind: str
     plural: str
@@ -42,57 +162,64 @@ class Definition(Struct, frozen=True):
     type: type[Struct]
     columns: tuple[Column, ...]
     refine: Callable[[Schema], Schema] = dict
-    """Turns the schema of the types into the one that the API server gets."""
+    """Adds to the generated schema what the types cannot express."""
     group: str = GROUP
     version: str = VERSION
     namespaced: bool = False
-    installed: bool = True
-    """Whether chart and kustomize base install it: what no controller of this version serves they leave out."""
+    has_status: bool = True
+    by_default: bool = True
+    """Whether the kustomize base, and the chart with its default values, install the CRD."""
 
     @property
     def api_version(self) -> str:
-        """``group/version``."""
+        """Return ``group/version``."""
         return f"{self.group}/{self.version}"
 
     @property
     def name(self) -> str:
-        """The definition's own name."""
+        """Return the name of the CustomResourceDefinition object."""
         return f"{self.plural}.{self.group}"
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the names of the object's parts besides its metadata."""
+        return ("spec", "status") if self.has_status else ("spec",)
+
+    @property
     def file_name(self) -> str:
-        """The file in ``crds/``, named as controller-gen names them."""
+        """Return the file name in ``crds/``, in controller-gen's format."""
         return f"{self.group}_{self.plural}.yaml"
 
 
-def _with_strategy_map(schema: Schema) -> Schema:
+def _with_strategy_rules(schema: Schema) -> Schema:
     spec = schema["properties"]["spec"]
     properties = {**spec["properties"], "strategies": strategies_schema()}
     return {**schema, "properties": {**schema["properties"], "spec": {**spec, "properties": properties}}}
 
 
-MISSPELT: Final = {"uneededTime": "unneededTime"}
-"""Slips that are printed in documents that people copy from, each with what is meant."""
+COMMON_TYPOS: Final = {"uneededTime": "unneededTime"}
+"""Typos in published examples, with the correct field name."""
 
 
-def _with_misspelt_times(schema: Schema) -> Schema:
-    """Refuse the known slips of ``scaleDown`` by rule.
+def _with_typo_rules(schema: Schema) -> Schema:
+    """Return a schema that rejects known typos in ``scaleDown``.
 
-    The API server drops fields that it does not know without a word unless the client asks for strictness, and the
-    default would apply instead of what was meant. A field that it knows, and that can have no value, is refused always.
+    The API server silently drops unknown fields unless the client asks for strict validation, and the default would
+    apply instead of the intended value. Therefore the schema declares each typo as a field for which no value is valid,
+    so that the API server always rejects it.
     """
     spec = schema["properties"]["spec"]
     down = spec["properties"]["scaleDown"]
-    slips = {
+    typos = {
         wrong: {
             "type": "string",
-            "description": f"Not a field: it is written {right}.",
+            "description": f"Misspelling of {right}; objects that set it are rejected.",
             "maxLength": 64,
-            "x-kubernetes-validations": [Rule(rule="false", message=f"is no field: it is written {right}").wire()],
+            "x-kubernetes-validations": [Rule(rule="false", message=f"is not a valid field; use {right}").wire()],
         }
-        for wrong, right in MISSPELT.items()
+        for wrong, right in COMMON_TYPOS.items()
     }
-    down = {**down, "properties": {**down["properties"], **slips}}
+    down = {**down, "properties": {**down["properties"], **typos}}
     spec = {**spec, "properties": {**spec["properties"], "scaleDown": down}}
     return {**schema, "properties": {**schema["properties"], "spec": spec}}
 
@@ -107,16 +234,37 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=DeschedulerPolicy,
         columns=(
             Column("Mode", ".spec.mode", description="Simulate, Approve or Act."),
-            Column("Last Run", ".status.lastRun.time", type="date", description="When the last cycle started."),
-            Column("Evicted", ".status.evicted", type="integer", description="Pods evicted since the policy was made."),
+            _state("Idle, CycleRunning, WaitingForApproval, OutsideWindows, Suspended"),
             Column(
-                "Ready",
-                '.status.conditions[?(@.type=="Ready")].status',
-                description="Whether the policy is carried out.",
+                "Planned",
+                ".status.lastRun.planned",
+                type="integer",
+                description="Number of evictions that the last cycle planned.",
             ),
-            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when the policy exists."),
+            Column(
+                "Evicted",
+                ".status.evicted",
+                type="integer",
+                description="Number of pods evicted since the policy was created.",
+            ),
+            Column("Next", ".status.nextRun", description="When the next cycle is due."),
+            _condition_column("Ready", "Whether the policy is valid and its last cycle completed."),
+            _degraded(),
+            Column(
+                "Last Run",
+                ".status.lastRun.time",
+                type="date",
+                description="Time since the last cycle started.",
+                wide=True,
+            ),
+            _permissions(),
+            _condition_column(
+                "Conflicting",
+                "Whether settings of a DeschedulerPolicy and of the ClusterAutoscaler work against each other.",
+            ),
+            _age("Time since the policy was created."),
         ),
-        refine=_with_strategy_map,
+        refine=_with_strategy_rules,
     ),
     Definition(
         kind="DeschedulingRun",
@@ -124,17 +272,30 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("dr",),
         type=DeschedulingRun,
         columns=(
-            Column("Policy", ".spec.plan.policy", description="The policy whose run it is."),
+            Column("Policy", ".spec.plan.policy", description="The policy that the run belongs to."),
             Column("Mode", ".spec.plan.mode", description="Simulate, Approve or Act."),
             Column(
                 "Phase",
                 ".status.phase",
-                description="Simulated, Pending (waits for its approval), Acting, Completed, Expired or Interrupted.",
+                description="Simulated, Pending (waiting for approval), Acting, Completed, Expired or Interrupted.",
             ),
-            Column("Actions", ".spec.plan.planned", type="integer", description="Moves that were planned."),
-            Column("Evicted", ".status.evicted", type="integer", description="Pods that were evicted."),
-            Column("Kept", ".spec.plan.kept", type="integer", description="Candidates that were left where they are."),
-            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when the run exists."),
+            Column("Actions", ".spec.plan.planned", type="integer", description="Number of planned actions."),
+            Column("Evicted", ".status.evicted", type="integer", description="Number of evicted pods."),
+            Column("Kept", ".spec.plan.kept", type="integer", description="Number of candidates that are not moved."),
+            _age("Time since the run was created."),
+        ),
+    ),
+    Definition(
+        kind="HistoryRecord",
+        plural="historyrecords",
+        short_names=("hr",),
+        type=HistoryRecord,
+        has_status=False,
+        columns=(
+            Column("From", ".spec.first", description="Time of the first action."),
+            Column("To", ".spec.last", description="Time of the last action."),
+            Column("Entries", ".spec.count", type="integer", description="Number of actions."),
+            _age(),
         ),
     ),
     Definition(
@@ -143,17 +304,45 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("ca",),
         type=ClusterAutoscaler,
         columns=(
-            Column("Max Nodes", ".spec.resourceLimits.maxNodesTotal", type="integer", description="Most nodes in all."),
-            Column("Nodes", ".status.lastPass.nodes", type="integer", description="Nodes in the cluster."),
-            Column("Pending", ".status.lastPass.pendingPods", type="integer", description="Pods that wait for nodes."),
+            _state("Idle, Scaling"),
             Column(
-                "Ready",
-                '.status.conditions[?(@.type=="Ready")].status',
-                description="Whether it is carried out.",
+                "Nodes", ".status.lastIteration.nodes", type="integer", description="Number of nodes in the cluster."
             ),
-            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+            Column(
+                "Pending",
+                ".status.lastIteration.pendingPods",
+                type="integer",
+                description="Number of unschedulable pods.",
+            ),
+            Column(
+                "Unneeded",
+                ".status.lastIteration.unneededNodes",
+                type="integer",
+                description="Number of unneeded nodes.",
+            ),
+            Column(
+                "Removing",
+                ".status.lastIteration.removingNodes",
+                type="integer",
+                description="Number of nodes that are being removed.",
+            ),
+            _condition_column("Ready", "Whether the settings are valid and node groups can be scaled."),
+            _degraded(),
+            Column(
+                "Max Nodes",
+                ".spec.resourceLimits.maxNodesTotal",
+                type="integer",
+                description="Maximum number of nodes in the cluster.",
+                wide=True,
+            ),
+            _permissions(),
+            _condition_column(
+                "Conflicting",
+                "Whether settings of a DeschedulerPolicy and of the ClusterAutoscaler work against each other.",
+            ),
+            _age(),
         ),
-        refine=_with_misspelt_times,
+        refine=_with_typo_rules,
         group=_OPENSHIFT,
         version="v1",
     ),
@@ -163,16 +352,14 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("ma",),
         type=MachineAutoscaler,
         columns=(
-            Column("Ref Kind", ".spec.scaleTargetRef.kind", description="The target's kind."),
-            Column("Ref Name", ".spec.scaleTargetRef.name", description="The target's name."),
-            Column("Min", ".spec.minReplicas", type="integer", description="The fewest machines."),
-            Column("Max", ".spec.maxReplicas", type="integer", description="The most machines."),
-            Column(
-                "Ready",
-                '.status.conditions[?(@.type=="Ready")].status',
-                description="Whether the target has the limits.",
-            ),
-            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+            Column("Ref Kind", ".spec.scaleTargetRef.kind", description="Kind of the scale target."),
+            Column("Ref Name", ".spec.scaleTargetRef.name", description="Name of the scale target."),
+            Column("Min", ".spec.minReplicas", type="integer", description="Minimum number of machines."),
+            Column("Max", ".spec.maxReplicas", type="integer", description="Maximum number of machines."),
+            _state("LimitsSet"),
+            _condition_column("Ready", "Whether the limits are set on the scale target."),
+            _permissions(),
+            _age(),
         ),
         group=_OPENSHIFT,
         version="v1beta1",
@@ -184,45 +371,127 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         short_names=("tm",),
         type=TaintManager,
         columns=(
-            Column("Mode", ".spec.mode", description="Observe, EarlierOnly or Own."),
+            Column("Mode", ".spec.mode", description="Observe, EvictPods or TaintAndEvict."),
+            _state("Idle, EvictingPods, TaintingNodes"),
             Column(
-                "Tainted", ".status.counts.taintedNodes", type="integer", description="Nodes with NoExecute taints."
+                "Tainted",
+                ".status.counts.taintedNodes",
+                type="integer",
+                description="Number of nodes with NoExecute taints.",
             ),
             Column(
                 "Deadlines",
                 ".status.counts.podsWithDeadline",
                 type="integer",
-                description="Pods whose time on their node is limited.",
+                description="Number of pods with a deadline on their node.",
             ),
-            Column("Next", ".status.nextDeadlines[0].due", description="When the next of them goes."),
-            Column(
-                "Ready",
-                '.status.conditions[?(@.type=="Ready")].status',
-                description="Whether it is carried out.",
-            ),
-            Column("Age", ".metadata.creationTimestamp", type="date", description="Since when it exists."),
+            Column("Next", ".status.nextDeadlines[0].due", description="Time of the earliest deadline."),
+            _condition_column("Ready", "Whether the settings are valid and in effect."),
+            _degraded(),
+            _permissions(),
+            _age(),
         ),
+    ),
+    Definition(
+        kind="SchedulerPolicy",
+        plural="schedulerpolicies",
+        short_names=("sp",),
+        type=SchedulerPolicy,
+        columns=(
+            Column("Scheduler", ".spec.schedulerName", description="The spec.schedulerName that the policy handles."),
+            _state("Idle, Scheduling"),
+            Column(
+                "Active",
+                ".status.queue.active",
+                type="integer",
+                description="Number of pods waiting for a scheduling attempt.",
+            ),
+            Column(
+                "Unschedulable",
+                ".status.queue.unschedulable",
+                type="integer",
+                description="Number of pods that fit on no node.",
+            ),
+            Column("Bound", ".status.counts.scheduled", type="integer", description="Number of pods that were bound."),
+            _condition_column("Ready", "Whether the policy is valid and pods are placed by it."),
+            _degraded(),
+            _permissions(),
+            _condition_column("Conflicting", "Whether another SchedulerPolicy has the same schedulerName."),
+            _age(),
+        ),
+        by_default=False,
+    ),
+    Definition(
+        kind="PlacementAdmission",
+        plural="placementadmissions",
+        short_names=("pa",),
+        type=PlacementAdmission,
+        columns=(
+            Column("Mode", ".spec.mode", description="Enforce or Warn."),
+            _state("Enforcing, WarningOnly"),
+            Column(
+                "Mutated",
+                ".status.mutated",
+                type="integer",
+                description="Number of requests that were changed, or would have been.",
+            ),
+            Column("Refused", ".status.refused", type="integer", description="Number of requests that were refused."),
+            _condition_column("Ready", "Whether the rules are valid and the webhooks are registered."),
+            _condition_column("Degraded", "Whether something prevents the rules from being applied."),
+            _age(),
+        ),
+        by_default=False,
+    ),
+    Definition(
+        kind="NodePressurePolicy",
+        plural="nodepressurepolicies",
+        short_names=("npp",),
+        type=NodePressurePolicy,
+        columns=(
+            Column("Mode", ".spec.mode", description="Simulate or Act."),
+            _state("Idle, EvictingPods"),
+            _condition_column("Ready", "Whether the policy is valid and its nodes are watched."),
+            _degraded(),
+            _permissions(),
+            Column(
+                "Nodes", ".status.counts.nodes", type="integer", description="Number of nodes that the policy handles."
+            ),
+            Column(
+                "Pressure",
+                ".status.counts.underPressure",
+                type="integer",
+                description="Number of nodes under pressure.",
+            ),
+            Column(
+                "Evicted",
+                ".status.counts.evicted",
+                type="integer",
+                description="Number of pods evicted since the NodePressurePolicy was created.",
+            ),
+            _age(),
+        ),
+        by_default=False,
     ),
 )
 
 
 @functools.cache
 def object_schema(definition: Definition) -> Schema:
-    """The schema of a kind's objects as the API server gets it."""
+    """Return the ``openAPIV3Schema`` of a CustomResourceDefinition."""
     schema = definition.refine(structural_schema(definition.type))
     root = {
         "apiVersion": {
             "type": "string",
-            "description": f"The version of this representation of the object: {definition.api_version}.",
+            "description": f"The API version of this object: {definition.api_version}.",
         },
         "kind": {"type": "string", "description": "The kind of this object."},
         "metadata": {"type": "object"},
     }
-    properties = {**root, **{name: schema["properties"][name] for name in ("spec", "status")}}
+    properties = {**root, **{name: schema["properties"][name] for name in definition.parts}}
     rules = {key: schema[key] for key in ("x-kubernetes-validations",) if key in schema}
     return {
         "type": "object",
-        "description": docstring(definition.type),
+        "description": class_description(definition.type),
         **({"required": ["spec"]} if "spec" in schema.get("required", ()) else {}),
         "properties": properties,
         **rules,
@@ -230,7 +499,7 @@ def object_schema(definition: Definition) -> Schema:
 
 
 def crd_document(definition: Definition) -> dict[str, Any]:
-    """A CustomResourceDefinition, ready to be applied."""
+    """Return the CustomResourceDefinition manifest."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -251,7 +520,7 @@ def crd_document(definition: Definition) -> dict[str, Any]:
                     "name": definition.version,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    **({"subresources": {"status": {}}} if definition.has_status else {}),
                     "additionalPrinterColumns": [column.wire() for column in definition.columns],
                     "schema": {"openAPIV3Schema": object_schema(definition)},
                 }
@@ -260,26 +529,32 @@ def crd_document(definition: Definition) -> dict[str, Any]:
     }
 
 
-def crd_documents(*, installed: bool = False) -> tuple[dict[str, Any], ...]:
-    """Every definition, in a fixed order; with ``installed`` only those that chart and kustomize base install."""
-    return tuple(crd_document(each) for each in DEFINITIONS if each.installed or not installed)
+def crd_documents(*, by_default: bool = False) -> tuple[dict[str, Any], ...]:
+    """Return all CustomResourceDefinitions in a fixed order.
+
+    If ``by_default`` is true, return only those that the chart with its default values installs.
+    """
+    return tuple(crd_document(each) for each in DEFINITIONS if each.by_default or not by_default)
 
 
-def crd_files(*, installed: bool = False) -> dict[str, str]:
-    """The content of ``crds/``: file name to YAML, the same text on every run; with ``installed`` the chart's part."""
+def crd_files(*, by_default: bool = False) -> dict[str, str]:
+    """Return the YAML files of ``crds/``, keyed by file name.
+
+    If ``by_default`` is true, return only those that the chart with its default values installs.
+    """
     import yaml
 
     return {
         definition.file_name: _HEADER
         + yaml.dump(crd_document(definition), Dumper=_plain_dumper(), sort_keys=False, width=120, allow_unicode=True)
         for definition in DEFINITIONS
-        if definition.installed or not installed
+        if definition.by_default or not by_default
     }
 
 
 @functools.cache
 def _plain_dumper() -> type[Any]:
-    """A dumper that repeats shared values, for not every reader knows anchors, and keeps the lines of long texts."""
+    """Return a YAML dumper that writes multi-line strings as blocks, and no anchors, which not all tools support."""
     import yaml
 
     class PlainDumper(yaml.SafeDumper):

@@ -1,4 +1,4 @@
-"""From plain data to typed custom resources, strictly."""
+"""Decodes custom resources from plain data (parsed JSON or YAML) into typed objects, and rejects unknown fields."""
 
 from __future__ import annotations
 
@@ -10,20 +10,34 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.api import cluster_autoscaler, machine_autoscaler, taint_manager
-from trimtab.api.autoscaling_checks import check_cluster_autoscaler, check_machine_autoscaler
+from trimtab.api import (
+    cluster_autoscaler,
+    machine_autoscaler,
+    node_pressure_policy,
+    placement_admission,
+    scheduler_policy,
+    taint_manager,
+)
 from trimtab.api.base import API_VERSION, ObjectMeta
-from trimtab.api.check import FieldError, check, join_path, unknown_key
-from trimtab.api.checks import validate
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler, ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.descheduler_policy import KIND, DeschedulerPolicy, DeschedulerPolicySpec
 from trimtab.api.descheduler_status import DeschedulerStatus
 from trimtab.api.machine_autoscaler import MachineAutoscaler, MachineAutoscalerSpec, MachineAutoscalerStatus
-from trimtab.api.schema import structural_schema
-from trimtab.api.taint_manager import TaintManager, TaintManagerSpec
-from trimtab.api.taint_manager_checks import check_taint_manager
-from trimtab.api.taint_manager_status import TaintManagerStatus
+from trimtab.api.node_pressure_policy import NodePressurePolicy, NodePressurePolicySpec, NodePressurePolicyStatus
+from trimtab.api.placement_admission import PlacementAdmission, PlacementAdmissionSpec, PlacementAdmissionStatus
+from trimtab.api.rules import (
+    check_cluster_autoscaler,
+    check_descheduler_policy,
+    check_machine_autoscaler,
+    check_node_pressure_policy,
+    check_placement_admission,
+    check_scheduler_policy,
+    check_taint_manager,
+)
+from trimtab.api.scheduler_policy import SchedulerPolicy, SchedulerPolicySpec, SchedulerPolicyStatus
+from trimtab.api.schema import FieldError, check, join_path, structural_schema, unknown_key
+from trimtab.api.taint_manager import TaintManager, TaintManagerSpec, TaintManagerStatus
 from trimtab.kube.errors import InputError
 
 S = TypeVar("S", bound=Struct)
@@ -33,10 +47,10 @@ _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 class InvalidObject(InputError):
-    """An object with one fault or several; ``field`` and ``message`` are those of the first.
+    """An invalid object with one or more errors; ``field`` and ``message`` are those of the first error.
 
     Attributes:
-        errors: all of them, in the order of the document.
+        errors: all errors, in the order of the document.
     """
 
     def __init__(self, errors: tuple[FieldError, ...], *, source: str, object: str) -> None:  # noqa: A002
@@ -44,37 +58,40 @@ class InvalidObject(InputError):
         self.errors = errors
 
     def __str__(self) -> str:
-        """One line a fault: ``source: object: field: message``."""
+        """Return one line per error: ``source: object: field: message``."""
         where = ": ".join(part for part in (self.source, self.object) if part)
         return "\n".join(f"{where}: {error}" if where else str(error) for error in self.errors)
 
 
-class Kind(Struct, frozen=True):
-    """One of our kinds, as far as reading it goes.
+class DecodableKind(Struct, frozen=True):
+    """A kind of custom resource that can be decoded.
 
     Attributes:
-        api_version: what an object must say.
-        name: the kind that an object must say.
-        whole: the type of the whole object.
+        api_version: the required ``apiVersion``.
+        name: the required ``kind``.
+        object_type: the type of the object.
         spec: the type of its spec.
         status: the type of its status.
-        check: tells what does not make sense though the schema allows it.
-        optional_spec: whether an object may have no spec, which then has its defaults.
-        namespaced: whether objects live in namespaces; a file may leave the namespace out: it is ``default`` then.
+        check: returns the errors of an object that violates rules that the schema cannot express.
+        optional_spec: whether the spec may be omitted; then all its fields have their defaults.
+        namespaced: whether objects have a namespace. If a file omits it, the namespace is ``default``.
     """
 
     api_version: str
     name: str
-    whole: type[Struct]
+    object_type: type[Struct]
     spec: type[Struct]
     status: type[Struct]
     check: Callable[[Any], tuple[FieldError, ...]]
     optional_spec: bool = False
     namespaced: bool = False
+    renamed: Mapping[str, Mapping[str, str]] = {}
 
 
-POLICY: Final = Kind(API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, DeschedulerStatus, validate)
-CLUSTER_AUTOSCALER: Final = Kind(
+POLICY: Final = DecodableKind(
+    API_VERSION, KIND, DeschedulerPolicy, DeschedulerPolicySpec, DeschedulerStatus, check_descheduler_policy
+)
+CLUSTER_AUTOSCALER: Final = DecodableKind(
     cluster_autoscaler.API_VERSION,
     cluster_autoscaler.KIND,
     ClusterAutoscaler,
@@ -83,7 +100,7 @@ CLUSTER_AUTOSCALER: Final = Kind(
     check_cluster_autoscaler,
     optional_spec=True,
 )
-MACHINE_AUTOSCALER: Final = Kind(
+MACHINE_AUTOSCALER: Final = DecodableKind(
     machine_autoscaler.API_VERSION,
     machine_autoscaler.KIND,
     MachineAutoscaler,
@@ -92,7 +109,7 @@ MACHINE_AUTOSCALER: Final = Kind(
     check_machine_autoscaler,
     namespaced=True,
 )
-TAINT_MANAGER: Final = Kind(
+TAINT_MANAGER: Final = DecodableKind(
     API_VERSION,
     taint_manager.KIND,
     TaintManager,
@@ -100,57 +117,114 @@ TAINT_MANAGER: Final = Kind(
     TaintManagerStatus,
     check_taint_manager,
     optional_spec=True,
+    renamed={"mode": taint_manager.RENAMED_MODES},
+)
+SCHEDULER_POLICY: Final = DecodableKind(
+    API_VERSION,
+    scheduler_policy.KIND,
+    SchedulerPolicy,
+    SchedulerPolicySpec,
+    SchedulerPolicyStatus,
+    check_scheduler_policy,
+)
+
+PLACEMENT_ADMISSION: Final = DecodableKind(
+    API_VERSION,
+    placement_admission.KIND,
+    PlacementAdmission,
+    PlacementAdmissionSpec,
+    PlacementAdmissionStatus,
+    check_placement_admission,
+    optional_spec=True,
+)
+
+NODE_PRESSURE_POLICY: Final = DecodableKind(
+    API_VERSION,
+    node_pressure_policy.KIND,
+    NodePressurePolicy,
+    NodePressurePolicySpec,
+    NodePressurePolicyStatus,
+    check_node_pressure_policy,
 )
 
 
 def decode_policy(data: object, *, source: str = "") -> DeschedulerPolicy:
-    """A DeschedulerPolicy from plain data, checked against its schema and for sense.
+    """Decode a DeschedulerPolicy from plain data, and validate it against its schema and rules.
 
-    The status is taken as it is if it can be understood, and as empty if not: another version of trimtab may have
-    written it, and it is no part of what the policy's author says.
+    An invalid status is treated as empty: users do not write it, and another version of trimtab may have written it.
 
     Args:
-        data: what JSON or YAML gave.
-        source: where it came from, for messages.
+        data: the decoded JSON or YAML.
+        source: where the data came from, for error messages.
 
     Raises:
-        InvalidObject: with everything that is wrong.
+        InvalidObject: the object is invalid. The exception contains all errors.
     """
     policy: DeschedulerPolicy = _decode(data, POLICY, source)
     return policy
 
 
 def decode_cluster_autoscaler(data: object, *, source: str = "") -> ClusterAutoscaler:
-    """A ClusterAutoscaler from plain data; as :func:`decode_policy`.
+    """Decode a ClusterAutoscaler from plain data, see :func:`decode_policy`.
 
     Raises:
-        InvalidObject: with everything that is wrong.
+        InvalidObject: the object is invalid. The exception contains all errors.
     """
     autoscaler: ClusterAutoscaler = _decode(data, CLUSTER_AUTOSCALER, source)
     return autoscaler
 
 
 def decode_machine_autoscaler(data: object, *, source: str = "") -> MachineAutoscaler:
-    """A MachineAutoscaler from plain data; as :func:`decode_policy`.
+    """Decode a MachineAutoscaler from plain data, see :func:`decode_policy`.
 
     Raises:
-        InvalidObject: with everything that is wrong.
+        InvalidObject: the object is invalid. The exception contains all errors.
     """
     autoscaler: MachineAutoscaler = _decode(data, MACHINE_AUTOSCALER, source)
     return autoscaler
 
 
 def decode_taint_manager(data: object, *, source: str = "") -> TaintManager:
-    """A TaintManager from plain data; as :func:`decode_policy`.
+    """Decode a TaintManager from plain data, see :func:`decode_policy`.
 
     Raises:
-        InvalidObject: with everything that is wrong.
+        InvalidObject: the object is invalid. The exception contains all errors.
     """
     manager: TaintManager = _decode(data, TAINT_MANAGER, source)
     return manager
 
 
-def _decode(data: object, kind: Kind, source: str) -> Any:
+def decode_scheduler_policy(data: object, *, source: str = "") -> SchedulerPolicy:
+    """Decode a SchedulerPolicy from plain data, see :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: the object is invalid. The exception contains all errors.
+    """
+    policy: SchedulerPolicy = _decode(data, SCHEDULER_POLICY, source)
+    return policy
+
+
+def decode_node_pressure_policy(data: object, *, source: str = "") -> NodePressurePolicy:
+    """Decode a NodePressurePolicy from plain data, see :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: the object is invalid. The exception contains all errors.
+    """
+    policy: NodePressurePolicy = _decode(data, NODE_PRESSURE_POLICY, source)
+    return policy
+
+
+def decode_placement_admission(data: object, *, source: str = "") -> PlacementAdmission:
+    """Decode a PlacementAdmission from plain data, see :func:`decode_policy`.
+
+    Raises:
+        InvalidObject: the object is invalid. The exception contains all errors.
+    """
+    admission: PlacementAdmission = _decode(data, PLACEMENT_ADMISSION, source)
+    return admission
+
+
+def _decode(data: object, kind: DecodableKind, source: str) -> Any:
     value, errors = read_object(data, kind)
     errors = errors or (kind.check(value) if value is not None else ())
     if errors or value is None:
@@ -159,23 +233,23 @@ def _decode(data: object, kind: Kind, source: str) -> Any:
 
 
 def read_policy(data: object) -> tuple[DeschedulerPolicy | None, tuple[FieldError, ...]]:
-    """A DeschedulerPolicy as far as its schema allows, and what is wrong with it.
+    """Decode a DeschedulerPolicy, validate it against its schema only, and return the policy and the errors.
 
-    The rules of :func:`trimtab.api.checks.validate` are not applied yet.
+    The rules of :func:`trimtab.api.rules.check_descheduler_policy` are not checked.
     """
     return read_object(data, POLICY)
 
 
-def read_object(data: object, kind: Kind) -> tuple[Any, tuple[FieldError, ...]]:
-    """An object as far as its schema allows, ``None`` if that is not at all, and what is wrong with it.
-
-    The kind's own :attr:`Kind.check` is not applied yet.
-    """
+def read_object(data: object, kind: DecodableKind) -> tuple[Any, tuple[FieldError, ...]]:
+    """Decode an object, validate it against its schema only, and return it (``None`` if invalid) with the errors."""
     if not isinstance(data, Mapping):
         return None, (FieldError("", f"must be a mapping with {', '.join(_TOP_LEVEL[:4])}"),)
     errors = _envelope(data, kind)
     if "spec" in data:
-        errors += check(data["spec"], structural_schema(kind.spec), path="spec")
+        errors += [
+            _with_new_name(error, data["spec"], kind.renamed)
+            for error in check(data["spec"], structural_schema(kind.spec), path="spec")
+        ]
     if errors:
         return None, tuple(errors)
     try:
@@ -183,13 +257,20 @@ def read_object(data: object, kind: Kind) -> tuple[Any, tuple[FieldError, ...]]:
         if kind.namespaced and not metadata.namespace:
             metadata = replace(metadata, namespace="default")
         spec = msgspec.convert(_whole_numbers(data["spec"]), kind.spec) if "spec" in data else kind.spec()
-        return kind.whole(metadata=metadata, spec=spec, status=_status(data.get("status"), kind.status)[0]), ()
-    except msgspec.ValidationError as error:  # what the schema cannot say, e.g. a name that is no text
+        return kind.object_type(metadata=metadata, spec=spec, status=_status(data.get("status"), kind.status)[0]), ()
+    except msgspec.ValidationError as error:  # errors that the schema does not cover, e.g. a name that is not a string
         return None, (FieldError("", str(error)),)
 
 
+def _with_new_name(error: FieldError, spec: object, renamed: Mapping[str, Mapping[str, str]]) -> FieldError:
+    field = error.field.removeprefix("spec.")
+    value = spec.get(field) if isinstance(spec, Mapping) else None
+    new = renamed.get(field, {}).get(value) if isinstance(value, str) else None
+    return error if new is None else FieldError(error.field, f"{field} {value} is now {new}")
+
+
 def _whole_numbers(value: Any) -> Any:
-    """The value with 3 for 3.0: JSON knows no difference, nor does the API server; msgspec does."""
+    """Replace floats such as 3.0 with integers. JSON and the API server do not distinguish them, but msgspec does."""
     if isinstance(value, Mapping):
         return {key: _whole_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -197,7 +278,7 @@ def _whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _envelope(data: Mapping[Any, object], kind: Kind) -> list[FieldError]:
+def _envelope(data: Mapping[Any, object], kind: DecodableKind) -> list[FieldError]:
     errors = [
         FieldError(key, f"must be {wanted}, not {data.get(key)}" if key in data else f"is required: {wanted}")
         for key, wanted in (("apiVersion", kind.api_version), ("kind", kind.name))
@@ -213,18 +294,18 @@ def _envelope(data: Mapping[Any, object], kind: Kind) -> list[FieldError]:
 
 
 def _naming(metadata: object) -> list[FieldError]:
-    """What is wrong with the name: what the API server would say, as the checks of the spec do."""
+    """Return the errors of ``metadata.name``, validated as the API server does."""
     if not isinstance(metadata, Mapping) or not (metadata.get("name") or metadata.get("generateName")):
         return [FieldError("metadata.name", "is required")]
     name = metadata.get("name")
     if name and (not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name)):
-        allowed = "small letters, digits, - and ., beginning and ending with a letter or digit, at most 253 characters"
-        return [FieldError("metadata.name", f"must be a text of {allowed}; not {name!r}")]
+        allowed = "lower case letters, digits, - and ., start and end with a letter or digit, at most 253 characters"
+        return [FieldError("metadata.name", f"must consist of {allowed}; not {name!r}")]
     return []
 
 
 def read_status(data: object) -> tuple[DeschedulerStatus, str]:
-    """A policy's status, and what keeps it from being understood: then it counts as empty, for it is only a report."""
+    """Decode a policy's status. If it is invalid, return an empty status and the error."""
     return _status(data, DeschedulerStatus)
 
 
@@ -236,7 +317,7 @@ def _status(data: object, type_: type[S]) -> tuple[S, str]:
 
 
 def describe(data: object) -> str:
-    """What a document calls itself, ``Kind/name``, for messages; ``""`` where it says nothing."""
+    """Return ``Kind/name`` of a document for error messages; ``""`` if it has neither."""
     if not isinstance(data, Mapping):
         return ""
     metadata = data.get("metadata")

@@ -1,17 +1,33 @@
-"""DeschedulerPolicy: which pods are to move when, how many at once, and which never.
+"""DeschedulerPolicy: configures which pods may be evicted, when, how many at a time, and which pods are protected.
 
-The resource is cluster-scoped; several may live side by side, each with its own scope, pace and report.
+A minimal policy, which only simulates (``spec.mode`` defaults to Simulate):
+
+    apiVersion: trimtab.dev/v1alpha1
+    kind: DeschedulerPolicy
+    metadata:
+      name: default
+    spec:
+      strategies:
+        RemoveDuplicates:
+          enabled: true
+
+The resource is cluster-scoped. Several policies may coexist; each has its own scope, limits and status.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from trimtab.api.base import (
     API_VERSION,
+    ATOMIC,
     INCLUDE_OR_EXCLUDE,
+    MAX_INT32,
+    SET,
+    Name,
     NamespaceName,
     NaturalInt,
     ObjectMeta,
@@ -22,15 +38,182 @@ from trimtab.api.base import (
     doc,
 )
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.protections import PriorityThreshold, Protections
 from trimtab.api.scalars import APPROVAL_RULE, COOLDOWN_RULE, DURATION_RULE, INTERVAL_RULE, Duration, parse_duration
-from trimtab.api.schedule import Schedule
-from trimtab.api.selector import Selector
-from trimtab.api.strategies import SET, Strategies
-from trimtab.api.windows import MAX_WINDOWS, Window
+from trimtab.api.schedule import MAX_WINDOWS, Schedule, Window
+from trimtab.api.strategies import Strategies
+from trimtab.kube.frozen import FrozenMap
+from trimtab.kube.objects import LabelRequirement
+from trimtab.kube.objects import LabelSelector as KubeSelector
+
+LabelValue = Annotated[str, Meta(max_length=63)]
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+
+
+class Requirement(Spec, frozen=True):
+    """A requirement on one label."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+            message="In and NotIn need values; Exists and DoesNotExist take none",
+            field_path=".values",
+        ),
+    )
+
+    key: Annotated[str, bounded("The label key that the requirement applies to.", least=1, limit=317)]
+    operator: Annotated[
+        Operator, doc("How the label's value is compared with values: In, NotIn, Exists or DoesNotExist.")
+    ]
+    values: Annotated[
+        tuple[LabelValue, ...],
+        bounded(
+            "The values to compare with. Required for In and NotIn; must be empty for Exists and DoesNotExist.",
+            limit=64,
+        ),
+    ] = ()
+
+
+class Selector(Spec, frozen=True):
+    """A label selector. matchLabels and matchExpressions must all match; an empty selector matches every object."""
+
+    match_labels: Annotated[
+        Mapping[str, LabelValue], bounded("Labels that the object must have, with exactly these values.", limit=32)
+    ] = field(default_factory=dict)
+    match_expressions: Annotated[
+        tuple[Requirement, ...],
+        bounded("Label requirements that must all be met.", limit=32, **ATOMIC),
+    ] = ()
+
+    def compile(self) -> KubeSelector:
+        """Return the selector in the form that :mod:`trimtab.kube.rules.selectors` evaluates."""
+        return KubeSelector(
+            match_labels=FrozenMap(self.match_labels),
+            match_expressions=tuple(
+                LabelRequirement(key=item.key, operator=item.operator, values=item.values)
+                for item in self.match_expressions
+            ),
+        )
+
+
+DefaultProtection = Literal["PodsWithLocalStorage", "SystemNamespaces", "FailedBarePods"]
+ExtraProtection = Literal["PodsWithPVC", "PodsWithoutPDB", "PodsWithResourceClaims"]
+NoEvictionPolicy = Literal["Preferred", "Mandatory"]
+
+
+class Protections(Spec, frozen=True):
+    """Which pods are never evicted.
+
+    These pods are always protected: pods with a system-critical priority, pods without a controller, static and mirror
+    pods, DaemonSet pods, and pods that are already terminating. Pods with local storage and pods in system namespaces
+    are protected unless the protection is listed in disabled.
+    """
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.protectedStorageClasses) || (has(self.extra) && 'PodsWithPVC' in self.extra)",
+            message="protectedStorageClasses narrows PodsWithPVC, which must be in extra",
+            field_path=".protectedStorageClasses",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    disabled: Annotated[
+        tuple[DefaultProtection, ...],
+        bounded(
+            "Default protections to disable. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may be "
+            "evicted; their local data is lost. SystemNamespaces: pods in kube-system and other system namespaces may "
+            "be evicted. FailedBarePods: failed pods without a controller may be deleted; nothing recreates them. No "
+            "other default protection can be disabled.",
+            limit=3,
+            **SET,
+        ),
+    ] = ()
+    extra: Annotated[
+        tuple[ExtraProtection, ...],
+        bounded(
+            "Additional protections. PodsWithPVC: pods that use a PersistentVolumeClaim are not evicted. "
+            "PodsWithoutPDB: pods that no PodDisruptionBudget selects are not evicted. PodsWithResourceClaims: pods "
+            "that use a ResourceClaim are not evicted.",
+            limit=3,
+            **SET,
+        ),
+    ] = ()
+    protected_storage_classes: Annotated[
+        tuple[Name, ...],
+        bounded(
+            "Limits the protection PodsWithPVC, which must be listed in extra, to pods that use a claim of one of "
+            "these StorageClasses or a claim whose StorageClass is unknown. If unset, PodsWithPVC protects pods with "
+            "any claim.",
+            least=1,
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+    no_eviction_policy: Annotated[
+        NoEvictionPolicy,
+        doc(
+            "How the pod annotation descheduler.alpha.kubernetes.io/prefer-no-eviction is treated. Preferred: among "
+            "pods of equal priority and QoS class, pods without the annotation are evicted first. Mandatory: pods with "
+            "the annotation are not evicted."
+        ),
+    ] = "Preferred"
+    min_replicas: Annotated[
+        PositiveInt | None,
+        doc(
+            "Pods whose owner has fewer pods than this number are not evicted; for example, 2 protects "
+            "single replicas. With singleReplica: Surge, pods that can be replaced without an outage are "
+            "exempt."
+        ),
+    ] = None
+    min_pod_age: Annotated[
+        Duration | None,
+        doc(
+            "Pods that started less than this duration ago, or have not started yet, are not evicted; for example 10m.",
+            DURATION_RULE,
+        ),
+    ] = None
+
+    max_hold: Annotated[
+        Duration | None,
+        doc(
+            "How long annotations may prevent the eviction of a workload's pods, for example 24h. This "
+            'applies to descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
+            "prefer-no-eviction if noEvictionPolicy is Mandatory. The time is counted per workload and "
+            "starts when a strategy first selects one of its pods. Changing the annotation does not restart "
+            "it. After it has elapsed, the annotations no longer protect the workload's pods. "
+            "PodDisruptionBudgets still apply. If unset, annotations protect pods without a time limit.",
+            DURATION_RULE,
+        ),
+    ] = None
+
+    @property
+    def max_hold_seconds(self) -> int | None:
+        """Return ``maxHold`` in seconds, or ``None`` if it is unset."""
+        return None if self.max_hold is None else parse_duration(self.max_hold)
+
+    @property
+    def min_pod_age_seconds(self) -> int:
+        """Return ``minPodAge`` in seconds; 0 if it is unset."""
+        return parse_duration(self.min_pod_age) if self.min_pod_age else 0
+
+
+class PriorityThreshold(Spec, frozen=True):
+    """Pods whose priority is at or above this threshold are not evicted.
+
+    The threshold is the name of a PriorityClass or a number. If unset, priority protects only pods with a
+    system-critical priority.
+    """
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.name) != has(self.value)", message="give exactly one of name and value"),
+    )
+
+    name: Annotated[Name | None, doc("The PriorityClass whose value is the threshold.")] = None
+    value: Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32), doc("The threshold as a number.")] | None = None
+
 
 DEFAULT_INTERVAL: Final = 300
-"""Seconds between two cycles where a policy gives neither interval nor schedule."""
+"""Default time between the starts of two cycles, in seconds, if a policy sets neither interval nor schedule."""
 
 MAX_RUNS: Final = 50
 
@@ -38,77 +221,102 @@ KIND: Final = "DeschedulerPolicy"
 
 Mode = Literal["Simulate", "Approve", "Act"]
 SingleReplica = Literal["Evict", "Surge"]
+CrossNamespace = Literal["Deny", "Allow"]
 
 
 class Limits(Spec, frozen=True):
-    """How many pods may be evicted. A limit that is not given does not limit."""
+    """Upper limits on evictions. An unset limit means unlimited, except for perMinute."""
 
-    per_cycle: Annotated[PositiveInt | None, doc("Most evictions in one cycle.")] = None
-    per_node: Annotated[PositiveInt | None, doc("Most evictions from one node in one cycle.")] = None
-    per_namespace: Annotated[PositiveInt | None, doc("Most evictions in one namespace in one cycle.")] = None
+    per_cycle: Annotated[PositiveInt | None, doc("Maximum number of evictions per cycle.")] = None
+    per_node: Annotated[PositiveInt | None, doc("Maximum number of evictions per node and cycle.")] = None
+    per_namespace: Annotated[PositiveInt | None, doc("Maximum number of evictions per namespace and cycle.")] = None
     per_owner: Annotated[
-        PositiveInt | None, doc("Most evictions of pods of one owner (ReplicaSet, StatefulSet, Job, …) in one cycle.")
+        PositiveInt | None, doc("Maximum number of evicted pods per owner (ReplicaSet, StatefulSet, Job, …) and cycle.")
+    ] = None
+    per_causing_namespace: Annotated[
+        PositiveInt | None,
+        doc(
+            "Maximum number of evictions per cycle that are caused by scheduling rules (anti-affinity, "
+            "affinity, topology spread, node affinity) of pods in any one namespace, whichever namespace the "
+            "evicted pods are in."
+        ),
     ] = None
     per_minute: Annotated[
         PositiveInt,
         doc(
-            "The pace: most evictions in any minute while acting. It governs acting only and never shortens a plan; "
-            "what is not done before the next cycle is due is planned anew."
+            "Maximum rate of evictions, in pods per minute. The rate applies while a plan is executed; it "
+            "does not limit the number of planned evictions. Evictions that are outstanding when the next "
+            "cycle is due are planned again."
         ),
     ] = 30
 
 
 class Cooldown(Spec, frozen=True):
-    """What happens when an eviction did not help.
+    """Backoff after an ineffective eviction: the strategy does not evict pods of the same owner during the cooldown.
 
-    It did not if the pod's replacement came back to the same node or finds none, or if it came to another node from
-    which the same strategy would evict it again. Then the strategy leaves the owner's pods alone for a while, twice as
-    long each time, and in the end for good: until the pod template or this spec changes, or the annotation
-    trimtab.dev/try-again of the policy gets another value. The status says so, in memory and the condition Effective.
+    An eviction is ineffective if the replacement pod was scheduled to the same node, stayed Pending, or was scheduled
+    to a node from which the same strategy would evict it again. The cooldown doubles with each further failure. After
+    the configured number of attempts the strategy stops evicting the owner's pods until the pod template or this spec
+    changes, or the policy's annotation trimtab.dev/try-again gets a new value. status.memory and the condition
+    Effective report the affected owners.
     """
 
-    initial: Annotated[Duration, doc("How long an owner is left alone at first.", DURATION_RULE, COOLDOWN_RULE)] = "10m"
-    maximum: Annotated[Duration, doc("How long it is left alone at most.", DURATION_RULE, COOLDOWN_RULE)] = "24h"
+    initial: Annotated[
+        Duration, doc("The cooldown after the first ineffective eviction.", DURATION_RULE, COOLDOWN_RULE)
+    ] = "10m"
+    maximum: Annotated[
+        Duration, doc("The longest cooldown. It is not doubled beyond this value.", DURATION_RULE, COOLDOWN_RULE)
+    ] = "24h"
     attempts: Annotated[
-        int, Meta(ge=1, le=20), doc("How many evictions in a row may fail to help before the strategy gives up.")
+        int,
+        Meta(ge=1, le=20),
+        doc("Number of consecutive ineffective evictions after which the strategy stops evicting the owner's pods."),
     ] = 3
     pending_deadline: Annotated[
         Duration,
         doc(
-            "How long a replacement may be Pending until its eviction counts as one that did not help.",
+            "How long a replacement pod may stay Pending before the eviction is considered ineffective.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
     ] = "5m"
 
     def seconds(self, failures: int) -> int:
-        """How long an owner is left alone after so many evictions in a row that did not help."""
+        """Return the cooldown in seconds after this number of consecutive ineffective evictions."""
         longest = parse_duration(self.maximum)
         return min(longest, parse_duration(self.initial) << min(failures - 1, 32))
 
     @property
     def pending_seconds(self) -> int:
-        """``pendingDeadline`` in seconds."""
+        """Return ``pendingDeadline`` in seconds."""
         return parse_duration(self.pending_deadline)
 
 
 class Namespaces(Spec, frozen=True):
-    """Which namespaces' pods may be moved; all where nothing is given, but for the protected SystemNamespaces."""
+    """Includes or excludes namespaces by name.
+
+    If both lists are unset, pods of all namespaces may be evicted except those in system namespaces, which are
+    protected by default.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
 
     include: Annotated[
         tuple[NamespaceName, ...],
-        bounded("Only pods of these namespaces are moved. Not together with exclude.", least=1, limit=256, **SET),
+        bounded(
+            "Only pods in these namespaces may be evicted. Mutually exclusive with exclude.", least=1, limit=256, **SET
+        ),
     ] = ()
     exclude: Annotated[
         tuple[NamespaceName, ...],
-        bounded("Pods of these namespaces are not moved. Not together with include.", least=1, limit=256, **SET),
+        bounded(
+            "Pods in these namespaces are not evicted. Mutually exclusive with include.", least=1, limit=256, **SET
+        ),
     ] = ()
 
 
 class DeschedulerPolicySpec(Spec, frozen=True):
-    """What is to be done."""
+    """The strategies to run, when to run them, and which pods and nodes they apply to."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -124,42 +332,43 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         ),
     )
 
-    strategies: Annotated[Strategies, doc("The strategies by name, each with enabled and params.")]
+    strategies: Annotated[Strategies, doc("The strategies by name, each with the fields enabled and params.")]
     mode: Annotated[
         Mode,
         doc(
-            "Simulate plans and reports, and moves nothing. Approve writes the plan as a DeschedulingRun and evicts "
-            "what still holds of it once somebody has set the run's spec.approved. Act evicts what was planned."
+            "What happens to a plan. Simulate: the plan is reported and no pod is evicted. Approve: the plan is "
+            "written as a DeschedulingRun. After a user has set the run's spec.approved to true, the evictions "
+            "that are still valid are executed. Act: the plan is executed immediately."
         ),
     ] = "Simulate"
-    suspend: Annotated[bool, doc("Holds the policy: no cycle starts while it is true.")] = False
+    suspend: Annotated[bool, doc("Suspends the policy: no cycle starts while this is true.")] = False
     interval: Annotated[
         Duration | None,
         doc(
-            "The time between the starts of two cycles, e.g. 30s, 5m or 1h30m. Not together with schedule; without "
-            "either, 5m.",
+            "Time between the starts of two cycles, for example 30s, 5m or 1h30m. Mutually exclusive with schedule. "
+            "Defaults to 5m if both are unset.",
             DURATION_RULE,
             INTERVAL_RULE,
         ),
     ] = None
-    schedule: Annotated[
-        Schedule | None, doc("Times at which cycles start, instead of an interval. Not together with interval.")
-    ] = None
+    schedule: Annotated[Schedule | None, doc("Times at which cycles start. Mutually exclusive with interval.")] = None
     windows: Annotated[
         tuple[Window, ...],
         bounded(
-            "When pods may be evicted; always without any. Mode Act plans and evicts only while one of the windows is "
-            "open, and mode Approve carries runs out only then; whatever only plans goes on at all times. What is not "
-            "done when the window closes is left, and planned anew in the next.",
+            "Maintenance windows. Outside of them, no pod is evicted. If unset, pods may be evicted at any "
+            "time. In mode Act, cycles run only while a window is open. In mode Approve, plans are made at any "
+            "time, but approved runs are executed only while a window is open. Evictions that were not executed "
+            "when a window closes are discarded, and a new plan is made in the next window.",
             least=1,
             limit=MAX_WINDOWS,
-            **{"x-kubernetes-list-type": "atomic"},
+            **ATOMIC,
         ),
     ] = ()
     approval_deadline: Annotated[
         Duration,
         doc(
-            "How long a run waits to be approved in mode Approve, e.g. 30m, and after that, how long it may act.",
+            "In mode Approve, the time within which a DeschedulingRun must be approved after its creation, for "
+            "example 30m. Once approved, it must be executed within the same time.",
             DURATION_RULE,
             APPROVAL_RULE,
         ),
@@ -168,46 +377,68 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         int,
         Meta(ge=0, le=MAX_RUNS),
         doc(
-            "How many DeschedulingRuns of this policy are kept; older ones are deleted, but never one that waits or "
-            "acts. 0 writes none, and is not for mode Approve."
+            "Number of DeschedulingRuns of this policy to keep. Older runs are deleted, except those that are pending "
+            "approval or being executed. 0 disables DeschedulingRuns and is not allowed in mode Approve."
         ),
     ] = 10
     grace_period_seconds: Annotated[
         NaturalInt | None,
         doc(
-            "How many seconds evicted pods have to end, instead of their own terminationGracePeriodSeconds; 0 ends "
-            "them at once, without a word. Best left out: a pod's author knows what it needs."
+            "Overrides the terminationGracePeriodSeconds of evicted pods; 0 kills them immediately. If "
+            "unset, which is recommended, each pod's own grace period applies."
         ),
     ] = None
     single_replica: Annotated[
         SingleReplica,
         doc(
-            "How a ready pod goes that is the only one of its owner. Evict: as all others, which is an outage until "
-            "its successor is ready. Surge: its Deployment is restarted by a rollout, so that the new pod is ready "
-            "before the old one goes; where that cannot be (no Deployment, maxSurge and maxUnavailable do not allow "
-            "it, a volume that one node can use), the pod stays."
+            "How to evict a Ready pod that is the only replica of its owner. Evict: through the eviction API like any "
+            "other pod; the workload is unavailable until the replacement is Ready. Surge: the pod's Deployment is "
+            "restarted with a rolling update, so that the new pod is Ready before the old pod terminates. With Surge, "
+            "pods for which that is impossible are not evicted: pods without a Deployment, Deployments whose maxSurge "
+            "and maxUnavailable do not allow it, and pods with a volume that only one node can mount."
         ),
     ] = "Evict"
+    cross_namespace: Annotated[
+        CrossNamespace,
+        doc(
+            "Whether a pod may be evicted because of a pod in another namespace: to satisfy the other pod's "
+            "anti-affinity, or in place of the other pod if that one cannot be moved (for example, because it "
+            "is in a system namespace). Deny: never. Allow: only if the other pod has a higher priority, was "
+            "placed by a scheduler, and is not protected from eviction by its own spec, annotations or "
+            "PodDisruptionBudgets. With either setting, no pod is evicted because of a pod with a lower "
+            "priority, even in the same namespace."
+        ),
+    ] = "Deny"
     limits: Limits = Limits()
     cooldown: Cooldown = Cooldown()
     protections: Protections = Protections()
     namespaces: Namespaces = Namespaces()
     namespace_selector: Annotated[
         Selector | None,
-        doc("Which namespaces' pods may be moved, by the namespaces' labels, beside namespaces; all without it."),
+        doc(
+            "Only pods in namespaces whose labels match may be evicted. Applies in addition to namespaces. If unset, "
+            "all namespaces match."
+        ),
     ] = None
-    pod_selector: Annotated[Selector | None, doc("Which pods may be moved, by label; all without it.")] = None
+    pod_selector: Annotated[
+        Selector | None, doc("Only pods whose labels match may be evicted. If unset, all pods match.")
+    ] = None
     node_selector: Annotated[
         Selector | None,
-        doc("Which nodes are looked at, by label, as sources and as destinations of moves; all without it."),
+        doc(
+            "Only nodes whose labels match are considered, both as nodes to evict pods from and as target nodes. If "
+            "unset, all nodes match."
+        ),
     ] = None
     priority_threshold: PriorityThreshold | None = None
 
     def next_due(self, *, last: float) -> float:
-        """When the next cycle is due if the last one started at ``last``; both in seconds since the epoch.
+        """Return the time at which the next cycle is due if the previous one started at ``last``.
+
+        Both times are in seconds since the epoch.
 
         Raises:
-            ValueError: interval or schedule is not valid, see :func:`trimtab.api.checks.validate`.
+            ValueError: interval or schedule is invalid, see :func:`trimtab.api.rules.check_descheduler_policy`.
         """
         if self.schedule is not None:
             return self.schedule.next_due(after=last)
@@ -215,14 +446,14 @@ class DeschedulerPolicySpec(Spec, frozen=True):
 
     @property
     def approval_seconds(self) -> int:
-        """``approvalDeadline`` in seconds."""
+        """Return ``approvalDeadline`` in seconds."""
         return parse_duration(self.approval_deadline)
 
 
 class DeschedulerPolicy(Spec, frozen=True):
-    """Which pods of the cluster are to be moved to better nodes, when, how many at once, and which never.
+    """Defines which pods may be evicted and rescheduled, when, how many at a time, and which are protected.
 
-    Without spec.mode a policy simulates: it plans, reports in its status and events, and moves nothing.
+    The default mode is Simulate: the policy plans and reports in its status and in events, but evicts no pod.
     """
 
     spec: DeschedulerPolicySpec
@@ -233,5 +464,5 @@ class DeschedulerPolicy(Spec, frozen=True):
 
     @property
     def name(self) -> str:
-        """The policy's name."""
+        """Return the policy's name."""
         return self.metadata.name

@@ -1,10 +1,10 @@
-"""DeschedulingRun: what one cycle of a DeschedulerPolicy planned, whether somebody approved it, and what became of it.
+"""DeschedulingRun: the plan of one cycle of a DeschedulerPolicy, its approval and its outcome.
 
-The plan stands in the spec and never changes, so that what is carried out is what was read before it was approved. Of
-all the spec only ``approved`` can be written later, from false to true, once, and only while the run waits for it: the
-definition's rules say so, whoever writes. trimtab itself has no right to write a spec; it reports in the status.
+The plan is in the spec and immutable, so that exactly the plan that a user has read and approved is executed. The only
+mutable field of the spec is ``approved``, which can be set from false to true once, while the run is pending; CEL rules
+of the CRD enforce this for every client. trimtab has no permission to change a spec and reports in the status.
 
-An object must stay far from what etcd takes (1.5 MiB), so everything is bounded; what is cut is counted beside it.
+All lists are bounded, because an object must stay well below etcd's limit (1.5 MiB); omitted entries are counted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,23 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import API_VERSION, Name, NaturalInt, ObjectMeta, Rule, ShortText, Spec, Status, bounded, doc
-from trimtab.api.conditions import Condition
-from trimtab.api.descheduler_status import KeptPod, ObjectName, Reason, list_map
+from trimtab.api.base import (
+    API_VERSION,
+    ATOMIC,
+    Name,
+    NaturalInt,
+    ObjectMeta,
+    ObjectName,
+    ReasonCode,
+    Rule,
+    ShortText,
+    Spec,
+    Status,
+    bounded,
+    doc,
+)
+from trimtab.api.conditions import Condition, condition_list
+from trimtab.api.descheduler_status import KeptPod
 from trimtab.api.plan import How
 
 KIND: Final = "DeschedulingRun"
@@ -28,82 +42,112 @@ MAX_KEPT_REASONS: Final = 256
 Phase = Literal["Simulated", "Pending", "Acting", "Completed", "Expired", "Interrupted"]
 Result = Literal["Evicted", "Started", "Refused", "Gone", "Skipped", "Failed"]
 
-_ATOMIC: Final = {"x-kubernetes-list-type": "atomic"}
-
 
 class RunAction(Status, frozen=True, omit_defaults=True):
-    """A pod that the plan moves or removes."""
+    """A planned eviction of a pod, or the planned deletion of a terminated pod."""
 
-    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
-    pod: Annotated[ObjectName, doc("The pod's name.")]
-    uid: Annotated[str, bounded("The pod's UID: a later pod of the same name is never hit.", limit=64)]
-    node: Annotated[ObjectName, doc("The node it runs on.")]
-    strategy: Annotated[ObjectName, doc("The strategy that asked for it.")]
-    reason: Annotated[Reason, doc("Why: the reason's code.")]
-    target: Annotated[ObjectName, doc("The node on which its place was reserved; empty of a pod that had ended.")] = ""
-    owner: Annotated[str, bounded("Its controller, as Kind/name.", limit=512)] = ""
+    namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("The name of the pod.")]
+    uid: Annotated[
+        str, bounded("The UID of the pod. Only this pod is evicted, not a new pod with the same name.", limit=64)
+    ]
+    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
+    strategy: Annotated[ObjectName, doc("The strategy that requested the eviction.")]
+    reason: Annotated[ReasonCode, doc("The reason code for the eviction.")]
+    target: Annotated[
+        ObjectName,
+        doc(
+            "The node on which the plan reserved capacity for the replacement; empty for pods that have already "
+            "terminated."
+        ),
+    ] = ""
+    owner: Annotated[str, bounded("The controller of the pod, as Kind/name.", limit=512)] = ""
     how: Annotated[
-        How, doc("Evict, or Surge: its Deployment is restarted, so that the new pod is ready before this one goes.")
+        How,
+        doc(
+            "Evict: the pod is evicted through the eviction API. Surge: its Deployment is restarted with a rolling "
+            "update, so that the new pod is Ready before this pod terminates."
+        ),
     ] = "Evict"
-    message: Annotated[ShortText, doc("Why, in words and numbers.")] = ""
+    cause: Annotated[
+        str,
+        bounded(
+            "The pod in another namespace whose scheduling rule causes the eviction, as namespace/name; empty "
+            "if the eviction is not caused by a pod in another namespace.",
+            limit=317,
+        ),
+    ] = ""
+    message: Annotated[ShortText, doc("Why the pod is evicted, with the values that were compared.")] = ""
 
 
 class KeptCount(Status, frozen=True):
-    """How many candidates one strategy left where they are for one reason."""
+    """Number of candidates that a strategy did not select for eviction, for a given reason."""
 
-    strategy: Annotated[ObjectName, doc("The strategy.")]
-    reason: Annotated[Reason, doc("The reason's code.")]
-    count: Annotated[NaturalInt, doc("How many candidates.")]
+    strategy: Annotated[ObjectName, doc("The name of the strategy.")]
+    reason: Annotated[ReasonCode, doc("The reason code.")]
+    count: Annotated[NaturalInt, doc("Number of candidates.")]
 
 
 class RunPlan(Status, frozen=True, omit_defaults=True):
-    """What was planned, on the cluster as it was at that time. It never changes."""
+    """The plan, computed from the state of the cluster when the run was created. Immutable."""
 
-    policy: Annotated[Name, doc("The policy's name.")]
+    policy: Annotated[Name, doc("The name of the policy.")]
     policy_uid: Annotated[
-        str, bounded("The policy's UID: a later policy of the same name has runs of its own.", limit=64)
+        str, bounded("The UID of the policy. A later policy with the same name has its own runs.", limit=64)
     ]
     policy_generation: Annotated[
         int,
         Meta(ge=0),
-        doc("The generation of the policy's spec. A changed spec makes its runs expire.", format="int64"),
+        doc("The generation of the policy's spec. If the spec changes, its pending runs expire.", format="int64"),
     ]
-    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The mode in which the policy was.")]
+    mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The policy's mode when the plan was made.")]
     time: Annotated[datetime, doc("When the plan was made.")]
-    planned: Annotated[NaturalInt, doc("Moves that were planned, those that actions leaves out among them.")]
-    kept: Annotated[NaturalInt, doc("Candidates that were considered and left where they are.")]
+    planned: Annotated[NaturalInt, doc("Total number of planned evictions, including those omitted from actions.")]
+    kept: Annotated[NaturalInt, doc("Total number of candidates that are not evicted.")]
     approve_until: Annotated[
-        datetime | None, doc("Until when the run can be approved; without anything to approve there is no such time.")
+        datetime | None, doc("The run can be approved until this time; unset if there is nothing to approve.")
     ] = None
     actions: Annotated[
         tuple[RunAction, ...],
         bounded(
-            "The moves in the order of the plan, the first of them where they are many.", limit=MAX_ACTIONS, **_ATOMIC
+            "The planned evictions in the order of execution. If there are too many, only the first ones are listed.",
+            limit=MAX_ACTIONS,
+            **ATOMIC,
         ),
     ] = ()
     actions_omitted: Annotated[
         NaturalInt,
-        doc("Moves that were planned and for which there was no room here. Approving the run does not approve them."),
+        doc(
+            "Number of planned evictions that are omitted from actions to limit its size. Approving the run "
+            "does not approve them."
+        ),
     ] = 0
     kept_reasons: Annotated[
         tuple[KeptCount, ...],
-        bounded("Candidates that were left, by strategy and reason.", limit=MAX_KEPT_REASONS, **_ATOMIC),
+        bounded("Number of candidates that are not evicted, by strategy and reason.", limit=MAX_KEPT_REASONS, **ATOMIC),
     ] = ()
     kept_pods: Annotated[
-        tuple[KeptPod, ...], bounded("Candidates that were left, the first of them.", limit=MAX_KEPT_PODS, **_ATOMIC)
+        tuple[KeptPod, ...],
+        bounded(
+            "Candidates that are not evicted. The list is truncated; keptOmitted contains the number of the others.",
+            limit=MAX_KEPT_PODS,
+            **ATOMIC,
+        ),
     ] = ()
-    kept_omitted: Annotated[NaturalInt, doc("Candidates that were left and for which there was no room here.")] = 0
-    nodes: Annotated[NaturalInt, doc("Nodes that were looked at.")] = 0
-    pods: Annotated[NaturalInt, doc("Pods that were looked at.")] = 0
+    kept_omitted: Annotated[
+        NaturalInt, doc("Number of candidates that are omitted from keptPods to limit its size.")
+    ] = 0
+    nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
+    pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
 
 
 class DeschedulingRunSpec(Spec, frozen=True):
-    """The plan, and whether it is approved."""
+    """The plan and its approval."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="self.approved || !oldSelf.approved",
-            message="an approval cannot be taken back; suspend the policy to stop what it does",
+            message="an approval cannot be taken back; suspend the policy to stop its evictions",
             field_path=".approved",
             reason="FieldValueForbidden",
         ),
@@ -118,90 +162,106 @@ class DeschedulingRunSpec(Spec, frozen=True):
     plan: Annotated[
         RunPlan,
         doc(
-            "What was planned. It never changes.",
+            "The plan. It cannot be changed.",
             Rule(rule="self == oldSelf", message="a plan cannot be changed", reason="FieldValueForbidden"),
         ),
     ]
     approved: Annotated[
         bool,
         doc(
-            "Lets trimtab carry the plan out, in mode Approve. It can be set once, while status.phase is Pending, and "
-            "not be taken back. Each move is judged again before it is made."
+            "Approves the execution of the plan, in mode Approve. Can be set to true once, while status.phase is "
+            "Pending, and cannot be reverted. Each eviction is validated again before it is executed."
         ),
     ] = False
 
 
 class RunOutcome(Status, frozen=True, omit_defaults=True):
-    """What became of one action."""
+    """The outcome of one action."""
 
-    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
-    pod: Annotated[ObjectName, doc("The pod's name.")]
-    uid: Annotated[str, bounded("The pod's UID.", limit=64)]
+    namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
+    pod: Annotated[ObjectName, doc("The name of the pod.")]
+    uid: Annotated[str, bounded("The UID of the pod.", limit=64)]
     result: Annotated[
         Result,
         doc(
-            "Evicted: the API server took the eviction. Started: it was begun and goes on by itself, but had not "
-            "ended when the cycle did. Refused: it, or the check right before, said no. Gone: there "
-            "was nothing left to evict. Skipped: the move no longer held, or its turn did not come. Failed: it was "
-            "tried and did not succeed, for another cause than a budget."
+            "Evicted: the API server accepted the eviction and the pod is gone or terminating. Started: the "
+            "eviction continues asynchronously and had not finished when the cycle ended. Refused: the API "
+            "server refused the eviction, for example because of a PodDisruptionBudget, or the validation directly "
+            "before the request did. Gone: the pod no longer existed. Skipped: no request was sent, because the "
+            "action was outdated or the cycle ended. Failed: the request failed for another reason."
         ),
     ]
-    reason: Annotated[Reason, doc("The reason's code.")]
-    time: Annotated[datetime, doc("When it was known.")]
-    message: Annotated[ShortText, doc("The same in words and numbers.")] = ""
+    reason: Annotated[ReasonCode, doc("The reason code of the outcome.")]
+    time: Annotated[datetime, doc("When the outcome was observed.")]
+    message: Annotated[ShortText, doc("Human-readable details of the outcome.")] = ""
 
 
 class DeschedulingRunStatus(Status, frozen=True):
-    """What became of the plan."""
+    """The progress and outcome of the run."""
 
     phase: Annotated[
         Phase | None,
         doc(
-            "Simulated: nothing is to be done. Pending: waits for spec.approved. Acting: its moves are being made. "
-            "Completed: every action has its outcome. Expired: superseded, or not approved (or not finished) in time; "
-            "it can no longer be approved. Interrupted: trimtab ended while it acted, and the policy plans anew."
+            "Simulated: the plan is for information only. Pending: waiting for spec.approved. Acting: the "
+            "evictions are being executed. Completed: every action has an outcome. Expired: superseded by a "
+            "newer run or a changed spec, not approved in time, or not finished in time; it can no longer be "
+            "approved. Interrupted: the operator stopped or the cycle failed during execution; a later cycle "
+            "makes a new plan."
         ),
     ] = None
     conditions: Annotated[
-        tuple[Condition, ...], bounded("Approved (in mode Approve) and Complete.", limit=16, **list_map("type"))
+        tuple[Condition, ...], condition_list("The conditions Approved (in mode Approve) and Complete.")
     ] = ()
     approved_at: Annotated[
-        datetime | None, doc("When trimtab saw the approval. It acts on it for as long as it would have waited for it.")
+        datetime | None,
+        doc(
+            "When the operator observed the approval. The run must be executed within the policy's "
+            "approvalDeadline after this time."
+        ),
     ] = None
     completed: Annotated[datetime | None, doc("When the run ended.")] = None
-    evicted: Annotated[NaturalInt, doc("Pods that were evicted.")] = 0
-    started: Annotated[NaturalInt, doc("Pods that were on their way out, but not gone, when their cycle ended.")] = 0
-    refused: Annotated[NaturalInt, doc("Evictions that were refused or failed.")] = 0
-    skipped: Annotated[NaturalInt, doc("Actions that were not tried, or whose pod had gone.")] = 0
-    repeats: Annotated[
-        NaturalInt, doc("Later cycles that planned the same, or less of it, and so wrote no run of their own.")
+    evicted: Annotated[NaturalInt, doc("Number of evicted pods.")] = 0
+    started: Annotated[
+        NaturalInt,
+        doc("Number of pods whose eviction was accepted but that were not deleted yet when the cycle ended."),
     ] = 0
-    last_repeat: Annotated[datetime | None, doc("When the last of them ran.")] = None
+    refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
+    skipped: Annotated[NaturalInt, doc("Number of actions that were not executed, or whose pod no longer existed.")] = 0
+    repeats: Annotated[
+        NaturalInt,
+        doc(
+            "Number of later cycles whose plan was identical to this plan or a part of it. No separate run is "
+            "created for such a cycle."
+        ),
+    ] = 0
+    last_repeat: Annotated[datetime | None, doc("Time of the most recent cycle that is counted in repeats.")] = None
     outcomes: Annotated[
         tuple[RunOutcome, ...],
-        bounded("What became of spec.plan.actions, in the order in which it was known.", limit=MAX_ACTIONS, **_ATOMIC),
+        bounded(
+            "The outcomes of spec.plan.actions, in the order in which they were observed.", limit=MAX_ACTIONS, **ATOMIC
+        ),
     ] = ()
 
 
 class DeschedulingRun(Spec, frozen=True):
-    """One run (cycle) of a DeschedulerPolicy: what it planned and why, and what became of it.
+    """Records one cycle of a DeschedulerPolicy: the plan, the reasons and the outcome.
 
-    trimtab writes it. In mode Approve the plan is carried out after somebody has set spec.approved to true, which is
-    the only field that can be changed; who may patch this kind may approve.
+    trimtab creates it. In mode Approve the plan is executed after a user has set spec.approved to true. spec.approved
+    is the only mutable field, so anyone with the patch permission on deschedulingruns can approve runs.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            # A status cannot be given on creation, so this also forbids a run that is born approved.
+            # The API server ignores the status on creation: this rule also rejects a run that is created approved.
             rule="!self.spec.approved || has(self.status)",
-            message="a run cannot be approved before trimtab has reported it as Pending",
+            message="a run cannot be approved before its phase is Pending",
             field_path=".spec.approved",
             reason="FieldValueForbidden",
         ),
         Rule(
             rule="self.spec.approved == oldSelf.spec.approved || "
             "(has(self.status) && has(self.status.phase) && self.status.phase == 'Pending')",
-            message="only a run whose phase is Pending can be approved; an expired one is superseded by a newer run",
+            message="only a run in phase Pending can be approved; an expired run is superseded by a newer run",
             field_path=".spec.approved",
             reason="FieldValueForbidden",
         ),
@@ -215,5 +275,5 @@ class DeschedulingRun(Spec, frozen=True):
 
     @property
     def name(self) -> str:
-        """The run's name."""
+        """Return the run's name."""
         return self.metadata.name

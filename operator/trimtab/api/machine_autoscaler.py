@@ -1,6 +1,19 @@
-"""MachineAutoscaler: the limits of one group of machines, as OpenShift has it.
+"""MachineAutoscaler: the minimum and maximum size of one node group, as in OpenShift.
 
-It only says how small and how large its target may get; the one ClusterAutoscaler says when that is made use of.
+It only sets limits; the ClusterAutoscaler scales the node group within them. For example::
+
+    apiVersion: autoscaling.openshift.io/v1beta1
+    kind: MachineAutoscaler
+    metadata:
+      name: workers-a
+      namespace: openshift-machine-api
+    spec:
+      minReplicas: 1
+      maxReplicas: 12
+      scaleTargetRef:
+        apiVersion: machine.openshift.io/v1beta1
+        kind: MachineSet
+        name: workers-a
 """
 
 from __future__ import annotations
@@ -9,9 +22,9 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, bounded, doc
-from trimtab.api.conditions import Condition
-from trimtab.api.descheduler_status import list_map
+from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, doc
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.state import state_meta
 
 KIND: Final = "MachineAutoscaler"
 API_VERSION: Final = "autoscaling.openshift.io/v1beta1"
@@ -26,7 +39,7 @@ TARGETS_HELP: Final = (
 
 
 class ScaleTargetRef(Spec, frozen=True):
-    """What is scaled: an object in the MachineAutoscaler's own namespace."""
+    """The node group to scale, in the MachineAutoscaler's namespace."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -40,21 +53,22 @@ class ScaleTargetRef(Spec, frozen=True):
     kind: Annotated[
         str,
         Meta(min_length=1, max_length=63),
-        doc("The target's kind: MachineSet; of Cluster API MachineDeployment or MachinePool as well."),
+        doc("The target's kind: MachineSet, or for Cluster API also MachineDeployment or MachinePool."),
     ]
     name: Annotated[str, Meta(min_length=1, max_length=253), doc("The target's name.")]
     api_version: Annotated[
         str,
         Meta(max_length=253),
         doc(
-            "The target's API version. OpenShift's autoscaler takes MachineSets of machine.openshift.io/v1beta1 only; "
-            "trimtab takes MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io as well."
+            "The target's API version. trimtab supports MachineSets of machine.openshift.io/v1beta1, and "
+            "MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io; OpenShift's autoscaler "
+            "supports only MachineSets of machine.openshift.io/v1beta1."
         ),
     ] = MACHINE_API_VERSION
 
 
 class MachineAutoscalerSpec(Spec, frozen=True):
-    """The limits, and whose they are."""
+    """The minimum and maximum size, and the node group that they apply to."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -67,47 +81,49 @@ class MachineAutoscalerSpec(Spec, frozen=True):
     min_replicas: Annotated[
         NaturalInt,
         doc(
-            "The fewest machines that scaling down leaves. A set that is smaller is not raised to it, unless the "
-            "ClusterAutoscaler has enforceNodeGroupMinSize: Enabled. With 0 the set can be emptied; to grow again from "
-            "nothing it needs annotations that say what its nodes are like."
+            "The minimum size for scale-down. A smaller node group is scaled up to it only if the "
+            "ClusterAutoscaler sets enforceNodeGroupMinSize: Enabled. With 0, the group can be scaled down to "
+            "zero. A group that has never had a node can be scaled up only if its provider, or annotations with "
+            "the prefix capacity.cluster-autoscaler.kubernetes.io, describe its nodes."
         ),
     ]
     max_replicas: Annotated[
-        PositiveInt, doc("The most machines that scaling up asks for. A set that is larger is not shrunk to it.")
+        PositiveInt, doc("The maximum size for scale-up. A larger node group is not scaled down to it.")
     ]
     scale_target_ref: Annotated[
-        ScaleTargetRef, doc("What is scaled, in the same namespace. Only one MachineAutoscaler can have a target.")
+        ScaleTargetRef,
+        doc("The node group to scale, in the same namespace. A node group can have only one MachineAutoscaler."),
     ]
 
 
 class TargetReference(Status, frozen=True):
-    """An object that was found."""
+    """A reference to the node group."""
 
-    kind: Annotated[str, Meta(max_length=63), doc("Its kind.")]
-    name: Annotated[str, Meta(max_length=253), doc("Its name.")]
-    api_version: Annotated[str, Meta(max_length=253), doc("Its API version.")] = ""
+    kind: Annotated[str, Meta(max_length=63), doc("The target's kind.")]
+    name: Annotated[str, Meta(max_length=253), doc("The target's name.")]
+    api_version: Annotated[str, Meta(max_length=253), doc("The target's API version.")] = ""
 
 
 class MachineAutoscalerStatus(Status, frozen=True):
-    """What became of the limits. OpenShift's own operator writes lastTargetRef alone."""
+    """Whether the limits are in effect. OpenShift's own operator writes only lastTargetRef."""
 
-    observed_generation: Annotated[
-        int, Meta(ge=0), doc("The generation of the spec that this status is about.", format="int64")
-    ] = 0
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("the reason of Ready if it is True")] = ""
     conditions: Annotated[
         tuple[Condition, ...],
-        bounded(
-            "Ready: whether the target is there, is nobody else's, and has the limits.", limit=16, **list_map("type")
+        condition_list(
+            "The condition Ready: whether the target exists, is not owned by another MachineAutoscaler, and has "
+            "the annotations for the minimum and maximum size."
         ),
     ] = ()
-    last_target_ref: Annotated[TargetReference | None, doc("The target that the limits were last set for.")] = None
-    replicas: Annotated[NaturalInt | None, doc("The size that the target asks for at present.")] = None
+    last_target_ref: Annotated[TargetReference | None, doc("The target whose annotations were last set.")] = None
+    replicas: Annotated[NaturalInt | None, doc("The current target size of the node group.")] = None
 
 
 class MachineAutoscaler(Spec, frozen=True):
-    """How small and how large a set of machines may get.
+    """Sets the minimum and maximum size of a node group, such as a MachineSet.
 
-    The ClusterAutoscaler named default does the scaling; without one nothing is scaled.
+    The ClusterAutoscaler named default scales the node group; without it nothing is scaled.
     """
 
     spec: MachineAutoscalerSpec
@@ -118,5 +134,5 @@ class MachineAutoscaler(Spec, frozen=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
+        """Return ``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"

@@ -1,758 +1,915 @@
-"""Reason codes: the one list of words with which trimtab says why.
+"""Reason codes: every reason that trimtab reports, in one list.
 
-A reason is stable API. The same word stands in a plan, in an event, in a policy's status and as a metric's label, so
-that one can be searched for in all others; the message beside it has the numbers. CamelCase, at most 128 characters
-(events.k8s.io/v1 limits ``reason``). Codes are ``Final`` strings rather than an enum: features of later releases add
-their own without touching a closed type, and values need no conversion on their way to JSON.
+The codes are a stable API. The same code appears in plans, events, conditions and metric labels, so that users can
+search for it. The accompanying message contains the details. Codes are CamelCase and at most 128 characters long
+(events.k8s.io/v1 limits ``reason``). They are ``Final`` strings rather than an enum, so that other modules can add
+codes and no conversion to JSON is needed.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# ── Why a pod is moved ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── Why a pod is moved ───────────────────────────────────────────────────────────────────────────────────────────────
 
 DUPLICATE_ON_NODE: Final = "DuplicateOnNode"
-"""The node runs more pods of this owner than its fair share, and another feasible node runs fewer."""
-
+"""The node runs more pods of this owner than its share in an even distribution, and another feasible node runs
+fewer."""
 NODE_OVERUTILIZED: Final = "NodeOverutilized"
-"""The node's requests, or its real use, exceed the target of a resource that this pod has some of, and an underutilized
-node takes it."""
-
+"""The node's requests, or its measured usage, exceed the target of a resource that this pod uses, and the pod fits on
+an underutilized node."""
 INTER_POD_ANTI_AFFINITY_VIOLATED: Final = "InterPodAntiAffinityViolated"
-"""The pod and another one share a topology domain though a required anti-affinity term of either forbids it."""
-
+"""The pod shares a topology domain with another pod although a required anti-affinity term of one of them forbids it.
+"""
 NODE_UNDERUTILIZED: Final = "NodeUnderutilized"
-"""The node's requests are at or below every threshold, and all its pods have a place on other nodes."""
-
+"""The node's requests are at or below every threshold, and all its pods fit on other nodes."""
 INTER_POD_AFFINITY_VIOLATED: Final = "InterPodAffinityViolated"
-"""The pod's pod affinity no longer holds where it is, or less of it than on another node that takes the pod."""
-
+"""Another feasible node satisfies the pod's inter-pod affinity, and the pod's node does not or satisfies less of it."""
 NODE_AFFINITY_VIOLATED: Final = "NodeAffinityViolated"
-"""The node no longer satisfies the pod's node selector or node affinity, and another one that takes the pod does."""
-
+"""The node does not satisfy the pod's node selector or node affinity, and another feasible node does."""
 NODE_TAINTS_VIOLATED: Final = "NodeTaintsViolated"
-"""The node has a taint that the pod does not tolerate, and another node takes the pod."""
-
+"""The node has a taint that the pod does not tolerate, and the pod fits on another node."""
 TOPOLOGY_SPREAD_VIOLATED: Final = "TopologySpreadViolated"
-"""A topology spread constraint of the pod counts too many pods in its domain, and one with fewer takes the pod."""
-
+"""The pod's topology domain exceeds the maxSkew of a topology spread constraint, and the pod fits in a domain with
+fewer pods."""
 TOO_MANY_RESTARTS: Final = "TooManyRestarts"
-"""The pod's containers have been restarted ``podRestartThreshold`` times or more."""
-
+"""The pod's containers have restarted ``podRestartThreshold`` times or more."""
 POD_LIFE_TIME_EXCEEDED: Final = "PodLifeTimeExceeded"
-"""The pod was created longer ago than ``maxPodLifeTimeSeconds``, and is as PodLifeTime's other parameters say."""
-
+"""The pod is older than ``maxPodLifeTimeSeconds`` and matches the other parameters of PodLifeTime."""
 POD_STATE_MATCHED: Final = "PodStateMatched"
-"""The pod is in a state, has a condition or an exit code that PodLifeTime names, whatever its age."""
-
+"""The pod has a state, a condition or an exit code that is listed in the parameters of PodLifeTime, which set no
+maximum age."""
 POD_FAILED: Final = "PodFailed"
-"""The pod has failed, and is as RemoveFailedPods' parameters say. It holds no place and is only removed."""
+"""The pod has failed and matches the parameters of RemoveFailedPods. It is only deleted; no target node is needed."""
 
-# ── Why a pod stays: nothing better is to be had ────────────────────────────────────────────────────────────────────
+# ── What a scheduler does with a pod ─────────────────────────────────────────────────────────────────────────────────
+
+SCHEDULED: Final = "Scheduled"
+"""The pending pod fits on the node, which has the highest score of the feasible nodes."""
+UNSCHEDULABLE: Final = "Unschedulable"
+"""The pending pod fits on no node. The message lists kube-scheduler's reasons and the number of nodes for each."""
+PREEMPTED: Final = "Preempted"
+"""The pod has a lower priority than a pending pod that fits on no node, and its removal makes room for that pod."""
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+"""Reason of the condition DisruptionTarget of a pod that is preempted. kube-scheduler uses the same reason, so pod
+failure policies of Jobs work unchanged."""
+FAILED_SCHEDULING: Final = "FailedScheduling"
+"""Event: a scheduling attempt failed, because the pod fits on no node or because of an error. The pod is retried."""
+SCHEDULER_ERROR: Final = "SchedulerError"
+"""Reason of a pod's condition PodScheduled=False: an error ended the last scheduling attempt. The pod is retried."""
+OTHER_NODE_PREFERRED: Final = "OtherNodePreferred"
+"""The scheduler policy would place the running pod on another node. This is only reported, because schedulers do not
+move running pods."""
+
+# ── Why a pod is kept: no better node ────────────────────────────────────────────────────────────────────────────────
 
 NO_PLACE: Final = "NoPlace"
-"""No node takes the pod; the message says, node by node, why not (kube-scheduler's words)."""
-
+"""The pod fits on no other node. The message lists kube-scheduler's reasons and the number of nodes for each."""
 NO_IMPROVEMENT: Final = "NoImprovement"
-"""A node takes the pod, but the strategy's measure of its violation would not fall: strictly better or not at all."""
-
+"""The pod fits on another node, but moving it would not reduce the strategy's violation."""
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"
-"""The strategy needs more nodes than it has: fewer than two feasible ones, or too few underutilized (numberOfNodes)."""
-
+"""The strategy needs at least two feasible nodes, or more underutilized nodes than ``numberOfNodes``."""
 NOT_MEASURED: Final = "NotMeasured"
-"""The strategy judges by real use, and nobody has measured the node: nothing is moved off it or onto it."""
-
+"""The strategy uses metrics, and there are no metrics for the node. No pod is moved from or to the node."""
 NO_UNDERUTILIZED_NODES: Final = "NoUnderutilizedNodes"
-"""No schedulable node is at or below every threshold, so nothing can be moved to one."""
-
+"""No schedulable node is underutilized, that is, at or below every threshold. So there is no node to move pods to."""
+DESTINATION_UNNEEDED: Final = "DestinationUnneeded"
+"""The node is underutilized, but an autoscaler is about to remove it, so LowNodeUtilization moves no pod to it. The
+message names the taint or annotation."""
 NAMESPACE_NOT_EVICTABLE: Final = "NamespaceNotEvictable"
-"""The strategy's ``evictableNamespaces.exclude`` names the pod's namespace."""
-
+"""The strategy's ``evictableNamespaces.exclude`` lists the pod's namespace."""
 NOT_IN_SCOPE: Final = "NotInScope"
-"""The policy does not look at the pod (namespaces, podSelector), so its node cannot be emptied."""
-
+"""The policy's ``namespaces`` or ``podSelector`` does not select the pod, so its node cannot be emptied."""
 IRRELEVANT_RESOURCE: Final = "IrrelevantResource"
-"""The pod requests, or really uses, nothing of what the node has too much of: moving it would not relieve the node."""
+"""The pod does not request (or, with metrics, use) any resource of which the node is overutilized, so evicting it would
+not help."""
 
-# ── Why a pod stays: disruption is held back ────────────────────────────────────────────────────────────────────────
+# ── Why a pod is kept: limits and budgets ────────────────────────────────────────────────────────────────────────────
 
 LIMIT_REACHED: Final = "LimitReached"
-"""A limit of the policy (cycle, node, namespace or owner) is used up; the message names it."""
-
+"""A limit of the policy per cycle, node, namespace or owner is reached. The message names the limit."""
+PLAN_DEADLINE_EXCEEDED: Final = "PlanDeadlineExceeded"
+"""The time for planning has elapsed, or it has almost elapsed and the pod's namespace has used more than its share of
+it. The pod or node is skipped until the next plan evaluates it again."""
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
-"""A PodDisruptionBudget allows no (further) disruption; the message names the budget and its numbers."""
-
+"""A PodDisruptionBudget allows no further disruption. The message contains the name and the numbers."""
 COOLING_DOWN: Final = "CoolingDown"
-"""The strategy's last eviction of a pod of this owner did not help: it came back, stays Pending, or is wanted away
-from where it came to. The next waits, twice as long each time. Effective: which owners are left alone for this."""
-
+"""The strategy's last eviction of a pod of this owner was ineffective: the new pod violates the strategy again or is
+pending. The next eviction is delayed, and the delay doubles each time. As the reason of the condition Effective:
+evictions of some owners are delayed for this reason."""
 GAVE_UP: Final = "GaveUp"
-"""As many evictions in a row of this owner's pods by this strategy did not help as ``cooldown.attempts`` allows. Not
-effective: which owners these are."""
-
+"""The strategy evicted ``cooldown.attempts`` pods of this owner in a row, all without effect, and evicts no more. The
+condition Effective is False, and its message lists these owners."""
+WAITING_FOR_OWNER: Final = "WaitingForOwner"
+"""The eviction waits until the owner has replaced its previously evicted pod, whichever controller evicted that pod."""
+WAITING_FOR_BUDGET: Final = "WaitingForBudget"
+"""The eviction waits because outstanding evictions may already have used up the pod's PodDisruptionBudget, whose status
+is not up to date yet."""
+WAITING_FOR_EVICTION: Final = "WaitingForEviction"
+"""The eviction waits because another controller is evicting the same pod."""
+WAITING_FOR_EVICTION_LIMIT: Final = "WaitingForEvictionLimit"
+"""The eviction waits for an operator-wide limit: ``maxConcurrentEvictions`` or ``evictionsPerMinute``, in total or per
+namespace. The message names the limit."""
 OWNER_NOT_SETTLED: Final = "OwnerNotSettled"
-"""The replacement of another pod of the same owner does not run yet; this one waits for it."""
-
+"""The replacement of another pod of the same owner is not running yet."""
 CYCLE_DEADLINE: Final = "CycleDeadline"
-"""The cycle's time was up before the pod's turn came; the next cycle judges it anew."""
-
+"""The cycle reached its deadline before this pod was evicted. The next cycle evaluates the pod again."""
 WINDOW_CLOSED: Final = "WindowClosed"
-"""The policy's window closed before the pod's turn came; the pod is judged anew in the next one."""
-
+"""The policy's window closed before this pod was evicted. The pod is evaluated again in the next window."""
 SHUTTING_DOWN: Final = "ShuttingDown"
-"""trimtab is stopping and starts nothing new; whoever takes over judges the pod anew."""
-
+"""trimtab is shutting down and starts no further eviction. The next leader evaluates the pod again."""
+TAINT_DEADLINE: Final = "TaintDeadline"
+"""The pod is due to be evicted within ten minutes because of a NoExecute taint on its node, so moving it now would
+disrupt its owner twice. The message contains the taint and the toleration."""
+DISRUPTION_UNDERWAY: Final = "DisruptionUnderway"
+"""The pod has the condition DisruptionTarget, because another component is already evicting, preempting or deleting
+it."""
 LEASE_LOST: Final = "LeaseLost"
-"""The eviction was not sent: another process may lead by now."""
+"""The eviction was not sent because this process may have lost its Lease to another leader."""
 
-# ── Why a pod stays: it is protected ────────────────────────────────────────────────────────────────────────────────
+# ── Why a pod is kept: another pod would be the cause of its eviction ────────────────────────────────────────────────
+
+CAUSED_FROM_OTHER_NAMESPACE: Final = "CausedFromOtherNamespace"
+"""The pod would be evicted only because of pods in other namespaces (to satisfy their anti-affinity, or in their place
+because they cannot be moved), and the policy's ``crossNamespace`` is Deny. The message names one of these pods."""
+CAUSE_OF_LOWER_PRIORITY: Final = "CauseOfLowerPriority"
+"""The pod would be evicted only because of pods with a lower priority or, if they are in other namespaces, an equal
+priority."""
+CAUSE_UNMOVABLE: Final = "CauseUnmovable"
+"""The pod would be evicted because of a pod in another namespace that cannot be moved because of its own settings (no
+controller, annotations, local storage, or a PodDisruptionBudget that allows no disruptions). The message names that
+pod and the rule."""
+CAUSE_NOT_SCHEDULED: Final = "CauseNotScheduled"
+"""The pod would be evicted because of a pod in another namespace that no scheduler placed, because it was created with
+``spec.nodeName``."""
+
+# ── Why a pod is kept: protections ───────────────────────────────────────────────────────────────────────────────────
 
 CRITICAL_POD: Final = "CriticalPod"
-"""A system-critical priority class or priority (>= 2000000000), or the old critical-pod annotation. Never lifted."""
-
+"""The pod has a system-critical priority class, a priority of at least 2000000000, or the deprecated critical-pod
+annotation. This protection cannot be disabled."""
 BARE_POD: Final = "BarePod"
-"""No controller owns the pod: nothing would bring it back. ``protections.disabled: [FailedBarePods]`` lifts it for
-pods that have failed, and for no other."""
-
+"""No controller owns the pod, so it would not be recreated. ``protections.disabled: [FailedBarePods]`` disables this
+protection for failed pods only."""
 STATIC_POD: Final = "StaticPod"
-"""A static pod: it comes from the kubelet's own files, not from the API server. Never lifted."""
-
+"""The pod is a static pod of the kubelet. This protection cannot be disabled."""
 MIRROR_POD: Final = "MirrorPod"
-"""The API server's mirror of a static pod. Never lifted."""
-
+"""The pod is the mirror of a static pod in the API server. This protection cannot be disabled."""
 DAEMON_SET_POD: Final = "DaemonSetPod"
-"""A DaemonSet's pod: it belongs to its node and would come back there. Never lifted."""
-
+"""The pod belongs to a DaemonSet and would be recreated on the same node. This protection cannot be disabled."""
+POD_TOO_COMPLEX: Final = "PodTooComplex"
+"""The pod exceeds one of the operator's limits (``--max-pod-...``) for resource names, affinity terms, selector values,
+tolerations, labels or bytes. The message contains the numbers. trimtab neither moves nor places the pod but counts its
+requests on its node. This protection cannot be disabled."""
+NAMESPACE_TOO_COMPLEX: Final = "NamespaceTooComplex"
+"""The pods of the namespace have more affinity terms and spread constraints than ``--max-namespace-affinity-terms``.
+trimtab neither moves nor places the pods that have such terms or constraints. This protection cannot be disabled."""
 LOCAL_STORAGE: Final = "LocalStorage"
-"""An emptyDir or hostPath volume: data would be lost. Lifted by ``protections.disabled: [PodsWithLocalStorage]``."""
-
+"""The pod has an emptyDir or hostPath volume, whose data would be lost. ``protections.disabled:
+[PodsWithLocalStorage]`` disables this protection."""
 SYSTEM_NAMESPACE: Final = "SystemNamespace"
-"""A namespace of the cluster itself, as kube-system is. Lifted by ``protections.disabled: [SystemNamespaces]``."""
-
+"""The pod is in a system namespace such as kube-system. ``protections.disabled: [SystemNamespaces]`` disables this
+protection."""
 PERSISTENT_VOLUME_CLAIM: Final = "PersistentVolumeClaim"
-"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` has PodsWithPVC; where
-``protectedStorageClasses`` is given, one of these classes or of a class that is not known."""
-
+"""The pod uses a PersistentVolumeClaim, and ``protections.extra`` contains PodsWithPVC. If ``protectedStorageClasses``
+is set, only pods with a claim of these classes or of an unknown class are protected."""
 RESOURCE_CLAIM: Final = "ResourceClaim"
-"""The pod uses a ResourceClaim, and ``protections.extra`` has PodsWithResourceClaims."""
-
+"""The pod uses a ResourceClaim, and ``protections.extra`` contains PodsWithResourceClaims."""
 NO_DISRUPTION_BUDGET: Final = "NoDisruptionBudget"
-"""No PodDisruptionBudget selects the pod, and ``protections.extra`` has PodsWithoutPDB."""
-
+"""No PodDisruptionBudget selects the pod, and ``protections.extra`` contains PodsWithoutPDB."""
 TOO_FEW_REPLICAS: Final = "TooFewReplicas"
 """The pod's owner has fewer pods than ``protections.minReplicas``."""
-
 CANNOT_SURGE: Final = "CannotSurge"
-"""The only ready pod of its owner, and ``singleReplica`` is Surge, but no rollout can make the new pod first; the
-message says why, with the numbers."""
-
+"""The pod is the only ready pod of its owner and ``singleReplica`` is Surge, but a rollout cannot create its
+replacement before the pod terminates. The message contains the reason."""
 ROLLOUT_IN_PROGRESS: Final = "RolloutInProgress"
-"""The Deployment of a single replica is being rolled out already; or its restart was begun, and goes on by itself."""
-
+"""The Deployment of this single replica is already being rolled out, or trimtab has started its rollout and the
+Deployment controller is still working on it."""
 POD_TOO_YOUNG: Final = "PodTooYoung"
-"""The pod started less than ``protections.minPodAge`` ago, or has not started; or it has failed and was created less
-than RemoveFailedPods' ``minPodLifetimeSeconds`` ago."""
-
+"""The pod started less than ``protections.minPodAge`` ago or has not started yet. For a failed pod: it was created
+less than ``minPodLifetimeSeconds`` (a parameter of RemoveFailedPods) ago."""
 PRIORITY_TOO_HIGH: Final = "PriorityTooHigh"
 """The pod's priority is at or above the policy's ``priorityThreshold``."""
-
 UNKNOWN_PRIORITY_CLASS: Final = "UnknownPriorityClass"
-"""``priorityThreshold`` names a PriorityClass that does not exist, so no pod is known to be below it. Never lifted."""
-
+"""``priorityThreshold`` names a PriorityClass that does not exist, so no pod is evicted. This protection cannot be
+disabled."""
 EVICT_ANNOTATION: Final = "EvictAnnotation"
-"""The annotation ``descheduler.alpha.kubernetes.io/evict`` says something else than "true". Never lifted."""
-
+"""The pod's annotation ``descheduler.alpha.kubernetes.io/evict`` has a value other than "true". This protection cannot
+be disabled."""
 NO_EVICTION_ANNOTATION: Final = "NoEvictionAnnotation"
 """The pod has the annotation ``descheduler.alpha.kubernetes.io/prefer-no-eviction``, and the policy's
 ``noEvictionPolicy`` is Mandatory."""
-
 UNKNOWN_NAMESPACE: Final = "UnknownNamespace"
-"""The policy has a ``namespaceSelector``, and the labels of the pod's namespace are not known. Never lifted."""
-
+"""The policy has a ``namespaceSelector``, and the labels of the pod's namespace are unknown. This protection cannot be
+disabled."""
 POD_STARTING: Final = "PodStarting"
-"""The pod is bound to its node and not running yet, though not for so long that it must be stuck."""
-
+"""The pod is Pending, because it is not bound to a node yet or is still starting on its node."""
 TERMINATING: Final = "Terminating"
-"""The pod is already going."""
-
+"""The pod is already terminating."""
 TERMINAL: Final = "Terminal"
-"""The pod has run to its end (Succeeded or Failed): it holds no place."""
+"""The pod has completed (phase Succeeded or Failed) and uses no resources of the node."""
 
-# ── How an eviction ended ───────────────────────────────────────────────────────────────────────────────────────────
+# ── Why a part of the operator does not work (/readyz, conditions, metrics) ──────────────────────────────────────────
+
+RESOURCE_NOT_SERVED: Final = "ResourceNotServed"
+"""A controller waits because the API server does not serve one of its resources, usually because a CRD is not
+installed. /readyz names the resource."""
+INACTIVE: Final = "Inactive"
+"""A part of the operator made no progress for ``--max-inactivity`` although it had work to do, so the process exits."""
+FAILING: Final = "Failing"
+"""Every attempt of a part of the operator has failed for ``--max-failing-time``, so the process exits."""
+
+# ── Why a client of probes or metrics is refused (`trimtab_http_refused_total`) ──────────────────────────────────────
+
+TOO_MANY_CONNECTIONS: Final = "TooManyConnections"
+"""The server, or this client's address, has reached the maximum number of open connections. If the server is full, it
+closes a connection of a client with many connections to accept one of a client with fewer."""
+TOO_MANY_REQUESTS: Final = "TooManyRequests"
+"""This client's address, or all clients together, exceeded the allowed rate of requests or of new connections."""
+INCOMPLETE_REQUEST: Final = "IncompleteRequest"
+"""The client did not send a complete and valid request, or did not complete the TLS handshake, within the timeout."""
+REQUEST_TOO_LARGE: Final = "RequestTooLarge"
+"""The request line and headers, including pipelined data, or the body exceed the size limit."""
+SLOW_CLIENT: Final = "SlowClient"
+"""The client did not read the response within the timeout."""
+UNAUTHENTICATED: Final = "Unauthenticated"
+"""The request for metrics has no bearer token, or one that the API server does not accept (401)."""
+UNAUTHORIZED: Final = "Unauthorized"
+"""The token's user has no permission to `get` the non-resource URL `/metrics` (403)."""
+REVIEW_FAILED: Final = "ReviewFailed"
+"""The token could not be reviewed, because the API server does not respond or the operator lacks the permission
+(503)."""
+
+# ── What the operator reports about itself ───────────────────────────────────────────────────────────────────────────
+
+ANOTHER_OPERATOR_ACTIVE: Final = "AnotherOperatorActive"
+"""Contended, and an event on the operators' Lease, a log entry and the metric `trimtab_other_operators`: another
+process runs the same controllers without leader election or with another Lease. Both continue to act."""
+NO_OTHER_OPERATOR: Final = "NoOtherOperator"
+"""Not contended: no other operator is active any longer."""
+
+# ── Outcomes of evictions ────────────────────────────────────────────────────────────────────────────────────────────
 
 EVICTED: Final = "Evicted"
-"""The API server took the eviction."""
-
+"""The API server accepted the eviction. Also an event on the controller of the evicted pods."""
 ROLLED_OUT: Final = "RolledOut"
-"""The Deployment was restarted and has its new pod; the old one goes."""
-
+"""The Deployment was restarted, its new pod is ready, and the old pod is terminating."""
 EVACUATED: Final = "Evacuated"
-"""Who had taken the eviction over has moved the pod."""
-
+"""The controller that took over the eviction (e.g. KubeVirt) has moved the workload."""
 EVICTION_IN_BACKGROUND: Final = "EvictionInBackground"
-"""Who moves the pod himself (KubeVirt) has taken the eviction over and not ended yet: the pod is on its way out."""
-
+"""A controller that migrates the workload itself (e.g. KubeVirt) took over the eviction and has not finished yet."""
 EVACUATION_FAILED: Final = "EvacuationFailed"
-"""Who took the eviction over has given it up, or not ended within ten minutes: the pod stays."""
-
+"""The controller that took over the eviction gave up or did not finish within ten minutes, and the pod is still on its
+node."""
 EVICTION_REFUSED: Final = "EvictionRefused"
-"""The API server refused the eviction until the cycle's deadline; the message has its words."""
-
+"""An admission webhook or policy refused the eviction, or the API server refused it until the cycle's deadline. The
+message is that of the API server."""
 EVICTION_FAILED: Final = "EvictionFailed"
-"""The eviction failed for another cause than a budget: forbidden, unreachable, a server error."""
-
+"""The eviction failed for a reason other than a PodDisruptionBudget: forbidden, API server unreachable, or a server
+error."""
 ALREADY_GONE: Final = "AlreadyGone"
-"""The pod was gone, or another one had its name, when its turn came: nothing was evicted."""
-
+"""The pod had been deleted, or replaced by another pod with the same name, before it was evicted."""
 PLAN_OUTDATED: Final = "PlanOutdated"
-"""Between planning and acting the pod, its node or its destination changed so that the move no longer holds; their real
-use, too, where the policy judges by it."""
-
+"""The pod, its node or the target node (or, for policies that use metrics, their usage) changed between planning and
+eviction, so that the move is no longer valid."""
 NO_LONGER_PLANNED: Final = "NoLongerPlanned"
-"""The move was approved, and judged again before it was made: a plan made by then does not make it, or makes it for
-another reason."""
+"""The eviction was approved, but the plan that is made right before its execution does not contain it any more, or
+contains it for another reason."""
 
-# ── What a policy's conditions say ──────────────────────────────────────────────────────────────────────────────────
+# ── Conditions of DeschedulerPolicies ────────────────────────────────────────────────────────────────────────────────
 
 CYCLE_COMPLETED: Final = "CycleCompleted"
-"""Ready: the last cycle ran to its end."""
-
+"""Ready: the last cycle completed."""
 WAITING_FOR_FIRST_CYCLE: Final = "WaitingForFirstCycle"
-"""Ready unknown: no cycle has run since this generation was written."""
-
+"""Ready is Unknown: no cycle has run for this generation of the spec yet. Ready is True with this reason if the spec is
+valid and has a schedule, because the first cycle may be hours away."""
 CYCLE_RUNNING: Final = "CycleRunning"
-"""Progressing: a cycle is planning or acting."""
-
+"""Progressing: a cycle is planning or evicting."""
 IDLE: Final = "Idle"
 """Not progressing: waiting for the next cycle."""
-
 OUTSIDE_WINDOWS: Final = "OutsideWindows"
-"""Not progressing: none of ``spec.windows`` is open, and the policy may not act; the message says when one opens."""
-
+"""Not progressing: no window of ``spec.windows`` is open, so no pod is evicted. The message contains the time at which
+the next window opens. Also the reason of Ready=True while a valid policy waits for its first window."""
 SUSPENDED: Final = "Suspended"
-"""Not progressing: ``spec.suspend`` holds the policy."""
-
+"""Not progressing: ``spec.suspend`` is true. Also the reason of Ready=True while no cycle has run for this generation
+of the spec."""
 INVALID_POLICY: Final = "InvalidPolicy"
-"""Not ready, degraded: the spec cannot be used; the message names the fields."""
-
+"""Not ready, degraded: the spec is invalid. The message names the fields."""
 POLICY_CONFLICT: Final = "PolicyConflict"
-"""Not ready, degraded: the policy and another one would undo each other; neither plans anything."""
-
+"""Not ready, degraded: this policy and another one would undo each other's evictions, so neither of them runs."""
 SCHEDULER_CONFLICT: Final = "SchedulerConflict"
-"""Not ready, degraded: the scheduler, as ``--scoring`` says of it, would undo what a strategy of the policy does."""
-
+"""Not ready, degraded: the scheduler's scoring strategy, as given by ``--scoring``, would undo what a strategy of the
+policy does."""
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
-"""Degraded: the API server does not answer, or the picture of the cluster is too old to plan on."""
-
+"""Degraded: the API server does not respond, or the operator's cache is too stale to plan with."""
+PLAN_STALE: Final = "PlanStale"
+"""Degraded: the next plan is overdue by several intervals. The message contains the numbers. A supervisor outside of
+the planner sets this reason, so that it is reported even if the planner hangs."""
 CYCLE_FAILED: Final = "CycleFailed"
-"""Degraded: the last cycle ended with an error; the message names it."""
-
-USE_NOT_MEASURED: Final = "UseNotMeasured"
-"""Degraded: a strategy judges by real use, which could not be read, or not all of it."""
-
+"""Degraded: the last cycle failed. The message contains the error."""
+NAMESPACE_NOT_FOUND: Final = "NamespaceNotFound"
+"""Degraded: ``namespaces.include`` names a namespace that does not exist, so that this entry selects no pod. In a plan,
+an entry of kind Namespace in ``kept`` names each namespace that a policy includes or excludes and that does not
+exist."""
+USAGE_NOT_MEASURED: Final = "UsageNotMeasured"
+"""Degraded: a strategy uses metrics of which some or all could not be read."""
 EVICTIONS_FAILED: Final = "EvictionsFailed"
-"""Degraded: the last cycle ran, but the API server refused evictions for another cause than a budget."""
-
+"""Degraded: the API server refused evictions of the last cycle for a reason other than a PodDisruptionBudget."""
+PERMISSIONS_MISSING: Final = "PermissionsMissing"
+"""The condition PermissionsMissing is True: trimtab's service account lacks permissions that the object needs. The
+message lists each of them and the chart value that grants it. Also the reason of Ready=False and Degraded=True, unless
+events are all that cannot be written."""
+PERMISSIONS_GRANTED: Final = "PermissionsGranted"
+"""The condition PermissionsMissing is False: the service account has all permissions that the object needs."""
 ALL_WELL: Final = "AllWell"
 """Not degraded."""
+SETTINGS_CONFLICT: Final = "SettingsConflict"
+"""Conflicting: LowNodeUtilization of a DeschedulerPolicy spreads load over nodes, while scaleDown of the
+ClusterAutoscaler removes underutilized nodes. Both continue to act. The message names the other object, the conflicting
+settings and what to change."""
+NO_CONFLICT: Final = "NoConflict"
+"""Not conflicting: no setting of the other object works against this one."""
 
-# ── What a run's conditions say ─────────────────────────────────────────────────────────────────────────────────────
+# ── Conditions of SchedulerPolicies ──────────────────────────────────────────────────────────────────────────────────
+
+SCHEDULING: Final = "Scheduling"
+"""Ready: the policy is valid, and its pods are scheduled. Progressing: pods are waiting to be scheduled or retried."""
+SCHEDULER_NAME_CONFLICT: Final = "SchedulerNameConflict"
+"""Not ready, degraded: an older SchedulerPolicy has the same ``schedulerName`` and schedules these pods. The message
+names it."""
+
+# ── Conditions and events of the PlacementAdmission ──────────────────────────────────────────────────────────────────
+
+ENFORCING: Final = "Enforcing"
+"""Ready: the rules of the PlacementAdmission change and refuse requests."""
+WARNING_ONLY: Final = "WarningOnly"
+"""Ready: ``spec.mode`` is Warn, so the rules only warn clients and count what they would do."""
+INVALID_PLACEMENT_ADMISSION: Final = "InvalidPlacementAdmission"
+"""Not ready, degraded: the PlacementAdmission's spec is invalid. The message names the fields. The last valid version
+stays in force. Also the reason of an event."""
+WEBHOOKS_NOT_REGISTERED: Final = "WebhooksNotRegistered"
+"""Not ready: the webhook configurations do not have the webhooks that the PlacementAdmission needs, so the API server
+does not apply its rules. The message says why."""
+REPLICA_DEGRADED: Final = "ReplicaDegraded"
+"""Degraded: a replica cannot apply the rules or cannot maintain its certificate. The message names the replica and the
+problem. Also the reason of an event."""
+
+# ── Conditions of DeschedulingRuns ───────────────────────────────────────────────────────────────────────────────────
 
 SIMULATED: Final = "Simulated"
-"""Complete: the run only shows what would be done."""
-
+"""Complete: the run only shows what the policy would do."""
 WAITING_FOR_APPROVAL: Final = "WaitingForApproval"
-"""Not approved: the run waits for ``spec.approved``; the event of the same name says which run."""
-
+"""Not approved: the run waits until a user sets ``spec.approved``. An event with the same reason names the run. The
+policy's condition Progressing has this reason too."""
 APPROVED: Final = "Approved"
-"""Approved: somebody has set ``spec.approved``."""
-
+"""Approved: a user has set ``spec.approved``."""
 SUPERSEDED: Final = "Superseded"
-"""Expired: a newer run plans otherwise, or the policy's spec has changed. It can no longer be approved."""
-
+"""Expired: a newer run has a different plan, or the policy's spec changed. The run can no longer be approved."""
 APPROVAL_EXPIRED: Final = "ApprovalExpired"
-"""Expired: nobody approved the run within ``approvalDeadline``, or it was not finished as long after its approval."""
-
+"""Expired: the run was not approved within ``approvalDeadline``, or not finished within ``approvalDeadline`` after its
+approval."""
 RUN_COMPLETED: Final = "RunCompleted"
-"""Complete: every action has its outcome."""
-
+"""Complete: every action of the run has an outcome."""
 RUN_INTERRUPTED: Final = "RunInterrupted"
-"""Not complete: trimtab ended, or the cycle failed, while the run acted in mode Act; the next cycle plans anew."""
+"""Not complete: trimtab stopped or the cycle failed while the run was being executed in mode Act. The next cycle makes
+a new plan."""
 
-# ── What the autoscaler's conditions say ────────────────────────────────────────────────────────────────────────────
+# ── Conditions of the ClusterAutoscaler ──────────────────────────────────────────────────────────────────────────────
 
-PASS_COMPLETED: Final = "PassCompleted"
-"""Ready: the last pass ran to its end; the message says what came of it."""
-
-WAITING_FOR_FIRST_PASS: Final = "WaitingForFirstPass"
-"""Ready unknown: no pass has run since this generation was written."""
-
+ITERATION_COMPLETED: Final = "IterationCompleted"
+"""Ready: the last iteration completed. The message summarizes its result."""
+WAITING_FOR_FIRST_ITERATION: Final = "WaitingForFirstIteration"
+"""Ready is Unknown: no iteration has run for this generation of the spec yet."""
 SCALING: Final = "Scaling"
-"""Progressing: nodes that were asked for are on their way, or nodes are being removed; the message names them."""
-
+"""Progressing: requested nodes have not registered yet, or nodes are being removed. The message names them."""
 INVALID_AUTOSCALER: Final = "InvalidAutoscaler"
-"""Not ready, degraded: the ClusterAutoscaler's spec cannot be used; the message names the fields."""
-
-PASS_FAILED: Final = "PassFailed"
-"""Not ready, degraded: the last pass ended with an error; the message names it."""
-
+"""Not ready, degraded: the ClusterAutoscaler's spec is invalid. The message names the fields."""
+ITERATION_FAILED: Final = "IterationFailed"
+"""Not ready, degraded: the last iteration failed. The message contains the error."""
 CLUSTER_UNHEALTHY: Final = "ClusterUnhealthy"
-"""Not ready, degraded: so many nodes are not ready that nothing is scaled, for what is seen may be the network. Also an
-event, and why pods get no nodes, and nodes stay."""
-
+"""Not ready, degraded: so many nodes are not ready that a network problem is more likely than failed nodes, so no node
+group is scaled. Also the reason of an event, of pending pods for which no nodes are added, and of nodes that are not
+removed."""
+NO_NODE_GROUP_SCALABLE: Final = "NoNodeGroupScalable"
+"""Not ready: every node group is in backoff, unhealthy or paused, so no node is added for pending pods. The message
+contains the reason for each group. Nodes of groups in backoff are still removed."""
 NODE_GROUPS_UNHEALTHY: Final = "NodeGroupsUnhealthy"
-"""Degraded: groups have so many nodes that are not ready that these groups are not scaled; all others are."""
-
+"""Degraded: some node groups are not scaled because too many of their nodes are not ready. Other groups are scaled."""
 NODE_GROUPS_FAILING: Final = "NodeGroupsFailing"
-"""Degraded: nodes that were asked for did not come, and their groups are left alone for a while."""
-
+"""Degraded: requested nodes did not register in time, and their node groups are in backoff."""
 REMOVALS_FAILING: Final = "RemovalsFailing"
-"""Degraded: the last removal of a node failed, and none has gone well since."""
-
+"""Degraded: the last node removal failed, and none has succeeded since."""
 INVALID_NODE_GROUPS: Final = "InvalidNodeGroups"
-"""Degraded: MachineAutoscalers, or annotations of node groups, are wrong; the rest is scaled."""
-
+"""Degraded: some MachineAutoscalers or node group annotations are invalid. The other node groups are scaled."""
 PRIORITY_CONFIG_MAP_INVALID: Final = "PriorityConfigMapInvalid"
-"""Degraded: the ConfigMap of the expander Priority is missing or cannot be read; the other expanders decide. Also an
-event."""
+"""Degraded: the ConfigMap of the expander Priority is missing or invalid, so the other expanders decide. Also the
+reason of an event."""
 
-# ── What the autoscaler's events say ────────────────────────────────────────────────────────────────────────────────
+# ── Events of the autoscaler ─────────────────────────────────────────────────────────────────────────────────────────
 
 TRIGGERED_SCALE_UP: Final = "TriggeredScaleUp"
-"""Event on a pending pod: nodes have been asked for, for it among others; the note names the group and its sizes."""
-
+"""Event on a pending pod: a node group was scaled up for it. The note contains the group and its sizes before and
+after."""
 NOT_TRIGGER_SCALE_UP: Final = "NotTriggerScaleUp"
-"""Event on a pending pod: no node is added for it; the note has the reason's code, and what each group says."""
-
+"""Event on a pending pod: no node is added for it. The note contains a reason code and the reason for each node
+group."""
 SCALED_UP_GROUP: Final = "ScaledUpGroup"
-"""Event: a group has been asked for more nodes."""
-
+"""Event: the target size of a node group was raised."""
 FAILED_TO_SCALE_UP_GROUP: Final = "FailedToScaleUpGroup"
-"""Event: a group could not be asked for more nodes; the note has the reason's code."""
-
+"""Event: raising the target size of a node group failed. The note contains a reason code."""
 SCALE_UP_TIMED_OUT: Final = "ScaleUpTimedOut"
-"""Event: nodes that were asked for did not come in time; the group backs off, and pods are planned without them."""
-
+"""Event: requested nodes did not register in time. The node group is in backoff, and the next plan does not count on
+these nodes."""
 SCALE_DOWN: Final = "ScaleDown"
-"""Event on a node: it is being removed; on a pod: it was evicted for that; on the ClusterAutoscaler: a node with pods
-went."""
-
+"""Event on a node: it is being removed. On a pod: it was evicted because its node is being removed. On the
+ClusterAutoscaler: a node with pods was removed."""
 SCALE_DOWN_EMPTY: Final = "ScaleDownEmpty"
-"""Event: a node without pods that need a place went."""
-
+"""Event: a node was removed that ran no pods that had to move to another node."""
 SCALE_DOWN_FAILED: Final = "ScaleDownFailed"
-"""Event: a node was to go and stays; also on the pod that keeps it."""
-
+"""Event on a node: its removal was aborted. Also an event on the pod that blocked the removal."""
+SCALE_DOWN_BLOCKED: Final = "ScaleDownBlocked"
+"""Event on a node: scale-down would remove it, but something prevents that. The note contains the reason code."""
 CLUSTER_AUTOSCALER_CLEANUP: Final = "ClusterAutoscalerCleanup"
-"""Event on a node: taints or a cordon that an earlier process had left on it were taken away."""
+"""Event on a node: taints or a cordon that an earlier process left behind were removed."""
 
-# ── Why a group of nodes grows, and why pods stay pending ───────────────────────────────────────────────────────────
+# ── Why a node group is scaled up, and why pods stay pending ─────────────────────────────────────────────────────────
 
 PENDING_PODS: Final = "PendingPods"
-"""Pods wait that no node takes which is there or on its way, and new nodes of this group would."""
-
+"""Pending pods fit neither on existing nor on upcoming nodes, but they fit on new nodes of this group."""
 FITS_ON_NODE: Final = "FitsOnNode"
-"""A node that is there takes the pod, so the scheduler will put it on one: none is added for it."""
-
+"""The pod fits on an existing node, so no node is added for it."""
 FITS_ON_UPCOMING_NODE: Final = "FitsOnUpcomingNode"
-"""A node that is on its way takes the pod."""
-
+"""The pod fits on a node that has been requested and has not registered yet."""
+FITS_AFTER_MOVES: Final = "FitsAfterMoves"
+"""The pod fits on a node once the descheduler has completed its current moves. Two minutes after the first attempt of a
+move, the autoscaler no longer waits for that move, and the pod can trigger a scale-up."""
 NOMINATED: Final = "Nominated"
-"""The scheduler has nominated a node for the pod, and other pods make room for it there."""
-
+"""The scheduler has nominated a node for the pod. The pod fits on it once the pods that are preempted there or already
+terminating have ended."""
 NOT_UNSCHEDULABLE: Final = "NotUnschedulable"
-"""The scheduler has not said of the pod that it finds no node for it, and is not one of ``bypassedSchedulers``."""
-
+"""The scheduler has not marked the pod as unschedulable, and the pod's scheduler is not one of ``bypassedSchedulers``.
+"""
 SCHEDULING_GATED: Final = "SchedulingGated"
-"""The pod has scheduling gates: nobody places it before they are gone."""
-
+"""The pod has scheduling gates, so the scheduler ignores it until they are removed."""
 SCALE_UP_DELAYED: Final = "ScaleUpDelayed"
-"""The pod is younger than ``newPodScaleUpDelay``, or than its own annotation asks for."""
-
+"""The pod is younger than ``newPodScaleUpDelay``, or than the delay in its annotation
+``cluster-autoscaler.kubernetes.io/pod-scale-up-delay``."""
 PRIORITY_BELOW_THRESHOLD: Final = "PriorityBelowThreshold"
-"""The pod's priority is below ``podPriorityThreshold``: it runs where there is room, and no node is added for it."""
-
+"""The pod's priority is below ``podPriorityThreshold``, so it can use free capacity but no node is added for it."""
 NO_NODE_GROUPS: Final = "NoNodeGroups"
-"""Nothing can grow: no MachineAutoscaler has a target, and no set of machines has both sizes."""
-
+"""There is no node group to scale up: no MachineAutoscaler has a target, and no MachineSet has size limits."""
 NO_GROUP_FITS: Final = "NoGroupFits"
-"""No group's new node would take the pod; the message says of each why not (kube-scheduler's words)."""
-
+"""The pod does not fit on a new node of any group. The message lists kube-scheduler's reasons for each group."""
 MAX_SIZE_REACHED: Final = "MaxSizeReached"
-"""A group would take the pod, but has its largest size, or will have it with the nodes that are planned."""
-
+"""The pod fits on a new node of a group, but the group is at its maximum size, or the nodes that are already planned
+bring it there."""
 MAX_NODES_TOTAL_REACHED: Final = "MaxNodesTotalReached"
-"""A group would take the pod, but the cluster would have more nodes than ``maxNodesTotal``."""
-
+"""The pod fits on a new node of a group, but the cluster would exceed ``maxNodesTotal``."""
+MAX_NODES_PER_NAMESPACE_REACHED: Final = "MaxNodesPerNamespaceReached"
+"""The pod fits on a new node of a group, but pods of its namespace would use more nodes than ``maxNodesPerNamespace``.
+"""
 MAX_CORES_REACHED: Final = "MaxCoresReached"
-"""A group would take the pod, but the cluster would have more cores than ``resourceLimits.cores.max``."""
-
+"""The pod fits on a new node of a group, but the cluster would exceed ``resourceLimits.cores.max``."""
 MAX_MEMORY_REACHED: Final = "MaxMemoryReached"
-"""A group would take the pod, but the cluster would have more memory than ``resourceLimits.memory.max``, in GiB."""
-
+"""The pod fits on a new node of a group, but the cluster would exceed ``resourceLimits.memory.max`` (in GiB)."""
 MAX_GPUS_REACHED: Final = "MaxGpusReached"
-"""A group would take the pod, but the cluster would have more GPUs of a type than ``resourceLimits.gpus`` allows."""
-
+"""The pod fits on a new node of a group, but the cluster would exceed the number of GPUs of a type in
+``resourceLimits.gpus``."""
 GROUP_BACKS_OFF: Final = "GroupBacksOff"
-"""A group would take the pod, but failed to bring nodes a short while ago; the message says until when it is left."""
-
+"""The pod fits on a new node of a group, but the group is in backoff after a failed scale-up. The message contains the
+time at which the backoff ends.
+"""
 SCALE_UP_NOT_SEEN: Final = "ScaleUpNotSeen"
-"""A group would take the pod, but was asked for nodes a moment ago and does not show it yet: the next pass knows."""
-
+"""The pod fits on a new node of a group that was just scaled up, but the new size is not in the cache yet. The next
+iteration evaluates the pod again."""
 GROUP_UNHEALTHY: Final = "GroupUnhealthy"
-"""Too many of the group's nodes are not ready, or what makes its machines does not answer: it is left as it is."""
-
+"""The group is not scaled, because too many of its nodes are not ready or its provider does not respond."""
 BELOW_MINIMUM: Final = "BelowMinimum"
-"""A group is smaller than its minimum: it is raised to that only where ``enforceNodeGroupMinSize`` is Enabled."""
+"""The group is below its minimum size. It is scaled up to the minimum only if ``enforceNodeGroupMinSize`` is
+Enabled."""
 
-# ── What became of nodes that were asked for ────────────────────────────────────────────────────────────────────────
+# ── Outcomes of scale-ups ────────────────────────────────────────────────────────────────────────────────────────────
 
 SCALE_UP_COMPLETED: Final = "ScaleUpCompleted"
-"""All nodes of an increase are there."""
-
+"""All nodes of a scale-up that trimtab requested are ready. The message contains the seconds from the request until the
+last of them was ready."""
 MACHINE_FAILED: Final = "MachineFailed"
-"""A machine failed before it became a node; the group backs off at once, and pods are planned elsewhere."""
-
+"""A machine failed before it registered as a node. The group is in backoff immediately, and other groups are scaled up
+for the pods."""
 NODE_NOT_STARTED: Final = "NodeNotStarted"
-"""A new node joined and did not become ready in the time that nodes have to start; the group backs off."""
-
+"""A new node registered but did not become ready in time. The group is in backoff."""
 TARGET_CHANGED: Final = "TargetChanged"
-"""Somebody else set a group's size while nodes were waited for; the new size is the truth."""
-
+"""Another client changed the size of a node group during a scale-up. The autoscaler uses the new size from then on."""
 TARGET_LOWERED: Final = "TargetLowered"
-"""A group's size was lowered by nodes that never came."""
-
+"""The target size of a node group was lowered by the number of nodes that did not register."""
 DELETE_UNREGISTERED: Final = "DeleteUnregistered"
-"""Machines were taken away that failed, or did not become nodes in time (upstream's name)."""
+"""Machines that failed or did not register as nodes in time were deleted. Upstream uses the same reason."""
 
-# ── Why nodes are replaced by others, and why not ───────────────────────────────────────────────────────────────────
+# ── Why nodes are replaced, and why not ──────────────────────────────────────────────────────────────────────────────
 
 REPLACEMENT: Final = "Replacement"
-"""Nodes are added to take the place of dearer ones, or a node goes whose place others have taken."""
-
-REPLACEMENT_GOES_ON: Final = "ReplacementGoesOn"
-"""The node was added to take the place of others, and stays until these are gone."""
-
+"""Nodes are added to replace more expensive ones, or a node is removed because its replacements are ready."""
+REPLACEMENT_IN_PROGRESS: Final = "ReplacementInProgress"
+"""The node was added as a replacement and is kept until the replaced nodes are removed."""
 REPLACEMENT_GIVEN_UP: Final = "ReplacementGivenUp"
-"""New nodes did not come, or the old ones could not be drained in time; nothing else is replaced for a while."""
-
+"""The replacement was aborted because the new nodes did not register or the old nodes could not be drained in time. The
+next replacement starts after a delay."""
 REPLACEMENT_WAITS: Final = "ReplacementWaits"
-"""Nothing is replaced while pods wait, nodes come or go, or shortly after; the message says what it waits for."""
-
+"""No replacement starts while pods are pending or nodes are being added or removed, or shortly after that. The message
+names the cause."""
 NOT_CHEAPER: Final = "NotCheaper"
-"""No other group's nodes would hold the pods of a group's nodes for so much less that it is worth moving them."""
-
+"""Replacing nodes of this group with nodes of other groups would not save enough (``replaceThreshold``)."""
 PRICE_UNKNOWN: Final = "PriceUnknown"
-"""The group does not say what a node of it costs an hour (annotation ``trimtab.dev/price``): none is replaced."""
+"""The group has no price per node and hour (annotation ``trimtab.dev/price``), so its nodes are not replaced."""
 
-# ── Why a node is removed, and why one stays ────────────────────────────────────────────────────────────────────────
+# ── Why a node is removed, and why not ───────────────────────────────────────────────────────────────────────────────
 
 UNDERUTILIZED: Final = "Underutilized"
-"""The node's pods request at most the threshold, have been so few for long enough, and have places on other nodes."""
-
+"""The node's utilization has been at or below the threshold for ``unneededTime``, and its pods fit on other nodes."""
 EMPTY: Final = "Empty"
-"""Nothing on the node needs a place elsewhere, and that has been so for long enough."""
-
+"""For ``unneededTime``, the node has run no pods that would have to move to another node."""
 UNREADY: Final = "Unready"
 """The node has been unready and unneeded for longer than ``unreadyTime``."""
-
 SCALE_DOWN_DISABLED: Final = "ScaleDownDisabled"
-"""``scaleDown.enabled`` is false: no node is removed."""
-
+"""``scaleDown.enabled`` is false, so no node is removed."""
 SCALE_DOWN_DISABLED_ANNOTATION: Final = "ScaleDownDisabledAnnotation"
-"""The node's annotation ``cluster-autoscaler.kubernetes.io/scale-down-disabled`` says "true"."""
-
+"""The node's annotation ``cluster-autoscaler.kubernetes.io/scale-down-disabled`` is "true"."""
 NOT_AUTOSCALED: Final = "NotAutoscaled"
-"""No group that is scaled has the node."""
-
+"""The node belongs to no node group that is scaled."""
 CURRENTLY_BEING_DELETED: Final = "CurrentlyBeingDeleted"
-"""The node, or its machine, is on its way out already."""
-
+"""The node or its machine is already being deleted."""
 NOT_UNDERUTILIZED: Final = "NotUnderutilized"
-"""The node's pods request more than the threshold of what is allocatable."""
-
+"""The node's utilization (requests divided by allocatable) is above the threshold."""
 NODE_GROUP_MIN_SIZE_REACHED: Final = "NodeGroupMinSizeReached"
-"""The node's group has its smallest size, or will have it with the nodes that are to go."""
-
+"""The node group is at its minimum size, or removals that are planned or in progress bring it there."""
 MINIMAL_RESOURCE_LIMIT_EXCEEDED: Final = "MinimalResourceLimitExceeded"
-"""Without the node the cluster would have less than ``resourceLimits`` allows: cores, memory or GPUs."""
-
+"""If the node were removed, the cluster would have fewer cores, less memory or fewer GPUs than the minimum in
+``resourceLimits``."""
 BLOCKED_BY_POD: Final = "BlockedByPod"
-"""A pod of the node may not be moved; the message names it and the rule."""
-
+"""A pod on the node must not be evicted. The message names the pod and the rule."""
 BLOCKED_BY_ON_COMPLETION_POD: Final = "BlockedByOnCompletionPod"
-"""A pod of the node is to run to its end (``safe-to-evict: on-completion``); the node waits for it."""
-
+"""The node is kept until one of its pods has run to completion (``safe-to-evict: on-completion``)."""
+HELD_TOO_LONG: Final = "HeldTooLong"
+"""A PodDisruptionBudget that allows no disruptions has blocked the removal for longer than ``maxHold``. The budget is
+never overridden, so an administrator should act. The message names the pod and the budget."""
 NO_PLACE_TO_MOVE_PODS: Final = "NoPlaceToMovePods"
-"""A pod of the node finds no place elsewhere; the message names it, with kube-scheduler's words."""
-
+"""A pod of the node fits on no other node. The message names the pod and lists kube-scheduler's reasons."""
 NEEDED_FOR_OTHER_PODS: Final = "NeededForOtherPods"
-"""Pods that wait, or pods of nodes that go, have their places on the node."""
-
+"""Pending pods, or pods of nodes being removed, are planned onto the node."""
 NOT_UNNEEDED_LONG_ENOUGH: Final = "NotUnneededLongEnough"
-"""The node is not needed, but not recorded as such for ``unneededTime``."""
-
+"""The node is unneeded, but not for ``unneededTime`` yet."""
 NOT_UNREADY_LONG_ENOUGH: Final = "NotUnreadyLongEnough"
-"""The node is unready and not needed, but not recorded as such for ``unreadyTime``."""
-
+"""The node is unready and unneeded, but not for ``unreadyTime`` yet."""
 DELAY_AFTER_ADD: Final = "DelayAfterAdd"
-"""Nodes were added less than ``delayAfterAdd`` ago: none is removed."""
-
+"""Nodes were added less than ``delayAfterAdd`` ago, so no node is removed."""
 DELAY_AFTER_DELETE: Final = "DelayAfterDelete"
-"""A node was removed less than ``delayAfterDelete`` ago: no other one is."""
-
+"""A node was removed less than ``delayAfterDelete`` ago, so no other node is removed."""
 DELAY_AFTER_FAILURE: Final = "DelayAfterFailure"
-"""Removing a node failed less than ``delayAfterFailure`` ago: none is removed."""
+"""A node removal failed less than ``delayAfterFailure`` ago, so no node is removed."""
 
-# ── Why a removal that had begun came to nothing ────────────────────────────────────────────────────────────────────
+# ── Why a node removal failed ────────────────────────────────────────────────────────────────────────────────────────
 
 REMOVAL_FAILED: Final = "RemovalFailed"
-"""The removal failed in a way that nobody foresaw; the message has the error."""
-
-NODE_NOT_WRITTEN: Final = "NodeNotWritten"
-"""The API server did not let the node be tainted and cordoned, or no answer came."""
-
-POD_DID_NOT_END: Final = "PodDidNotEnd"
-"""A pod was evicted and is still there after its grace period and some time more."""
-
+"""The removal failed with an unexpected error. The message contains the error."""
+NODE_UPDATE_FAILED: Final = "NodeUpdateFailed"
+"""The API server refused to taint and cordon the node, or did not respond."""
+POD_NOT_TERMINATED: Final = "PodNotTerminated"
+"""An evicted pod still exists after its grace period plus a tolerance."""
 PODS_KEEP_COMING: Final = "PodsKeepComing"
-"""Pods that tolerate its taint came onto the node as often as it was drained."""
-
-TAINT_TAKEN_OFF: Final = "TaintTakenOff"
-"""Somebody took the taint of a node that goes off, and so means to keep it."""
-
-MACHINE_SPARED: Final = "MachineSpared"
-"""The group's size was lowered, but other machines went, or the size was raised again: this one stays."""
-
+"""Pods that tolerate the node's taint were bound to the node again after each drain."""
+TAINT_REMOVED: Final = "TaintRemoved"
+"""Another client removed the taint of a node that is being removed, so the node is kept."""
+MACHINE_NOT_DELETED: Final = "MachineNotDeleted"
+"""The size of the node group was lowered, but other machines were deleted instead of this one, or the size was raised
+again. This machine is kept."""
+WRONG_MACHINE_REMOVED: Final = "WrongMachineRemoved"
+"""The controller of the node group deleted a machine without the deletion annotation, because its cache was stale. The
+other removals in the group stop, and the next one waits longer between adding the annotation and lowering the size."""
 AUTOSCALER_GONE: Final = "AutoscalerGone"
-"""The ClusterAutoscaler was deleted: what was begun is taken back."""
+"""The ClusterAutoscaler was deleted, so removals in progress are rolled back."""
 
-# ── Why a pod keeps its node ────────────────────────────────────────────────────────────────────────────────────────
+# ── Which pods block scale-down ──────────────────────────────────────────────────────────────────────────────────────
 
 CONTROLLER_NOT_FOUND: Final = "ControllerNotFound"
-"""The pod's controller is gone: nothing would bring the pod back."""
-
+"""The pod's controller does not exist any more, so the pod would not be recreated."""
 NOT_REPLICATED: Final = "NotReplicated"
-"""No ReplicaSet, StatefulSet, Job or ReplicationController owns the pod: nothing would bring it back."""
-
+"""No ReplicaSet, StatefulSet, Job or ReplicationController owns the pod, so it would not be recreated."""
 UNMOVABLE_KUBE_SYSTEM_POD: Final = "UnmovableKubeSystemPod"
-"""A pod of kube-system that no PodDisruptionBudget selects, and that is no DaemonSet's."""
-
+"""The pod is in kube-system, does not belong to a DaemonSet, and is not selected by a PodDisruptionBudget."""
 NOT_SAFE_TO_EVICT_ANNOTATION: Final = "NotSafeToEvictAnnotation"
-"""The pod's annotation ``cluster-autoscaler.kubernetes.io/safe-to-evict`` says "false"."""
-
+"""The pod's annotation ``cluster-autoscaler.kubernetes.io/safe-to-evict`` is "false"."""
 LOCAL_STORAGE_REQUESTED: Final = "LocalStorageRequested"
 """The pod has emptyDir or hostPath volumes, and ``skipNodesWithLocalStorage`` is true."""
-
 NOT_ENOUGH_PDB: Final = "NotEnoughPdb"
-"""A PodDisruptionBudget allows no (further) disruption."""
+"""A PodDisruptionBudget allows no further disruption."""
 
-# ── What is wrong with a node group ─────────────────────────────────────────────────────────────────────────────────
+# ── What a PodDisruptionBudget allows ─────────────────────────────────────────────────────────────────────────────────
+
+DISRUPTIONS_ALLOWED: Final = "DisruptionsAllowed"
+"""The budget allows disruptions now."""
+ALL_PODS_REQUIRED: Final = "AllPodsRequired"
+"""The budget requires all expected pods to be healthy, so it never allows a disruption."""
+UNHEALTHY_PODS: Final = "UnhealthyPods"
+"""The budget allows no disruption because some of its expected pods are not healthy."""
+DISRUPTIONS_IN_PROGRESS: Final = "DisruptionsInProgress"
+"""The budget allows no disruption until pods that were evicted are replaced."""
+BUDGET_STATUS_STALE: Final = "BudgetStatusStale"
+"""The disruption controller has not processed the current spec of the budget, so the API server refuses evictions."""
+OVERLAPPING_BUDGETS: Final = "OverlappingBudgets"
+"""Several budgets select the same pods, and the Eviction API evicts no pod that several budgets select."""
+NO_EXPECTED_PODS: Final = "NoExpectedPods"
+"""The disruption controller found no pods of the budget, or not the size of their controller."""
+SELECTS_NO_PODS: Final = "SelectsNoPods"
+"""The budget selects no pods."""
+
+# ── Problems of node groups ──────────────────────────────────────────────────────────────────────────────────────────
 
 INVALID_LIMITS: Final = "InvalidLimits"
-"""The annotations for a group's smallest and largest size are not both there, or are no such sizes: it is no group."""
-
+"""The annotations for the minimum and maximum size are incomplete or invalid, so the object is not treated as a node
+group."""
 INVALID_ANNOTATION: Final = "InvalidAnnotation"
-"""An annotation of a group cannot be read; it counts as if it were not there."""
-
+"""An annotation of a node group is invalid and ignored."""
 TARGET_NOT_FOUND: Final = "TargetNotFound"
-"""A MachineAutoscaler's ``scaleTargetRef`` names an object that is not there."""
-
+"""The ``scaleTargetRef`` of a MachineAutoscaler names an object that does not exist."""
 TARGET_UNSUPPORTED: Final = "TargetUnsupported"
-"""A MachineAutoscaler's target is there, but something else sets its size, or its kind cannot be scaled."""
-
+"""The target of a MachineAutoscaler is scaled by another controller, or its kind is not supported."""
 TARGET_ALREADY_OWNED: Final = "TargetAlreadyOwned"
-"""Another MachineAutoscaler has the target, and its limits hold."""
-
+"""Another MachineAutoscaler already owns the target, and the limits of that MachineAutoscaler apply."""
 NODE_CLAIMED_TWICE: Final = "NodeClaimedTwice"
-"""Two machines say that a node is theirs; it counts for the first."""
-
+"""Two machines reference the same node. The node is assigned to the machine that it matches best, or else to the
+oldest."""
+NODE_IDENTITY_MISMATCH: Final = "NodeIdentityMismatch"
+"""A machine references a node with a different UID, provider ID, machine or cluster, so the node is not assigned to it.
+"""
+NODE_NOT_CONFIRMED: Final = "NodeNotConfirmed"
+"""A machine references a node, but neither a UID nor a provider ID nor an annotation confirms that they belong
+together."""
+SEVERAL_CLUSTERS: Final = "SeveralClusters"
+"""The objects of Cluster API or the Machine API belong to several clusters, and ``nodeGroupAutoDiscovery.clusterName``,
+which selects this cluster, is not set. No node group of that API is scaled."""
 NO_TEMPLATE: Final = "NoTemplate"
-"""The group has no node to learn from, and neither its annotations nor its provider say what one would be like."""
-
+"""The group has no node to copy a template from, and neither annotations nor its provider describe one."""
+DAEMON_SET_NOT_CREATED: Final = "DaemonSetNotCreated"
+"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because fewer than nine in ten of
+its pods were created, so something rejects them."""
+DAEMON_SET_NEVER_RAN: Final = "DaemonSetNeverRan"
+"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because none of them was ever bound
+to a node."""
+DAEMON_SET_NOT_ON_NODES: Final = "DaemonSetNotOnNodes"
+"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because the existing nodes do not
+run them."""
+DAEMON_SET_TOO_LARGE: Final = "DaemonSetTooLarge"
+"""A DaemonSet matches the group's nodes, but its pods are not expected on new nodes because they do not fit next to
+pods of DaemonSets with a higher priority."""
+DAEMON_SETS_TAKE_ROOM: Final = "DaemonSetsTakeRoom"
+"""Pending pods would fit on a new node of the group if the node did not run a pod of the named DaemonSet."""
 INVALID_LEARNED_NODE: Final = "InvalidLearnedNode"
-"""What the annotation ``trimtab.dev/learned-node`` of a group says cannot be, so it is not used; a node replaces it."""
-
+"""The annotation ``trimtab.dev/learned-node`` of a node group is implausible and ignored. The autoscaler writes it
+again from the next node of the group."""
 LEARNED_NODE_OUTDATED: Final = "LearnedNodeOutdated"
-"""The group's template has changed since its last node was written down: what that was like is not used any more."""
-
+"""The node group's template has changed since the annotation ``trimtab.dev/learned-node`` was written, so it is
+ignored."""
 GROUP_PAUSED: Final = "GroupPaused"
-"""The group is not to be scaled at present: it is paused, is being deleted, is handed over between two APIs, or its
-provider has not said lately what it is."""
-
+"""The group is currently not scaled, because it is paused, being deleted or being migrated between two APIs, or because
+its provider's data is stale."""
 PROVIDER_UNREACHABLE: Final = "ProviderUnreachable"
-"""A provider outside of the cluster does not answer, or answers with an error; its groups wait until it does."""
-
+"""An external provider does not respond or returns an error. Its node groups are not scaled until it recovers."""
 INVALID_PROVIDER_CONFIG: Final = "InvalidProviderConfig"
-"""What a provider is configured with cannot be read: no groups are made of it."""
+"""The configuration of a provider is invalid, so it provides no node groups."""
 
-# ── What a MachineAutoscaler's conditions and events say ────────────────────────────────────────────────────────────
+# ── Conditions and events of MachineAutoscalers ──────────────────────────────────────────────────────────────────────
 
 LIMITS_SET: Final = "LimitsSet"
-"""Ready: the target has the limits."""
-
+"""Ready: the size limits are set on the target."""
 ABOVE_MAXIMUM: Final = "AboveMaximum"
-"""Ready: the target has the limits, and is larger than ``maxReplicas``: it is not shrunk for that."""
-
+"""Ready: the size limits are set, and the target is larger than ``maxReplicas``. trimtab does not scale it down to
+``maxReplicas``."""
 INVALID_MACHINE_AUTOSCALER: Final = "InvalidMachineAutoscaler"
-"""Not ready: the spec cannot be used; the message names the fields. What the target has from before stays."""
-
+"""Not ready: the spec is invalid. The message names the fields. Limits that were set earlier are kept."""
 LIMITS_NOT_SET: Final = "LimitsNotSet"
-"""Not ready: the API server does not let the limits be written, or taken from an earlier target; it is tried again."""
-
+"""Not ready: the API server refused to write the limits, or to remove them from an earlier target. trimtab retries."""
 SUCCESSFUL_UPDATE: Final = "SuccessfulUpdate"
-"""Event: annotations of a target were set, put back or removed; the note says which."""
-
+"""Event: annotations of a target were set, restored or removed. The note lists them."""
 FAILED_GET_TARGET: Final = "FailedGetTarget"
-"""Event: the target is not there, or cannot be scaled; the note says which."""
-
+"""Event: the target does not exist or cannot be scaled. The note contains the details."""
 FAILED_SET_OWNER: Final = "FailedSetOwner"
-"""Event: another MachineAutoscaler has the target; the note names it."""
-
+"""Event: another MachineAutoscaler owns the target. The note names it."""
 FAILED_UPDATE_TARGET: Final = "FailedUpdateTarget"
-"""Event: the API server does not let annotations of a target be written."""
-
+"""Event: the API server refused to write annotations of a target."""
 FAILED_VALIDATION: Final = "FailedValidation"
-"""Event: the spec cannot be used; the note names the fields."""
+"""Event: the spec is invalid. The note names the fields."""
 
-# ── Why a pod on a tainted node goes, and why it stays ──────────────────────────────────────────────────────────────
+# ── Why a pod on a tainted node is evicted, and why not ──────────────────────────────────────────────────────────────
 
 NO_EXECUTE_TAINT: Final = "NoExecuteTaint"
-"""The node has a NoExecute taint that the pod does not tolerate, or only for a while; the message says since when, and
-by which toleration."""
-
+"""The node has a NoExecute taint that the pod does not tolerate, or tolerates only for a limited time. The message
+contains the taint, the time at which it was added, and the toleration."""
 TOLERATES_TAINTS: Final = "ToleratesTaints"
-"""The pod tolerates every NoExecute taint of its node without end."""
+"""The pod tolerates all NoExecute taints of its node without a time limit."""
 
-# ── What the taint manager's conditions and events say ──────────────────────────────────────────────────────────────
+# ── Conditions and events of the TaintManager ────────────────────────────────────────────────────────────────────────
 
 OBSERVING: Final = "Observing"
-"""Ready: ``spec.mode`` is Observe; deadlines are reported, and nothing is done about them."""
-
+"""Ready: ``spec.mode`` is Observe, so the taint manager reports deadlines but does not evict pods."""
 MANAGING_TAINTS: Final = "ManagingTaints"
-"""Ready: pods go when their time is over; in mode Own nodes that fail are tainted, too."""
-
-WAITING_FOR_FIRST_LOOK: Final = "WaitingForFirstLook"
-"""Ready unknown: nodes and pods have not all been seen yet since trimtab started."""
-
-ENDING_PODS: Final = "EndingPods"
-"""Progressing: pods whose time is over are being deleted or evicted."""
-
+"""Ready: pods are evicted at their deadlines. In mode TaintAndEvict, failed nodes are tainted as well."""
+WAITING_FOR_FIRST_SYNC: Final = "WaitingForFirstSync"
+"""Ready is Unknown: the caches of nodes and pods have not synced since trimtab started."""
+EVICTING_PODS: Final = "EvictingPods"
+"""Progressing: pods past their deadline are being deleted or evicted."""
 TAINTING_NODES: Final = "TaintingNodes"
-"""Progressing: nodes that have failed wait for their taint, zone by zone."""
-
+"""Progressing: failed nodes are queued to be tainted, zone by zone."""
 INVALID_TAINT_MANAGER: Final = "InvalidTaintManager"
-"""Not ready, degraded: the TaintManager's spec cannot be used; the message names the fields."""
-
-RIGHTS_MISSING: Final = "RightsMissing"
-"""Not ready, degraded: the mode needs rights that trimtab's account does not have; the message lists them. With the
-chart they are ``controllers.taintManager.rights``."""
-
+"""Not ready, degraded: the TaintManager's spec is invalid. The message names the fields."""
 PODS_REFUSED: Final = "PodsRefused"
-"""Degraded: pods' time is over, and a webhook, a PodDisruptionBudget or a missing right keeps them; they are tried
-again."""
-
+"""Degraded: a webhook, a PodDisruptionBudget or a missing permission blocks the eviction or deletion of pods past their
+deadline. trimtab retries.
+"""
 PODS_STUCK: Final = "PodsStuck"
-"""Degraded: pods of dead nodes are terminating and cannot end there; the message says what can be done. Also an event
-on the node."""
-
+"""Degraded: pods on unreachable nodes are terminating and past their grace period. The message says what to do. Also
+the reason of an event on the node."""
 NODE_LIFECYCLE_FAILED: Final = "NodeLifecycleFailed"
-"""Degraded: the node lifecycle cannot go on; the message has the error. Pods go on to end when they are due."""
-
+"""Degraded: the node lifecycle controller failed. The message contains the error. Pods are still evicted at their
+deadlines.
+"""
 TAINT_MANAGER_EVICTION: Final = "TaintManagerEviction"
-"""Event: a pod was deleted or evicted because its time on a tainted node was over (upstream's name)."""
-
+"""Event: a pod was deleted or evicted at its deadline on a tainted node. Upstream uses the same reason."""
 DEADLINE_SET: Final = "DeadlineSet"
-"""Event: a pod's time on its node is limited, or ends at another time than before; the note says when, by which taint
-and which toleration."""
-
+"""Event: a deadline was set for a pod on its node, or its deadline changed. The note contains the deadline, the taint
+and the toleration."""
 DEADLINE_CANCELLED: Final = "DeadlineCancelled"
-"""Event: a pod's time on its node is not limited any more."""
-
+"""Event: a pod no longer has a deadline on its node."""
 DELETION_BY_TAINT_MANAGER: Final = "DeletionByTaintManager"
-"""Condition DisruptionTarget of a pod that is deleted because of a taint: upstream's word, which Jobs' policies use."""
-
+"""Reason of the condition DisruptionTarget of a pod that is deleted because of a taint. Upstream uses the same reason,
+so pod failure policies of Jobs work unchanged."""
 MAXIMUM_WAIT_OVER: Final = "MaximumWaitOver"
-"""The pod was to be evicted, that was refused for as long as ``maximumWait`` says, and so it is deleted."""
-
-TIME_NOT_OVER: Final = "TimeNotOver"
-"""The pod's time was over and is not any more: a taint went, a toleration came, or the mode is Observe."""
-
+"""The pod is deleted because its eviction was refused for ``maximumWait``."""
+NO_LONGER_DUE: Final = "NoLongerDue"
+"""The pod was past its deadline and is no longer due, because a taint was removed, a toleration was added, or the mode
+was changed to Observe."""
 DELETION_REFUSED: Final = "DeletionRefused"
-"""A webhook, an admission policy or a missing right does not let a pod go whose time is over; it is tried again."""
-
+"""A webhook, an admission policy or a missing permission blocks the deletion of a pod past its deadline. trimtab
+retries."""
 DELETION_FAILED: Final = "DeletionFailed"
-"""The deletion or eviction of a pod whose time is over got no answer, or the API server failed; it is tried again."""
+"""The deletion or eviction of a pod past its deadline got no response or a server error. trimtab retries."""
 
-# ── Why a node is tainted, is freed of a taint, or waits ────────────────────────────────────────────────────────────
+# ── Why a node is tainted, untainted or queued ───────────────────────────────────────────────────────────────────────
 
 NODE_NOT_READY: Final = "NodeNotReady"
-"""The node's Ready condition is False, or it has not said yet whether it is ready: taint not-ready."""
-
+"""The node's Ready condition is False or not set yet, so the node is tainted node.kubernetes.io/not-ready."""
 NODE_UNREACHABLE: Final = "NodeUnreachable"
-"""The node's Ready condition is Unknown: taint unreachable."""
-
+"""The node's Ready condition is Unknown, so the node is tainted node.kubernetes.io/unreachable."""
 NODE_CONDITION: Final = "NodeCondition"
-"""Another condition of the node asks for the taint; the message names it."""
-
+"""Another condition of the node requires the taint. The message names the condition."""
 NODE_CORDONED: Final = "NodeCordoned"
-"""The node is unschedulable, and has the taint that says so."""
-
+"""The node is cordoned and has the taint node.kubernetes.io/unschedulable."""
 NODE_CONDITION_ENDED: Final = "NodeConditionEnded"
-"""Nothing asks for the taint any more: it is taken off."""
-
+"""No condition requires the taint any more, so it is removed."""
 NODE_RECOVERED: Final = "NodeRecovered"
-"""The node is ready again: its NoExecute taints are taken off at once."""
-
+"""The node is ready again, so its NoExecute taints are removed."""
 ALL_ZONES_DOWN: Final = "AllZonesDown"
-"""No node of any zone is ready: rather we are cut off than they are. NoExecute taints are taken off, and none is put
-on."""
-
+"""No node of any zone is ready, so a network problem of the control plane is more likely than failed nodes. NoExecute
+taints of failed nodes are removed, and none are added."""
 ALL_NODES_IN_DOUBT: Final = "AllNodesInDoubt"
-"""Every node is down or has missed two renewals of its Lease: no NoExecute taint is put on until it is clear whether
-all zones are down."""
-
+"""Every node is not ready or has missed two renewals of its Lease. No NoExecute taint is added until it is clear
+whether all zones are down."""
 OUTAGE_ENDED: Final = "OutageEnded"
-"""All zones were down until just now: nodes get their grace period anew before one is tainted."""
-
+"""An outage of all zones has just ended, so every node gets a new grace period before it is tainted."""
 ZONE_DISRUPTED: Final = "ZoneDisrupted"
-"""Too many nodes of the zone are not ready for any to be tainted: its rate is 0."""
-
+"""Too many nodes of the zone are not ready, so its eviction rate is 0 and no node is tainted."""
 EVICTION_RATE_LIMITED: Final = "EvictionRateLimited"
-"""Another node of the zone was tainted, or has failed before this one; it is tainted in its turn."""
+"""The node is queued behind other nodes of its zone that failed earlier or were just tainted."""
 
-# ── What is thought of a node that says nothing ─────────────────────────────────────────────────────────────────────
+# ── Why a node is considered failed, or not ──────────────────────────────────────────────────────────────────────────
 
-NODE_SILENT: Final = "NodeSilent"
-"""By our watches the node has been silent for longer than its grace period: the API server is asked before it counts as
-Unknown."""
-
+NODE_HEARTBEAT_MISSED: Final = "NodeHeartbeatMissed"
+"""According to the operator's watches, the node has sent no heartbeat for longer than its grace period. trimtab reads
+the node and its Lease from the API server before it sets the Ready condition to Unknown."""
 NODE_STATUS_UNKNOWN: Final = "NodeStatusUnknown"
-"""The node has stopped renewing its Lease and posting its status; upstream's word in the conditions."""
-
+"""The node stopped renewing its Lease and posting its status. Upstream uses the same reason in node conditions."""
 NODE_STATUS_NEVER_UPDATED: Final = "NodeStatusNeverUpdated"
-"""The node has never posted its status; upstream's word in the conditions."""
-
+"""The node has never posted its status. Upstream uses the same reason in node conditions."""
 STALE_WATCHES: Final = "StaleWatches"
-"""Our own watches have said nothing for too long: nothing is done about nodes until they do."""
-
+"""The operator's watches have received no event for too long. No node is tainted until the watches recover."""
 WATCHES_BEHIND: Final = "WatchesBehind"
-"""The API server knows of a renewal that our watches have not told of: nothing is done about nodes until they have."""
+"""The API server has a Lease renewal that the operator's watches have not delivered. No node is tainted until the
+watches have caught up."""
 
-# ── Why a node group was not scaled ─────────────────────────────────────────────────────────────────────────────────
+# ── Why a node group was not scaled ──────────────────────────────────────────────────────────────────────────────────
 
 SCALE_REFUSED: Final = "ScaleRefused"
-"""The group must not be scaled so, by its limits or its state, or the API server refused; the message says which."""
-
+"""The API server, or the group's limits or state, do not permit the size change. The message contains the reason."""
+SCALE_FORBIDDEN: Final = "ScaleForbidden"
+"""trimtab's service account lacks the permission to resize the node group. The group is not in backoff: trimtab retries
+in the next iteration. The condition PermissionsMissing lists the permission."""
+REMOVAL_FORBIDDEN: Final = "RemovalForbidden"
+"""trimtab's service account lacks a permission for removing the node, for example to taint it or to evict a pod. The
+node is kept, and `delayAfterFailure` does not apply: trimtab retries as soon as the permission is granted. The
+condition PermissionsMissing lists the permission."""
 SCALE_CONFLICT: Final = "ScaleConflict"
-"""Somebody changed the group's size since the plan was made; nothing was written, and the next plan counts anew."""
-
+"""Another client changed the group's size after the plan was made. trimtab did not overwrite that size, and the next
+plan uses it."""
 SCALE_TARGET_GONE: Final = "ScaleTargetGone"
-"""The group's object, or a machine that was to go, is not there any more."""
-
+"""The group's object, or a machine to be removed, does not exist any more."""
 SCALE_UNREACHABLE: Final = "ScaleUnreachable"
-"""No answer came, and whether the size has changed could not be found out, or it has not."""
-
+"""The request for the size change got no response. Afterwards, the size was unchanged or could not be read."""
 SCALE_TIMED_OUT: Final = "ScaleTimedOut"
-"""The group's API did not answer within the time that a group gets; other groups go on."""
+"""The group's API did not respond in time. Other groups are not affected."""
+
+# ── What placement admission does with an object ─────────────────────────────────────────────────────────────────────
+
+ADMISSION_REFUSED: Final = "AdmissionRefused"
+"""A rule of the PlacementAdmission refuses the object. The message is the one that the user receives."""
+REQUIRES_PODS_BINDING: Final = "RequiresPodsBinding"
+"""A rule of the PlacementAdmission refuses the object unless its user may create ``pods/binding`` in the namespace."""
+ADMISSION_MUTATED: Final = "AdmissionMutated"
+"""A rule of the PlacementAdmission changes the tolerations, the node selector or the node affinity of the object."""
+NAMESPACE_EXEMPT: Final = "NamespaceExempt"
+"""A rule of the PlacementAdmission would refuse the object, but does not apply to its namespace."""
+
+# ── Node pressure: why the signals of a node are unknown ─────────────────────────────────────────────────────────────
+
+STATS_UNREACHABLE: Final = "StatsUnreachable"
+"""The kubelet of the node did not respond in time, or its certificate is not valid."""
+STATS_FORBIDDEN: Final = "StatsForbidden"
+"""The kubelet, or the API server in front of it, denied access to the stats, or there is no token to read them with."""
+STATS_INVALID: Final = "StatsInvalid"
+"""The response of the kubelet is not the summary of the node."""
+STATS_STALE: Final = "StatsStale"
+"""The kubelet responds, but the timestamps of its stats have not changed for three intervals."""
+STATS_UNKNOWN: Final = "StatsUnknown"
+"""The signals of the node have not been read yet, or its stats no longer contain a signal that met a threshold. The
+state of the node stays as it was."""
+
+# ── Node pressure: why pods are, or are not, being evicted from a node ───────────────────────────────────────────────
+
+HARD_THRESHOLD_MET: Final = "HardThresholdMet"
+"""A hard threshold of the NodePressurePolicy is met: a pod is evicted at once."""
+SOFT_THRESHOLD_MET: Final = "SoftThresholdMet"
+"""A soft threshold of the NodePressurePolicy has been met for its grace period."""
+PRESSURE_FORECAST: Final = "PressureForecast"
+"""A soft threshold is met, and the trend of its signal reaches the hard threshold within ``evictionForecast``."""
+SOFT_GRACE_PERIOD: Final = "SoftGracePeriod"
+"""A soft threshold is met, but its grace period has not passed yet."""
+TRANSITION_PERIOD: Final = "TransitionPeriod"
+"""No threshold is met any more. The condition and the taint stay for ``evictionPressureTransitionPeriod``."""
+EVICTING_POD: Final = "EvictingPod"
+"""A pod is leaving the node. The next one is evicted only if a later measurement still meets a threshold."""
+WAITING_FOR_STATS: Final = "WaitingForStats"
+"""A threshold is met, but the kubelet has not measured its signal again since the last eviction."""
+KUBELET_EVICTS: Final = "KubeletEvicts"
+"""The kubelet itself reports the condition, or evicted a pod less than a minute ago. trimtab evicts none meanwhile."""
+NO_EVICTABLE_POD: Final = "NoEvictablePod"
+"""A threshold is due, but each pod of the node is protected, refused, or does not use the resource."""
+USAGE_UNKNOWN: Final = "UsageUnknown"
+"""The node's measurement does not contain the pod, or says that the pod does not use the resource that runs low."""
+SIGNAL_UNKNOWN: Final = "SignalUnknown"
+"""The signal of a threshold is missing in the node's measurement, or its value is implausible. The threshold has no
+effect on the node."""
+FAILED_POD_CLEANUP: Final = "FailedPodCleanup"
+"""A kubelet evicted the pod at least ``failedPods.after`` ago, so it is deleted."""
+NODE_BEING_REMOVED: Final = "NodeBeingRemoved"
+"""An autoscaler is draining the node. Its drain evicts the pods."""
+
+# ── Node pressure: conditions and events ─────────────────────────────────────────────────────────────────────────────
+
+NODES_WATCHED: Final = "NodesWatched"
+"""Ready: the NodePressurePolicy is valid, and pods are evicted from its nodes if a threshold requires it."""
+SIMULATING: Final = "Simulating"
+"""Ready: the NodePressurePolicy is valid. Its mode is Simulate, so it only reports which pods it would evict."""
+SIGNALS_UNKNOWN: Final = "SignalsUnknown"
+"""Degraded: the signals of some nodes are not known. No pod is evicted from these nodes."""
+EVICTIONS_REFUSED: Final = "EvictionsRefused"
+"""Degraded: the API server refuses to evict pods from nodes under pressure, for example because of a
+PodDisruptionBudget. trimtab retries.
+"""
+THRESHOLD_MET: Final = "ThresholdMet"
+"""Reason of the node conditions of the domain ``pressure.trimtab.dev``: a threshold of a NodePressurePolicy is met, or
+was met within the transition period.
+"""
+NODE_PRESSURE_BEGAN: Final = "NodePressureBegan"
+"""Event on a node: a threshold of a NodePressurePolicy is met, so the node gets a condition."""
+NODE_PRESSURE_ENDED: Final = "NodePressureEnded"
+"""Event on a node: no threshold has been met for the transition period, so the condition is removed."""
+NODE_PRESSURE_EVICTION: Final = "NodePressureEviction"
+"""Event on a pod: it was evicted, or deleted after ``deleteAfter``, because its node is under pressure."""
+EVICTION_SIMULATED: Final = "EvictionSimulated"
+"""Event on a NodePressurePolicy in mode Simulate: it would evict the pod."""
+DELETION_BY_NODE_PRESSURE: Final = "DeletionByNodePressure"
+"""Reason of the condition DisruptionTarget of a pod that is deleted because of a hard threshold, after its eviction was
+refused for ``deleteAfter``.
+"""
+
+# ── Node pressure: conflicts of policies ─────────────────────────────────────────────────────────────────────────────
+
+NODES_HANDLED_BY_OTHER_POLICY: Final = "NodesHandledByOtherPolicy"
+"""Another NodePressurePolicy, which is earlier by name, also selects some of the nodes and handles them."""
+THRESHOLD_NOT_ABOVE_KUBELET: Final = "ThresholdNotAboveKubelet"
+"""A threshold of the NodePressurePolicy is not above the kubelet's hard threshold, so the kubelet evicts first."""
+
+# ── Why a pod does not come back in a forecast ──────────────────────────────────────────────────────────────────────
+
+NO_CONTROLLER: Final = "NoController"
+"""The pod has no controller, so it is lost with its node."""
+EVICTION_BLOCKED: Final = "EvictionBlocked"
+"""A PodDisruptionBudget does not allow the eviction, so draining the node waits for the pod."""

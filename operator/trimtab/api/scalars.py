@@ -1,12 +1,15 @@
-"""Durations, times, cron expressions and time zones: text in the API, numbers in Python.
+"""Durations, times and time zones: strings in the API, numbers in Python.
 
-Python knows times as seconds since the epoch and durations as seconds; the API as RFC 3339 and as ``1h30m``.
+In Python, times are seconds since the epoch and durations are seconds. In the API they are RFC 3339 timestamps and
+strings such as ``1h30m``. trimtab's own kinds accept whole hours, minutes and seconds only; OpenShift's kinds and
+command-line flags accept all Go durations.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
+from fractions import Fraction
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
 
@@ -21,62 +24,53 @@ LONGEST_INTERVAL: Final = 7 * 24 * 3600
 DURATION_PATTERN: Final = "^([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$"
 DURATION_HELP: Final = "a duration in hours, minutes and seconds, e.g. 30s, 5m or 1h30m"
 Duration = Annotated[str, Meta(min_length=2, max_length=32)]
-"""Whole hours, minutes and seconds of Go's durations: finer units make no sense here, and CEL reads the same text.
+"""A Go duration in whole hours, minutes and seconds, which CEL parses as well.
 
-Its form is a rule rather than a pattern, because a rule can say what is wanted; so are those of the next two.
+The format is checked by a CEL rule rather than a pattern, because a rule can have a helpful message. The same applies
+to cron expressions and time zones.
 """
 
 DURATION_RULE: Final = Rule(rule=f"self.matches('{DURATION_PATTERN}')", message=f"must be {DURATION_HELP}")
-INTERVAL_RULE: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || "
-    f"(duration(self) >= duration('{SHORTEST_INTERVAL}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
-    message=f"must be between {SHORTEST_INTERVAL}s and {LONGEST_INTERVAL // 3600}h",
-)
-
 SHORTEST_APPROVAL: Final = 60
-APPROVAL_RULE: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || "
-    f"(duration(self) >= duration('{SHORTEST_APPROVAL}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
-    message=f"must be between {SHORTEST_APPROVAL // 60}m and {LONGEST_INTERVAL // 3600}h",
-)
-
 SHORTEST_WINDOW: Final = 60
-WINDOW_RULE: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || "
-    f"(duration(self) >= duration('{SHORTEST_WINDOW}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
-    message=f"must be between {SHORTEST_WINDOW // 60}m and {LONGEST_INTERVAL // 3600}h",
-)
-
 SHORTEST_COOLDOWN: Final = 1
-COOLDOWN_RULE: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || "
-    f"(duration(self) >= duration('{SHORTEST_COOLDOWN}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
-    message=f"must be between {SHORTEST_COOLDOWN}s and {LONGEST_INTERVAL // 3600}h",
-)
 
-CRON_PATTERN: Final = r"^[0-9A-Za-z*/,#-]+( +[0-9A-Za-z*/,#-]+){4}$"
-CRON_HELP: Final = "five fields (minute, hour, day of month, month, day of week), e.g. 30 2 * * 1-5"
-CRON_RULE: Final = Rule(rule=f"self.matches('{CRON_PATTERN}')", message=f"must have {CRON_HELP}")
-Cron = Annotated[str, Meta(min_length=1, max_length=128)]
+
+def range_rule(shortest: int, shown: str) -> Rule:
+    """Return a rule for durations between ``shortest`` seconds and the longest interval.
+
+    The rule accepts strings that are not durations, because :data:`DURATION_RULE` rejects them.
+    """
+    return Rule(
+        rule=f"!self.matches('{DURATION_PATTERN}') || "
+        f"(duration(self) >= duration('{shortest}s') && duration(self) <= duration('{LONGEST_INTERVAL}s'))",
+        message=f"must be between {shown} and {LONGEST_INTERVAL // 3600}h",
+    )
+
+
+INTERVAL_RULE: Final = range_rule(SHORTEST_INTERVAL, f"{SHORTEST_INTERVAL}s")
+APPROVAL_RULE: Final = range_rule(SHORTEST_APPROVAL, f"{SHORTEST_APPROVAL // 60}m")
+WINDOW_RULE: Final = range_rule(SHORTEST_WINDOW, f"{SHORTEST_WINDOW // 60}m")
+ZERO_RULE: Final = range_rule(0, "0s")
+COOLDOWN_RULE: Final = range_rule(SHORTEST_COOLDOWN, f"{SHORTEST_COOLDOWN}s")
 
 TIME_ZONE_HELP: Final = "a name of the IANA time zone database, e.g. UTC or Europe/Berlin"
 TimeZone = Annotated[str, Meta(min_length=1, max_length=64)]
 TIME_ZONE_RULE: Final = Rule(
-    # CEL has no test for a zone's existence, but refuses to compute with one that it doesn't know. It would take
-    # offsets such as +02:00 as well, and Local.
+    # CEL cannot test whether a zone exists, but evaluation fails for an unknown one. It would also accept offsets such
+    # as +02:00, and Local.
     rule="self.matches('^[A-Za-z]') && self != 'Local' && timestamp('2000-06-01T00:00:00Z').getFullYear(self) == 2000",
     message=f"must be {TIME_ZONE_HELP}",
 )
 
 _DURATION: Final = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
-_A_LEAP_YEAR: Final = datetime(2028, 1, 1, tzinfo=UTC)
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of ``1h30m``.
+    """Parse a duration such as ``1h30m``, and return it in seconds.
 
     Raises:
-        ValueError: the text is no duration; the message says what is one.
+        ValueError: the text is not a duration; the message describes the format.
     """
     found = _DURATION.fullmatch(text)
     if not text or found is None:
@@ -86,7 +80,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(seconds: int) -> str:
-    """``1h30m`` for 5400, ``0s`` for 0: what :func:`parse_duration` reads back."""
+    """Format seconds as a duration: 5400 as ``1h30m``, 0 as ``0s``. :func:`parse_duration` is the inverse."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{number}{unit}" for number, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if number]
@@ -94,15 +88,15 @@ def format_duration(seconds: int) -> str:
 
 
 def to_time(seconds: float) -> datetime:
-    """Seconds since the epoch as a time of the API: UTC, whole seconds, as metav1.Time has them."""
+    """Convert seconds since the epoch to a UTC time in whole seconds, as metav1.Time."""
     return calendar_time(int(seconds))
 
 
 def parse_time_zone(name: str) -> ZoneInfo:
-    """The time zone of that name.
+    """Return the IANA time zone ``name``.
 
     Raises:
-        ValueError: there is none; the message says what is one.
+        ValueError: the time zone does not exist; the message describes the format.
     """
     try:
         return ZoneInfo(name)
@@ -110,32 +104,49 @@ def parse_time_zone(name: str) -> ZoneInfo:
         raise ValueError(f"must be {TIME_ZONE_HELP}; not {name!r}") from error
 
 
-def check_cron(cron: str) -> None:
-    """See that an expression is one of cron's and will ever be due.
+LONGEST_GO_DURATION: Final = 8760 * 3600
+"""The maximum duration: one year in seconds. A longer duration is most likely a typo."""
+
+_GO_PATTERN: Final = "^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$"
+GO_DURATION_HELP: Final = "a duration that is not negative, e.g. 30s, 10m or 1h30m"
+GoDuration = Annotated[str, Meta(min_length=1, max_length=64)]
+"""A Go duration such as ``10m``, ``1h30m``, ``1.5h`` or ``500ms``, as OpenShift's kinds accept it."""
+
+GO_DURATION_RULE: Final = Rule(rule=f"self.matches('{_GO_PATTERN}')", message=f"must be {GO_DURATION_HELP}")
+GO_DURATION_BOUND: Final = Rule(
+    rule=f"!self.matches('{_GO_PATTERN}') || duration(self) <= duration('8760h')", message="must be at most 8760h"
+)
+
+_GO_PART: Final = re.compile("([0-9]+(?:[.][0-9]+)?)(ns|us|µs|ms|s|m|h)")
+_GO_UNITS: Final = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+
+
+def go_duration_seconds(text: str) -> Fraction:
+    """Return the seconds of a Go duration such as ``1h30m``, ``0.5h`` or ``500ms``, without an upper bound.
 
     Raises:
-        ValueError: it is not; the message says which field is wrong.
+        ValueError: the text is not a duration, or is negative; the message describes the format.
     """
-    next_due(cron, "UTC", after=_A_LEAP_YEAR.timestamp())
+    if not re.fullmatch(_GO_PATTERN[1:-1], text):
+        raise ValueError(f"must be {GO_DURATION_HELP}; not {text!r}")
+    return sum((Fraction(number) * _GO_UNITS[unit] for number, unit in _GO_PART.findall(text)), Fraction(0))
 
 
-def next_due(cron: str, time_zone: str, *, after: float) -> float:
-    """The first time strictly after ``after`` (seconds) that a cron expression names in a time zone.
-
-    Hours that daylight saving skips or repeats are treated as Debian's cron treats them (cronsim).
+def parse_go_duration(text: str) -> float:
+    """Parse a Go duration such as ``1h30m``, ``0.5h`` or ``500ms``, and return it in seconds.
 
     Raises:
-        ValueError: the expression or the zone is none, or it names no time within 50 years (31 February).
+        ValueError: the text is not a duration, is negative, or exceeds a year; the message describes the format.
     """
-    from cronsim import CronSim, CronSimError
-
-    zone = parse_time_zone(time_zone)
-    if len(cron.split()) != 5:  # cronsim would take a sixth field as seconds
-        raise ValueError(f"must have {CRON_HELP}; not {cron!r}")
-    try:
-        return next(CronSim(cron, datetime.fromtimestamp(after, zone))).timestamp()
-    except CronSimError as error:
-        field = str(error).removeprefix("Bad ")
-        raise ValueError(f"must have {CRON_HELP}; the {field} of {cron!r} is not valid") from error
-    except StopIteration as error:
-        raise ValueError(f"is never due: {cron!r}") from error
+    seconds = go_duration_seconds(text)
+    if seconds > LONGEST_GO_DURATION:
+        raise ValueError(f"{GO_DURATION_BOUND.message}; not {text}")
+    return float(seconds)

@@ -1,17 +1,22 @@
-"""From types to structural schemas: the OpenAPI v3 that a CustomResourceDefinition takes.
+"""Structural schemas of the API types, and validation of documents against them.
 
-A structural schema (apiextensions/v1) has one type at every place, no references and no unions. So types are walked
-rather than their JSON schema rewritten: what a type adds that JSON schema has no word for (CEL rules, list types, the
-class behind an object) is at hand, and what cannot be said structurally is an error here and not at the API server.
+A structural schema (apiextensions/v1) has one type at every position, no references and no unions. The schema is built
+from the Python types rather than from msgspec's JSON schema, which has no CEL rules, list types or classes. A type that
+a structural schema cannot express raises an error when the schema is built, before the API server sees it.
+
+msgspec stops at the first error and suggests no similar names. :func:`check` reports all errors of a document, based on
+the schema that the API server enforces, so files and ``kubectl apply`` are validated alike.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from msgspec import Struct
 from msgspec import inspect as types
 
 from trimtab.api.base import MAX_INT32, Spec
@@ -26,14 +31,14 @@ _KEY_ORDER: Final = {
 
 @functools.cache
 def structural_schema(type_: type) -> Schema:
-    """The structural schema of a type.
+    """Return the structural schema of a type.
 
-    Objects get the description of the field they stand in, else their class's docstring. Defaults are the scalars among
-    the defaults of what users write; a status says what it was given. ``Optional`` is a field that may be left out,
-    never null.
+    The description of an object is that of its field or, if the field has none, the docstring of its class. Spec fields
+    with a scalar default have a ``default`` in the schema; status fields do not. Optional fields may be omitted but
+    must not be null.
 
     Raises:
-        TypeError: the type cannot be said structurally; the message names the class and the field.
+        TypeError: a structural schema cannot express the type; the message names the class and the field.
     """
     schema = _ordered(_convert(types.type_info(type_), where=type_.__name__))
     assert isinstance(schema, dict)
@@ -41,7 +46,7 @@ def structural_schema(type_: type) -> Schema:
 
 
 def _ordered(value: Any) -> Any:
-    """Type and description first, bounds and rules last: schemas are read by people as well."""
+    """Sort the keys for human readers: type and description first, limits and rules last."""
     if isinstance(value, list):
         return [_ordered(item) for item in value]
     if not isinstance(value, dict):
@@ -57,12 +62,12 @@ def _convert(node: types.Type, *, where: str) -> Schema:
         return _annotate(_convert(node.type, where=where), node.extra_json_schema or {})
     converter = _CONVERTERS.get(type(node))
     if converter is None:
-        raise TypeError(f"{where}: a structural schema cannot say {type(node).__name__}")
+        raise TypeError(f"{where}: a structural schema cannot express {type(node).__name__}")
     return converter(node, where)
 
 
 def _annotate(schema: Schema, extra: Mapping[str, Any]) -> Schema:
-    """Put a field's own description and keys over those of its type; rules of both hold."""
+    """Return a type's schema, extended with a field's description, schema keys and CEL rules."""
     rules = [*schema.get("x-kubernetes-validations", ()), *extra.get("x-kubernetes-validations", ())]
     merged = {**schema, **extra}
     if rules:
@@ -73,7 +78,7 @@ def _annotate(schema: Schema, extra: Mapping[str, Any]) -> Schema:
 def _struct(node: types.StructType, where: str) -> Schema:
     del where
     cls = node.cls
-    schema: Schema = {"type": "object", "description": docstring(cls)}
+    schema: Schema = {"type": "object", "description": class_description(cls)}
     properties: Schema = {}
     required = []
     for field in node.fields:
@@ -92,8 +97,8 @@ def _struct(node: types.StructType, where: str) -> Schema:
     return schema
 
 
-def docstring(cls: type) -> str:
-    """A class's docstring without line breaks inside paragraphs."""
+def class_description(cls: type) -> str:
+    """Return a class's docstring with each paragraph joined into one line."""
     paragraphs = inspect.cleandoc(cls.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -105,7 +110,7 @@ def _union(node: types.UnionType, where: str) -> Schema:
     bare = {type(member) for member in members}
     if bare == {types.IntType, types.StrType}:
         return {"x-kubernetes-int-or-string": True}
-    raise TypeError(f"{where}: a structural schema has one type at a place; only int | str may stand together")
+    raise TypeError(f"{where}: a structural schema has one type per field; the only union is int | str")
 
 
 def _bounds(schema: Schema, names: Mapping[str, Any]) -> Schema:
@@ -148,7 +153,7 @@ def _map(node: types.DictType, where: str) -> Schema:
 
 def _literal(node: types.LiteralType, where: str) -> Schema:
     if not all(isinstance(value, str) for value in node.values):
-        raise TypeError(f"{where}: only literal strings can be said")
+        raise TypeError(f"{where}: a structural schema has string literals only")
     return {"type": "string", "enum": list(node.values)}
 
 
@@ -172,3 +177,171 @@ _CONVERTERS: Final[dict[type, Callable[[Any, str], Schema]]] = {
     types.EnumType: _enum,
     types.AnyType: lambda _node, _where: {"x-kubernetes-preserve-unknown-fields": True},
 }
+
+
+class FieldError(Struct, frozen=True, order=True):
+    """A validation error: the path of a field and a message."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        """Return ``field: message``."""
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+def parse_errors(field: str, parse: Callable[[str], object], text: str) -> Iterator[FieldError]:
+    """Call ``parse`` with a field's value, and yield its ValueError, if any, as an error of the field."""
+    try:
+        parse(text)
+    except ValueError as error:
+        yield FieldError(field, str(error))
+
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_ARTICLE: Final = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+}
+
+
+def join_path(path: str, key: str) -> str:
+    """Append a key to a field's path, as kubectl does: keys with special characters are put in brackets."""
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def check(value: object, schema: Schema, *, path: str = "") -> tuple[FieldError, ...]:
+    """Return all errors of a value that violates a schema, in the order of the document.
+
+    Args:
+        value: plain data, as decoded from JSON or YAML.
+        schema: a structural schema, see :func:`structural_schema`. CEL rules are ignored; :mod:`trimtab.api.rules`
+            implements them in Python.
+        path: the path of the value, for the errors.
+    """
+    return tuple(_check(value, schema, path))
+
+
+def _check(value: object, schema: Schema, path: str) -> Iterator[FieldError]:
+    kind = schema.get("type", "")
+    if not kind:
+        return
+    if not _has_type(value, kind):
+        yield FieldError(path, f"must be {_ARTICLE[kind]}, not {_show(value)}")
+    elif isinstance(value, Mapping):
+        yield from _check_object(value, schema, path)
+    elif isinstance(value, list | tuple):
+        yield from _check_array(value, schema, path)
+    elif isinstance(value, str):
+        yield from _check_text(value, schema, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _check_number(value, schema, path)
+
+
+def _has_type(value: object, kind: str) -> bool:
+    match kind:
+        case "object":
+            return isinstance(value, Mapping)
+        case "array":
+            return isinstance(value, list | tuple)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":  # JSON and the API server treat 3.0 as an integer
+            return not isinstance(value, bool) and isinstance(value, int | float) and value == value // 1
+        case _:
+            return not isinstance(value, bool) and isinstance(value, int | float) and value - value == 0
+
+
+def _check_object(value: Mapping[Any, object], schema: Schema, path: str) -> Iterator[FieldError]:
+    yield from _check_size(len(value), schema, path, names=("minProperties", "maxProperties"), unit="entries")
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    every: Schema | None = schema.get("additionalProperties")
+    for key, item in value.items():
+        if not isinstance(key, str):
+            yield FieldError(path, f"has the key {_show(key)}, which must be a string: put it in quotes")
+        elif key in properties:
+            yield from _check(item, properties[key], join_path(path, key))
+        elif every is not None:
+            yield from _check(item, every, join_path(path, key))
+        elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+            yield FieldError(join_path(path, key), unknown_key(key, tuple(properties)))
+    for key in schema.get("required", ()):
+        if key not in value:
+            yield FieldError(join_path(path, key), "is required")
+
+
+def unknown_key(key: str, allowed: tuple[str, ...], *, what: str = "field") -> str:
+    """Return the message about an unknown key, with the most similar known key and all known keys."""
+    import difflib
+
+    near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.7)
+    if not near:  # letters alone: Mode for mode, node_affinity_type for nodeAffinityType
+        near = [name for name in allowed if _letters(name) == _letters(key)]
+    hint = f"; did you mean {near[0]}?" if near else ";"
+    return f"unknown {what}{hint} allowed: {', '.join(allowed) or 'none'}"
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _check_array(value: list[object] | tuple[object, ...], schema: Schema, path: str) -> Iterator[FieldError]:
+    yield from _check_size(len(value), schema, path, names=("minItems", "maxItems"), unit="items")
+    for place, item in enumerate(value):
+        yield from _check(item, schema["items"], f"{path}[{place}]")
+        if schema.get("x-kubernetes-list-type") == "set" and item in value[:place]:
+            yield FieldError(f"{path}[{place}]", f"must not be given twice: {_show(item)}")
+
+
+def _check_size(size: int, schema: Schema, path: str, *, names: tuple[str, str], unit: str) -> Iterator[FieldError]:
+    least, most = schema.get(names[0], 0), schema.get(names[1])
+    if size < least:
+        yield FieldError(path, f"must have at least {least} {unit}, not {size}")
+    if most is not None and size > most:
+        yield FieldError(path, f"must have at most {most} {unit}, not {size}")
+
+
+def _check_text(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
+    if "enum" in schema:
+        allowed = schema["enum"]
+        if value not in allowed:
+            yield FieldError(path, f"must be {' or '.join(allowed)}, not {_show(value)}")
+        return
+    yield from _check_size(len(value), schema, path, names=("minLength", "maxLength"), unit="characters")
+    pattern = schema.get("pattern")
+    if pattern and not re.fullmatch(pattern.removesuffix("$"), value):
+        yield FieldError(path, f"must match {pattern}, not {_show(value)}")
+
+
+def _check_number(value: float, schema: Schema, path: str) -> Iterator[FieldError]:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is not None and (value < least or (value == least and schema.get("exclusiveMinimum"))):
+        yield FieldError(
+            path, f"must be {'above' if schema.get('exclusiveMinimum') else 'at least'} {least}, not {value}"
+        )
+    if most is not None and (value > most or (value == most and schema.get("exclusiveMaximum"))):
+        yield FieldError(
+            path, f"must be {'below' if schema.get('exclusiveMaximum') else 'at most'} {most}, not {value}"
+        )
+
+
+def _show(value: object) -> str:
+    """Format a value for error messages as it is written in YAML, truncated to 80 characters."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

@@ -1,71 +1,230 @@
-"""TaintManager: how NoExecute taints end pods, and how nodes that fail are tainted; one for the whole cluster.
+"""TaintManager: configures taint-based eviction of pods and tainting of failed nodes. There is one per cluster.
 
-The node-lifecycle settings have the names that kube-controller-manager's flags have, and its defaults (v1.36), so that
-a flag's value can be copied. What upstream has no flag for says so.
+Usage::
+
+    apiVersion: trimtab.dev/v1alpha1
+    kind: TaintManager
+    metadata: {name: default}
+    spec:
+      mode: EvictPods
+      taints:
+      - {key: example.com/maintenance, policy: Evict, maximumWait: 30m}
+
+The node lifecycle settings have the names and defaults of kube-controller-manager's flags (v1.36), so that flag values
+can be copied. If a field has no such flag, its description says so.
+
+Every list in the status has a maximum length, and a counter next to it contains the number of omitted entries.
+The operator computes deadlines from taints and pods and never reads them from the status, so a lost status does not
+change them. `trimtab plan` reads them for taints without `timeAdded`.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import MAX_INT32, NaturalInt, ObjectMeta, Rule, Spec, bounded, doc
-from trimtab.api.descheduler_status import list_map
-from trimtab.api.scalars import DURATION_PATTERN, DURATION_RULE, Duration, parse_duration
-from trimtab.api.taint_manager_status import TaintManagerStatus
+from trimtab.api.base import (
+    ATOMIC,
+    MAX_INT32,
+    BigCount,
+    NaturalInt,
+    ObjectMeta,
+    ObjectName,
+    Rule,
+    ShortText,
+    Spec,
+    Status,
+    bounded,
+    doc,
+    list_map,
+)
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.scalars import DURATION_PATTERN, DURATION_RULE, LONGEST_INTERVAL, Duration, parse_duration, range_rule
+from trimtab.api.state import state_meta
+from trimtab.api.waiting_evictions import WaitingEvictions, waiting_list
+
+MAX_ZONES: Final = 100
+MAX_DEADLINES: Final = 50
+MAX_REFUSED: Final = 50
+MAX_STUCK: Final = 50
+
+
+ZoneState = Literal["Normal", "PartialDisruption", "FullDisruption"]
+TaintText = Annotated[str, Meta(max_length=400)]
+TolerationText = Annotated[str, Meta(max_length=512)]
+
+
+class ZoneStatus(Status, frozen=True):
+    """The state of one zone and the rate at which its failed nodes are tainted."""
+
+    name: Annotated[
+        str,
+        bounded(
+            "Region and zone from the node labels, as region/zone; empty for nodes without these labels.", limit=160
+        ),
+    ]
+    state: Annotated[
+        ZoneState,
+        doc(
+            "Normal, PartialDisruption (the fraction of not-ready nodes reaches unhealthyZoneThreshold) or "
+            "FullDisruption (no node is ready). If every zone is in FullDisruption, no node is tainted."
+        ),
+    ]
+    nodes: Annotated[
+        NaturalInt,
+        doc("Number of nodes in the zone. Nodes with the label node.kubernetes.io/exclude-disruption are not counted."),
+    ] = 0
+    not_ready: Annotated[NaturalInt, doc("Number of nodes in the zone that are not ready.")] = 0
+    nodes_per_second: Annotated[
+        float, Meta(ge=0), doc("Rate at which failed nodes of the zone are tainted, in nodes per second.")
+    ] = 0.0
+    waiting: Annotated[NaturalInt, doc("Number of failed nodes that are queued for tainting.")] = 0
+
+
+class NextDeadline(Status, frozen=True):
+    """A pod that is due to be evicted or deleted."""
+
+    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
+    pod: Annotated[ObjectName, doc("The pod's name.")]
+    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
+    due: Annotated[datetime, doc("When the pod is due for eviction or deletion.")]
+    taint: Annotated[TaintText, doc("The taint that determines the deadline, as key=value:effect.")]
+    toleration: Annotated[
+        TolerationText, doc("The toleration that determines the deadline; empty if no toleration matches the taint.")
+    ] = ""
+
+
+class RefusedPod(Status, frozen=True):
+    """An overdue pod whose eviction or deletion was refused."""
+
+    namespace: Annotated[ObjectName, doc("The pod's namespace.")]
+    pod: Annotated[ObjectName, doc("The pod's name.")]
+    node: Annotated[ObjectName, doc("The node that the pod runs on.")]
+    due: Annotated[datetime, doc("When the pod was due for eviction or deletion.")]
+    attempts: Annotated[NaturalInt, doc("Number of eviction or deletion requests so far.")] = 0
+    message: Annotated[
+        ShortText,
+        doc("What refused the request, for example an admission webhook or a PodDisruptionBudget, and its message."),
+    ] = ""
+
+
+class StuckNode(Status, frozen=True):
+    """An unreachable node with pods that are past their grace period.
+
+    If an administrator adds the taint node.kubernetes.io/out-of-service, kube-controller-manager force-deletes the
+    pods. trimtab never adds this taint.
+    """
+
+    name: Annotated[ObjectName, doc("The node's name.")]
+    terminating: Annotated[
+        NaturalInt, doc("Number of terminating pods on the node that are past their grace period.")
+    ] = 0
+    message: Annotated[ShortText, doc("What to do about these pods.")] = ""
+
+
+class PodCounts(Status, frozen=True):
+    """Current numbers of nodes and pods, and totals since the TaintManager was created."""
+
+    tainted_nodes: Annotated[NaturalInt, doc("Current number of nodes with a NoExecute taint.")] = 0
+    pods_with_deadline: Annotated[NaturalInt, doc("Current number of pods with a deadline.")] = 0
+    overdue: Annotated[NaturalInt, doc("Current number of pods past their deadline.")] = 0
+    held: Annotated[NaturalInt, doc("Current number of overdue pods whose eviction is delayed by userTaintRates.")] = 0
+    deleted: Annotated[BigCount, doc("Number of pods deleted since the TaintManager was created.")] = 0
+    evicted: Annotated[BigCount, doc("Number of pods evicted since the TaintManager was created.")] = 0
+    nodes_tainted: Annotated[
+        BigCount, doc("Number of NoExecute taints added to nodes since the TaintManager was created.")
+    ] = 0
+
+
+class TaintManagerStatus(Status, frozen=True):
+    """Observed state of the taint manager: conditions, zones, and the next deadlines."""
+
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("Idle, EvictingPods, TaintingNodes")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Ready (the settings are valid and in effect); Progressing (pods are being evicted, or "
+            "nodes are queued for tainting); Degraded (something prevents evictions or tainting); Contended "
+            "(another operator process runs the same controllers; set only after one was detected)."
+        ),
+    ] = ()
+    zones: Annotated[tuple[ZoneStatus, ...], bounded("Zones, sorted by name.", limit=MAX_ZONES, **ATOMIC)] = ()
+    zones_omitted: Annotated[NaturalInt, doc("Number of zones omitted from the list.")] = 0
+    counts: Annotated[PodCounts, doc("Current and cumulative numbers of nodes and pods.")] = PodCounts()
+    next_deadlines: Annotated[
+        tuple[NextDeadline, ...],
+        bounded("Pods with the earliest deadlines, earliest first.", limit=MAX_DEADLINES, **ATOMIC),
+    ] = ()
+    deadlines_omitted: Annotated[NaturalInt, doc("Number of pods with a deadline omitted from nextDeadlines.")] = 0
+    refused: Annotated[
+        tuple[RefusedPod, ...],
+        bounded(
+            "Overdue pods whose eviction or deletion was refused, longest overdue first.",
+            limit=MAX_REFUSED,
+            **ATOMIC,
+        ),
+    ] = ()
+    refused_omitted: Annotated[NaturalInt, doc("Number of pods omitted from refused.")] = 0
+    waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
+    stuck_nodes: Annotated[
+        tuple[StuckNode, ...],
+        bounded(
+            "Unreachable nodes with pods that are past their grace period, sorted by name.", limit=MAX_STUCK, **ATOMIC
+        ),
+    ] = ()
+    stuck_nodes_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from stuckNodes.")] = 0
+
 
 KIND: Final = "TaintManager"
 NAME: Final = "default"
 
 OBSERVE: Final = "Observe"
-EARLIER_ONLY: Final = "EarlierOnly"
-OWN: Final = "Own"
+EVICT_PODS: Final = "EvictPods"
+TAINT_AND_EVICT: Final = "TaintAndEvict"
 DELETE: Final = "Delete"
 EVICT: Final = "Evict"
 FIRST: Final = "First"
 
-Mode = Literal["Observe", "EarlierOnly", "Own"]
+Mode = Literal["Observe", "EvictPods", "TaintAndEvict"]
+RENAMED_MODES: Final = {"EarlierOnly": EVICT_PODS, "Own": TAINT_AND_EVICT}
+"""Former names of modes. The decoder rejects them with an error that contains the current name."""
+
 TaintPolicy = Literal["Delete", "Evict"]
 TolerationMatching = Literal["All", "First"]
 
 MAXIMUM_WAIT: Final = 600
-"""Seconds that an eviction waits where a policy ``Evict`` does not say how long."""
-
-LONGEST: Final = 7 * 24 * 3600
-"""Seconds of the longest time that a field takes."""
+"""Default for ``maximumWait``, in seconds."""
 
 TAINT_KEY: Final = "^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"
-TaintKey = Annotated[str, Meta(description="A taint's key.", min_length=1, max_length=317, pattern=TAINT_KEY)]
-"""A key has at most 253 + 1 + 63 characters."""
+TaintKey = Annotated[str, Meta(description="Taint key.", min_length=1, max_length=317, pattern=TAINT_KEY)]
+"""A taint key has at most 253 + 1 + 63 characters (prefix, slash, name)."""
 
 SLOWEST: Final = 0.001
-"""Pods a second at least, where there is a rate at all."""
+"""Minimum pod rate, in pods per second."""
 
 Rate = Annotated[float, Meta(ge=0, le=1000)]
 PodRate = Annotated[float, Meta(ge=SLOWEST, le=1000)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 TolerationSeconds = Annotated[int, Meta(ge=0, le=MAX_INT32)]
 
-AT_LEAST_A_SECOND: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || "
-    f"(duration(self) >= duration('1s') && duration(self) <= duration('{LONGEST}s'))",
-    message=f"must be between 1s and {LONGEST // 3600}h",
-)
+AT_LEAST_A_SECOND: Final = range_rule(1, "1s")
 AT_MOST_A_WEEK: Final = Rule(
-    rule=f"!self.matches('{DURATION_PATTERN}') || duration(self) <= duration('{LONGEST}s')",
-    message=f"must be at most {LONGEST // 3600}h",
+    rule=f"!self.matches('{DURATION_PATTERN}') || duration(self) <= duration('{LONGEST_INTERVAL}s')",
+    message=f"must be at most {LONGEST_INTERVAL // 3600}h",
 )
 AT_LEAST_SLOWEST: Final = Rule(rule=f"self >= {SLOWEST}", message=f"must be at least {SLOWEST}")
-"""The API server cuts a fraction off a bound where the value is written as a whole number: 0 would do."""
+"""A CEL rule next to the schema's minimum, which the API server truncates to 0 for values written as integers."""
 
-WAIT_WITH_EVICT: Final = "belongs to policy Evict"
+WAIT_WITH_EVICT: Final = "requires policy Evict"
 GRACE_ABOVE_PERIOD: Final = "must be longer than nodeMonitorPeriod"
 ONE_FOR_ALL: Final = f"must be {NAME}: there is one {KIND} for the whole cluster"
 
 
 class KeyPolicy(Spec, frozen=True):
-    """How pods go whose time on a node with a taint of this key is over."""
+    """How pods are removed from a node once their toleration of a taint with this key has expired."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -76,20 +235,21 @@ class KeyPolicy(Spec, frozen=True):
         ),
     )
 
-    key: Annotated[TaintKey, doc("The taint's key, e.g. example.com/maintenance; whatever its value.")]
+    key: Annotated[TaintKey, doc("Taint key, e.g. example.com/maintenance. The taint's value is ignored.")]
     policy: Annotated[
         TaintPolicy,
         doc(
-            "Delete: at its time, whatever PodDisruptionBudgets say, as kube-controller-manager does; right where the "
-            "node is dead. Evict: by the eviction API, which heeds them, and deleted once it has waited maximumWait; "
-            "right where the node is to be emptied."
+            "Delete: delete the pod at its deadline without checking PodDisruptionBudgets, as "
+            "kube-controller-manager does; intended for taints of failed nodes. Evict: use the Eviction API, "
+            "which respects PodDisruptionBudgets, and delete the pod if it is not evicted within "
+            "maximumWait; intended for taints that drain a node."
         ),
     ]
     maximum_wait: Annotated[
         Duration | None,
         doc(
-            "How long after its time a pod is evicted at the latest: by deletion if the API server has refused until "
-            f"then. {MAXIMUM_WAIT // 60}m where it is left out. Only with Evict.",
+            "How long after its deadline a pod may wait for eviction. After that time it is deleted. "
+            f"Defaults to {MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
             DURATION_RULE,
             AT_MOST_A_WEEK,
         ),
@@ -97,27 +257,34 @@ class KeyPolicy(Spec, frozen=True):
 
     @property
     def maximum_wait_seconds(self) -> int:
-        """How long after a pod's time it is evicted at the latest; 0 where it is deleted at once."""
+        """Return ``maximumWait`` in seconds, or its default. With policy ``Delete`` it is 0."""
         if self.policy == DELETE:
             return 0
         return MAXIMUM_WAIT if self.maximum_wait is None else parse_duration(self.maximum_wait)
 
 
 class UserTaintRates(Spec, frozen=True):
-    """How many pods a second may go because of taints that are not of the node lifecycle; without a field no limit.
+    """Rate limits for evicting pods because of taints that users add, such as maintenance taints.
 
-    A rate holds pods back beyond their time, never forward. kube-controller-manager has none.
+    Taints that the node lifecycle adds (not-ready, unreachable) are not limited. A rate limit delays pods past their
+    deadline. An unset field means no limit. kube-controller-manager has no such limits.
     """
 
-    total: Annotated[PodRate | None, doc("Pods a second in the whole cluster.", AT_LEAST_SLOWEST)] = None
-    per_zone: Annotated[PodRate | None, doc("Pods a second from the nodes of one zone.", AT_LEAST_SLOWEST)] = None
-    per_namespace: Annotated[PodRate | None, doc("Pods a second of one namespace.", AT_LEAST_SLOWEST)] = None
+    total: Annotated[
+        PodRate | None, doc("Maximum number of pods to evict per second in the whole cluster.", AT_LEAST_SLOWEST)
+    ] = None
+    per_zone: Annotated[
+        PodRate | None, doc("Maximum number of pods to evict per second from the nodes of one zone.", AT_LEAST_SLOWEST)
+    ] = None
+    per_namespace: Annotated[
+        PodRate | None, doc("Maximum number of pods of one namespace to evict per second.", AT_LEAST_SLOWEST)
+    ] = None
 
 
 class NodeLifecycle(Spec, frozen=True):
-    """When nodes count as failed and how fast they are tainted; only in mode Own.
+    """When nodes are considered failed, and the rate at which they are tainted. Used in mode TaintAndEvict only.
 
-    Names and defaults are those of kube-controller-manager's flags.
+    The fields have the names and defaults of kube-controller-manager's flags.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -131,13 +298,14 @@ class NodeLifecycle(Spec, frozen=True):
     )
 
     node_monitor_period: Annotated[
-        Duration, doc("How often nodes are looked at (--node-monitor-period).", DURATION_RULE, AT_LEAST_A_SECOND)
+        Duration,
+        doc("Period between two checks of all nodes (--node-monitor-period).", DURATION_RULE, AT_LEAST_A_SECOND),
     ] = "5s"
     node_monitor_grace_period: Annotated[
         Duration,
         doc(
-            "How long a node may be silent, in its status and its Lease, before it counts as Unknown "
-            "(--node-monitor-grace-period). Kubelets renew every 10s.",
+            "How long a node may go without renewing its Lease or updating its status before its Ready "
+            "condition is set to Unknown (--node-monitor-grace-period). Kubelets renew their Lease every 10s.",
             DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
@@ -145,7 +313,8 @@ class NodeLifecycle(Spec, frozen=True):
     node_startup_grace_period: Annotated[
         Duration,
         doc(
-            "How long a new node may be silent at first (--node-startup-grace-period).",
+            "How long a node that has not yet reported a Ready condition may go without a heartbeat before the "
+            "condition is set to Unknown (--node-startup-grace-period).",
             DURATION_RULE,
             AT_LEAST_A_SECOND,
         ),
@@ -153,120 +322,129 @@ class NodeLifecycle(Spec, frozen=True):
     node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Nodes a second that are tainted in a zone that is well, and in one that is all down "
-            "(--node-eviction-rate)."
+            "Number of nodes per second to which a NoExecute taint is added in zones in state Normal "
+            "(--node-eviction-rate). This is also the default of fullDisruptionEvictionRate."
         ),
     ] = 0.1
     secondary_node_eviction_rate: Annotated[
         Rate,
         doc(
-            "Nodes a second that are tainted in a zone of which too many are down (--secondary-node-eviction-rate); "
-            "none in zones of at most largeClusterSizeThreshold nodes."
+            "Number of nodes per second to which a NoExecute taint is added in zones in state PartialDisruption "
+            "with more than largeClusterSizeThreshold nodes (--secondary-node-eviction-rate). In smaller zones "
+            "in that state, no node is tainted."
         ),
     ] = 0.01
     large_cluster_size_threshold: Annotated[
         NaturalInt,
         doc(
-            "Of how many nodes a zone must have more for secondaryNodeEvictionRate to be more than 0 "
+            "Number of nodes that a zone must exceed for secondaryNodeEvictionRate to apply "
             "(--large-cluster-size-threshold)."
         ),
     ] = 50
     unhealthy_zone_threshold: Annotated[
         Share,
         doc(
-            "From which share of nodes on that are not ready, and more than two of them, a zone counts as partly down "
-            "(--unhealthy-zone-threshold)."
+            "A zone is in state PartialDisruption if at least this fraction of its nodes, and at least three "
+            "nodes, are not ready (--unhealthy-zone-threshold)."
         ),
     ] = 0.55
     full_disruption_eviction_rate: Annotated[
         Rate | None,
         doc(
-            "Nodes a second that are tainted in a zone that is all down while others are not. Upstream has no such "
-            "flag; nodeEvictionRate where it is left out, as there. 0 holds such a zone."
+            "Number of nodes per second to which a NoExecute taint is added in a zone in state FullDisruption "
+            "while another zone is not in that state. With 0, no node in such a zone is tainted and no pod is "
+            "evicted for that reason. Defaults to nodeEvictionRate. kube-controller-manager has no such flag "
+            "and always uses nodeEvictionRate."
         ),
     ] = None
 
     @property
     def monitor_period_seconds(self) -> int:
-        """``nodeMonitorPeriod`` in seconds."""
+        """Return ``nodeMonitorPeriod`` in seconds."""
         return parse_duration(self.node_monitor_period)
 
     @property
     def monitor_grace_seconds(self) -> int:
-        """``nodeMonitorGracePeriod`` in seconds."""
+        """Return ``nodeMonitorGracePeriod`` in seconds."""
         return parse_duration(self.node_monitor_grace_period)
 
     @property
     def startup_grace_seconds(self) -> int:
-        """``nodeStartupGracePeriod`` in seconds."""
+        """Return ``nodeStartupGracePeriod`` in seconds."""
         return parse_duration(self.node_startup_grace_period)
 
     @property
     def full_disruption_rate(self) -> float:
-        """Nodes a second in a zone that is all down, with what leaving ``fullDisruptionEvictionRate`` out means."""
+        """Return ``fullDisruptionEvictionRate``, or its default ``nodeEvictionRate``; nodes per second."""
         rate = self.full_disruption_eviction_rate
         return self.node_eviction_rate if rate is None else rate
 
 
 class DefaultTolerations(Spec, frozen=True):
-    """How long pods bear a node's failure that say nothing of it themselves.
+    """Default tolerationSeconds for pods that do not tolerate the taints of failed nodes.
 
-    In most clusters the API server's plugin DefaultTolerationSeconds has written 300 s into every pod, and what a pod
-    carries is what counts. These are for pods that carry nothing; where a field is left out they go at once.
+    In most clusters the admission plugin DefaultTolerationSeconds has added tolerations of 300s to every pod; a pod's
+    own tolerations take precedence. If a field is unset, pods that do not tolerate the taint are due immediately.
     """
 
     default_not_ready_toleration_seconds: Annotated[
         TolerationSeconds | None,
-        doc("Seconds that node.kubernetes.io/not-ready is borne (--default-not-ready-toleration-seconds)."),
+        doc("tolerationSeconds for node.kubernetes.io/not-ready (--default-not-ready-toleration-seconds)."),
     ] = None
     default_unreachable_toleration_seconds: Annotated[
         TolerationSeconds | None,
-        doc("Seconds that node.kubernetes.io/unreachable is borne (--default-unreachable-toleration-seconds)."),
+        doc("tolerationSeconds for node.kubernetes.io/unreachable (--default-unreachable-toleration-seconds)."),
     ] = None
 
 
 class TaintManagerSpec(Spec, frozen=True):
-    """How NoExecute taints end pods, and how nodes that fail are tainted. An empty spec observes."""
+    """Configuration of taint-based eviction and tainting of failed nodes. By default, deadlines are only reported."""
 
     mode: Annotated[
         Mode,
         doc(
-            "Observe: report when each pod goes, and do nothing. EarlierOnly: beside kube-controller-manager, whose "
-            "own deletions cannot be held back; pods go at their time where that is earlier than its. Own: taint nodes "
-            "and end pods, with kube-controller-manager's node-lifecycle-controller and taint-eviction-controller off."
+            "Observe: report the deadline of each pod on a node with NoExecute taints; do not evict pods or "
+            "taint nodes. EvictPods: also evict or delete pods at their deadline. Runs alongside "
+            "kube-controller-manager, which still deletes pods at the deadlines that it computes itself. "
+            "TaintAndEvict: also taint failed nodes. Requires that the node-lifecycle-controller and "
+            "taint-eviction-controller of kube-controller-manager are disabled."
         ),
     ] = "Observe"
     taints: Annotated[
         tuple[KeyPolicy, ...],
         bounded(
-            "How pods go, by the key of the taint that ends their time. Keys that are not here: Delete.",
+            "How pods are removed because of NoExecute taints, by taint key. If a node has several taints, the taint "
+            "that sets the pod's deadline selects the entry. Without an entry for its key, the pod is deleted "
+            "(policy Delete).",
             limit=64,
             **list_map("key"),
         ),
     ] = ()
     user_taint_rates: Annotated[
-        UserTaintRates, doc("How fast pods go because of taints that are not of the node lifecycle.")
+        UserTaintRates, doc("Rate limits for evicting pods because of taints that users add.")
     ] = UserTaintRates()
-    node_lifecycle: Annotated[NodeLifecycle, doc("When nodes count as failed, and how fast they are tainted.")] = (
-        NodeLifecycle()
-    )
+    node_lifecycle: Annotated[
+        NodeLifecycle, doc("When nodes are considered failed, and the rate at which they are tainted.")
+    ] = NodeLifecycle()
     default_tolerations: Annotated[
-        DefaultTolerations, doc("How long pods bear a node's failure that say nothing of it themselves.")
+        DefaultTolerations,
+        doc("Default tolerationSeconds for pods that do not tolerate the taints of failed nodes."),
     ] = DefaultTolerations()
     toleration_matching: Annotated[
         TolerationMatching,
         doc(
-            "Which of several tolerations of one taint counts. All: one without tolerationSeconds bears it for ever, "
-            "else the fewest seconds, whatever their order. First: the first in the pod's list alone, as in "
+            "Which tolerations apply if several tolerations of a pod match a taint. All: all of them. If one "
+            "of them has no tolerationSeconds, the pod tolerates the taint without a time limit; otherwise "
+            "the shortest tolerationSeconds applies. First: only the first one in the pod's list, as in "
             "kube-controller-manager."
         ),
     ] = "All"
 
 
 class TaintManager(Spec, frozen=True):
-    """How NoExecute taints end pods, and how nodes that fail are tainted.
+    """Configures taint-based eviction of pods and tainting of failed nodes.
 
-    There is one for the whole cluster, named default; without it nothing is done.
+    There is one TaintManager per cluster, named default. Without it, the taint manager does nothing.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)
@@ -279,5 +457,5 @@ class TaintManager(Spec, frozen=True):
 
     @property
     def name(self) -> str:
-        """``metadata.name``."""
+        """Return ``metadata.name``."""
         return self.metadata.name

@@ -1,1 +1,1 @@
-"""The cluster autoscaler: which node groups grow for pods that find no place, and which nodes are not needed."""
+"""The cluster autoscaler: adds nodes for unschedulable pods, and removes unneeded nodes."""

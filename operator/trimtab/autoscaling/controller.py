@@ -1,7 +1,7 @@
-"""The loop of the one ClusterAutoscaler: a pass every ten seconds, or as soon as there is a reason for one.
+"""Runs the ClusterAutoscaler's iterations every ten seconds, or earlier if triggered.
 
-Everything a pass starts from stands in the cluster: in the status, on nodes and on the objects of groups. What is only
-in memory may be lost at any point.
+Each iteration starts from the state in the cluster: the ClusterAutoscaler's status, nodes and node groups. State in
+memory may be lost at any time.
 """
 
 from __future__ import annotations
@@ -13,205 +13,182 @@ from typing import Any, Final
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME, ClusterAutoscaler
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, ConditionStatus, find_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
 from trimtab.api.decode import decode_cluster_autoscaler
-from trimtab.autoscaling.one_pass import Passes
-from trimtab.autoscaling.report import without_pass
-from trimtab.autoscaling.services import Services
-from trimtab.autoscaling.status_keeper import StatusKeeper
-from trimtab.kube.daemons import Stopped
+from trimtab.api.descheduler_status import TRY_AGAIN
+from trimtab.autoscaling.dependencies import AutoscalerDependencies
+from trimtab.autoscaling.machine_autoscalers.targets import TargetKey
+from trimtab.autoscaling.permissions import required_permissions
+from trimtab.autoscaling.reconciler import Reconciler
+from trimtab.autoscaling.report import status_writer
+from trimtab.controller.loop import ControllerLoop, NotReadyReason
+from trimtab.controller.permissions import Requirement
+from trimtab.controller.progress import PlanSchedule
+from trimtab.controller.reporter import ConditionChange, with_conditions
+from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.errors import InputError
-from trimtab.kube.guarded import Guarded
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 
 log = logging.getLogger(__name__)
 
 PERIOD: Final = 10.0
-"""Seconds between the beginnings of two passes where nothing else is a reason for one (upstream's scan interval)."""
+"""Seconds from the start of an iteration to the start of the next, unless an event triggers it earlier.
 
-SOON: Final = 1.0
-"""Seconds until the pass after one that has done something."""
+This corresponds to upstream's scan interval.
+"""
 
-BETWEEN: Final = 0.2
-"""Seconds from the end of a pass to the next at least, and as long as the pass took: others need the picture, too."""
+PERIOD_AFTER_ACTION: Final = 1.0
+"""Seconds from the start of an iteration to the start of the next, if it scaled up or removed a node."""
 
-BLIND: Final = 5.0
-"""Seconds without a picture that can be planned on before the status says so: a watch that is renewed takes less."""
+MIN_PAUSE: Final = 0.2
+"""Minimum pause between two iterations in seconds. A slow iteration is followed by a pause of the same length."""
 
-LOOK_AGAIN: Final = 0.5
+NOT_READY_PERIOD: Final = 0.5
+"""Seconds until the controller checks again whether acting is safe."""
 
-RETURNING: Final = 150.0
-"""Seconds that it may take to return all nodes when the ClusterAutoscaler is deleted."""
+CLEAN_UP_TIMEOUT: Final = 150.0
+"""Timeout in seconds for rolling back all nodes when the ClusterAutoscaler is deleted."""
 
 
-class AutoscalerController:
-    """Runs the ClusterAutoscaler until it is stopped.
+class AutoscalerController(ControllerLoop[ClusterAutoscaler]):
+    """Runs the iterations of the ClusterAutoscaler until it is deleted or the process stops.
 
     Args:
-        services: what passes need.
+        dependencies: the autoscaler's dependencies.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._keeper = StatusKeeper(Guarded(services.api, services.leading), services.clock)
-        self._passes = Passes(services, self._keeper)
-        self._autoscaler: ClusterAutoscaler | None = None
-        self._problem: InputError | None = None
-        self._generation = 0
-        self._uid = ""
-        self._ended = False
-        self._blind_since: float | None = None
+    resource = CLUSTER_AUTOSCALERS
+
+    def __init__(self, dependencies: AutoscalerDependencies) -> None:
+        super().__init__("autoscaler", dependencies.clock, wakeup=dependencies.trigger, rest=MIN_PAUSE, rest_share=1.0)
+        self._dependencies = dependencies
+        self._writer = status_writer(LeaderOnlyApi(dependencies.api, dependencies.leading), dependencies.clock)
+        self._reconciler = Reconciler(dependencies, self._writer)
+        dependencies.shared_plans.settings.listen(dependencies.trigger.wake)
+        self._not_ready = NotReadyReason()
+        self._started = 0.0
 
     def observe(self, body: Mapping[str, Any]) -> None:
-        """Take the ClusterAutoscaler in as it is written now; a new generation is a reason for a pass."""
-        metadata = body["metadata"]
-        generation, uid = int(metadata.get("generation", 0)), str(metadata.get("uid", ""))
-        if uid != self._uid:
-            self._passes.take_up(body.get("status") or {})
-        elif generation == self._generation:
-            return
-        self._generation, self._uid = generation, uid
-        try:
-            self._autoscaler, self._problem = decode_cluster_autoscaler(dict(body)), None
-            self._services.trigger.bypassed = frozenset(self._autoscaler.spec.scale_up.bypassed_schedulers)
-        except InputError as problem:
-            self._autoscaler, self._problem = None, problem
-        self._services.trigger.wake()
+        """Process an event of the ClusterAutoscaler. A new value of trimtab.dev/try-again starts an iteration."""
+        asked = str((body["metadata"].get("annotations") or {}).get(TRY_AGAIN, ""))
+        if asked != self._reconciler.try_again:
+            self._reconciler.try_again = asked
+            self._dependencies.trigger.wake()
+        super().observe(body)
 
     def end(self) -> None:
-        """End :meth:`run`: the ClusterAutoscaler is gone, whoever took our finalizer away."""
-        self._ended = True
-        self._services.trigger.wake()
+        """End :meth:`run` because the ClusterAutoscaler was deleted.
 
-    async def run(self, stopped: Stopped) -> None:
-        """Make passes until stopped; what is in flight then is finished or returned."""
-        watcher = asyncio.create_task(self._watch(stopped), name="stop of the autoscaler")
-        trigger, clock = self._services.trigger, self._services.clock
-        try:
-            while self._goes_on(stopped):
-                trigger.clear()
-                began = clock.monotonic()
-                done = await self._turn_safely()
-                took = clock.monotonic() - began
-                await clock.sleep(max(BETWEEN, took))
-                if self._goes_on(stopped):
-                    spent = clock.monotonic() - began
-                    await trigger.wait(max(0.0, (SOON if done else self._period()) - spent))
-        finally:
-            watcher.cancel()
-            if self._ended:
-                await self._clean_up_safely()
-            await self._passes.stop()
+        This also happens if a user removed its finalizer.
+        """
+        self._dependencies.shared_plans.settings.set_autoscaler(None)
+        super().end()
 
     async def clean_up(self) -> None:
-        """Return all nodes that are being removed and take everything of ours from nodes: there is no autoscaler.
+        """Roll back all removals, and remove the autoscaler's taints and annotations from nodes and machines.
 
         Raises:
-            TimeoutError: not everything could be taken away in time.
+            TimeoutError: some taints or annotations could not be removed in time.
         """
-        clock = self._services.clock
-        async with asyncio.timeout(RETURNING):
-            rest = 1
-            while rest:
-                if self._services.stale() is None:
-                    rest = await self._passes.clean_up()
-                if rest:
-                    await clock.sleep(LOOK_AGAIN)
+        clock = self._dependencies.clock
+        async with asyncio.timeout(CLEAN_UP_TIMEOUT):
+            left = 1
+            while left:
+                if self._dependencies.stale() is None:
+                    left = await self._reconciler.clean_up()
+                if left:
+                    await clock.sleep(NOT_READY_PERIOD)
 
     async def stop(self) -> None:
-        """End what :meth:`clean_up` has begun, without :meth:`run`."""
-        await self._passes.stop()
+        """Stop the tasks that :meth:`clean_up` started, if :meth:`run` was not called."""
+        await self._reconciler.stop()
 
-    async def _clean_up_safely(self) -> None:
-        try:
-            await self.clean_up()
-        except Exception:  # the next ClusterAutoscaler's first pass finds what is left
-            log.exception("not everything could be taken from nodes after the ClusterAutoscaler was deleted")
+    # --- the loop -----------------------------------------------------------------------------------------------------
 
-    def _goes_on(self, stopped: Stopped) -> bool:
-        return not stopped and not self._ended
+    @property
+    def _plan_schedule(self) -> PlanSchedule:
+        return PlanSchedule(CLUSTER_AUTOSCALERS, NAME, PERIOD)
 
-    def _period(self) -> float:
-        """Seconds to the next look; while the picture is stale it is looked at more often."""
-        return LOOK_AGAIN if self._blind_since is not None else PERIOD
+    async def _reconcile(self, autoscaler: ClusterAutoscaler) -> float:
+        clock = self._dependencies.clock
+        began, self._started = clock.monotonic(), clock.now()
+        if self._key is not None:  # the kinds of node groups may have changed
+            self._permissions.require(self._key, self._requirements(autoscaler))
+        # 1. Wait for current caches. Other controllers may use the disruption lock meanwhile.
+        if not self._ready():
+            self._reconciler.release_lock()
+            return max(0.0, NOT_READY_PERIOD - (clock.monotonic() - began))
+        # 2. Run one iteration: observe, plan, act and report. Slow work (providers, drains, status) runs in tasks.
+        acted = await self._reconciler.reconcile(autoscaler)
+        # 3. Requeue: soon after an action, since the action changes the cluster, else after the period.
+        return max(0.0, (PERIOD_AFTER_ACTION if acted else PERIOD) - (clock.monotonic() - began))
 
-    async def _watch(self, stopped: Stopped) -> None:
-        while not stopped:
-            await stopped.wait()
-        self._services.trigger.wake()
-
-    async def _turn_safely(self) -> bool:
-        """One turn of the loop; whatever goes wrong ends in the status and the log, never in the loop."""
-        started = self._services.clock.now()
-        try:
-            return await self._one()
-        except Exception as error:
-            log.exception("a pass of the autoscaler failed")
-            message = f"{type(error).__name__}: {error}"
-            self._tell((READY, False, reasons.PASS_FAILED, message), (DEGRADED, True, reasons.PASS_FAILED, message))
-            if self._autoscaler is not None:
-                self._passes.failed(self._autoscaler, started, message)
-            return False
-
-    async def _one(self) -> bool:
-        if self._autoscaler is None:
-            await self._hold_invalid()
-            return False
-        if not self._can_see():
-            return False
-        return await self._passes.run(self._autoscaler)
-
-    async def _hold_invalid(self) -> None:
-        """The spec cannot be used: nothing is done, and what is under way is returned."""
-        if self._problem is None:
-            return
-        message = str(self._problem)
-        self._tell(
+    async def _invalid(self, problem: InputError) -> float:
+        """Roll back the removals in progress and scale nothing, because the spec is invalid."""
+        message = str(problem)
+        self._report(
             (READY, False, reasons.INVALID_AUTOSCALER, message),
-            (PROGRESSING, False, reasons.IDLE, "nothing is scaled"),
+            (PROGRESSING, False, reasons.IDLE, "the spec is invalid: nothing is scaled"),
             (DEGRADED, True, reasons.INVALID_AUTOSCALER, message),
         )
-        if self._services.stale() is None:
-            await self._passes.hold(None)
+        if self._dependencies.stale() is None:
+            await self._reconciler.reconcile_removals(None)
+        return PERIOD
 
-    def _can_see(self) -> bool:
-        """Whether there is a picture to plan on; the status says after a while what is wrong with it."""
-        wrong = self._services.stale()
-        now = self._services.clock.monotonic()
-        if wrong is None:
-            self._blind_since = None
-            return True
-        self._passes.let_others()
-        if self._blind_since is None:
-            self._blind_since = now
-        if now - self._blind_since >= BLIND:
-            known = find_condition(self._keeper.status.conditions, READY) is not None
-            waiting = (
-                () if known else ((READY, "Unknown", reasons.WAITING_FOR_FIRST_PASS, "no pass has been made yet"),)
-            )
-            self._tell(*waiting, (DEGRADED, True, reasons.CLUSTER_UNREACHABLE, wrong))
-        return False
+    async def _failed(self, error: Exception) -> float:
+        message = f"{type(error).__name__}: {error}"
+        self._report(
+            (READY, False, reasons.ITERATION_FAILED, message), (DEGRADED, True, reasons.ITERATION_FAILED, message)
+        )
+        if self.object is not None:
+            self._reconciler.report_failure(self.object, self._started, message)
+        return PERIOD
 
-    def _tell(self, *conditions: tuple[str, ConditionStatus | bool, str, str]) -> None:
-        now = self._services.clock.now()
-        self._keeper.put(without_pass(self._keeper.status, conditions, generation=self._generation, now=now))
+    async def _finish(self) -> None:
+        if self.deleted:
+            try:
+                await self.clean_up()
+            except Exception:  # the first iteration of the next ClusterAutoscaler removes them
+                log.exception("Failed to remove all markers from nodes after the ClusterAutoscaler was deleted")
+        await self._reconciler.stop()
 
+    # --- the ClusterAutoscaler --------------------------------------------------------------------------------------
 
-async def refuse(services: Services, body: Mapping[str, Any]) -> None:
-    """Say in the status of a ClusterAutoscaler of another name that there is only one.
+    def _decode(self, body: Mapping[str, Any]) -> ClusterAutoscaler:
+        return decode_cluster_autoscaler(dict(body))
 
-    Our definition refuses others; OpenShift's own, which a cluster may have in its place, lets them in.
-    """
-    metadata = body["metadata"]
-    keeper = StatusKeeper(services.api, services.clock, name=str(metadata["name"]))
-    keeper.take_up(body.get("status") or {})
-    message = f"metadata.name must be {NAME}: there is one ClusterAutoscaler for the whole cluster"
-    before = find_condition(keeper.status.conditions, READY)
-    if before is not None and before.message == message:
-        return
-    conditions = (
-        (READY, False, reasons.INVALID_AUTOSCALER, message),
-        (DEGRADED, True, reasons.INVALID_AUTOSCALER, message),
-    )
-    generation = int(metadata.get("generation", 0))
-    keeper.put(without_pass(keeper.status, conditions, generation=generation, now=services.clock.now()))
-    await keeper.stop()
+    def _resume(self, status: Mapping[str, Any]) -> None:
+        self._reconciler.resume(status)
+
+    def _spec_changed(self) -> None:
+        if self.object is not None:
+            self._dependencies.trigger.bypassed_schedulers = frozenset(self.object.spec.scale_up.bypassed_schedulers)
+        self._dependencies.shared_plans.settings.set_autoscaler(self.object)
+
+    def _requirements(self, obj: ClusterAutoscaler) -> tuple[Requirement, ...]:
+        autoscalers = self._dependencies.machine_autoscalers()
+        targets = (TargetKey.of_reference(each.spec.scale_target_ref, "").resource() for each in autoscalers)
+        return required_permissions(
+            obj,
+            namespace=self._dependencies.namespace,
+            targets=[target for target in targets if target is not None],
+            kwok=self._dependencies.kwok,
+            priority_namespace=self._dependencies.priority_namespace,
+        )
+
+    def _ready(self) -> bool:
+        """Return whether it is safe to plan and act.
+
+        If it has been unsafe for some time, report the reason in the status.
+        """
+        reason = self._dependencies.stale() or self._dependencies.unserved()
+        lasting = self._not_ready.lasting(reason, self._dependencies.clock.monotonic())
+        if lasting:
+            known = find_condition(self._writer.status.conditions, READY) is not None
+            waiting = (READY, "Unknown", reasons.WAITING_FOR_FIRST_ITERATION, "no iteration has completed yet")
+            self._report(*(() if known else (waiting,)), (DEGRADED, True, reasons.CLUSTER_UNREACHABLE, lasting))
+        return reason is None
+
+    def _report(self, *conditions: ConditionChange) -> None:
+        now = self._dependencies.clock.now()
+        self._writer.put(with_conditions(self._writer.status, *conditions, generation=self.generation, now=now))

@@ -1,88 +1,84 @@
-"""What makes a pass begin before its period is over: a pod for which there is no node, or a machine that failed.
+"""Wakes the autoscaler's loop early if a pod becomes unschedulable or a machine fails.
 
-Listeners of the stores call this on each change of a pod, thousands a second when a cluster is busy: they compare a few
-fields and set an event.
+The informers' stores call the listeners in this module on each change of a pod, thousands of times per second in a busy
+cluster. Therefore the listeners only compare a few fields and set an event.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
-from trimtab.autoscaling.scale_up.pending import unschedulable
+from trimtab.autoscaling.scale_up.pending_pods import unschedulable
+from trimtab.controller.loop import Wakeup
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import AnyMachine, Pod
 
-QUIET: Final = 0.1
-"""Seconds without another reason after which a pass begins: pods of one owner come together, and are planned as one."""
+QUIET_SECONDS: Final = 0.1
+"""An iteration starts after this number of seconds without a further wakeup.
 
-LONGEST_GATHERING: Final = 0.5
-"""Seconds after the first reason at which a pass begins all the same."""
+Pods of one owner are created together and should be planned together.
+"""
+
+MAX_GATHER_SECONDS: Final = 0.5
+"""Maximum seconds from the first wakeup to the start of an iteration."""
 
 
-class Trigger:
-    """Gathers reasons for a pass.
+class Trigger(Wakeup):
+    """Collects wakeups, so that one iteration handles a burst of changes.
 
     Args:
-        clock: the time.
+        clock: the clock.
 
     Attributes:
-        bypassed: schedulers whose pods are a reason before the scheduler has said that it finds no node for them.
+        bypassed_schedulers: names of schedulers whose pods wake the loop as soon as they are created, before the
+            scheduler has reported them as unschedulable.
     """
 
     def __init__(self, clock: Clock) -> None:
-        self.bypassed: frozenset[str] = frozenset()
+        super().__init__()
+        self.bypassed_schedulers: frozenset[str] = frozenset()
         self._clock = clock
-        self._set = asyncio.Event()
         self._reasons = 0
 
     @property
     def pending(self) -> bool:
-        """Whether there is a reason that no pass has begun for."""
-        return self._set.is_set()
+        """Return whether a requested wakeup has not been handled by an iteration yet."""
+        return self._event.is_set()
 
     def wake(self) -> None:
-        """There is a reason."""
+        """Request an iteration."""
         self._reasons += 1
-        self._set.set()
-
-    def clear(self) -> None:
-        """A pass begins: it sees all that has been a reason so far."""
-        self._set.clear()
+        super().wake()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """A listener of the store of pods: a reason is one of which the scheduler now says that it finds no node."""
+        """Wake the loop if the pod became unschedulable. This is a listener of the pod store."""
         if new is None or new.node or new.deleted is not None:
             return
         if unschedulable(new):
             if old is None or not unschedulable(old):
                 self.wake()
-        elif old is None and self.bypassed and new.spec.scheduler_name in self.bypassed:
+        elif old is None and self.bypassed_schedulers and new.spec.scheduler_name in self.bypassed_schedulers:
             self.wake()
 
     def machine_changed(self, old: AnyMachine | None, new: AnyMachine | None) -> None:
-        """A listener of the stores of machines: a reason is one that has failed, for its group will not do."""
+        """Wake the loop if the machine failed. This is a listener of the machine stores.
+
+        The group of a failed machine cannot provide the requested node.
+        """
         if new is not None and _failed(new) and not (old is not None and _failed(old)):
             self.wake()
 
-    async def wait(self, seconds: float) -> None:
-        """Wait for a reason, and then for those that come with it; at most so long."""
-        if not await self._reason(seconds):
+    async def wait(self, seconds: float | None) -> None:
+        """Wait for a wakeup or the timeout, and after a wakeup until no further wakeups follow."""
+        await super().wait(seconds)
+        if not self.pending:
             return
-        latest = self._clock.monotonic() + LONGEST_GATHERING
+        latest = self._clock.monotonic() + MAX_GATHER_SECONDS
         while self._clock.monotonic() < latest:
             before = self._reasons
-            await self._clock.sleep(QUIET)
+            await self._clock.sleep(QUIET_SECONDS)
             if self._reasons == before:
                 return
-
-    async def _reason(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._set.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 def _failed(machine: AnyMachine) -> bool:

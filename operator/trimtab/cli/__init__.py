@@ -1,1 +1,1 @@
-"""The command line: each command a module, imported only when it is called, so that ``--help`` stays instant."""
+"""The command line. Each command is a module that is imported only when it is called, so that ``--help`` is fast."""

@@ -1,4 +1,4 @@
-"""``trimtab crds``: write the definitions of the custom resources from the types, or check files for drift."""
+"""``trimtab crds``: writes the CustomResourceDefinitions, or checks whether files are up to date."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from pathlib import Path
 
 import click
 
-from trimtab.cli.errors import reported
+from trimtab.cli.errors import report_errors
+from trimtab.cli.options import HELP_OPTIONS
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": HELP_OPTIONS})
 @click.argument("directory", metavar="[DIR]", default="crds", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--check", is_flag=True, help="Write nothing; end with status 1 if a file is not up to date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a file is out of date.")
 @click.option(
     "--docs",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write (or check) the reference pages as well.",
+    help="Also write (or check) the reference pages in this folder.",
 )
 def crds(directory: Path, check: bool, docs: Path | None) -> None:
-    """Write the custom resource definitions into DIR (default: crds), one file a kind.
+    """Write the CustomResourceDefinitions to DIR (default: crds), one file per kind.
 
-    They are made from the types of this version of trimtab, and `kubectl apply -f DIR` takes them. With --check the
-    files are compared instead, and those that differ are named.
+    They match this version of trimtab. Install them with `kubectl apply -f DIR`. With --check, the command compares the
+    files in DIR instead and lists those that differ.
     """
     from trimtab.api.crds import crd_files
     from trimtab.api.reference import reference_files
@@ -34,7 +35,7 @@ def crds(directory: Path, check: bool, docs: Path | None) -> None:
     if check:
         _check(wanted)
         return
-    with reported():
+    with report_errors():
         for path, text in wanted.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -42,18 +43,21 @@ def crds(directory: Path, check: bool, docs: Path | None) -> None:
 
 
 def _check(wanted: Mapping[Path, str]) -> None:
-    with reported():
+    with report_errors():
         drifted = [path for path, text in wanted.items() if _read(path) != text]
     if not drifted:
         return
     for path in drifted:
-        state = "is not up to date with the types" if path.exists() else "is missing"
-        click.echo(f"{path}: {state}; write it with `trimtab crds`", err=True)
+        state = "is out of date" if path.exists() else "is missing"
+        click.echo(f"{path}: {state}; run `trimtab crds` to write it", err=True)
     raise SystemExit(1)
 
 
 def _read(path: Path) -> str | None:
-    """What the file says; bytes that are no text are no definitions, and are told as drift."""
+    """Return the file's content, or ``None`` if it does not exist.
+
+    Invalid UTF-8 is replaced, so that the file counts as outdated.
+    """
     try:
         return path.read_bytes().decode(errors="replace")
     except FileNotFoundError:

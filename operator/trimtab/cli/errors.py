@@ -1,7 +1,7 @@
-"""How a command ends that could not do its work: one line on stderr and an exit status, never a traceback.
+"""Errors of commands: one line on stderr and an exit status, without a traceback.
 
-2 is for bad input (a file, a flag, a name), 1 for what failed at run time though the input was good (a server that
-does not answer, a right that is missing). Click ends its own usage errors with 2 as well.
+The exit status is 2 for invalid input (a file, an option, a name), as for click's usage errors. It is 1 for failures at
+run time with valid input, for example if the API server does not respond.
 """
 
 from __future__ import annotations
@@ -14,84 +14,85 @@ import click
 
 from trimtab.kube.api import ApiError, Forbidden, Unauthorized, Unreachable
 from trimtab.kube.errors import InputError
+from trimtab.kube.printable import printable
 
 FAILED: Final = 1
-"""Exit status of a failure at run time."""
+"""The exit status after a failure at run time."""
 
 BAD_INPUT: Final = 2
-"""Exit status of bad input."""
+"""The exit status after invalid input."""
 
 
-class Reported(click.ClickException):
-    """A failure at run time, with the one line that the user gets to read."""
+class CommandError(click.ClickException):
+    """A failure at run time, with a one-line message for the user."""
 
     exit_code = FAILED
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the line on stderr; an object with several faults has a line for each."""
+        """Print the message on stderr. If an object has several errors, print one line for each."""
         for line in self.message.splitlines():
-            click.echo(f"trimtab: {line}", file=file, err=file is None)
+            click.echo(f"trimtab: {printable(line)}", file=file, err=file is None)
 
 
-class BadInput(Reported):
-    """Input that cannot be used, with the one line that says which and why."""
+class BadInput(CommandError):
+    """Invalid input, with a one-line message that names it and the reason."""
 
     exit_code = BAD_INPUT
 
 
 @contextmanager
-def reported() -> Iterator[None]:
-    """Turn what may go wrong in a command into :class:`Reported`; what is left is a defect and keeps its traceback."""
+def report_errors() -> Iterator[None]:
+    """Convert expected failures of a command to :class:`CommandError`; other exceptions are bugs and propagate."""
     try:
         yield
     except InputError as error:
         raise BadInput("\n".join(lines(error))) from error
     except (ApiError, Unreachable) as error:
-        raise Reported(_line(error)) from error
+        raise CommandError(_line(error)) from error
     except BrokenPipeError:
-        raise  # the reader (head, a pager) has what it wants; click ends quietly
+        raise  # the reading program (head, a pager) closed the pipe; click exits silently
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
-        raise Reported(f"{named}{error.strerror or error}") from error
+        raise CommandError(f"{named}{error.strerror or error}") from error
 
 
-def at_server(error: ApiError | Unreachable, *, source: str, action: str = "") -> Reported:
-    """A failure of the API server, with the words that help to mend it.
+def server_error(error: ApiError | Unreachable, *, source: str, action: str = "") -> CommandError:
+    """Convert an error of the API server to an error of a command, with hints for the user.
 
     Args:
-        error: what the server said, or that it said nothing.
-        source: where the connection's settings come from, e.g. ``kubeconfig /home/me/.kube/config, context dev``.
-        action: what was asked, as verb and resource: ``list pods``.
+        error: the API server's error, or an exception that it did not respond.
+        source: the origin of the connection settings, e.g. ``kubeconfig /home/me/.kube/config, context dev``.
+        action: the requested action as verb and resource, e.g. ``list pods``.
     """
     if isinstance(error, Unreachable):
-        told = f"the API server does not answer: {_line(error)}"
+        message = f"the API server does not respond: {_line(error)}"
     elif isinstance(error, Unauthorized):
-        told = f"the API server refuses the login: {_line(error)}"
+        message = f"authentication failed: {_line(error)}"
     elif isinstance(error, Forbidden):
-        told = f"may not {action or 'do this'}: {_line(error)}"
+        message = f"no permission to {action or 'do this'}: {_line(error)}"
     else:
-        told = f"{action}: {_line(error)}" if action else _line(error)
-    return Reported(f"{told} ({source})" if source else told)
+        message = f"{action}: {_line(error)}" if action else _line(error)
+    return CommandError(f"{message} ({source})" if source else message)
 
 
-class Skipping:
-    """Reports each object that cannot be used on stderr, and lets the command go on without it."""
+class InvalidObjectReporter:
+    """Reports invalid objects on stderr and counts them, so that a command can continue without them."""
 
     def __init__(self) -> None:
         self.skipped = 0
 
     def __call__(self, error: InputError) -> None:
-        """Report and count."""
+        """Report and count an invalid object."""
         self.skipped += 1
         for line in lines(error):
-            click.echo(f"trimtab: skipped: {line}", err=True)
+            click.echo(f"trimtab: skipped: {printable(line)}", err=True)
 
 
 def lines(error: InputError) -> list[str]:
-    """What is wrong, a line a fault: an object that was checked against a schema may have several."""
+    """Return one line per error. An object that was validated against a schema may have several errors."""
     return [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
 
 
 def _line(error: Exception) -> str:
-    """The message on one line, whatever the server put into it."""
+    """Return an error's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__

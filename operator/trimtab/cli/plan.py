@@ -1,37 +1,26 @@
-"""``trimtab plan``: what would be done, and why."""
+"""``trimtab plan``: shows what the policies would do to the cluster, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from trimtab.api.plan import SURGE
-from trimtab.cli.errors import reported
+from trimtab.cli.errors import CommandError, report_errors
+from trimtab.cli.inspection_client import ask_operator, direct_option
 from trimtab.cli.options import (
-    STDIN,
-    check_connection,
     cluster_options,
-    moment,
     output_option,
+    parse_time,
     prometheus_options,
     prometheus_settings,
     scoring_option,
 )
-from trimtab.cli.plan_table import SHOWN, show
+from trimtab.cli.output import SHOWN, show_plan
 
 if TYPE_CHECKING:
-    from trimtab.api.descheduler_policy import DeschedulerPolicy
-    from trimtab.api.eviction_memory import Memory
-    from trimtab.api.plan import Plan
-    from trimtab.autoscaling.scale_up import Inputs
-    from trimtab.cli.taint_managers import TaintManagers
-    from trimtab.cluster.prometheus import PrometheusSettings
-    from trimtab.cluster.rollouts import Rollouts
-    from trimtab.cluster.snapshot import Snapshot
-    from trimtab.cluster.usage import Usage
     from trimtab.descheduling.policy_conflicts import Scoring
+    from trimtab.inspection.cluster import ClusterInput, PolicySet
 
 
 @click.command()
@@ -41,19 +30,20 @@ if TYPE_CHECKING:
     "policies",
     metavar="FILE|-",
     multiple=True,
-    required=True,
-    help="DeschedulerPolicy, ours or another descheduler's as `trimtab convert` takes it; ClusterAutoscaler and "
-    "MachineAutoscalers; TaintManager; several documents a file; repeatable.",
+    help="File with DeschedulerPolicies, documents that `trimtab convert` reads, a ClusterAutoscaler, "
+    "MachineAutoscalers, a TaintManager, SchedulerPolicies, NodePressurePolicies or a PlacementAdmission. A file may "
+    "have several documents; may be given several times. Default: the policies in the cluster.",
 )
-@click.option("--now", metavar="RFC3339", type=moment, help="The time to plan for (default: the current time).")
+@click.option("--now", metavar="RFC3339", type=parse_time, help="Time to plan for. Default: the current time.")
 @click.option(
     "--all",
     "everything",
     is_flag=True,
-    help=f"Show all that is kept, not the first {SHOWN} of each reason; in html every row.",
+    help=f"Show all kept pods and nodes, not only the first {SHOWN} of each reason; in HTML: all rows.",
 )
-@scoring_option("policies that it would undo are refused.")
+@scoring_option("Policies that the scheduler would undo are refused.")
 @prometheus_options
+@direct_option
 @output_option("table", "json", "yaml", "html")
 def plan(
     *,
@@ -68,226 +58,128 @@ def plan(
     prometheus_url: str,
     prometheus_token_file: str,
     prometheus_ca_file: str,
+    direct: bool,
     form: str,
 ) -> None:
-    """Show what the policies would do to the cluster, and why; nothing is changed.
+    """Show what the policies would do to the cluster, and why, without changing anything.
 
-    A policy's mode, suspend, interval and schedule do not matter here: the plan shows what a cycle would do that acted
-    now. Policies that would undo each other are refused, as the operator holds them. The same cluster, policies and
-    --now give the same bytes of JSON, YAML and HTML.
+    The plan shows what a cycle would do now if the policy's mode were Act; mode, suspend, interval and schedule are
+    ignored. Policies that would undo each other are refused; the operator does not run such policies either. For the
+    same cluster, policies and --now, the JSON, YAML and HTML output is identical byte for byte.
 
-    A policy that is read with its status, as kubectl get -o yaml prints it, remembers which of its evictions did not
-    help, as the operator does.
+    If a policy file includes the status (kubectl get -o yaml), the plan takes earlier evictions that did not help into
+    account, like the operator.
 
-    With a ClusterAutoscaler the plan says which sets of machines grow for pods that find no place, why others stay
-    pending, which nodes are removed because nobody needs them, and why each other node stays. Sets of machines come
-    first: what waits, or leaves a node that goes, has its place before other pods are moved.
+    With a ClusterAutoscaler, the plan shows which node groups are scaled up for pending pods, why other pods stay
+    pending, which unneeded nodes are removed, and why other nodes are not. Node groups are planned first: pending pods
+    and the pods of removed nodes are placed before the descheduler moves pods.
 
-    A node is removed only if it is recorded as unneeded for as long as unneededTime: by its annotation
+    A node is removed only if it has been recorded as unneeded for unneededTime: in its annotation
     trimtab.dev/unneeded-since, in the status of the ClusterAutoscaler, or by its taint
     DeletionCandidateOfClusterAutoscaler.
 
-    With a TaintManager the plan says of each pod on a node with NoExecute taints when it goes, because of which taint
-    and toleration, or why it stays. A taint without timeAdded and without a note of trimtab's counts from now on. In
-    mode Own it says besides which taints nodes get and lose by their conditions, and which nodes that have failed wait.
+    With a TaintManager, the plan shows when each pod on a node with NoExecute taints is evicted or deleted, because of
+    which taint and toleration, or why it is kept. A taint without timeAdded and without trimtab's annotation counts as
+    added now. In mode TaintAndEvict the plan also lists taints to add and remove, and failed nodes queued for tainting.
 
-    html is one page that needs nothing else: how full nodes are before and after, nodes that are added and that go, the
-    moves, what is kept and why.
+    With a SchedulerPolicy, the plan shows on which nodes the pending pods of that scheduler are bound, which pods are
+    preempted for them, which pods stay pending, and which running pods the policy would place on other nodes. Pending
+    pods are placed before nodes are added and before pods are moved.
+
+    With a PlacementAdmission, the plan shows which existing objects its rules would refuse or change if an ordinary
+    user, who is in no group and may not create pods/binding, created them now: workloads by their pod template, with
+    the number of their pods that have the same result, and pods without a controller. Existing objects are not changed.
+    Objects in exempt namespaces that would be refused elsewhere are kept. Whether a user or a scheduler has set
+    spec.nodeName of an existing pod is only known from its managedFields (kubectl get --show-managed-fields).
+
+    With NodePressurePolicies, the plan shows the pod that is evicted from each node under pressure, the signals of all
+    nodes, the distance to each threshold, and the eviction order of pods. The stats of nodes are read through the API
+    server, which needs permission to get nodes/proxy; otherwise only the memory is known, from metrics.k8s.io. From
+    files, the plan reads what kubelets return at /stats/summary, for example from `trimtab snapshot --stats`, or
+    NodeMetrics and PodMetrics. Summaries of a node from several times show its trend. A soft threshold counts as met
+    since the time in the node's annotation pressure.trimtab.dev/state, otherwise since now; then the first pod of the
+    eviction order is kept with the reason SoftGracePeriod.
+
+    The output format html is one self-contained page. It shows the node utilization before and after the plan, added
+    and removed nodes, moved pods, and the pods and nodes that are kept, with reasons.
     """
-    from trimtab.cli.autoscalers import Autoscalers
-    from trimtab.cli.output import emit
-    from trimtab.cli.policies import load_policies, refuse_conflicts
-    from trimtab.cli.taint_managers import TaintManagers
+    from trimtab.cli.cluster_input import ClusterSource, load_cluster_input, read_policy_set
+    from trimtab.inspection.planning import joint_plan
 
-    check_connection(cluster, kubeconfig, context)
+    source = ClusterSource(cluster=cluster, kubeconfig=kubeconfig, context=context, skip_invalid=skip_invalid)
+    source.check()
     prometheus = prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file)
-    if (*policies, cluster).count(STDIN) > 1:
-        raise click.UsageError("standard input (-) can be read once: for --cluster or for one --policy")
-    with reported():
-        autoscalers, taints = Autoscalers(), TaintManagers()  # policies first: reading them is quick
-        wanted = load_policies(policies, skip_invalid=skip_invalid, beside=(autoscalers, taints))
-        refuse_conflicts(wanted, scoring)
-        seen = observe(
-            cluster,
-            wanted,
-            kubeconfig=kubeconfig,
-            context=context,
-            skip_invalid=skip_invalid,
-            prometheus=prometheus,
-            now=now,
-            machines=bool(autoscalers),
-        )
-        inputs = autoscalers.inputs(now=seen.now) if autoscalers else None
-        if form == "html":
-            show_page(wanted, seen, inputs, taints, everything=everything)
+    live = cluster is None and not (policies or now or scoring or prometheus or skip_invalid or direct)
+    with report_errors():
+        document = None
+        if live and form != "html":
+            document = ask_operator("plans/current", kubeconfig=kubeconfig, context=context)
+        if document is not None:
+            _show(document, form, everything=everything)
             return
-        document = make_whole(wanted, seen, inputs, taints).document()
-        if form == "table":
-            show(document, everything=everything)
-        else:
-            emit(document, form)
+        # Policies first, because reading them is fast and may already fail.
+        wanted = read_policy_set(source, policies, scoring=scoring, required=True)
+        if form == "html" and wanted.schedulers:
+            raise click.UsageError("-o html does not show what a SchedulerPolicy does")
+        warn_of_defaults(wanted)
+        loaded = load_cluster_input(
+            source,
+            wanted,
+            now=now,
+            stats=bool(wanted.pressure),
+            prometheus=prometheus,
+            objects=form == "html" or _needs_objects(wanted),
+        )
+        if form == "html":
+            print_html_report(loaded, everything=everything)
+            return
+        _show(joint_plan(loaded).document(), form, everything=everything)
 
 
-class Seen(NamedTuple):
-    """What there is to plan on.
+def _show(document: dict[str, Any], form: str, *, everything: bool) -> None:
+    from trimtab.cli.output import emit
 
-    Attributes:
-        snapshot: the picture of the cluster.
-        source: where it is from: a file, or the API server's URL.
-        now: the time to plan for, in seconds since the epoch.
-        memories: what the policies' statuses tell of earlier evictions, by the policies' names.
-        usages: what nodes and pods really use, for the policies that judge by it.
-        rollouts: Deployments and their ReplicaSets, where a policy asks for surges.
-    """
-
-    snapshot: Snapshot
-    source: str
-    now: float
-    memories: Mapping[str, Memory]
-    usages: Mapping[str, Usage]
-    rollouts: Rollouts | None
-
-    def told(self) -> dict[str, Any]:
-        """All but the picture, as the planner takes it."""
-        return {"now": self.now, "memories": self.memories, "usages": self.usages, "rollouts": self.rollouts}
+    if form == "table":
+        show_plan(document, everything=everything)
+    else:
+        emit(document, form)
 
 
-def observe(
-    cluster: str | None,
-    policies: Sequence[DeschedulerPolicy],
-    *,
-    kubeconfig: str | None,
-    context: str | None,
-    skip_invalid: bool,
-    prometheus: PrometheusSettings | None,
-    now: int | None,
-    machines: bool = False,
-) -> Seen:
-    """Read the cluster, and as much of real use, rollouts and memory as the policies ask for.
-
-    Args:
-        cluster: a file, a folder or ``-``; ``None`` for the live cluster.
-        policies: to be planned for.
-        kubeconfig: of the live cluster.
-        context: of the kubeconfig.
-        skip_invalid: report objects that cannot be used and go on.
-        prometheus: where it is, for policies with a query; ``None`` where nobody has said.
-        now: the time to plan for; ``None`` for when all has been read.
-        machines: whether there is an autoscaler to plan for.
-
-    Raises:
-        InputError: a file, an object in it, or the kubeconfig cannot be used.
-        Reported: the API server or Prometheus does not answer, or refuses.
-    """
-    from trimtab.api.strategies import KUBERNETES_METRICS, PROMETHEUS
-    from trimtab.cli.sources import load_cluster
-    from trimtab.kube.clock import SYSTEM_CLOCK
-
-    names = [] if cluster is None else ["standard input" if cluster == STDIN else cluster]
-    measured: list[Usage] = []
-    rolled: list[Rollouts] = []
-    judging = judged_by(policies, KUBERNETES_METRICS)
-    snapshot = load_cluster(
-        cluster,
-        kubeconfig=kubeconfig,
-        context=context,
-        skip_invalid=skip_invalid,
-        on_server=names.append,
-        on_usage=measured.append if judging else None,
-        on_rollouts=rolled.append if any(policy.spec.single_replica == SURGE for policy in policies) else None,
-        machines=machines,
-    )
-    usages = {policy.name: usage for usage in measured for policy in judging}
-    queried = judged_by(policies, PROMETHEUS)
-    if queried:
-        from trimtab.cli.queries import ask
-
-        usages |= ask(queried, prometheus, now=now)
-    when = float(int(SYSTEM_CLOCK.now()) if now is None else now)
-    return Seen(
-        snapshot=snapshot,
-        source=names[0],
-        now=when,
-        memories=remembered(policies, snapshot, now=when),
-        usages=usages,
-        rollouts=rolled[0] if rolled else None,
-    )
+def _needs_objects(policies: PolicySet) -> bool:
+    """Return whether anything but the audit of a PlacementAdmission needs the cluster."""
+    rest = (policies.descheduler, policies.schedulers, policies.pressure, policies.taint_manager)
+    return policies.autoscaled or any(rest)
 
 
-def judged_by(policies: Sequence[DeschedulerPolicy], source: str) -> list[DeschedulerPolicy]:
-    """The policies that want real use from a source."""
-    from trimtab.descheduling.burden import measured_by
-
-    return [policy for policy in policies if (wanted := measured_by(policy)) and wanted.source == source]
-
-
-def make_whole(
-    policies: Sequence[DeschedulerPolicy], seen: Seen, autoscaling: Inputs | None, taints: TaintManagers
-) -> Plan:
-    """One plan of all there is, on one picture: what the autoscaler reserves is not promised to moved pods again."""
-    from trimtab.descheduling.planner import plan as move
-
-    made, _ = _beside(seen, policies, autoscaling, lambda: (move(seen.snapshot, policies, **seen.told()), None))
-    return taints.complete(made, seen.snapshot, now=seen.now)
+def warn_of_defaults(policies: PolicySet) -> None:
+    """Warn on stderr that autoscaling is planned with defaults, if there is no ClusterAutoscaler."""
+    if policies.autoscaled and policies.cluster_autoscaler is None:
+        click.echo(
+            "trimtab: warning: no ClusterAutoscaler given: planning with its defaults; "
+            "in a cluster, the operator scales nothing without one",
+            err=True,
+        )
 
 
-M = TypeVar("M")
+def print_html_report(cluster: ClusterInput, *, everything: bool) -> None:
+    """Print a plan as an HTML page."""
+    try:
+        from trimtab.cli.report import page, report
+    except ModuleNotFoundError as error:  # the operator's image does not contain Jinja
+        raise CommandError(f"-o html needs {error.name}; install it with: pip install 'trimtab[cli]'") from error
+    from trimtab.inspection.planning import joint_plan_and_measures
 
-
-def _beside(
-    seen: Seen, policies: Sequence[DeschedulerPolicy], autoscaling: Inputs | None, move: Callable[[], tuple[Plan, M]]
-) -> tuple[Plan, M | None]:
-    """The plan of nodes, if any, and beside it that of policies, made by ``move``, with what else that returns."""
-    from trimtab.api.plan import Plan
-    from trimtab.autoscaling.memory import remembering
-    from trimtab.autoscaling.planner import plan as scale
-    from trimtab.autoscaling.planner import reserve
-
-    if autoscaling is None:
-        return move()
-    scaled, promises = scale(seen.snapshot, remembering(seen.snapshot, autoscaling))
-    if not policies:
-        return scaled, None
-    with seen.snapshot.fork():
-        reserve(seen.snapshot, promises)
-        moved, more = move()
-    kept = (*scaled.kept, *moved.kept)
-    return Plan(now=seen.now, actions=moved.actions, kept=kept, scaling=scaled.scaling), more
-
-
-def remembered(policies: Sequence[DeschedulerPolicy], snapshot: Snapshot, *, now: float) -> dict[str, Memory]:
-    """What the policies' statuses tell of earlier evictions, by the policies' names."""
-    from trimtab.descheduling.memory.assess import assess
-    from trimtab.descheduling.memory.routine import routine
-    from trimtab.descheduling.memory.watching import recall
-
-    found = {}
-    for policy in policies:
-        memory = recall(policy.status.memory, generation=policy.metadata.generation, asked="")
-        spec = policy.spec
-        found[policy.name] = assess(memory, snapshot, spec.cooldown, now=now, routine=routine(spec))
-    return found
-
-
-def show_page(
-    policies: Sequence[DeschedulerPolicy],
-    seen: Seen,
-    autoscaling: Inputs | None,
-    taints: TaintManagers,
-    *,
-    everything: bool,
-) -> None:
-    """Print a plan as a page."""
-    from trimtab.cli.report import page, report
-    from trimtab.descheduling.planner import plan_and_measure
-
-    made, measures = _beside(
-        seen, policies, autoscaling, lambda: plan_and_measure(seen.snapshot, policies, **seen.told())
-    )
-    made = taints.complete(made, seen.snapshot, now=seen.now)
-    spec = None if autoscaling is None else autoscaling.spec
-    manager = None if taints.manager is None else taints.manager.spec
+    made, measures = joint_plan_and_measures(cluster)
+    policies = cluster.policies
     content = report(
-        made, measures or (), seen.snapshot, policies, cluster=seen.source, autoscaler=spec, taints=manager
+        made,
+        measures,
+        cluster.snapshot,
+        policies.descheduler,
+        cluster=cluster.source,
+        autoscaler=policies.autoscaling_inputs(now=cluster.now).spec if policies.autoscaled else None,
+        taints=None if policies.taint_manager is None else policies.taint_manager.spec,
+        admission=None if policies.admission is None else policies.admission.spec,
+        pressure=policies.pressure,
     )
-    click.echo(page(content, everything=everything).encode(), nl=False)  # bytes: the page says that it is UTF-8
+    click.echo(page(content, everything=everything).encode(), nl=False)  # bytes, because the page declares UTF-8

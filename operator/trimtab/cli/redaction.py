@@ -1,244 +1,217 @@
-"""What of an object goes into a snapshot file: all that planners read, and nothing that must not be shared.
+"""Redacts objects for snapshot files, because users share such files, for example in issues.
 
-Snapshots are attached to issues and handed around. So containers keep a list of allowed fields instead of losing a
-list of forbidden ones: what a later Kubernetes adds stays out until somebody reads it. Environment, commands,
-arguments, probes and hooks are where people put passwords and tokens; planners read none of them.
+The files contain only allowed fields: the fields that planners read, a few that help human readers, and the annotations
+that trimtab reads. The fields that planners read are those of the structs that objects are decoded into (``slim.proto``
+and :mod:`trimtab.kube.wire.machine_json`). None of the structs contains environment, commands, arguments, probes or
+hooks, which may contain passwords and tokens. Fields of later Kubernetes versions are omitted.
+
+In the remaining fields, free text is removed (messages of conditions and of failed machines), credentials are removed
+from images (``user:password@``), and volume handles, which may contain anything, are replaced with digests.
+
+Of trimtab's own custom resources, the files contain the fields of their types (:mod:`trimtab.api`), without the
+certificates of scheduler extenders. Their messages are written by trimtab and are kept, because ``trimtab history`` and
+``trimtab explain`` show them. Messages of other programs that they quote may contain URLs, of which user names,
+passwords and queries are removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, get_args, get_type_hints
 
-from trimtab.kube.wire.machine import SIZES
+import msgspec
+from msgspec import Struct
+
+from trimtab.api.cluster_autoscaler import ClusterAutoscaler
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.descheduling_run import DeschedulingRun
+from trimtab.api.history_record import HistoryRecord
+from trimtab.api.machine_autoscaler import MachineAutoscaler
+from trimtab.api.node_pressure_policy import NodePressurePolicy
+from trimtab.api.placement_admission import PlacementAdmission
+from trimtab.api.scheduler_extenders import ExtenderTLS
+from trimtab.api.scheduler_policy import SchedulerPolicy
+from trimtab.api.taint_manager import TaintManager
+from trimtab.kube.wire import machine_json, slim_json
+from trimtab.kube.wire.decode import MESSAGES
+from trimtab.kube.wire.identity import kind_of
+from trimtab.kube.wire.projection.annotations import is_read
+from trimtab.kube.wire.projection.machine import SIZES
 
 Manifest = dict[str, Any]
 
-CONTAINER: Final = frozenset({"name", "image", "ports", "resources", "resizePolicy", "restartPolicy"})
-"""What is kept of a container."""
+Allowed = Mapping[str, Any] | None
+"""The allowed keys of an object, each with the allowed keys of its value; ``None`` allows everything."""
 
-CONTAINER_STATUS: Final = frozenset(
-    {"name", "ready", "started", "restartCount", "resources", "allocatedResources", "state", "lastState"}
-)
-CONTAINER_STATE: Final = frozenset({"reason", "exitCode", "startedAt", "finishedAt"})
-"""Of a container's state; ``message`` is left out, as it may be the tail of the container's log."""
+_TIMES: Final = dict.fromkeys(("startedAt", "finishedAt"))
+_STATE: Final = dict.fromkeys(("reason", "exitCode")) | _TIMES
+_VERSIONS: Final = ("architecture", "containerRuntimeVersion", "kernelVersion", "kubeletVersion", "osImage")
 
-UNREAD_VOLUMES: Final = frozenset({"configMap", "secret", "projected", "downwardAPI"})
-"""Volumes that no rule reads; they go whole."""
-
-PRIVATE_VOLUME_FIELDS: Final = frozenset({"volumeAttributes", "options", "repository"})
-"""Of CSI, FlexVolume and gitRepo volumes: free text for a driver, or a URL that may hold a token."""
-
-SPECS: Final[dict[str, frozenset[str]]] = {
-    "PersistentVolumeClaim": frozenset(
-        {
-            "accessModes",
-            "resources",
-            "selector",
-            "storageClassName",
-            "volumeAttributesClassName",
-            "volumeMode",
-            "volumeName",
-        }
-    ),
-    "CSINode": frozenset({"drivers"}),
-    "CSIDriver": frozenset({"attachRequired", "storageCapacity"}),
-    "VolumeAttachment": frozenset({"attacher", "nodeName", "source"}),
-    "Service": frozenset({"selector"}),
-    "ReplicationController": frozenset({"replicas", "selector"}),
-    "ReplicaSet": frozenset({"replicas", "selector"}),
-    "StatefulSet": frozenset({"replicas", "selector"}),
-    "Lease": frozenset({"holderIdentity", "leaseDurationSeconds", "renewTime"}),
+_EXTRA_FIELDS: Final[Mapping[type[Struct], Mapping[str, Allowed]]] = {
+    slim_json.ContainerStatus: {
+        "ready": None,
+        "started": None,
+        "lastState": {"running": _STATE, "terminated": _STATE, "waiting": _STATE},
+    },
+    slim_json.ContainerState: {"running": _TIMES},
+    slim_json.ContainerStateTerminated: _TIMES,
+    slim_json.NodeStatus: {"nodeInfo": dict.fromkeys(_VERSIONS)},
+    slim_json.StorageClass: {"reclaimPolicy": None},
+    slim_json.CSIDriverSpec: {"attachRequired": None},
+    slim_json.ReplicationControllerSpec: {"replicas": None},
+    slim_json.ReplicaSetSpec: {"replicas": None},
+    slim_json.StatefulSetSpec: {"replicas": None},
+    machine_json.MachineSetSpec: {"selector": None},
+    machine_json.MachineSetStatus: {"replicas": None, "readyReplicas": None},
+    # Provider settings are reduced to the fields with the machine's size, see machine.py.
+    machine_json.TemplateMachineSpec: {
+        "infrastructureRef": dict.fromkeys(("kind", "name")),
+        "providerSpec": {"value": dict.fromkeys(SIZES)},
+    },
 }
-"""What is kept of the specs of these kinds; of their status the phase is."""
+"""Allowed fields that planners do not read, by struct: fields for human readers, and machine sizes in provider
+settings."""
 
-PERSISTENT_VOLUME: Final = frozenset(
-    {
-        "accessModes",
-        "capacity",
-        "claimRef",
-        "nodeAffinity",
-        "storageClassName",
-        "volumeAttributesClassName",
-        "volumeMode",
-    }
+
+_EXCLUDED_FIELDS: Final[Mapping[type[Struct], tuple[str, ...]]] = {
+    slim_json.NodeStatus: ("addresses", "daemonEndpoints"),
+    ExtenderTLS: ("caData",),
+}
+"""Fields that the operator reads, but no planner, by struct. They would describe the network to readers of a file, or
+are certificates."""
+
+LEFT_OUT: Final = "(left out)"
+"""The replacement for strings such as a machine's error message. Planners only test whether these are empty."""
+
+
+def _without_credentials(image: str) -> str:
+    registry, slash, rest = image.partition("/")
+    return registry.rpartition("@")[2] + slash + rest if slash else image
+
+
+def _digest(handle: str) -> str:
+    return hashlib.sha256(handle.encode(errors="replace")).hexdigest()[:32] if handle else ""
+
+
+Rewrites = Mapping[str, Callable[[str], str]]
+"""The functions that rewrite string values, by key."""
+
+_REWRITE: Final[Rewrites] = {
+    "image": _without_credentials,
+    "reference": _without_credentials,
+    "names": _without_credentials,
+    "volumeHandle": _digest,
+    "message": lambda _: "",
+    **dict.fromkeys(("errorMessage", "failureMessage"), lambda text: LEFT_OUT if text else ""),
+}
+"""The rewrites of all kinds, except trimtab's own custom resources."""
+
+_URL_LOGIN: Final = re.compile(r"(?<=://)[^\s/?#@\"']*@")
+_URL_QUERY: Final = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
+
+
+def _without_url_secrets(text: str) -> str:
+    return _URL_QUERY.sub(r"\1", _URL_LOGIN.sub("", text))
+
+
+_REWRITE_OWN: Final[Rewrites] = dict.fromkeys(
+    ("message", "paused", "problem", "resultMessage", "unhealthy"), _without_url_secrets
 )
-"""What is kept of a PersistentVolume's spec beside its source."""
-
-PERSISTENT_VOLUME_OTHERS: Final = frozenset({"mountOptions", "persistentVolumeReclaimPolicy"})
-"""What of a PersistentVolume's spec is neither kept nor a source."""
-
-PERSISTENT_SOURCE: Final = frozenset({"driver", "volumeHandle", "pdName", "volumeID", "diskURI", "kind", "readOnly"})
-"""What is kept of a PersistentVolume's source, beside which one it is: not where it is mounted from, nor as whom."""
-
-STORAGE_CLASS: Final = frozenset(
-    {"apiVersion", "kind", "metadata", "provisioner", "volumeBindingMode", "allowedTopologies", "reclaimPolicy"}
-)
-"""What is kept of a StorageClass: not its parameters, which are free text for a driver."""
-
-MACHINE_SPEC: Final = frozenset({"providerID"})
-"""What is kept of a Machine's spec beside what its node gets: labels and taints."""
-
-_FAILURE: Final = frozenset({"errorReason", "errorMessage", "failureReason", "failureMessage", "deprecated"})
-MACHINE_STATUS: Final = frozenset({"nodeRef", "phase"}) | _FAILURE
-MACHINE_SET_SPEC: Final = frozenset(
-    {"replicas", "selector", "deletePolicy", "deletion", "paused", "authoritativeAPI", "providerIDList"}
-)
-MACHINE_SET_STATUS: Final = frozenset({"replicas", "readyReplicas", "authoritativeAPI", "nodeRefs"}) | _FAILURE
-
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-"""The manifest as it was applied, with all that is left out here."""
+"""The rewrites of trimtab's own custom resources."""
 
 
 def redact(kind: str, item: Manifest) -> Manifest:
-    """Strip an object in place and return it.
+    """Return the allowed fields of an object.
 
     Args:
-        kind: of the object; lists of the API server leave it out of their items.
-        item: the object as decoded JSON.
+        kind: the object's kind, because items of a list may not contain it.
+        item: the object as decoded JSON; it is not changed.
+
+    Raises:
+        KeyError: trimtab does not read this kind.
     """
-    _metadata(item.get("metadata") or {})
-    strip = _KINDS.get(kind)
-    if strip is not None:
-        strip(item)
-    return item
-
-
-def _metadata(metadata: Manifest) -> None:
-    metadata.pop("managedFields", None)
-    metadata.pop("selfLink", None)
-    annotations = metadata.get("annotations")
-    if annotations:
-        annotations.pop(LAST_APPLIED, None)
-        if not annotations:
-            del metadata["annotations"]
-
-
-def _pod(pod: Manifest) -> None:
-    spec = pod.get("spec") or {}
-    spec.pop("ephemeralContainers", None)  # they request nothing
-    for field in ("containers", "initContainers"):
-        if field in spec:
-            spec[field] = [_only(each, CONTAINER) for each in spec[field] or ()]
-    if "volumes" in spec:
-        spec["volumes"] = [_volume(each) for each in spec["volumes"] or () if not UNREAD_VOLUMES & each.keys()]
-    status = pod.get("status") or {}
-    for field in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        if field in status:
-            status[field] = [_container_status(each) for each in status[field] or ()]
-
-
-def _persistent_volume(volume: Manifest) -> None:
-    spec = volume.get("spec") or {}
-    for field in list(spec):
-        if field in PERSISTENT_VOLUME_OTHERS:
-            del spec[field]
-        elif field not in PERSISTENT_VOLUME and isinstance(spec[field], dict):
-            spec[field] = _only(spec[field], PERSISTENT_SOURCE)
-    _status(volume)
-
-
-def _storage_class(storage_class: Manifest) -> None:
-    for field in storage_class.keys() - STORAGE_CLASS:
-        del storage_class[field]
-
-
-def _spec_alone(kept: frozenset[str]) -> Callable[[Manifest], None]:
-    """Strips all of an object but these fields of its spec, and the phase."""
-
-    def strip(item: Manifest) -> None:
-        if "spec" in item:
-            item["spec"] = _only(item["spec"] or {}, kept)
-        _status(item)
-
-    return strip
-
-
-def _volume_attachment(attachment: Manifest) -> None:
-    _spec_alone(SPECS["VolumeAttachment"])(attachment)
-    source = (attachment.get("spec") or {}).get("source")
-    if source:
-        source.pop("inlineVolumeSpec", None)
-
-
-def _status(item: Manifest) -> None:
-    if "status" in item:
-        item["status"] = _only(item["status"] or {}, frozenset({"phase"}))
-
-
-def _volume(volume: Manifest) -> Manifest:
-    return {
-        key: {name: field for name, field in value.items() if name not in PRIVATE_VOLUME_FIELDS}
-        if isinstance(value, dict)
-        else value
-        for key, value in volume.items()
-    }
-
-
-def _container_status(status: Manifest) -> Manifest:
-    kept = _only(status, CONTAINER_STATUS)
-    for field in ("state", "lastState"):
-        if field in kept:
-            kept[field] = {name: _only(state or {}, CONTAINER_STATE) for name, state in (kept[field] or {}).items()}
+    kept: Manifest = _redacted(item, _BY_KIND[kind], _REWRITE_OWN if kind in OWN_TYPES else _REWRITE)
+    for spec in (kept.get("spec"), _get_path(kept, "spec", "template", "spec")):
+        if isinstance(spec, dict) and spec.get("volumes"):
+            # Volumes of types that no rule reads, such as Secrets, have only their name left.
+            spec["volumes"] = [each for each in spec["volumes"] if not isinstance(each, dict) or each.keys() - {"name"}]
     return kept
 
 
-def _only(value: Manifest, fields: frozenset[str]) -> Manifest:
-    return {key: field for key, field in value.items() if key in fields}
+def _redacted(value: Any, allowed: Allowed, rewrites: Rewrites) -> Any:
+    if allowed is None:
+        return value
+    if isinstance(value, dict):
+        return {
+            key: {name: text for name, text in inner.items() if is_read(name)}
+            if key == "annotations" and isinstance(inner, dict)
+            else _rewritten(rewrites.get(key), _redacted(inner, allowed[key], rewrites))
+            for key, inner in value.items()
+            if key in allowed
+        }
+    if isinstance(value, list):
+        return [_redacted(each, allowed, rewrites) for each in value]
+    # A scalar in place of an object is malformed: planners refuse it, and it may contain anything.
+    return None
 
 
-def _daemon_set(daemon_set: Manifest) -> None:
-    """What is kept of a DaemonSet: the pods that it makes, stripped as pods are."""
-    template = (daemon_set.get("spec") or {}).get("template") or {}
-    _pod(template)
-    labels = (template.get("metadata") or {}).get("labels")
-    metadata = {"labels": labels} if labels else {}
-    daemon_set["spec"] = {"template": {"metadata": metadata, "spec": template.get("spec") or {}}}
-    _status(daemon_set)
+def _rewritten(rewrite: Callable[[str], str] | None, value: Any) -> Any:
+    if rewrite is None:
+        return value
+    if isinstance(value, list):
+        return [rewrite(each) if isinstance(each, str) else each for each in value]
+    return rewrite(value) if isinstance(value, str) else value
 
 
-def _machine_template(spec: Manifest) -> Manifest:
-    kept = _only(spec, frozenset({"taints"}))
-    metadata = _only(spec.get("metadata") or {}, frozenset({"labels"}))
-    return kept | ({"metadata": metadata} if metadata else {})
+def _get_path(value: Any, *path: str) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
-def _machine(machine: Manifest) -> None:
-    """What is kept of a Machine: neither its provider's settings, nor its addresses."""
-    spec, status = machine.get("spec") or {}, machine.get("status") or {}
-    machine["spec"] = _only(spec, MACHINE_SPEC) | _machine_template(spec)
-    machine["status"] = _only(status, MACHINE_STATUS)
+@cache
+def _allowed(message: type[Struct]) -> Mapping[str, Allowed]:
+    """Return the JSON keys of a struct's fields, each with the allowed keys of its value."""
+    hints = get_type_hints(message)
+    kept = {field.encode_name: _kept_fields(hints[field.name]) for field in msgspec.structs.fields(message)}
+    for base in message.__mro__:
+        kept |= _EXTRA_FIELDS.get(base, {})
+    return {name: allowed for name, allowed in kept.items() if name not in _EXCLUDED_FIELDS.get(message, ())}
 
 
-def _machine_type(spec: Manifest) -> Manifest:
-    """What of a template says how large a machine is: the provider's object by name, or those fields alone."""
-    kept = {}
-    reference, provider = spec.get("infrastructureRef"), spec.get("providerSpec")
-    if isinstance(reference, dict):
-        kept["infrastructureRef"] = _only(reference, frozenset({"kind", "name"}))
-    if isinstance(provider, dict) and isinstance(provider.get("value"), dict):
-        kept["providerSpec"] = {"value": _only(provider["value"], SIZES)}
-    return kept
+def _kept_fields(hint: Any) -> Allowed:
+    """Return the allowed keys of a field with this type.
+
+    For the type Any, no keys are allowed, because :data:`_EXTRA_FIELDS` lists them.
+    """
+    if hint is Any:
+        return {}
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _allowed(hint)
+    return next((kept for kept in map(_kept_fields, get_args(hint)) if kept is not None), None)
 
 
-def _machine_set(machine_set: Manifest) -> None:
-    """What is kept of what makes machines: of the provider's settings how large a machine is, and no user data."""
-    spec, status = machine_set.get("spec") or {}, machine_set.get("status") or {}
-    template = spec.get("template") or {}
-    labels = _only(template.get("metadata") or {}, frozenset({"labels"}))
-    made = template.get("spec") or {}
-    kept = {"metadata": labels, "spec": _machine_template(made) | _machine_type(made)}
-    machine_set["spec"] = _only(spec, MACHINE_SET_SPEC) | {"template": kept}
-    machine_set["status"] = _only(status, MACHINE_SET_STATUS)
+OWN_TYPES: Final[Mapping[str, type[Struct]]] = {
+    each.__name__: each
+    for each in (
+        DeschedulerPolicy,
+        ClusterAutoscaler,
+        MachineAutoscaler,
+        TaintManager,
+        SchedulerPolicy,
+        PlacementAdmission,
+        NodePressurePolicy,
+        DeschedulingRun,
+        HistoryRecord,
+    )
+}
+"""The types of trimtab's own custom resources, by kind."""
 
-
-_KINDS: Final[dict[str, Callable[[Manifest], None]]] = {
-    **{kind: _spec_alone(kept) for kind, kept in SPECS.items()},
-    "Pod": _pod,
-    "PersistentVolume": _persistent_volume,
-    "StorageClass": _storage_class,
-    "VolumeAttachment": _volume_attachment,
-    "DaemonSet": _daemon_set,
-    "Machine": _machine,
-    **dict.fromkeys(("MachineSet", "MachineDeployment", "MachinePool"), _machine_set),
+_HEAD: Final = dict.fromkeys(("apiVersion", "kind"))
+_BY_KIND: Final = {kind_of(name): _HEAD | dict(_allowed(message)) for name, message in MESSAGES.items()} | {
+    kind: _HEAD | dict(_allowed(type_)) | {"metadata": _allowed(slim_json.ObjectMeta)}
+    for kind, type_ in OWN_TYPES.items()
 }

@@ -1,4 +1,4 @@
-"""``trimtab run``: the operator."""
+"""``trimtab run``: runs the operator."""
 
 from __future__ import annotations
 
@@ -11,37 +11,58 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from trimtab.cli.errors import Reported, reported
-from trimtab.cli.external_options import external_options
-from trimtab.cli.options import prometheus_options, prometheus_settings, scoring_option
+from trimtab.cli.errors import CommandError, report_errors
+from trimtab.cli.options import HELP_OPTIONS, prometheus_options, prometheus_settings, scoring_option
+from trimtab.cli.run_options import (
+    address,
+    complexity_options,
+    duration,
+    eviction_options,
+    external_options,
+    inspection_options,
+    kubelet_options,
+    positive_duration,
+    serving_options,
+    webhook_options,
+)
 from trimtab.kube.errors import InputError
-from trimtab.runtime.settings import CONTROLLERS, Settings
+from trimtab.runtime.settings import CONTROLLERS, DEFAULT_CONTROLLERS, Settings
 
 if TYPE_CHECKING:
     from trimtab.autoscaling.external import ExternalSettings
     from trimtab.descheduling.policy_conflicts import Scoring
+    from trimtab.disruption.evictor import EvictionLimits
+    from trimtab.kube.wire.limits import ComplexityLimits
+    from trimtab.pressure.kubelet_client import KubeletClientSettings
+    from trimtab.runtime.admission import AdmissionSettings
+    from trimtab.runtime.http.server import Limits
+    from trimtab.runtime.inspection.service import InspectionSettings
+    from trimtab.runtime.metrics.server import MetricsSettings
 
 
 def _controllers(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     unknown = sorted(set(names) - set(CONTROLLERS))
     if unknown or not names:
-        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}; there are {', '.join(CONTROLLERS)}")
+        message = f"unknown controller {', '.join(unknown)}" if unknown else "no controller given"
+        raise click.BadParameter(f"{message}; available are {', '.join(CONTROLLERS)}")
     return names
 
 
-def _address(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
-    host, _, port = value.rpartition(":")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise click.BadParameter(f"{value!r} is no HOST:PORT; e.g. 127.0.0.1:8080, [::1]:8080 or :8080")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+def _optional_duration(context: click.Context, option: click.Parameter, text: str) -> float | None:
+    if not text:
+        return None
+    seconds = duration(context, option, text)
+    if seconds <= 0:
+        raise click.BadParameter(f"{text!r} is not a positive duration")
+    return seconds
 
 
 @contextmanager
 def _ending_at_once() -> Iterator[None]:
-    """End in good order on a SIGTERM that comes before the event loop takes signals over, a second or two after start.
+    """Exit cleanly on a SIGTERM in the first one or two seconds, before the event loop handles signals.
 
-    The first process of a container would not hear it: for that one the kernel knows no default.
+    Without a handler, the kernel would ignore a SIGTERM for the first process of a container.
     """
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
@@ -54,55 +75,138 @@ def _ending_at_once() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@click.command("run")
+@click.command("run", context_settings={"help_option_names": HELP_OPTIONS})
 @click.option(
     "--controllers",
-    default=",".join(CONTROLLERS),
+    default=",".join(DEFAULT_CONTROLLERS),
     show_default=True,
     callback=_controllers,
-    help="Which controllers run, separated by commas.",
+    help=f"Controllers to run, separated by commas: {', '.join(CONTROLLERS)}.",
 )
-@click.option("--role", type=click.Choice(["controllers"]), default="controllers", show_default=True)
+@webhook_options
 @click.option(
-    "--kubeconfig", default="", help="A kubeconfig; else $KUBECONFIG, ~/.kube/config, or the service account."
+    "--kubeconfig",
+    default="",
+    help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config, then the service account.",
 )
-@click.option("--context", default="", help="A context of the kubeconfig.")
+@click.option("--context", default="", help="Context of the kubeconfig. Default: its current context.")
 @click.option(
     "--listen",
     default=":8080",
     show_default=True,
-    callback=_address,
-    help="HOST:PORT of /healthz, /readyz and /metrics; without a host all addresses, of IPv4 and IPv6.",
+    callback=address,
+    help="HOST:PORT to serve /healthz and /readyz at, and /metrics unless --metrics-listen is given. Without a host: "
+    "all IPv4 and IPv6 addresses.",
 )
-@click.option("--leader-elect/--no-leader-elect", default=True, show_default=True, help="Hold a Lease while acting.")
-@click.option("--lease-name", default="trimtab", show_default=True)
-@click.option("--lease-namespace", default="", help="Default: the namespace of the pod or of the context.")
+@serving_options
+@inspection_options
+@click.option(
+    "--leader-elect/--no-leader-elect", default=True, show_default=True, help="Act only while holding a Lease."
+)
+@click.option("--lease-name", default="trimtab", show_default=True, help="Name of the leader election Lease.")
+@click.option(
+    "--lease-namespace",
+    default="",
+    help="Namespace of the leader election Lease. Default: the namespace of the pod or of the context.",
+)
 @click.option(
     "--identity",
     default="",
-    help="Who holds the Lease; unique, even over restarts. Default: host name and a random part.",
+    help="Holder identity in the Lease; must be unique, also across restarts. Default: host name and a random suffix.",
 )
-@scoring_option("policies that it would undo are held, and their conditions say so.")
+@scoring_option("The operator does not run policies that the scheduler would undo, and reports that in a condition.")
 @prometheus_options
+@eviction_options
+@complexity_options
 @external_options
+@kubelet_options
+@click.option(
+    "--priority-expander-namespace",
+    metavar="NAMESPACE",
+    default="",
+    help="Namespace of the ConfigMap for the expander Priority. Default: the operator's namespace, then the namespaces "
+    "of the MachineAutoscalers.",
+)
 @click.option(
     "--autoscaler-compatible-metrics/--no-autoscaler-compatible-metrics",
     "compatible_metrics",
     default=False,
     show_default=True,
-    help="Count what the autoscaler does by cluster-autoscaler's names (cluster_autoscaler_...) as well.",
+    help="Also export autoscaler metrics under cluster-autoscaler's names (cluster_autoscaler_...).",
 )
-@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--machine-mark-delay",
+    "mark_delay",
+    default="15s",
+    show_default=True,
+    callback=duration,
+    help="Time between annotating machines for deletion and lowering the size of their node group.",
+)
+@click.option(
+    "--history-records",
+    type=click.IntRange(0, 1000),
+    default=40,
+    show_default=True,
+    help="Maximum number of HistoryRecords, each with up to 250 actions; older ones are deleted. 0 to keep no history.",
+)
+@click.option(
+    "--history-max-age",
+    default="168h",
+    show_default=True,
+    callback=positive_duration,
+    help="Time after which actions are deleted from the history.",
+)
+@click.option(
+    "--max-inactivity",
+    default="10m",
+    show_default=True,
+    callback=positive_duration,
+    help="Exit if a controller, a watch, Kopf or a status update makes no progress for this long, so that another "
+    "replica takes over (cluster-autoscaler's flag, for all controllers).",
+)
+@click.option(
+    "--max-failing-time",
+    default="15m",
+    show_default=True,
+    callback=positive_duration,
+    help="Exit if a controller, a watch, Kopf or a status update only fails for this long.",
+)
+@click.option(
+    "--shutdown-timeout",
+    default="55s",
+    show_default=True,
+    callback=positive_duration,
+    help="Exit at the latest this long after SIGTERM; must be shorter than the pod's terminationGracePeriodSeconds.",
+)
+@click.option(
+    "--plan-deadline",
+    metavar="DURATION",
+    default="",
+    callback=_optional_duration,
+    help="Maximum duration of one plan, shorter than --max-inactivity; pods that are not evaluated by then are skipped "
+    "(PlanDeadlineExceeded). Default: 30s for the autoscaler; for the descheduler half of the policy's interval, "
+    "between 30s and 2m.",
+)
+@click.option(
+    "--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True, help="Format of log lines."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe level to log.",
 )
 def run(
     *,
+    admission: AdmissionSettings | None,
     controllers: tuple[str, ...],
-    role: str,
     kubeconfig: str,
     context: str,
     listen: tuple[str, int],
+    http_limits: Limits,
+    metrics: MetricsSettings | None,
+    inspection: InspectionSettings | None,
     leader_elect: bool,
     lease_name: str,
     lease_namespace: str,
@@ -111,38 +215,78 @@ def run(
     prometheus_url: str,
     prometheus_token_file: str,
     prometheus_ca_file: str,
+    eviction_limits: EvictionLimits | None,
+    complexity: ComplexityLimits,
     external: ExternalSettings | None,
+    kubelets: KubeletClientSettings,
+    priority_expander_namespace: str,
     compatible_metrics: bool,
+    mark_delay: float,
+    history_records: int,
+    history_max_age: float,
+    max_inactivity: float,
+    max_failing_time: float,
+    shutdown_timeout: float,
+    plan_deadline: float | None,
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run the operator until it is told to stop (SIGTERM or Ctrl-C)."""
-    del role  # one role so far; the flag is there so that manifests can already name it
-    with _ending_at_once(), reported():
-        from trimtab.runtime import app, logs
+    """Run the operator until SIGTERM or Ctrl-C.
 
-        logs.set_up(form=log_format, level=log_level)
+    It runs the descheduler, the cluster autoscaler and the taint manager. The scheduler runs only if --controllers
+    names it. With --role admission it runs the webhooks of the PlacementAdmission instead; every replica answers, so
+    there is no leader.
+    """
+    if plan_deadline is not None and plan_deadline >= max_inactivity:
+        raise click.UsageError(
+            f"--plan-deadline ({plan_deadline:g}s) must be shorter than --max-inactivity ({max_inactivity:g}s), "
+            "because the process exits if a plan takes longer than that"
+        )
+    if admission is not None and admission.shutdown_delay >= shutdown_timeout:
+        raise click.UsageError(
+            f"--webhook-shutdown-delay ({admission.shutdown_delay:g}s) must be shorter than --shutdown-timeout "
+            f"({shutdown_timeout:g}s), because the process exits then"
+        )
+    with _ending_at_once(), report_errors():
+        from trimtab.runtime import logs, supervisor
+
+        logs.configure_logging(form=log_format, level=log_level)
         settings = Settings(
+            admission=admission,
             controllers=controllers,
             kubeconfig=kubeconfig,
             context=context,
             listen_host=listen[0],
             listen_port=listen[1],
-            leader_elect=leader_elect,
+            http_limits=http_limits,
+            metrics=metrics,
+            inspection=inspection,
+            leader_elect=leader_elect and admission is None,
             lease_name=lease_name,
             lease_namespace=lease_namespace,
             identity=identity,
             scoring=scoring,
             prometheus=prometheus_settings(prometheus_url, prometheus_token_file, prometheus_ca_file),
             external=external,
+            kubelets=kubelets,
+            priority_expander_namespace=priority_expander_namespace,
+            eviction_limits=eviction_limits,
+            complexity=complexity,
             compatible_metrics=compatible_metrics,
+            mark_delay=mark_delay,
+            history_records=history_records,
+            history_max_age=history_max_age,
+            max_inactivity=max_inactivity,
+            max_failing_time=max_failing_time,
+            shutdown_timeout=shutdown_timeout,
+            plan_deadline=plan_deadline,
         )
         try:
-            app.run(settings)
+            supervisor.run(settings)
         except InputError:
             raise
         except OSError as error:
-            raise Reported(f"--listen {listen[0]}:{listen[1]}: {error.strerror or error}") from error
-        except Exception:  # so that it stands in the log as all else does, on one line of JSON
-            logging.getLogger(__name__).exception("the operator cannot go on")
+            raise CommandError(f"--listen {listen[0]}:{listen[1]}: {error.strerror or error}") from error
+        except Exception:  # logged as one line of JSON, like all other log entries
+            logging.getLogger(__name__).exception("Operator failed; exiting")
             raise SystemExit(1) from None

@@ -1,23 +1,30 @@
-"""Where the picture of the cluster comes from: files, or a live API server."""
+"""Loads the snapshot from its source: files or a live API server."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from trimtab.cli.errors import Skipping
+from trimtab.api.bounds import plural
+from trimtab.cli.errors import InvalidObjectReporter
 from trimtab.cli.options import STDIN
 from trimtab.kube.errors import InputError
+from trimtab.kube.printable import printable
 
 if TYPE_CHECKING:
-    from trimtab.cluster.rollouts import Rollouts
+    import msgspec
+
     from trimtab.cluster.snapshot import Snapshot
-    from trimtab.cluster.usage import Usage
+    from trimtab.cluster.usage.measurement import Usage
+    from trimtab.cluster.workloads.rollouts import Rollouts
+    from trimtab.inspection.node_stats import NodeStats
     from trimtab.kube.objects import KubeObject
+    from trimtab.kube.wire.files.reader import OnObject
+    from trimtab.kube.wire.identity import ObjectIdentity
 
 
 def load_cluster(
@@ -30,25 +37,33 @@ def load_cluster(
     on_usage: Callable[[Usage], None] | None = None,
     on_rollouts: Callable[[Rollouts], None] | None = None,
     machines: bool = False,
+    on_object: OnObject | None = None,
+    on_stats: Callable[[NodeStats], None] | None = None,
+    stats_of: str = "",
 ) -> Snapshot:
-    """The picture of a cluster.
+    """Load a cluster into a snapshot.
 
     Args:
         cluster: a file, a folder or ``-``; ``None`` for the live cluster.
-        kubeconfig: of the live cluster; ``None`` to look where kubectl does, then for a service account.
-        context: of the kubeconfig; ``None`` for its current one.
-        skip_invalid: report objects that cannot be used and go on, instead of raising.
-        on_server: told the URL of the live cluster's API server.
-        on_usage: told what nodes and pods really use; without it nobody is asked.
-        on_rollouts: told the Deployments; likewise.
-        machines: whether what autoscalers read beside is read of a live cluster; of files all is.
+        kubeconfig: the kubeconfig of the live cluster; ``None`` for kubectl's defaults or, if there are none, the
+            service account.
+        context: the context of the kubeconfig; ``None`` for its current one.
+        skip_invalid: report invalid objects and continue, instead of raising.
+        on_server: called with the URL of the live cluster's API server.
+        on_usage: called with the usage of nodes and pods; if ``None``, the metrics API is not read.
+        on_rollouts: called with the Deployments; if ``None``, they are not read.
+        machines: whether to also read the objects that autoscalers need from a live cluster. Files are always read
+            completely.
+        on_object: called with each object of files. It is not called for a live cluster.
+        on_stats: called with the stats of the nodes; if ``None``, they are not read.
+        stats_of: the only node of a live cluster whose stats are read; empty for all nodes.
 
     Raises:
-        InputError: a file, an object in it, or the kubeconfig cannot be used.
-        Reported: the API server does not answer, or refuses.
+        InputError: a file, an object in it, or the kubeconfig is invalid.
+        CommandError: the API server does not respond or refuses a request.
     """
     if cluster is None:
-        from trimtab.cli.live import load_live  # aiohttp is imported only for a live cluster
+        from trimtab.cli.live import load_live
 
         return load_live(
             kubeconfig=kubeconfig,
@@ -58,8 +73,28 @@ def load_cluster(
             on_usage=on_usage,
             on_rollouts=on_rollouts,
             machines=machines,
+            on_stats=on_stats,
+            stats_of=stats_of,
         )
-    return read_cluster(cluster, skip_invalid=skip_invalid, on_usage=on_usage, on_rollouts=on_rollouts)
+    return read_cluster(
+        cluster,
+        skip_invalid=skip_invalid,
+        on_usage=on_usage,
+        on_rollouts=on_rollouts,
+        on_object=on_object,
+        on_stats=on_stats,
+    )
+
+
+def default_namespace(cluster: str | None, *, kubeconfig: str | None = None, context: str | None = None) -> str:
+    """Return the namespace of objects that a user names without one: that of the context, or ``default`` for files.
+
+    Raises:
+        InputError: the kubeconfig cannot be read.
+    """
+    from trimtab.kube.connection.contexts import load_namespace
+
+    return "default" if cluster is not None else load_namespace(kubeconfig, context=context)
 
 
 def read_cluster(
@@ -68,42 +103,129 @@ def read_cluster(
     skip_invalid: bool = False,
     on_usage: Callable[[Usage], None] | None = None,
     on_rollouts: Callable[[Rollouts], None] | None = None,
+    on_object: OnObject | None = None,
+    on_stats: Callable[[NodeStats], None] | None = None,
 ) -> Snapshot:
-    """The picture of a cluster from a file, all files of a folder, or standard input (``-``).
+    """Load a cluster from a file, all files of a folder, or standard input (``-``).
 
-    What ``kubectl get nodes.metrics.k8s.io,pods.metrics.k8s.io -A -o yaml`` printed and Deployments may be among it.
+    The files may also contain NodeMetrics, PodMetrics, Deployments and the summaries of kubelets.
 
     Raises:
-        InputError: it cannot be read, an object in it cannot be used, or it holds none that planners read.
+        InputError: a file cannot be read, an object is invalid, or the files contain no object that planners read.
     """
     from msgspec.structs import replace
 
-    from trimtab.cluster.rollouts import rollouts_of
     from trimtab.cluster.snapshot import Snapshot
-    from trimtab.cluster.usage import usage_of
+    from trimtab.cluster.usage.measurement import usage_of
+    from trimtab.cluster.workloads.rollouts import rollouts_of
+    from trimtab.inspection.admission_defaults import with_admission_defaults
+    from trimtab.inspection.node_stats import NodeStats
     from trimtab.kube.resources import DEPLOYMENTS, NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
-    from trimtab.kube.wire.head import GROUPS, kind_of
+    from trimtab.kube.wire.identity import GROUPS, kind_of
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)
-    others = () if on_usage is None else (NODE_METRICS.kind, POD_METRICS.kind)
+    others = () if on_usage is None and on_stats is None else (NODE_METRICS.kind, POD_METRICS.kind)
     others = others if on_rollouts is None else (*others, DEPLOYMENTS.kind)
-    found = read_objects(source, skip_invalid=Skipping() if skip_invalid else None, keep_kinds=others)
-    if not found.objects:
+    used = 0
+    unread = UnreadNodeGroups()
+
+    def observe(identity: ObjectIdentity, content: msgspec.Raw | Mapping[str, Any]) -> bool:
+        nonlocal used
+        unread.take(identity)
+        taken = on_object is not None and on_object(identity, content)
+        used += taken
+        return taken
+
+    stats = NodeStats()
+    skipping = InvalidObjectReporter() if skip_invalid else None
+    found = read_objects(
+        source,
+        skip_invalid=skipping,
+        keep_kinds=others,
+        on_object=observe,
+        on_untyped=stats.take,
+    )
+    if not found.objects and not used:
         kinds = ", ".join(dict.fromkeys(map(kind_of, GROUPS)))
-        raise InputError(f"holds no object that planners read, which are {kinds}", source=cluster)
+        raise InputError(f"contains no object that trimtab reads; it reads {kinds}", source=cluster)
     _warn_of_claims(cluster, found.objects)
+    usage = usage_of((each for each in found.others if each["kind"] != DEPLOYMENTS.kind), taken=0.0)
+    if on_stats is not None:
+        stats.metrics = [each for each in found.others if each["kind"] != DEPLOYMENTS.kind]
+        on_stats(stats)
     if on_usage is not None:
-        usage = usage_of((each for each in found.others if each["kind"] != DEPLOYMENTS.kind), taken=0.0)
-        on_usage(usage if usage.nodes else replace(usage, problem=f"{cluster} holds no {NODE_METRICS.kind}"))
+        on_usage(usage if usage.nodes else replace(usage, problem=f"{cluster} contains no {NODE_METRICS.kind}"))
     if on_rollouts is not None:
         rollouts = rollouts_of(each for each in found.others if each["kind"] == DEPLOYMENTS.kind)
-        on_rollouts(rollouts if rollouts.found else replace(rollouts, problem=f"{cluster} holds no {DEPLOYMENTS.kind}"))
-    return Snapshot(as_admitted(found.objects))
+        on_rollouts(
+            rollouts if rollouts.found else replace(rollouts, problem=f"{cluster} contains no {DEPLOYMENTS.kind}")
+        )
+    snapshot = Snapshot(with_admission_defaults(found.objects))
+    _warn_of_missing_nodes(cluster, snapshot)
+    unread.warn(cluster)
+    return snapshot
+
+
+SHOWN_NODES: Final = 5
+"""Maximum number of missing nodes that a warning names."""
+
+
+def _warn_of_missing_nodes(cluster: str, snapshot: Snapshot) -> None:
+    """Warn on stderr that pods are ignored because the files lack their nodes.
+
+    Files without bound pods are not reported: a cluster may have node groups without nodes, and some commands need
+    no nodes.
+    """
+    from trimtab.inspection.missing_nodes import pods_without_node
+
+    stray = pods_without_node(snapshot)
+    nodes = stray["nodes"]
+    names = ", ".join(nodes[:SHOWN_NODES]) + (f" and {len(nodes) - SHOWN_NODES} more" if nodes[SHOWN_NODES:] else "")
+    if not nodes:
+        return
+    if not len(snapshot.nodes):
+        _warn(
+            f"{cluster}: contains no Node, so no pod can be placed; pods on its nodes ({names}) are ignored: "
+            f"{stray['pods']} (trimtab snapshot saves all kinds)"
+        )
+    else:
+        _warn(
+            f"{cluster}: {stray['pods']} pods are on nodes that it does not contain ({names}), so they are "
+            "ignored; to forecast the loss of a node, keep it in the file and use trimtab what-if --without node/NAME"
+        )
+
+
+class UnreadNodeGroups:
+    """Counts node groups of APIs that trimtab does not read, for example of cluster.k8s.io."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def take(self, identity: ObjectIdentity) -> None:
+        """Count the object if its kind is a node group's and its API group is not one that trimtab reads."""
+        from trimtab.kube.wire.identity import is_unread_node_group
+
+        if is_unread_node_group(identity):
+            group = str(identity.api_version).rpartition("/")[0]
+            self._found.setdefault((str(identity.kind), group), []).append(identity.name)
+
+    def warn(self, source: str) -> None:
+        """Print a warning on stderr for each kind and API group."""
+        for (kind, group), names in sorted(self._found.items()):
+            shown = f"{', '.join(sorted(names)[:SHOWN_NODES])}{', …' if names[SHOWN_NODES:] else ''}"
+            _warn(
+                f"{source}: {plural(len(names), kind)} of {group} ({shown}) are not read, so the autoscaler does not "
+                "scale them; it scales those of machine.openshift.io and cluster.x-k8s.io"
+            )
+
+
+def _warn(message: str) -> None:
+    click.echo(f"trimtab: warning: {printable(message)}", err=True)
 
 
 def _warn_of_claims(cluster: str, objects: Iterable[KubeObject]) -> None:
-    """Say on stderr that pods use claims of which there are none at all: a dump of fewer kinds than planners read."""
+    """Warn on stderr that plans will be wrong if pods use PersistentVolumeClaims but the files contain none."""
     from trimtab.kube.objects import PersistentVolumeClaim, Pod
 
     users = 0
@@ -112,36 +234,7 @@ def _warn_of_claims(cluster: str, objects: Iterable[KubeObject]) -> None:
             return
         users += isinstance(each, Pod) and any(volume.claim for volume in each.spec.volumes)
     if users:
-        click.echo(
-            f"trimtab: warning: {cluster}: holds no PersistentVolumeClaim; pods that use one fit nowhere, "
-            f"of which there are {users} (trimtab snapshot saves all that is read)",
-            err=True,
+        _warn(
+            f"{cluster}: contains no PersistentVolumeClaim, so {users} pods that use one fit on no node (trimtab "
+            "snapshot saves all kinds that are needed)"
         )
-
-
-def as_admitted(objects: Iterable[KubeObject]) -> Iterator[KubeObject]:
-    """The objects, with the priorities that pods have by their class where a file does not say them as numbers.
-
-    The API server writes the number into every pod (its Priority plugin); a pod written by hand has the name only. The
-    system's own classes need not be in the file.
-    """
-    from msgspec.structs import replace
-
-    from trimtab.disruption.protections.priority_threshold import SYSTEM_CLASSES
-    from trimtab.kube.objects import Pod, PodSpec, PriorityClass
-
-    objects = tuple(objects)
-    values = SYSTEM_CLASSES | {each.name: each.value for each in objects if isinstance(each, PriorityClass)}
-    defaults = [each.value for each in objects if isinstance(each, PriorityClass) and each.global_default]
-    default = min(defaults, default=None)  # of several the API server takes the lowest
-    known: dict[int, PodSpec] = {}
-    for each in objects:
-        if not isinstance(each, Pod) or each.spec.priority is not None:
-            yield each
-            continue
-        spec = known.get(id(each.spec))
-        if spec is None:
-            name = each.spec.priority_class_name
-            value = values.get(name) if name else default
-            spec = known[id(each.spec)] = each.spec if value is None else replace(each.spec, priority=value)
-        yield each if spec is each.spec else replace(each, spec=spec)

@@ -1,1 +1,1 @@
-"""The picture of the cluster that every planner reads: columns, interned classes, topology counters, fork and undo."""
+"""The cluster state that every planner reads: snapshot, node table, affinity index, volumes, usage and workloads."""

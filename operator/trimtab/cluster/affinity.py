@@ -1,208 +1,808 @@
-"""Which placed pods a selector or an affinity term picks, and which terms placed pods carry, kept incrementally.
+"""Pod affinity: terms with resolved namespaces, the pods that they match, and the terms of bound pods.
 
-Pods of equal labels in one namespace are one class; a term is matched against a class once, never against pods. Both
-ways of looking, "which classes does this term pick" and "which terms pick this class", go through a label that every
-match must carry, so thousands of owners with a term each do not cost the square of their number.
+The index is updated incrementally. Pods of one namespace with identical labels form a *class*, and a term is matched
+against each class instead of each pod. The classes that a term matches, and the terms that match a class, are found by
+the keys that every match must have (:mod:`trimtab.cluster.term_index`). So the cost does not grow quadratically with
+the number of owners if every owner has a term, and the cost of a tenant's terms depends only on the number of pods that
+they match.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
-from trimtab.cluster.carried import CarriedTerms, by_labels
-from trimtab.cluster.nodes import NodeTable
-from trimtab.cluster.terms import BoundTerm, TermsOf, terms_of
-from trimtab.cluster.topology import DomainCounter, SlotCounter
-from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import LabelSelector, Pod, PodSpec
+from msgspec import Struct
 
-Pair = tuple[str, str]
+from trimtab.cluster.node_table import (
+    CountsByTopology,
+    DomainCounter,
+    DomainCounts,
+    NodeTable,
+    SlotCounter,
+    TopologyKey,
+)
+from trimtab.cluster.term_index import (
+    Key,
+    Keys,
+    PodIndex,
+    TermIndex,
+    absent_keys,
+    namespace_keys,
+    pod_keys,
+    selector_keys,
+)
+from trimtab.kube.frozen import NO_LABELS, Labels
+from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm, PodSpec
+from trimtab.kube.rules.selectors import LabelMatcher, label_matcher, matches_labels
+
+_EVERY: Final = LabelSelector()
+
+
+class BoundTerm:
+    """An affinity term with resolved namespaces. Identical terms of different pods compare equal.
+
+    Instances are immutable.
+
+    The term stores derived values: its hash, the compiled selectors and its lookup keys. A separate cache with a size
+    limit would thrash if a pod had more terms than the limit.
+
+    Args:
+        topology_key: the node label whose values are the domains.
+        selector: matches pods by their labels; ``None`` matches no pod.
+        namespaces: the names of the namespaces whose pods it matches.
+        namespace_selector: selects additional namespaces by their labels.
+    """
+
+    __slots__ = (
+        "_hash",
+        "_incoming",
+        "_keys",
+        "_picks",
+        "namespace_selector",
+        "namespaces",
+        "selector",
+        "topology_key",
+    )
+
+    def __init__(
+        self,
+        topology_key: str,
+        selector: LabelSelector | None,
+        namespaces: frozenset[str],
+        namespace_selector: LabelSelector | None = None,
+    ) -> None:
+        self.topology_key = topology_key
+        self.selector = selector
+        self.namespaces = namespaces
+        self.namespace_selector = namespace_selector
+        self._hash = hash((topology_key, selector, namespaces, namespace_selector))
+        self._incoming: BoundTerm | None = None
+        self._keys: tuple[Keys, ...] | None = None
+        self._picks: LabelMatcher | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, BoundTerm)
+            and self._hash == other._hash
+            and self.topology_key == other.topology_key
+            and self.selector == other.selector
+            and self.namespaces == other.namespaces
+            and self.namespace_selector == other.namespace_selector
+        )
+
+    def __repr__(self) -> str:
+        return f"BoundTerm({self.topology_key!r}, {self.selector}, {set(self.namespaces)}, {self.namespace_selector})"
+
+    def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Return whether the term matches a pod with these labels in this namespace (``AffinityTerm.Matches``)."""
+        if namespace not in self.namespaces and (
+            self.namespace_selector is None or not matches_labels(self.namespace_selector, namespace_labels)
+        ):
+            return False
+        if self._picks is None:
+            self._picks = label_matcher(self.selector)
+        return self._picks(labels)
+
+    @property
+    def keys(self) -> tuple[Keys, ...]:
+        """Return the alternative key sets by which the term can be indexed.
+
+        Every pod that the term matches has exactly one key of each set. The sets that usually match the fewest pods
+        come first. The result is empty if no requirement of the term can be indexed.
+        """
+        if self._keys is None:
+            self._keys = (
+                *selector_keys(self.selector),
+                *namespace_keys(self.namespaces, self.namespace_selector),
+            )
+        return self._keys
+
+    @property
+    def first_keys(self) -> Keys | None:
+        """Return the first set of :attr:`keys`, or ``None`` if no requirement of the term can be indexed.
+
+        It indexes terms where the number of pods per key is not known.
+        """
+        return next(iter(self.keys), None)
+
+    @property
+    def incoming(self) -> BoundTerm:
+        """Return the term as kube-scheduler evaluates it for the pod being scheduled (:func:`as_incoming`)."""
+        if self._incoming is None:
+            self._incoming = self._as_incoming()
+        return self._incoming
+
+    def _as_incoming(self) -> BoundTerm:
+        if self.namespace_selector is None or not matches_labels(self.namespace_selector, NO_LABELS):
+            return self
+        if self.namespace_selector == _EVERY:
+            return self
+        return BoundTerm(self.topology_key, self.selector, self.namespaces, _EVERY)
+
+
+def bind(term: PodAffinityTerm, namespace: str) -> BoundTerm:
+    """Resolve the namespaces to which an affinity term applies, for a pod in ``namespace``.
+
+    If the term has neither namespaces nor a namespace selector, it applies to the pod's own namespace (framework
+    ``getNamespacesFromPodAffinityTerm``).
+    """
+    namespaces = frozenset(term.namespaces)
+    if not namespaces and term.namespace_selector is None:
+        namespaces = frozenset((namespace,))
+    return BoundTerm(term.topology_key, term.selector, namespaces, term.namespace_selector)
+
+
+def as_incoming(term: BoundTerm) -> BoundTerm:
+    """Return the term as kube-scheduler v1.36 evaluates it for the pod being scheduled.
+
+    This evaluation deviates from the API definition. The scheduler resolves the namespace selector first and is meant
+    to clear it afterwards, but clears it only in a copy (``mergeAffinityTermNamespacesIfNotEmpty``), and then evaluates
+    it against empty labels. So a namespace selector that matches empty labels (NotIn and DoesNotExist only) selects
+    every namespace. The scheduler evaluates terms of bound pods as defined.
+    """
+    return term.incoming
+
+
+class TermsOf(Struct, frozen=True):
+    """The affinity terms of a bound pod that affect where other pods are placed.
+
+    Terms in ``anti`` (required anti-affinity) make nodes infeasible. Terms in ``drawing`` add their weight to the
+    scores of nodes.
+    """
+
+    anti: tuple[BoundTerm, ...] = ()
+    drawing: tuple[tuple[BoundTerm, int], ...] = ()
+
+
+_REQUIRED: Final = 0
+"""Placeholder for the weight of required affinity, which is configured per scheduler. The weights of preferred terms
+are 1 to 100."""
+
+HARD_POD_AFFINITY_WEIGHT: Final = 1
+"""Weight of a bound pod's required affinity in scores (the default of ``hardPodAffinityWeight`` in kube-scheduler
+v1.36)."""
+
+
+def terms_of(pod: Pod) -> TermsOf:
+    """Return the terms of a bound pod that affect where other pods are placed.
+
+    Preferred anti-affinity has a negative weight.
+    """
+    affinity = pod.spec.affinity
+    drawing = [(bind(term, pod.namespace), _REQUIRED) for term in affinity.pod_required]
+    drawing += [(bind(each.term, pod.namespace), each.weight) for each in affinity.pod_preferred]
+    drawing += [(bind(each.term, pod.namespace), -each.weight) for each in affinity.anti_preferred]
+    anti = tuple(bind(term, pod.namespace) for term in affinity.anti_required)
+    return TermsOf(anti, tuple(drawing))
+
+
+def affinity_terms(pod: Pod) -> tuple[BoundTerm, ...]:
+    """Return the pod's required affinity terms as kube-scheduler evaluates them when it schedules the pod."""
+    return tuple(as_incoming(bind(term, pod.namespace)) for term in pod.spec.affinity.pod_required)
+
+
+class CarriedTerm:
+    """An affinity term of bound pods, with its weight and the keys by which it is indexed.
+
+    ``counter`` contains the number of pods with this term in each topology domain.
+    """
+
+    __slots__ = ("counter", "keys", "term", "weight")
+
+    def __init__(self, term: BoundTerm, weight: int, counter: DomainCounter, keys: Keys | None) -> None:
+        self.term = term
+        self.weight = weight
+        self.counter = counter
+        self.keys = keys
+
+
+class CarriedTerms:
+    """Indexes the terms of bound pods: either those that reject nodes, or those that add to scores.
+
+    Args:
+        nodes: the node table.
+    """
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._known: dict[tuple[BoundTerm, int], CarriedTerm] = {}
+        self._index: TermIndex[CarriedTerm] = TermIndex()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, term: BoundTerm, weight: int) -> CarriedTerm | None:
+        """Return the entry of a term, or ``None`` if no entry exists for this term and weight."""
+        return self._known.get((term, weight))
+
+    def make(self, term: BoundTerm, weight: int, keys: Keys | None) -> CarriedTerm:
+        """Add an entry for a new term and return it.
+
+        ``keys`` are the keys to index it by; ``None`` if it cannot be indexed.
+        """
+        counter = DomainCounter(self._nodes.column(term.topology_key))
+        found = self._known[term, weight] = CarriedTerm(term, weight, counter, keys)
+        self._index.add(keys, found)
+        return found
+
+    def drop(self, terms: Iterable[CarriedTerm]) -> None:
+        """Remove the entries of terms that no bound pod has any longer."""
+        terms = list(terms)
+        for each in terms:
+            del self._known[each.term, each.weight]
+        self._index.remove((each.keys, each) for each in terms)
+
+    def matching_terms(self, group: PodClass, picks: Callable[[BoundTerm], bool]) -> dict[DomainCounter, int]:
+        """Return the counter and the weight of each term that matches a class of pods.
+
+        Args:
+            group: the class.
+            picks: returns whether a term matches the class. It is called only for terms that may match.
+        """
+        near = self._index.near(group.keys, group.labels)
+        return {each.counter: each.weight for each in near if picks(each.term)}
+
 
 _SPARE: Final = 1000
-"""Classes without pods that are no trouble."""
+"""The index is not rebuilt before more than this number of classes have no pods."""
+
+_SPARE_COUNTERS: Final = 64
+"""The index is not rebuilt before it has more than this number of unused counters.
+
+An unused counter is still updated for every pod that its terms match.
+"""
+
+_CHANGES: Final = 4096
+"""Minimum number of changed anti-affinity counters that the index remembers
+(:meth:`AffinityIndex.carriers_changed_since`).
+"""
+
+_FEW: Final = 8
+_FEW_TERMS: Final = 200
+"""The index is not rebuilt before it has more than this number of classes of deleted pods.
+
+Fewer use at most a megabyte.
+"""
 
 
-class Counter(Protocol):
-    """What counts the pods of the classes that it watches."""
+_MAX_SELECTED: Final = 500_000
+"""Maximum number of entries in the cached results of :meth:`AffinityIndex.selection`."""
 
-    def add(self, slot: int, amount: int) -> None:
-        """Count ``amount`` more (or less) pods on the node in ``slot``."""
-        ...
+_SELECTION_ROUNDS: Final = 64
+"""A cached selection is dropped if this number of consecutive plans and validations did not use it.
+
+The number is large because the descheduler plans less often than the autoscaler.
+"""
+
+_ROUNDS: Final = 2
+"""A counter is considered unused if this number of consecutive plans and validations did not read it."""
 
 
 class PodClass:
-    """Pods of one namespace with the same labels, and how many of them each node slot holds.
+    """The pods of one namespace that have identical labels, and their number on each node slot.
 
-    ``leaving`` are those of them that are being deleted already.
+    ``leaving`` contains the number of terminating pods on each slot. ``number`` numbers the classes in the order in
+    which they were added, starting with 0.
     """
 
-    __slots__ = ("against", "by_slot", "drawn", "labels", "leaving", "namespace", "stay_watchers", "watchers")
+    __slots__ = (
+        "against",
+        "by_slot",
+        "drawn",
+        "keys",
+        "labels",
+        "leaving",
+        "namespace",
+        "number",
+        "stay_watchers",
+        "watchers",
+    )
 
-    def __init__(self, namespace: str, labels: Labels) -> None:
+    def __init__(
+        self, number: int, namespace: str, labels: Labels, keys: list[Key], watchers: CountsByTopology
+    ) -> None:
+        self.number = number
         self.namespace = namespace
         self.labels = labels
+        self.keys = keys
         self.by_slot: dict[int, int] = {}
         self.leaving: dict[int, int] = {}
-        self.watchers: list[Counter] = []
-        self.stay_watchers: list[Counter] = []
-        self.against: list[tuple[DomainCounter, int]] | None = None
-        self.drawn: list[tuple[DomainCounter, int]] | None = None
+        self.watchers = watchers
+        self.stay_watchers: list[SlotCounter] = []
+        self.against: dict[DomainCounter, int] | None = None
+        self.drawn: dict[DomainCounter, int] | None = None
+
+
+class _SharedCounts:
+    """The counts of pods that several terms share as long as they match the same classes.
+
+    So the cost of moving a pod depends on the number of different sets of classes, and not on the number of terms. A
+    tenant can write hundreds of terms that match all pods.
+
+    Attributes:
+        topology: the topology key.
+        counts: the counts.
+        classes: the classes that the terms match, in the order in which they were added to the index.
+        code: the sum of the hashes of their numbers.
+        counters: the counters of the terms.
+    """
+
+    __slots__ = ("classes", "code", "counters", "counts", "topology")
+
+    def __init__(self, topology: TopologyKey, counts: DomainCounts, classes: list[PodClass]) -> None:
+        self.topology = topology
+        self.counts = counts
+        self.classes = classes
+        self.code = sum(hash((group.number,)) for group in classes)
+        self.counters: list[DomainCounter] = []
+
+    def add_counter(self) -> DomainCounter:
+        """Return a new counter with these counts."""
+        counter = DomainCounter(self.topology, self.counts)
+        self.counters.append(counter)
+        return counter
+
+    @property
+    def key(self) -> _SharingKey:
+        """Return a key, which is equal for equal topology keys and classes, and rarely equal for others."""
+        return self.topology, len(self.classes), self.code
+
+
+_SharingKey = tuple[TopologyKey, int, int]
+
+
+class _Sharing:
+    """Finds the counts of terms by the classes that they match."""
+
+    def __init__(self) -> None:
+        self._of_counts: dict[int, _SharedCounts] = {}  # by the id of the counts, which it keeps alive
+        self._by_key: dict[_SharingKey, _SharedCounts] = {}
+
+    def counter(self, topology: TopologyKey, classes: list[PodClass]) -> DomainCounter:
+        """Return a counter of the pods of these classes."""
+        shared = _SharedCounts(topology, DomainCounts(), classes)
+        known = self._by_key.get(shared.key)
+        if known is not None and known.classes == classes:
+            return known.add_counter()
+        for group in classes:
+            group.watchers.append(topology, shared.counts)
+            for slot, number in group.by_slot.items():
+                domain = topology.ids.item(slot)
+                if domain >= 0:
+                    shared.counts.add(domain, number)
+        self._add(shared)
+        return shared.add_counter()
+
+    def add_class(self, group: PodClass, counters: Iterable[DomainCounter]) -> None:
+        """Add a new class, which has no pods yet, to the classes that these counters count."""
+        matching: dict[int, list[DomainCounter]] = {}
+        for counter in counters:
+            matching.setdefault(id(counter.counts), []).append(counter)
+        for number, found in matching.items():
+            shared = self._of_counts[number]
+            if len(found) < len(shared.counters):
+                shared = self._split(shared, found)
+            elif self._by_key.get(shared.key) is shared:
+                del self._by_key[shared.key]
+            shared.classes.append(group)
+            shared.code += hash((group.number,))
+            group.watchers.append(shared.topology, shared.counts)
+            self._add(shared)
+
+    def _split(self, shared: _SharedCounts, counters: list[DomainCounter]) -> _SharedCounts:
+        """Give some of the counters that share counts their own counts."""
+        split = _SharedCounts(shared.topology, DomainCounts(shared.counts), list(shared.classes))
+        for group in split.classes:
+            group.watchers.append(split.topology, split.counts)
+        leaving = set(map(id, counters))
+        shared.counters = [each for each in shared.counters if id(each) not in leaving]
+        split.counters = counters
+        for counter in counters:
+            counter.counts = split.counts
+        return split
+
+    def _add(self, shared: _SharedCounts) -> None:
+        self._of_counts[id(shared.counts)] = shared
+        self._by_key.setdefault(shared.key, shared)
+
+
+C = TypeVar("C")
+
+
+class _UsedCounter(Generic[C]):
+    """A counter, and the sequence number of the plan or validation that last read it."""
+
+    __slots__ = ("counter", "round")
+
+    def __init__(self, counter: C, round_: int) -> None:
+        self.counter = counter
+        self.round = round_
+
+
+class _Selection:
+    """The classes that a term selects among the first ``known`` classes of the index.
+
+    ``round`` is the sequence number of the plan or validation that last used the selection.
+    """
+
+    __slots__ = ("classes", "known", "round")
+
+    def __init__(self, classes: tuple[PodClass, ...], known: int, round_: int) -> None:
+        self.classes = classes
+        self.known = known
+        self.round = round_
+
+
+class _TermsOfSpec:
+    """The affinity terms that all pods with one namespace and spec share.
+
+    The counters are created when the first of these pods is bound.
+    """
+
+    __slots__ = ("anti", "counted", "counters", "incoming", "pods", "spec", "terms")
+
+    def __init__(self, spec: PodSpec, terms: TermsOf, counters: CountsByTopology) -> None:
+        self.spec = spec  # keeps the spec alive, so that its id is not reused
+        self.terms = terms
+        self.counted: list[CarriedTerm] | None = None
+        self.anti: list[DomainCounter] = []
+        self.counters = counters
+        self.incoming: tuple[BoundTerm, ...] | None = None
+        self.pods = 0
 
 
 class AffinityIndex:
-    """Counters of pods that selectors and terms pick, and of pods that carry terms, per topology domain or node.
+    """Counts pods per topology domain or node: pods that match selectors or terms, and pods that have terms themselves.
 
     Args:
-        nodes: the node slots.
-        namespace_labels: labels of a namespace by name, for namespace selectors.
+        nodes: the node table.
+        namespace_labels: returns the labels of a namespace by name, for namespace selectors.
     """
 
     def __init__(self, nodes: NodeTable, namespace_labels: Callable[[str], Labels]) -> None:
         self._nodes = nodes
         self._namespace_labels = namespace_labels
         self._classes: dict[tuple[str, Labels], PodClass] = {}
-        self._classes_by_pair: defaultdict[Pair, list[PodClass]] = defaultdict(list)
-        self._matching: dict[tuple[tuple[BoundTerm, ...], str], DomainCounter] = {}
-        self._watches: defaultdict[Pair | None, list[tuple[tuple[BoundTerm, ...], DomainCounter]]] = defaultdict(list)
-        self._staying: dict[BoundTerm, SlotCounter] = {}
-        self._stay_watches: defaultdict[Pair | None, list[tuple[BoundTerm, SlotCounter]]] = defaultdict(list)
+        self._class_index: PodIndex[PodClass] = PodIndex()
+        self._matching: dict[tuple[tuple[BoundTerm, ...], str], _UsedCounter[DomainCounter]] = {}
+        self._watches: TermIndex[tuple[tuple[BoundTerm, ...], DomainCounter]] = TermIndex()
+        self._sharing = _Sharing()
+        self._staying: dict[BoundTerm | tuple[BoundTerm, ...], _UsedCounter[SlotCounter]] = {}
+        self._stay_watches: TermIndex[tuple[BoundTerm, SlotCounter]] = TermIndex()
         self._repelling = CarriedTerms(nodes)
+        self._changed_carriers: list[DomainCounter] = []
+        self._forgotten_changes = 0
         self._drawing = CarriedTerms(nodes)
-        self._terms_of: dict[tuple[str, int], tuple[PodSpec, TermsOf]] = {}
+        self._carrying: dict[tuple[str, int], _TermsOfSpec] = {}
+        self._selections: dict[BoundTerm, _Selection] = {}
+        self._equal_selections: dict[tuple[PodClass, ...], tuple[PodClass, ...]] = {}
+        self._selected = 0
+        """Total number of classes in the tuples of ``_equal_selections``."""
         self._empty = 0
+        self._round = 0
+        self._unused = 0
+        self._idle: set[tuple[str, int]] = set()
+        """The keys of the entries in ``_carrying`` whose terms have counters but no longer any pods."""
 
     @property
     def overgrown(self) -> bool:
-        """Whether most of what is held is about pods that are gone: every rollout brings a label value of its own.
+        """Return whether most of the index belongs to deleted pods.
 
-        The index never forgets a class or a term by itself; whoever holds it makes it anew when this is so.
+        Such data accumulates because every rollout adds pods with a new template hash label.
+
+        The index itself never removes a class. Its owner must drop and rebuild the index when this property is true.
         """
-        classes = len(self._classes)
-        return self._empty > max(_SPARE, classes // 2) or len(self._terms_of) > 2 * classes + _SPARE
+        classes, terms = len(self._classes), len(self._repelling) + len(self._drawing)
+        return (
+            self._empty > max(_SPARE, classes // 2)
+            or len(self._carrying) > 2 * classes + _SPARE
+            or self._unused > classes + terms + _SPARE_COUNTERS
+        )
+
+    def is_stale(self, used: Set[int]) -> bool:
+        """Return whether more than a fifth of the index belongs to deleted pods, so that a rebuild is worthwhile.
+
+        Args:
+            used: the ids of the specs that existing pods have.
+        """
+        gone = sum(key[1] not in used for key in self._carrying)
+        return gone > max(_FEW, len(self._carrying) // 5) or self._empty > max(_FEW_TERMS, len(self._classes) // 5)
+
+    def prune(self) -> None:
+        """Remove the terms that no bound pod has any longer, so that their counters are no longer updated.
+
+        Call this method only between plans.
+        """
+        self._round += 1
+        if self._round % _ROUNDS == 0:
+            recent = self._round - _ROUNDS
+            self._unused = sum(each.round < recent for each in self._matching.values())
+            self._unused += sum(each.round < recent for each in self._staying.values())
+            self._drop_selections(before=self._round - _SELECTION_ROUNDS)
+        if not self._idle:
+            return
+        idle = [self._carrying.pop(key) for key in self._idle]
+        self._idle.clear()
+        live = {id(term) for each in self._carrying.values() for term in each.counted or ()}
+        gone = {id(term): term for each in idle for term in each.counted or () if id(term) not in live}
+        for kind in (self._repelling, self._drawing):
+            dropped = [term for term in gone.values() if kind.find(term.term, term.weight) is term]
+            for term in dropped:
+                for group in self._class_index.near(term.keys):
+                    known = group.against if kind is self._repelling else group.drawn
+                    if known is not None:
+                        known.pop(term.counter, None)
+            kind.drop(dropped)
 
     def count(self, pod: Pod, slot: int, amount: int) -> None:
-        """Count a pod in (``amount`` 1) or out (-1) on the node in ``slot``."""
+        """Add a pod on a slot (``amount`` 1) or remove it (-1)."""
         group = self.pod_class(pod.namespace, pod.labels)
         was_empty = not group.by_slot
         _add(group.by_slot, slot, amount)
         self._empty += (not group.by_slot) - was_empty
-        for counter in group.watchers:
-            counter.add(slot, amount)
+        group.watchers.add(slot, amount)
         if pod.deleted is not None:
             _add(group.leaving, slot, amount)
         else:
             for counter in group.stay_watchers:
                 counter.add(slot, amount)
-        if pod.spec.affinity.of_pods:
-            terms = self._terms(pod)
-            for term in terms.anti:
-                self._count_term(self._repelling, term, 1, slot, amount)
-            for term, weight in terms.drawing:
-                self._count_term(self._drawing, term, weight, slot, amount)
+        if pod.spec.affinity.has_pod_terms:
+            self._count_terms((pod.namespace, id(pod.spec)), self._carried(pod), slot, amount)
 
     def pod_class(self, namespace: str, labels: Labels) -> PodClass:
-        """The class of pods with these labels, made and matched against the known terms when first seen."""
+        """Return the class of the pods in a namespace with exactly these labels. Create the class if necessary.
+
+        A new class is matched against the terms that have counters.
+        """
         key = (namespace, labels)
         found = self._classes.get(key)
         if found is None:
-            found = self._classes[key] = PodClass(namespace, labels)
+            keys = pod_keys(namespace, labels, self._namespace_labels(namespace))
+            found = self._classes[key] = PodClass(
+                len(self._classes), namespace, labels, keys, CountsByTopology(self._nodes)
+            )
             self._empty += 1
-            for pair in labels.items():
-                self._classes_by_pair[pair].append(found)
-            for terms, counter in by_labels(self._watches, labels):
-                if self._all_match(terms, found):
-                    found.watchers.append(counter)
-            for term, stay_counter in by_labels(self._stay_watches, labels):
-                if self._all_match((term,), found):
+            self._class_index.add(keys, labels, found)
+            watches = self._watches.near(keys, labels)
+            self._sharing.add_class(found, [counter for terms, counter in watches if self._all_match(terms, found)])
+            for term, stay_counter in self._stay_watches.near(keys, labels):
+                # a counter of several terms is found once for each of them that may match
+                if self._all_match((term,), found) and stay_counter not in found.stay_watchers:
                     found.stay_watchers.append(stay_counter)
         return found
 
     def matching(self, terms: tuple[BoundTerm, ...], topology_key: str) -> DomainCounter:
-        """Pods that every one of ``terms`` picks, per domain of ``topology_key``; kept up to date from then on."""
+        """Return a counter, per domain of ``topology_key``, of the pods that match all ``terms``.
+
+        The counter is updated with every later change.
+        """
         key = (terms, topology_key)
         found = self._matching.get(key)
         if found is not None:
-            return found
-        counter = self._matching[key] = DomainCounter(self._nodes.column(topology_key))
-        pair = next((term.pair for term in terms if term.pair is not None), None)
-        self._watches[pair].append((terms, counter))
-        for group in self._candidates(pair):
-            if self._all_match(terms, group):
-                group.watchers.append(counter)
-                for slot, number in group.by_slot.items():
-                    counter.add(slot, number)
+            found.round = self._round
+            return found.counter
+        keys = self._rarest(terms)
+        classes = [group for group in self._class_index.near(keys) if self._all_match(terms, group)]
+        classes.sort(key=lambda group: group.number)
+        counter = self._sharing.counter(self._nodes.column(topology_key), classes)
+        self._matching[key] = _UsedCounter(counter, self._round)
+        self._watches.add(keys, (terms, counter))
         return counter
 
     def staying(self, namespace: str, selector: LabelSelector | None) -> SlotCounter:
-        """Pods of a namespace that ``selector`` picks and that are not being deleted, per node; kept up to date.
+        """Return a counter, per node, of the non-terminating pods in a namespace that match the selector.
 
-        That is how topology spread counts (kube-scheduler v1.36 ``countPodsMatchSelector``).
+        The counter is updated when pods change. It counts pods as topology spread does (kube-scheduler v1.36
+        ``countPodsMatchSelector``).
         """
         term = BoundTerm("", selector, frozenset((namespace,)))
-        found = self._staying.get(term)
+        return self._count_staying(term, (term,))
+
+    def staying_any(self, namespace: str, selectors: Iterable[LabelSelector]) -> SlotCounter:
+        """Return a counter, per node, of the non-terminating pods in a namespace that match any of the selectors.
+
+        The counter is updated when pods change. A pod that matches several selectors is counted once.
+        """
+        terms = tuple(dict.fromkeys(BoundTerm("", selector, frozenset((namespace,))) for selector in selectors))
+        return self._count_staying(terms[0] if len(terms) == 1 else terms, terms)
+
+    def _count_staying(self, key: BoundTerm | tuple[BoundTerm, ...], terms: tuple[BoundTerm, ...]) -> SlotCounter:
+        """Return the counter of the non-terminating pods that match at least one of the terms.
+
+        It is cached under ``key``.
+        """
+        found = self._staying.get(key)
         if found is not None:
-            return found
-        counter = self._staying[term] = SlotCounter()
-        self._stay_watches[term.pair].append((term, counter))
-        for group in self._candidates(term.pair):
-            if self._all_match((term,), group):
-                group.stay_watchers.append(counter)
-                for slot, number in group.by_slot.items():
-                    staying = number - group.leaving.get(slot, 0)
-                    if staying:
-                        counter.add(slot, staying)
+            found.round = self._round
+            return found.counter
+        counter = SlotCounter()
+        self._staying[key] = _UsedCounter(counter, self._round)
+        matching: dict[int, PodClass] = {}
+        for term in terms:
+            keys = self._rarest((term,))
+            self._stay_watches.add(keys, (term, counter))
+            matching |= {id(group): group for group in self._class_index.near(keys) if self._all_match((term,), group)}
+        for group in matching.values():
+            group.stay_watchers.append(counter)
+            for slot, number in group.by_slot.items():
+                staying = number - group.leaving.get(slot, 0)
+                if staying:
+                    counter.add(slot, staying)
         return counter
 
     def picked(self, term: BoundTerm) -> Iterator[PodClass]:
-        """The classes that a term picks."""
-        for group in self._candidates(term.pair):
+        """Yield the classes of pods that match a term."""
+        for group in self._class_index.near(self._rarest((term,))):
             if self._all_match((term,), group):
                 yield group
 
-    def carriers_against(self, pod: Pod) -> list[DomainCounter]:
-        """For each anti-affinity term on placed pods that picks ``pod``: how many carry it, per domain."""
+    def selection(self, term: BoundTerm) -> tuple[PodClass, ...]:
+        """Return the classes of pods that match a term. The result is cached.
+
+        Terms that match the same classes get the same tuple.
+        """
+        found = self._selections.get(term)
+        if found is None or found.known < len(self._classes):
+            found = self._selections[term] = self._select(term, found)
+        found.round = self._round
+        return found.classes
+
+    def _select(self, term: BoundTerm, known: _Selection | None) -> _Selection:
+        number = len(self._classes)
+        if known is None:
+            classes = tuple(sorted(self.picked(term), key=lambda group: group.number))
+        else:
+            added = islice(self._classes.values(), known.known, None)
+            classes = (*known.classes, *(group for group in added if self._all_match((term,), group)))
+        if classes not in self._equal_selections:
+            if self._selected > _MAX_SELECTED:
+                self._drop_selections(before=self._round + 1)
+            self._selected += len(classes)
+        return _Selection(self._equal_selections.setdefault(classes, classes), number, self._round)
+
+    def _drop_selections(self, *, before: int) -> None:
+        self._selections = {term: each for term, each in self._selections.items() if each.round >= before}
+        self._equal_selections = {each.classes: each.classes for each in self._selections.values()}
+        self._selected = sum(map(len, self._equal_selections))
+
+    def carriers_against(self, pod: Pod) -> KeysView[DomainCounter]:
+        """Return a counter for each anti-affinity term of bound pods that matches ``pod``.
+
+        The counter contains the number of pods that have the term, per topology domain.
+        """
         group = self.pod_class(pod.namespace, pod.labels)
         if group.against is None:
-            group.against = self._repelling.that_pick(group.labels, lambda term: self._all_match((term,), group))
-        return [counter for counter, _ in group.against]
+            group.against = self._repelling.matching_terms(group, lambda term: self._all_match((term,), group))
+        return group.against.keys()
 
-    def carriers_drawing(self, pod: Pod) -> list[tuple[DomainCounter, int]]:
-        """For each term of placed pods that picks ``pod`` and counts in scores: its carriers per domain, its weight.
+    @property
+    def classes(self) -> ValuesView[PodClass]:
+        """Return all classes of pods, in the order in which they were added."""
+        return self._classes.values()
 
-        These are preferred affinity (weight above 0) and anti-affinity (below 0), and required affinity, which weighs 1
-        (``hardPodAffinityWeight`` of kube-scheduler v1.36's default profile).
+    @property
+    def carrier_changes(self) -> int:
+        """Return how many times a counter of required anti-affinity terms has changed since the index was built."""
+        return self._forgotten_changes + len(self._changed_carriers)
+
+    def carriers_changed_since(self, number: int) -> Sequence[DomainCounter] | None:
+        """Return the counters of required anti-affinity terms that have changed since a given :attr:`carrier_changes`.
+
+        Args:
+            number: the earlier value of :attr:`carrier_changes`.
+
+        Returns:
+            The counters in the order of their changes, possibly with duplicates, or ``None`` if the index no longer
+            remembers all of these changes.
+        """
+        if number < self._forgotten_changes:
+            return None
+        return self._changed_carriers[number - self._forgotten_changes :]
+
+    def carriers_drawing(
+        self, pod: Pod, hard_weight: int = HARD_POD_AFFINITY_WEIGHT
+    ) -> list[tuple[DomainCounter, int]]:
+        """Return the counter and the weight of each term of bound pods that matches ``pod`` and affects scores.
+
+        These are terms of preferred affinity (positive weight), preferred anti-affinity (negative weight) and required
+        affinity.
+
+        Args:
+            pod: the pod.
+            hard_weight: the weight of required affinity.
         """
         group = self.pod_class(pod.namespace, pod.labels)
         if group.drawn is None:
-            group.drawn = self._drawing.that_pick(group.labels, lambda term: self._all_match((term,), group))
-        return group.drawn
+            group.drawn = self._drawing.matching_terms(group, lambda term: self._all_match((term,), group))
+        return [(counter, weight or hard_weight) for counter, weight in group.drawn.items()]
 
     def carried_terms(self, pod: Pod) -> tuple[BoundTerm, ...]:
-        """The pod's bound anti-affinity terms, the same values for all pods of a template."""
-        return self._terms(pod).anti
+        """Return the pod's own required anti-affinity terms, with resolved namespaces.
 
-    def _terms(self, pod: Pod) -> TermsOf:
+        The result contains the same objects for all pods of a template.
+        """
+        return self._carried(pod).terms.anti
+
+    def incoming_affinity(self, pod: Pod) -> tuple[BoundTerm, ...]:
+        """Return the pod's required affinity terms (:func:`affinity_terms`), cached.
+
+        The result contains the same objects for all pods of a template.
+        """
+        carried = self._carried(pod)
+        if carried.incoming is None:
+            carried.incoming = affinity_terms(pod)
+        return carried.incoming
+
+    def _carried(self, pod: Pod) -> _TermsOfSpec:
         key = (pod.namespace, id(pod.spec))
-        found = self._terms_of.get(key)
+        found = self._carrying.get(key)
         if found is None:
-            found = self._terms_of[key] = (pod.spec, terms_of(pod))  # the spec is held: its id stays its own
-        return found[1]
+            found = self._carrying[key] = _TermsOfSpec(pod.spec, terms_of(pod), CountsByTopology(self._nodes))
+        return found
 
-    def _count_term(self, carried: CarriedTerms, term: BoundTerm, weight: int, slot: int, amount: int) -> None:
-        counter = carried.find(term, weight)
-        if counter is None:
-            counter = carried.make(term, weight)
-            for group in self._candidates(term.pair):
+    def _count_terms(self, key: tuple[str, int], carried: _TermsOfSpec, slot: int, amount: int) -> None:
+        if carried.counted is None:
+            terms = carried.terms
+            carried.counted = [self._counted(self._repelling, term, 1) for term in terms.anti]
+            carried.anti = [each.counter for each in carried.counted]
+            carried.counted += [self._counted(self._drawing, term, weight) for term, weight in terms.drawing]
+            for each in carried.counted:
+                carried.counters.append(each.counter.topology, each.counter.counts)
+        carried.pods += amount
+        if not carried.pods:
+            self._idle.add(key)
+        elif carried.pods == amount:
+            self._idle.discard(key)
+        carried.counters.add(slot, amount)
+        self._changed_carriers.extend(carried.anti)
+        if len(self._changed_carriers) > 2 * _CHANGES:
+            self._forgotten_changes += len(self._changed_carriers) - _CHANGES
+            del self._changed_carriers[:-_CHANGES]
+
+    def _counted(self, carried: CarriedTerms, term: BoundTerm, weight: int) -> CarriedTerm:
+        """Return the entry of a term. A new term is added and matched against the existing classes."""
+        found = carried.find(term, weight)
+        if found is None:
+            keys = self._rarest((term,))
+            found = carried.make(term, weight, keys)
+            for group in self._class_index.near(keys):
                 known = group.against if carried is self._repelling else group.drawn
                 if known is not None and self._all_match((term,), group):
-                    known.append((counter, weight))
-        counter.add(slot, amount)
+                    known[found.counter] = weight
+        return found
 
-    def _candidates(self, pair: Pair | None) -> Iterable[PodClass]:
-        """The classes that may carry a label; all of them without one."""
-        return list(self._classes.values()) if pair is None else self._classes_by_pair.get(pair, ())
+    def _rarest(self, terms: tuple[BoundTerm, ...]) -> Keys | None:
+        """Return the key set that narrows down the classes matching all terms the most (:meth:`PodIndex.rarest`)."""
+        options = (keys for term in terms for keys in term.keys)
+        absent = (label for term in terms for label in absent_keys(term.selector))
+        return self._class_index.rarest(options, absent)
 
     def _all_match(self, terms: Iterable[BoundTerm], group: PodClass) -> bool:
         namespace_labels = self._namespace_labels(group.namespace)

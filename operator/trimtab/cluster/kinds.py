@@ -1,4 +1,4 @@
-"""Which kinds make the picture of the cluster."""
+"""The kinds of objects that the operator watches and that a snapshot contains."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ VOLUMES: Final[tuple[Resource, ...]] = (
     CSI_STORAGE_CAPACITIES,
     VOLUME_ATTACHMENTS,
 )
-"""What says where a pod's volumes can be."""
+"""Kinds that determine on which nodes a pod's volumes are available."""
 
 OWNERS: Final[tuple[Resource, ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
-"""What says which pods the scheduler spreads of its own accord."""
+"""Kinds whose selectors determine how the scheduler spreads pods without topology spread constraints."""
 
 KINDS: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, *VOLUMES, *OWNERS, PODS)
-"""What all planners read: what the operator watches, whichever controllers it runs.
+"""Kinds that planners of all types read. The operator always watches them.
 
-A kind that planners come to read is one more entry here, and one more rule in the chart's ClusterRole.
+To add a kind, extend this tuple and the chart's ClusterRole.
 """
 
 NODE_GROUPS: Final[tuple[Resource, ...]] = (
@@ -62,43 +62,47 @@ NODE_GROUPS: Final[tuple[Resource, ...]] = (
     MACHINE_POOLS,
     CLUSTER_MACHINES,
 )
-"""Custom resources that make nodes: of each cluster some or none are there, and what is not there makes none."""
+"""Custom resources that create nodes. A cluster may serve some of them or none."""
 
 AUTOSCALING: Final[tuple[Resource, ...]] = (DAEMON_SETS, *NODE_GROUPS)
-"""What the autoscaler reads besides: which nodes there could be, and what would come with each."""
+"""Kinds that only the autoscaler reads: node groups, machines, and the DaemonSets whose pods run on every new node."""
 
 TAINTING: Final[tuple[Resource, ...]] = (LEASES,)
-"""What the taint manager reads besides: the Leases by which kubelets say that they live.
+"""Kinds that only the taint manager reads: the kubelets' Leases.
 
-It needs no more than ``get``, ``list`` and ``watch`` on them, in the namespace kube-node-lease alone.
+The taint manager needs the permissions ``get``, ``list`` and ``watch`` only in the namespace kube-node-lease.
 """
 
-EVERYTHING: Final[tuple[Resource, ...]] = (*KINDS[:-1], *AUTOSCALING, PODS)
-"""What ``trimtab snapshot`` writes, and what files may hold."""
+SNAPSHOT_KINDS: Final[tuple[Resource, ...]] = (*KINDS[:-1], *AUTOSCALING, PODS)
+"""Kinds that ``trimtab snapshot`` writes and that cluster files may contain."""
 
-MADE_BY: Final[dict[Resource, tuple[Resource, ...]]] = {
+CHILD_KINDS: Final[dict[Resource, tuple[Resource, ...]]] = {
     MACHINE_SETS: (MACHINES,),
     MACHINE_DEPLOYMENTS: (CLUSTER_MACHINE_SETS, CLUSTER_MACHINES),
     CLUSTER_MACHINE_SETS: (CLUSTER_MACHINES,),
     MACHINE_POOLS: (CLUSTER_MACHINES,),
 }
-"""What each kind of node groups makes: whoever sees the one and not the other takes machines for missing."""
+"""The kinds of objects that each kind of node group creates.
+
+They must be readable if the node group is, because otherwise its machines would appear to be missing.
+"""
 
 OPTIONAL: Final[frozenset[Resource]] = frozenset(AUTOSCALING)
-"""Kinds that may be absent, or hidden from who reads: then there is nothing to autoscale, and all else holds."""
+"""Kinds that the server may not serve or the user may not read. If they are missing, only the autoscaler is affected.
+"""
 
-MAY_LACK: Final[frozenset[Resource]] = frozenset(VOLUMES) - {PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS}
-"""Kinds whose v1 is younger than the oldest clusters there are: a server that does not know one has no such objects.
+ABSENT_ON_OLD_SERVERS: Final[frozenset[Resource]] = frozenset(VOLUMES) - {PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS}
+"""Kinds whose v1 is newer than the oldest supported Kubernetes version.
 
-The youngest is CSIStorageCapacity, of Kubernetes 1.24.
+A server that does not serve such a kind has no objects of it. The newest is CSIStorageCapacity (Kubernetes 1.24).
 """
 
 
 def versions(resource: Resource) -> tuple[Resource, ...]:
-    """The resource as servers of several ages have it, the newest first."""
+    """Return the resource in all its API versions, newest first."""
     older = _OLDER.get(resource.group, ()) if resource in OPTIONAL else ()
     return (resource, *(replace(resource, version=version) for version in older))
 
 
 _OLDER: Final = {"cluster.x-k8s.io": ("v1beta1",)}
-"""Cluster API's v1beta2 came with its release 1.11."""
+"""Cluster API 1.11 introduced v1beta2."""

@@ -1,5 +1,6 @@
-"""The descheduler: pods that run where they should not, or not where they could better, are moved.
+"""The descheduler: evicts pods that violate a scheduling rule, or that would run better on another node.
 
-``strategies`` and ``planner`` are pure; ``cycle`` is one observe → plan → act of a policy, ``controller`` its loop,
-``handlers`` Kopf's thin side, ``report`` and ``status`` what is told of it.
+``controller`` is the reconcile loop of one DeschedulerPolicy and ``cycle`` one iteration of it: plan, act, report.
+``planning`` and ``strategies`` compute plans without I/O. ``runs`` manages DeschedulingRuns, ``memory`` tracks whether
+evictions helped, ``report`` writes status, events and metrics, and ``imports`` converts policies of other deschedulers.
 """

@@ -1,61 +1,57 @@
-"""Kopf's side of the descheduler: thin closures that hand policies to their controllers."""
+"""The Kopf handlers of the descheduler, which pass events to the policies' controllers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import kopf
 
+from trimtab.controller.kopf_handlers import register_loops
 from trimtab.descheduling.controller import PolicyController
-from trimtab.descheduling.services import Services
+from trimtab.descheduling.dependencies import DeschedulerDependencies
 from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS
 
 LONGEST_STOP: Final = 20.0
-"""Seconds that a policy's daemon gets to finish what is in flight: an eviction's request, never a wait.
+"""Seconds that a policy's daemon has to finish requests in flight.
 
-Kopf calls this its cancellation backoff. Without one it would cancel at once, in the middle of a request."""
-
-LONGEST_CANCEL: Final = 2.0
-"""Seconds that a daemon gets to end once it is cancelled, after which Kopf leaves it alone."""
+It is Kopf's cancellation backoff. Without it, Kopf would cancel the daemon at once, possibly during a request.
+"""
 
 
-def register(registry: kopf.OperatorRegistry, services: Services) -> None:
-    """Register the handlers of DeschedulerPolicy.
+class PolicyHandlers:
+    """The handlers of DeschedulerPolicies and DeschedulingRuns. Each kind is registered with its own Kopf operator.
 
-    A daemon per policy, so that deletion waits (by Kopf's finalizer) until the loop has ended; and a plain event
-    handler, because a daemon alone would see a new spec only when it next looks.
+    Args:
+        deps: the dependencies that all policies share.
     """
-    resource = (DESCHEDULER_POLICIES.group, DESCHEDULER_POLICIES.version, DESCHEDULER_POLICIES.plural)
-    controllers: dict[str, PolicyController] = {}  # by UID: a successor of the same name is another policy
 
-    @kopf.on.event(*resource, registry=registry)
-    async def changed(body: kopf.Body, uid: str | None, type: str | None, **_: Any) -> None:  # noqa: A002
-        controller = controllers.get(uid or "")
-        if controller is None:
-            if type == "DELETED":  # one that no loop was ever begun for
-                services.peers.forget(body["metadata"]["name"], uid or "")
-            return
-        if type == "DELETED":
-            controller.end()  # Kopf forgets the daemon of a policy that went without its finalizer
-        elif not body["metadata"].get("deletionTimestamp"):
-            controller.observe(body)
+    def __init__(self, deps: DeschedulerDependencies) -> None:
+        self._deps = deps
+        self._controllers: dict[str, PolicyController] = {}  # by UID, because a new policy may have the same name
 
-    runs = (DESCHEDULING_RUNS.group, DESCHEDULING_RUNS.version, DESCHEDULING_RUNS.plural)
+    def register_policies(self, registry: kopf.OperatorRegistry) -> None:
+        """Register the handlers of DeschedulerPolicy."""
 
-    @kopf.on.event(*runs, registry=registry)
-    async def run_changed(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
-        """A run belongs to the policy that its plan names, whatever was done to its labels; other ones list theirs."""
-        controller = controllers.get(body.get("spec", {}).get("plan", {}).get("policyUid", ""))
-        if controller is not None:
-            controller.observe_run(body, gone=type == "DELETED")
+        def forget(body: Mapping[str, Any], uid: str) -> None:
+            self._deps.policies.forget(body["metadata"]["name"], uid)
 
-    @kopf.daemon(*resource, registry=registry, cancellation_backoff=LONGEST_STOP, cancellation_timeout=LONGEST_CANCEL)
-    async def descheduler(
-        body: kopf.Body, name: str | None, uid: str | None, stopped: kopf.DaemonStopped, **_: Any
-    ) -> None:
-        controller = controllers[uid or ""] = PolicyController(name or "", services)
-        controller.observe(body)
-        try:
-            await controller.run(stopped)
-        finally:
-            controllers.pop(uid or "", None)
+        register_loops(
+            registry,
+            DESCHEDULER_POLICIES,
+            make=lambda name: PolicyController(name, self._deps),
+            running=self._controllers,
+            never_started=forget,
+            stop_timeout=LONGEST_STOP,
+        )
+
+    def register_runs(self, registry: kopf.OperatorRegistry) -> None:
+        """Register the handler of DeschedulingRun."""
+        runs = (DESCHEDULING_RUNS.group, DESCHEDULING_RUNS.version, DESCHEDULING_RUNS.plural)
+
+        @kopf.on.event(*runs, registry=registry)
+        async def run_changed(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
+            """Pass a run to the policy named in its plan. Labels are ignored, because users can edit them."""
+            controller = self._controllers.get(body.get("spec", {}).get("plan", {}).get("policyUid", ""))
+            if controller is not None:
+                controller.observe_run(body, gone=type == "DELETED")

@@ -1,1 +1,4 @@
-"""May this pod be moved now, and how it is done: protections, budgets, limits, and the executor of plans."""
+"""Decides whether a pod may be evicted now, and carries out evictions.
+
+It contains protections, PodDisruptionBudgets, limits, the evictor and the executor.
+"""

@@ -1,8 +1,8 @@
-"""Pod disruption budgets as a ledger: what a plan may still take from each.
+"""Tracks how many more disruptions each PodDisruptionBudget allows a plan.
 
-The Eviction API decides in the end; the ledger says beforehand what it would decide, so that a plan never promises
-what will be refused, and a simulation never shows it. The rules are those of the API server's eviction handler
-(k8s.io/kubernetes v1.36 pkg/registry/core/pod/storage/eviction.go), read on the safe side where a status is stale.
+The API server decides when it receives the eviction. :class:`BudgetLedger` predicts that decision, so that a plan
+contains no eviction that the API server will refuse. The rules are those of the API server's eviction handler
+(k8s.io/kubernetes v1.36 pkg/registry/core/pod/storage/eviction.go). If a status is stale, the safer choice is made.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Final
 
 from trimtab.api.reasons import DISRUPTION_BUDGET
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.background import REQUEST_EVICT_ONLY
-from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Pod, PodDisruptionBudget
 from trimtab.kube.rules.selectors import LabelMatcher, label_matcher
 
 MAX_DISRUPTED_PODS: Final = 2000
-"""Evictions that may await the disruption controller's notice; with more the API server grants none."""
+"""Maximum number of entries in a budget's ``status.disruptedPods``. Above it, the API server refuses evictions."""
 
 ALWAYS_ALLOW: Final = "AlwaysAllow"
 
 
 class BudgetLedger:
-    """How many more disruptions each budget allows, as read from its status and lowered by what the plan takes.
+    """Computes how many more disruptions each budget allows: the number in its status minus the planned evictions.
 
     Args:
-        snapshot: where the budgets are read, once: a plan is made on one picture.
+        snapshot: the cluster state. The budgets are read from it once, because a plan is made on one snapshot.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -41,7 +41,10 @@ class BudgetLedger:
             self._left[key] = budget.disruptions_allowed
 
     def matching(self, pod: Pod) -> tuple[PodDisruptionBudget, ...]:
-        """The budgets whose selector picks the pod, by name; a nil selector picks none, an empty one all."""
+        """Return the budgets whose selector matches the pod, sorted by name.
+
+        A budget without a selector matches no pod. An empty selector matches all pods of the namespace.
+        """
         budgets = self._by_namespace.get(pod.namespace)
         if not budgets:
             return ()
@@ -51,13 +54,17 @@ class BudgetLedger:
             found = self._matching[key] = tuple(budget for budget, matches in budgets if matches(pod.labels))
         return found
 
+    def any_in(self, namespace: str) -> bool:
+        """Return whether the namespace contains any budgets."""
+        return namespace in self._by_namespace
+
     def left(self, budget: PodDisruptionBudget) -> int:
-        """How many disruptions the budget allows beyond those taken."""
+        """Return how many disruptions the budget allows in addition to the planned evictions."""
         return self._left[budget.key]
 
     def refusal(self, pod: Pod) -> Refusal | None:
-        """Why the API server would not evict the pod now, or ``None``."""
-        if not self._left or not _guarded(pod):
+        """Return the reason why the API server would refuse to evict the pod now; ``None`` if it would not refuse."""
+        if not self._left or not guarded(pod):
             return None
         budgets = self.matching(pod)
         if not budgets:
@@ -70,7 +77,7 @@ class BudgetLedger:
         return self._refusal_of(budgets[0], pod)
 
     def take(self, pod: Pod) -> None:
-        """Count the pod's eviction against its budget, where it costs one."""
+        """Count the pod's eviction against its budget, if it uses one."""
         self._count(pod, 1)
 
     def take_back(self, pod: Pod) -> None:
@@ -78,27 +85,28 @@ class BudgetLedger:
         self._count(pod, -1)
 
     def _count(self, pod: Pod, number: int) -> None:
-        if not self._left or not _guarded(pod):
+        if not self._left or not guarded(pod):
             return
         for budget in self.matching(pod):
-            if pod.name not in budget.disrupted_pods and not _free(budget, pod):
+            if pod.name not in budget.disrupted_pods and not costs_nothing(budget, pod):
                 self._left[budget.key] -= number
 
     def _refusal_of(self, budget: PodDisruptionBudget, pod: Pod) -> Refusal | None:
         if pod.name in budget.disrupted_pods:
-            # Counted already, by whoever evicted it; a second request would be counted a second time.
-            return _refusal(f"PodDisruptionBudget {budget.name} has counted the pod as disrupted: its deletion is due")
-        if _free(budget, pod):
+            # The budget's status already counts an earlier eviction of this pod; a second request would be counted
+            # again.
+            return _refusal(f"PodDisruptionBudget {budget.name} has already counted the pod as disrupted")
+        if costs_nothing(budget, pod):
             return None
         if _stale(budget):
             return _refusal(
-                f"the status of PodDisruptionBudget {budget.name} is of generation {budget.observed_generation}, "
-                f"its spec of {budget.generation}: what it allows is not known yet"
+                f"the status of PodDisruptionBudget {budget.name} is stale (generation {budget.observed_generation}, "
+                f"the spec has {budget.generation}): what it allows is unknown"
             )
         if len(budget.disrupted_pods) > MAX_DISRUPTED_PODS:
             return _refusal(
                 f"{len(budget.disrupted_pods)} disruptions of PodDisruptionBudget {budget.name} await the disruption "
-                f"controller; with more than {MAX_DISRUPTED_PODS} none is granted"
+                f"controller; with more than {MAX_DISRUPTED_PODS} every eviction is refused"
             )
         if self._left[budget.key] <= 0:
             return _refusal(self._exhausted(budget))
@@ -115,25 +123,30 @@ class BudgetLedger:
         )
 
 
-def _guarded(pod: Pod) -> bool:
-    """Whether budgets are asked at all: not for pods that are pending, at their end or going (``canIgnorePDB``).
+def guarded(pod: Pod) -> bool:
+    """Return whether budgets apply to the pod.
 
-    Nor for those whose eviction is only a request: the webhook that takes it over answers before budgets are looked
-    at, and KubeVirt gives each machine a budget that allows nothing. Where nobody takes it over, the server decides.
+    Budgets do not apply to pending, terminal and terminating pods (upstream's ``canIgnorePDB``). They also do not apply
+    if another component carries out the eviction. Its webhook responds before budgets are checked, and KubeVirt creates
+    a budget for each virtual machine that allows no disruption. If there is no such webhook after all, the API server
+    decides.
     """
     if REQUEST_EVICT_ONLY in pod.annotations:
         return False
     return pod.phase not in {"Pending", "Succeeded", "Failed"} and pod.deleted is None
 
 
-def _free(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether evicting the pod costs the budget nothing, because the pod is not healthy and the budget lets it go.
+def costs_nothing(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Return whether evicting the pod does not count against the budget.
 
-    Unhealthy is only who says so: a cluster file's pod may have a phase without a Ready condition, or no status at all,
-    and is taken for healthy, though the API server would not. Where the status is stale, the API server goes on
-    comparing its old numbers; we don't.
+    This is the case if the pod is unhealthy and the budget's ``unhealthyPodEvictionPolicy`` allows its eviction.
+
+    A pod without a Ready condition, as in a cluster file, is treated as healthy here, though not by the API server.
+    Unlike the API server, this function does not use the numbers in a stale status.
     """
-    if not any(condition.type == "Ready" for condition in pod.conditions):  # kept only while it is not True
+    if not any(
+        condition.type == "Ready" for condition in pod.conditions
+    ):  # a pod's Ready condition is cached only while it is not True
         return False
     if budget.unhealthy_pod_eviction_policy == ALWAYS_ALLOW:
         return True

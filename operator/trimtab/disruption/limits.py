@@ -1,4 +1,4 @@
-"""Limits: how many evictions one plan may hold for a node, a namespace, an owner, and in all."""
+"""Enforces limits on evictions: per node, namespace, owner and cycle in one plan, and per minute."""
 
 from __future__ import annotations
 
@@ -8,63 +8,94 @@ from typing import Final
 
 from trimtab.api.descheduler_policy import Limits
 from trimtab.api.reasons import LIMIT_REACHED
-from trimtab.cluster.owners import owner_key
-from trimtab.disruption.refusal import Refusal
+from trimtab.cluster.workloads.owners import owner_key
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 
-Place = tuple[str, ...]
-"""What is counted: ``("node", name)``, ``("namespace", name)`` or ``("owner", namespace, kind, name)``."""
+LimitScope = tuple[str, ...]
+"""The scope that a limit applies to.
+
+It is ``("node", name)``, ``("namespace", name)``, ``("owner", namespace, kind, name)``, or ``("causing", namespace)``
+for the namespace of the pod that causes the eviction.
+"""
 
 NODE: Final = "node"
 NAMESPACE: Final = "namespace"
 OWNER: Final = "owner"
+CAUSING: Final = "causing"
+
+MINUTE: Final = 60.0
+BURST_SHARE: Final = 6
+"""Divisor of the rate per minute: that fraction of a minute's evictions may start at once.
+
+A short plan therefore finishes soon.
+"""
+
+LARGEST_BURST: Final = 10
 
 
 class PlannedEvictions:
-    """What a plan takes so far, of all its policies: a node has one share of trouble to bear, whoever makes it.
+    """Counts the planned evictions of all policies in a plan, because limits such as ``perNode`` apply to their sum.
 
     Args:
-        leaving: pods whose eviction was begun before and goes on in the background: they count as planned ones.
+        leaving: pods that are already being evicted in the background. They are counted as planned evictions.
 
     Attributes:
-        pods: the pods that are to be evicted, by ``namespace/name``.
-        underway: how many of them are leaving already.
+        pods: the pods that will be evicted, by ``namespace/name``.
+        in_background: number of pods that are already being evicted in the background.
     """
 
     def __init__(self, leaving: Iterable[Pod] = ()) -> None:
         self.pods: set[str] = set()
-        self._counts: Counter[Place] = Counter()
+        self._counts: Counter[LimitScope] = Counter()
         self._uncounted: list[Pod] = []
-        """Evictions that are not counted by place yet: most policies have no limits that ask."""
+        """Evictions that are not counted by scope yet. Counting is deferred because most policies have no limit per
+        scope.
+        """
+        self._causing: dict[str, str] = {}
+        """By evicted pod, the namespace of the pod whose scheduling rule causes the eviction."""
         for pod in leaving:
             self.add(pod)
-        self.underway = len(self.pods)
+        self.in_background = len(self.pods)
 
-    def add(self, pod: Pod) -> None:
-        """Count one eviction of the pod from where it is."""
+    def add(self, pod: Pod, causing: str = "") -> None:
+        """Count a planned eviction.
+
+        Args:
+            pod: the pod in its state before the move.
+            causing: the namespace of the pod that causes the eviction; ``""`` if none does.
+        """
         self.pods.add(pod.key)
         self._uncounted.append(pod)
+        if causing:
+            self._causing[pod.key] = causing
+            self._counts[CAUSING, causing] += 1
 
     def take_back(self, pod: Pod) -> None:
         """Undo :meth:`add`."""
         self.pods.discard(pod.key)
-        self._counts.subtract(places(pod))
+        self._counts.subtract(limit_scopes(pod))
+        causing = self._causing.pop(pod.key, "")
+        if causing:
+            self._counts[CAUSING, causing] -= 1
 
-    def count(self, place: Place) -> int:
-        """How many are planned there."""
+    def count(self, place: LimitScope) -> int:
+        """Return the number of planned evictions in a scope."""
         for pod in self._uncounted:
-            for each in places(pod):  # Counter.update takes ten times as long
+            for each in limit_scopes(pod):  # Counter.update takes ten times as long
                 self._counts[each] += 1
         self._uncounted.clear()
         return self._counts[place]
 
 
 class LimitCounter:
-    """One policy's limits over what the plan takes; ``perCycle`` counts the policy's own evictions only.
+    """Checks planned evictions against the limits of one policy.
+
+    ``perCycle`` applies only to the policy's own evictions and to those in the background.
 
     Args:
-        limits: of the policy.
-        planned: shared by all policies of the plan.
+        limits: the limits of the policy.
+        planned: the planned evictions that all policies of the plan share.
     """
 
     def __init__(self, limits: Limits, planned: PlannedEvictions) -> None:
@@ -73,50 +104,68 @@ class LimitCounter:
         self._own = 0
         self._by_place = any(limit is not None for limit in (limits.per_node, limits.per_namespace, limits.per_owner))
 
-    def refusal(self, pod: Pod) -> Refusal | None:
-        """Which limit is used up for the pod where it is now, or ``None``."""
+    def refusal(self, pod: Pod, causing: str = "") -> Refusal | None:
+        """Return a refusal if the pod's eviction would exceed a limit; otherwise ``None``.
+
+        Args:
+            pod: the pod in its state before the move.
+            causing: the namespace of the pod that causes the eviction; ``""`` if none does.
+        """
         limits = self._limits
-        if limits.per_cycle is not None and self._own + self._planned.underway >= limits.per_cycle:
-            return self._reached("perCycle", limits.per_cycle, "")
-        for place in places(pod) if self._by_place else ():
+        most = limits.per_causing_namespace
+        if causing and most is not None and self._planned.count((CAUSING, causing)) >= most:
+            return self._limit_refusal("perCausingNamespace", most, f" because of pods of namespace {causing}")
+        if limits.per_cycle is not None and self._own + self._planned.in_background >= limits.per_cycle:
+            return self._limit_refusal("perCycle", limits.per_cycle, "")
+        for place in limit_scopes(pod) if self._by_place else ():
             name, limit = self._limit(place)
             if limit is not None and self._planned.count(place) >= limit:
-                return self._reached(name, limit, f" for {_words(place)}")
+                return self._limit_refusal(name, limit, f" for {_describe_scope(place)}")
         return None
 
-    def take(self, pod: Pod) -> None:
-        """Count one eviction of the pod, for this policy and for all."""
+    def take(self, pod: Pod, causing: str = "") -> None:
+        """Count a planned eviction for this policy and for all policies; ``causing`` is as in :meth:`refusal`."""
         self._own += 1
-        self._planned.add(pod)
+        self._planned.add(pod, causing)
 
     def take_back(self, pod: Pod) -> None:
         """Undo :meth:`take`."""
         self._own -= 1
         self._planned.take_back(pod)
 
-    def _limit(self, place: Place) -> tuple[str, int | None]:
+    def _limit(self, place: LimitScope) -> tuple[str, int | None]:
         if place[0] == NODE:
             return "perNode", self._limits.per_node
         if place[0] == NAMESPACE:
             return "perNamespace", self._limits.per_namespace
         return "perOwner", self._limits.per_owner
 
-    def _reached(self, name: str, limit: int, where: str) -> Refusal:
+    def _limit_refusal(self, name: str, limit: int, where: str) -> Refusal:
         planned = "1 eviction is" if limit == 1 else f"{limit} evictions are"
-        underway = " or under way" if self._planned.underway else ""
+        in_background = " or in progress" if self._planned.in_background else ""
         return Refusal(
-            reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {planned} planned{underway}{where}"
+            reason=LIMIT_REACHED, message=f"limits.{name} is {limit}, and {planned} planned{in_background}{where}"
         )
 
 
-def places(pod: Pod) -> tuple[Place, ...]:
-    """Where an eviction of the pod counts."""
+def limit_scopes(pod: Pod) -> tuple[LimitScope, ...]:
+    """Return the scopes whose limits an eviction of the pod counts against."""
     owner = owner_key(pod)
-    found: tuple[Place, ...] = ((NODE, pod.node), (NAMESPACE, pod.namespace))
+    found: tuple[LimitScope, ...] = ((NODE, pod.node), (NAMESPACE, pod.namespace))
     return found if owner is None else (*found, (OWNER, *owner))
 
 
-def _words(place: Place) -> str:
+def _describe_scope(place: LimitScope) -> str:
     if place[0] == OWNER:
         return f"{place[2]} {place[1]}/{place[3]}"
     return " ".join(place)
+
+
+def pace_of(per_minute: int) -> tuple[tuple[int, float], tuple[int, float]]:
+    """Return the arguments of a :class:`~trimtab.kube.token_bucket.SlidingWindow` that enforces a rate limit.
+
+    Args:
+        per_minute: number of evictions per minute, at least 1.
+    """
+    burst = max(1, min(LARGEST_BURST, per_minute // BURST_SHARE))
+    return (per_minute, MINUTE), (burst, MINUTE * burst / per_minute)

@@ -1,4 +1,4 @@
-"""What became of a planned eviction."""
+"""Defines the refusal of an eviction, the result of one attempt, and the outcome of an action of a plan."""
 
 from __future__ import annotations
 
@@ -6,36 +6,81 @@ from typing import Final
 
 from msgspec import Struct
 
+from trimtab.api import reasons
 from trimtab.api.plan import Evict
 
 EVICTED: Final = "Evicted"
-"""The API server took the eviction."""
+"""The API server granted the eviction."""
 
 STARTED: Final = "Started"
-"""It was begun and goes on by itself, but had not ended when the cycle did: a rollout, or what somebody took over."""
+"""The eviction had started but not finished when the cycle ended: a rollout, or an eviction in the background."""
 
 REFUSED: Final = "Refused"
-"""A budget, or the check right before the eviction, said no."""
+"""A PodDisruptionBudget, a webhook or the recheck refused the eviction."""
 
 GONE: Final = "Gone"
-"""There was nothing left to evict: the pod had gone, or another one had its name. Counts as nothing."""
+"""The pod no longer existed, or a new pod had the same name."""
 
 SKIPPED: Final = "Skipped"
-"""It was not tried: its turn did not come, or the plan no longer held for it."""
+"""The eviction was not attempted: time ran out, or the plan was outdated for the pod."""
 
 FAILED: Final = "Failed"
-"""It was tried and did not succeed, for another cause than a budget."""
+"""The eviction was attempted and failed for a reason other than a refusal."""
+
+
+DELETED: Final = "Deleted"
+"""The API server granted the deletion of a pod on a tainted node after its deadline; PodDisruptionBudgets are ignored.
+"""
+
+
+class AttemptResult(Struct, frozen=True):
+    """The result of one attempt to evict a pod.
+
+    Attributes:
+        result: the result of the action if it is not retried; one of this module's constants.
+        reason: a reason code from :mod:`trimtab.api.reasons`.
+        message: description with names and numbers; the API server's message if it refused the eviction.
+        retry: whether the attempt must be repeated.
+        uncertain: whether the API server may have evicted the pod although its response was lost.
+        retry_after: seconds to wait, as requested by the API server; ``None`` if it requested nothing.
+        lacks_permission: whether an authorizer denied the request, so that it succeeds once the permission is granted.
+    """
+
+    result: str
+    reason: str
+    message: str
+    retry: bool = False
+    uncertain: bool = False
+    retry_after: float | None = None
+    lacks_permission: bool = False
+
+
+class Refusal(Struct, frozen=True):
+    """A reason not to evict a pod.
+
+    Attributes:
+        reason: a reason code from :mod:`trimtab.api.reasons`.
+        message: description with the names and numbers that were compared.
+    """
+
+    reason: str
+    message: str
+
+
+EVICTED_RESPONSE_LOST: Final = AttemptResult(
+    EVICTED, reasons.EVICTED, "the response to the eviction was lost, and the pod has been evicted"
+)
 
 
 class Outcome(Struct, frozen=True):
-    """How one action of a plan ended.
+    """The final result of one action of a plan.
 
     Attributes:
         action: the planned eviction.
         result: one of this module's constants.
-        reason: a code of :mod:`trimtab.api.reasons`: why it ended so.
-        message: the same in words: the API server's, or ours with names and numbers.
-        at: seconds since the epoch.
+        reason: a reason code from :mod:`trimtab.api.reasons`.
+        message: description with names and numbers; the API server's message if it refused the eviction.
+        at: the time of the outcome in seconds since the epoch.
     """
 
     action: Evict

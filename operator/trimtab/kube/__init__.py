@@ -1,6 +1,6 @@
-"""The API server as trimtab sees it. Nothing in here knows what a policy is; all above reads the cluster through it.
+"""The Kubernetes client: requests, watches, decoded objects and Kubernetes' own rules, independent of any policy.
 
-``connection`` finds the server and talks to it, behind the seam ``api``; ``verbs``, ``eviction`` and ``lease`` are what
-is asked of it. ``objects`` are the typed values, ``wire`` decodes them, ``watching`` keeps them current. ``rules`` are
-Kubernetes' own, as pure functions; ``events`` is what is told to objects' owners.
+``api`` is the interface to the API server, and ``connection`` implements it. ``verbs`` sends requests. ``objects``
+defines the types of objects, ``wire`` decodes objects into them, and ``watching`` keeps them in sync. ``rules``
+contains Kubernetes' rules as pure functions, and ``events`` records events.
 """

@@ -1,4 +1,4 @@
-"""Time as a seam, so that what waits can be tested without waiting."""
+"""The clock interface, so that tests can use virtual time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from. Two clocks, because they answer two questions."""
+    """A wall clock, a monotonic clock, and a sleep function."""
 
     def now(self) -> float:
-        """Seconds since the epoch: for what is written down. It may jump when the host's clock is set."""
+        """Return the time in seconds since the epoch, for timestamps. It may jump when the host's clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some start: for durations and deadlines. It never goes back."""
+        """Return seconds since an arbitrary start, for durations and deadlines. The result never decreases."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; a negative time is no wait."""
+        """Sleep for the given number of seconds. Return immediately if it is negative."""
         ...
 
 
@@ -28,34 +28,34 @@ class SystemClock:
     """The host's clocks and the running loop's sleep."""
 
     def now(self) -> float:
-        """``time.time()``."""
+        """Return ``time.time()``."""
         return time.time()
 
     def monotonic(self) -> float:
-        """``time.monotonic()``."""
+        """Return ``time.monotonic()``."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """``asyncio.sleep()``."""
+        """Wait with ``asyncio.sleep()``."""
         await asyncio.sleep(max(0.0, seconds))
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
 
 
-FIRST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
-LAST: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
-"""The years from 1 to 9999: all that RFC 3339 can write."""
+MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+MAX_TIMESTAMP: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
+"""The latest time that RFC 3339 can represent: the end of the year 9999, in seconds since the epoch."""
 
 
 def calendar_time(seconds: float) -> datetime:
-    """Seconds since the epoch as a time in UTC; what no calendar has is the first or the last time that one has.
+    """Convert seconds since the epoch to a UTC datetime, clamped to the years 1 to 9999.
 
-    An object may ask for more: a pod that tolerates a taint for ``9223372036854775807`` seconds is valid.
+    Objects may contain larger values. For example, a pod may tolerate a taint for ``9223372036854775807`` seconds.
     """
-    return datetime.fromtimestamp(min(max(seconds, FIRST), LAST), UTC)
+    return datetime.fromtimestamp(min(max(seconds, MIN_TIMESTAMP), MAX_TIMESTAMP), UTC)
 
 
 def micro_time(now: float) -> str:
-    """Write a time as metav1.MicroTime: ``2026-11-20T12:00:00.000000Z``. Events and leases take no other form."""
+    """Format a time as metav1.MicroTime: ``2026-11-20T12:00:00.000000Z``. Events and Leases accept no other format."""
     return calendar_time(now).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

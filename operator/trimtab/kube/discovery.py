@@ -1,4 +1,4 @@
-"""Which resources a server serves at present, for kinds that are there in some clusters only."""
+"""Queries the resources that the API server serves, and the features of its version."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from trimtab.kube.api import Api, Forbidden, NotFound
+from trimtab.kube.api import Api, ApiError, Forbidden, NotFound
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.resources import Resource
 
-KEPT: Final = 4.0
-"""Seconds that an answer is good for: many kinds ask at the same time, and of the same groups."""
+CACHE_SECONDS: Final = 4.0
+"""Seconds for which a discovery response is cached, because many informers query the same groups at the same time."""
 
 
 class Discovery:
-    """Asks the server which groups and resources it has, once for all who ask at the same time.
+    """Queries which groups and resources the API server serves, with a cache that concurrent callers share.
 
     Args:
-        api: the server.
-        clock: the time.
+        api: the API server.
+        clock: provides the time.
     """
 
     def __init__(self, api: Api, *, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -29,24 +29,29 @@ class Discovery:
         self._answers: dict[str, tuple[float, Any]] = {}
 
     async def first_served(self, resources: Sequence[Resource]) -> Resource | None:
-        """The first of several versions of a resource that the server serves; ``None`` where it serves none.
+        """Find the first of several versions of a resource that the server serves.
 
-        Whoever may not ask is told the first: then watching it says what is the matter.
+        Args:
+            resources: the resource in several versions, the preferred one first.
+
+        Returns:
+            The first served version, or ``None`` if the server serves none. If discovery is forbidden, the result is
+            the first version, so that its watch reports the missing permission.
 
         Raises:
-            ApiError: the server has another trouble.
-            Unreachable: no answer came.
+            ApiError: the server responded with another error.
+            Unreachable: there was no response.
         """
         async with self._asking:
             try:
                 groups = await self._ask("/apis")
-                there = {
+                served = {
                     f"{group.get('name')}/{version.get('version')}"
                     for group in groups.get("groups") or ()
                     for version in group.get("versions") or ()
                 }
                 for resource in resources:
-                    if resource.api_version not in there:
+                    if resource.api_version not in served:
                         continue
                     listed = await self._ask(f"/apis/{resource.api_version}")
                     if resource.plural in {each.get("name") for each in listed.get("resources") or ()}:
@@ -57,11 +62,37 @@ class Discovery:
 
     async def _ask(self, path: str) -> Any:
         now = self._clock.monotonic()
-        at, answer = self._answers.get(path, (-KEPT, None))
-        if answer is None or now - at >= KEPT:
+        at, answer = self._answers.get(path, (-CACHE_SECONDS, None))
+        if answer is None or now - at >= CACHE_SECONDS:
             try:
                 answer = await self._api.request("GET", path)
             except NotFound:
                 answer = {}
             self._answers[path] = now, answer
         return answer
+
+
+STREAMING_LISTS_SINCE: Final = (1, 33)
+"""The first Kubernetes version that streams the encoding of lists (StreamingCollectionEncodingToProtobuf, KEP-5116)."""
+
+
+async def streams_lists(api: Api, *, timeout: float = 30.0) -> bool:
+    """Return whether the API server streams the encoding of lists.
+
+    If it does, a list without pages needs little memory in the server and is the cheapest way to read all objects. A
+    WatchList costs the server four times the CPU, because it flushes and encrypts each event. A server that reports no
+    version is treated as old.
+
+    Args:
+        api: the API server.
+        timeout: the seconds to wait for a response.
+
+    Raises:
+        Unreachable: there was no response.
+    """
+    try:
+        version = await api.request("GET", "/version", timeout=timeout)
+        found = [int(str(version[part]).rstrip("+")) for part in ("major", "minor")]  # "33+" on some managed clusters
+    except (ApiError, TypeError, KeyError, ValueError):
+        return False
+    return tuple(found) >= STREAMING_LISTS_SINCE

@@ -1,20 +1,21 @@
-"""The one error for bad input: a file, a custom resource or a flag that says something it may not say.
+"""The error for invalid input: a file, a custom resource or a flag with a value that is not allowed.
 
-Whoever reads input raises it, the command line prints it as one line and ends with status 2, the operator puts it into
-the object's status. Failures of the API server are not input: see :mod:`trimtab.kube.api`.
+Code that reads input raises :class:`InputError`. The command line prints it as one line and exits with status 2. The
+operator reports it in the status of the object. Errors of the API server are in :mod:`trimtab.kube.api`.
 """
 
 from __future__ import annotations
 
 
 class InputError(ValueError):
-    """Input that cannot be used, told so that its author can mend it.
+    """Invalid input. The message helps its author to correct it.
 
     Attributes:
-        source: where it came from: a file's path, ``-`` for standard input, ``cluster``; ``""`` where nobody knows.
-        object: which object in it, as ``Kind/name`` or ``Kind/namespace/name``; ``""`` where it has none.
-        field: the field's path as kubectl writes it, ``spec.strategies.RemoveDuplicates``; ``""`` for the whole object.
-        message: what is wrong and what is allowed, without repeating the three above.
+        source: the origin of the input: a file path, ``-`` for standard input, ``cluster``, or ``""`` if unknown.
+        object: the object as ``Kind/name`` or ``Kind/namespace/name``, or ``""`` if it has no name.
+        field: the path of the field as in kubectl, ``spec.strategies.RemoveDuplicates``, or ``""`` for the whole
+            object.
+        message: a description of the invalid value and the allowed values, excluding source, object and field.
     """
 
     def __init__(self, message: str, *, source: str = "", object: str = "", field: str = "") -> None:  # noqa: A002
@@ -25,5 +26,5 @@ class InputError(ValueError):
         self.message = message
 
     def __str__(self) -> str:
-        """``source: object: field: message``, leaving out what is not known."""
+        """Return ``source: object: field: message``, omitting empty parts."""
         return ": ".join(part for part in (self.source, self.object, self.field, self.message) if part)

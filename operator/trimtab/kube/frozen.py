@@ -1,7 +1,8 @@
 """An immutable, hashable mapping: labels, annotations, resource lists.
 
-A plain ``dict`` subclass, not ``types.MappingProxyType``: look-ups stay as fast as a dict's (selectors read labels
-hundreds of thousands of times a cycle), and being hashable lets equal label sets and pod specs be shared.
+:class:`FrozenMap` is a ``dict`` subclass instead of ``types.MappingProxyType``, so that look-ups are as fast as in a
+dict (selectors read labels hundreds of thousands of times per cycle). It is hashable, so that identical label sets and
+pod specs can be interned.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ V = TypeVar("V")
 
 
 class FrozenMap(dict[str, V]):
-    """A ``dict`` with string keys that refuses changes and hashes by its content, whatever the insertion order."""
+    """An immutable ``dict`` with string keys.
+
+    Its hash depends only on the content, regardless of the insertion order.
+    """
 
     __slots__ = ("_hash",)
 
@@ -43,7 +47,7 @@ Labels = FrozenMap[str]
 """Labels, annotations or a node selector."""
 
 ResourceList = FrozenMap[int]
-"""Resource name to amount: ``cpu`` in millicores, ``memory`` and ``ephemeral-storage`` in bytes, others in units.
+"""Amounts by resource name: ``cpu`` in millicores, ``memory`` and ``ephemeral-storage`` in bytes, others in units.
 
 Amounts are rounded up as kube-scheduler's ``MilliValue()``/``Value()`` do (k8s.io/apimachinery resource.Quantity).
 """

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Exponential backoff with jitter."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from msgspec import Struct
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """Exponential growth with full upper jitter.
-
-    The jitter keeps many clients that lost the same server from coming back in the same instant.
+    """Exponential backoff. Random jitter prevents many clients of one server from retrying at the same time.
 
     Attributes:
-        initial: seconds before the first retry.
-        factor: how much longer each further wait is.
-        maximum: seconds that no wait exceeds, before jitter.
-        jitter: up to this share is added, at random.
-        attempts: tries in all, the first included; 0 means without end.
+        initial: the delay before the first retry in seconds.
+        factor: the factor by which the delay grows with each retry.
+        maximum: the maximum delay in seconds, before jitter is added.
+        jitter: the maximum random addition, as a fraction of the delay.
+        attempts: the maximum number of attempts, including the first one, or 0 for no limit.
     """
 
     initial: float = 0.2
@@ -29,15 +27,20 @@ class Backoff(Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
     def delay(self, retry: int, *, random: Callable[[], float] = random.random) -> float:
-        """Seconds to wait before the ``retry``-th retry, counted from 0."""
-        exponent = min(retry, 64)  # beyond this a float overflows, and `maximum` was reached long ago
+        """Return the delay in seconds before a retry.
+
+        Args:
+            retry: the number of the retry, counted from 0.
+            random: returns a random number from 0 to 1.
+        """
+        exponent = min(retry, 64)  # a larger one may overflow a float, and `maximum` is reached long before
         wait: float = min(self.maximum, self.initial * self.factor**exponent)
         return wait * (1.0 + self.jitter * random())
 
     def exhausted(self, retry: int) -> bool:
-        """Whether the ``retry``-th retry, counted from 0, would be one too many."""
+        """Return whether all attempts have been made, so that this retry (counted from 0) must not be made."""
         return bool(self.attempts) and retry + 1 >= self.attempts
 
 
 READS: Final = Backoff(initial=0.2, maximum=2.0, attempts=5)
-"""For GETs: rides over a restarting API server behind a load balancer, not over an outage (that is the caller's)."""
+"""Backoff for GET requests. It bridges the restart of one API server behind a load balancer, but not an outage."""

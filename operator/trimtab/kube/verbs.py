@@ -1,7 +1,4 @@
-"""The verbs of the API, as functions on :class:`~trimtab.kube.api.Api`.
-
-They add to a request what every caller would write alike: paths, content types, the field manager, paging.
-"""
+"""Sends the API verbs (get, list, create, …) with their paths, content types, field manager and paging."""
 
 from __future__ import annotations
 
@@ -14,35 +11,41 @@ from trimtab.kube.api import Api, Gone
 from trimtab.kube.resources import Resource
 
 FIELD_MANAGER: Final = "trimtab"
-"""Whose fields these are, in ``metadata.managedFields``."""
+"""The field manager in ``metadata.managedFields``."""
 
-PAGE: Final = 500
-"""Objects a page, as kubectl and client-go ask for: small enough for the server to keep others waiting shortly."""
+PAGE_SIZE: Final = 500
+"""Number of objects per page, as in kubectl and client-go. Pages of this size delay other requests only briefly."""
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-"""Server-side apply. JSON is YAML, so the body stays JSON."""
+"""The content type of server-side apply. The body is JSON, which is valid YAML."""
 
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-"""Lists of core types are merged by their keys: conditions by type. Custom resources know it not."""
+"""The content type of a patch that merges lists of core types by their keys, such as conditions by type. Custom
+resources do not support it."""
 
-METADATA: Final = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
-"""The form of an answer that costs the server least, for who looks at no more than whether there is one."""
+METADATA_ONLY: Final = (
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+)
+"""The ``Accept`` header of the smallest response, for callers that only need to know whether the request succeeded."""
+
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+"""The ``Accept`` header for lists of which only the metadata are needed."""
 
 
 class ObjectList(Struct, frozen=True):
-    """A whole collection at one resource version."""
+    """All objects of a collection at one resource version."""
 
     items: list[dict[str, Any]]
     resource_version: str
 
 
 async def get(api: Api, resource: Resource, name: str, *, namespace: str = "", timeout: float = 30.0) -> dict[str, Any]:
-    """One object.
+    """Read one object.
 
     Raises:
-        NotFound: there is none of that name.
+        NotFound: the object does not exist.
     """
     answer: dict[str, Any] = await api.request("GET", resource.path(name, namespace=namespace), timeout=timeout)
     return answer
@@ -55,22 +58,24 @@ async def list_objects(
     namespace: str = "",
     label_selector: str = "",
     field_selector: str = "",
-    limit: int = PAGE,
+    limit: int = PAGE_SIZE,
     timeout: float = 60.0,
+    accept: str = "",
 ) -> ObjectList:
-    """A whole collection, read in pages.
+    """Read a complete collection in pages.
 
-    A page token lives five minutes; when it is gone midway, the rest would belong to another moment than the beginning.
-    The list is then begun anew, unpaged: that cannot expire (client-go's pager does the same).
+    A continue token is valid for five minutes. If it expires, the list is requested again from the start without pages,
+    as in client-go's pager.
 
     Args:
         api: the API server.
-        resource: the kind.
-        namespace: ``""`` for all.
-        label_selector: as kubectl's ``-l``.
-        field_selector: as kubectl's ``--field-selector``.
-        limit: objects a page; 0 for all at once.
-        timeout: seconds a page.
+        resource: the resource.
+        namespace: the namespace, or ``""`` for all namespaces.
+        label_selector: the label selector in the syntax of ``kubectl -l``.
+        field_selector: the field selector in the syntax of ``kubectl --field-selector``.
+        limit: the number of objects per page, or 0 to request all objects at once.
+        timeout: the timeout of each page in seconds.
+        accept: the media type of the response, or ``""`` for JSON.
     """
     wanted = {"labelSelector": label_selector, "fieldSelector": field_selector}
     params = {key: value for key, value in wanted.items() if value}
@@ -80,7 +85,7 @@ async def list_objects(
     while True:
         paging = ({"limit": str(limit)} if limit else {}) | ({"continue": token} if token else {})
         try:
-            page = await api.request("GET", path, params=params | paging, timeout=timeout)
+            page = await api.request("GET", path, params=params | paging, accept=accept, timeout=timeout)
         except Gone:
             if not token:
                 raise
@@ -98,8 +103,8 @@ async def create(
     """Create an object and return it as the server stored it.
 
     Raises:
-        Conflict: the name exists (reason ``AlreadyExists``).
-        Invalid: the object is not valid.
+        Conflict: an object of this name exists (reason ``AlreadyExists``).
+        Invalid: the object is invalid.
     """
     answer: dict[str, Any] = await api.request(
         "POST",
@@ -121,11 +126,11 @@ async def replace(
     subresource: str = "",
     timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Write a whole object. With ``metadata.resourceVersion`` in it, only if nobody wrote in between.
+    """Replace an object (PUT). If the body has ``metadata.resourceVersion``, the object must not have changed since.
 
     Raises:
-        Conflict: somebody wrote in between.
-        NotFound: there is none of that name.
+        Conflict: the object was changed.
+        NotFound: the object does not exist.
     """
     answer: dict[str, Any] = await api.request(
         "PUT",
@@ -147,9 +152,10 @@ async def merge_patch(
     subresource: str = "",
     timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Merge these fields into an object (RFC 7386): ``None`` removes a field, lists are replaced whole.
+    """Apply a JSON merge patch (RFC 7386). ``None`` removes a field, and lists are replaced completely.
 
-    A ``metadata.resourceVersion`` in the patch makes it conditional. ``subresource="status"`` writes the status.
+    If the patch contains ``metadata.resourceVersion``, it is applied only if the object was not changed since.
+    ``subresource="status"`` changes the status.
     """
     return await _patch(api, resource, name, patch, MERGE_PATCH, namespace, subresource, timeout)
 
@@ -164,7 +170,7 @@ async def json_patch(
     subresource: str = "",
     timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Apply RFC 6902 operations, all or none; a failed ``test`` raises :class:`~trimtab.kube.api.Invalid`."""
+    """Apply a JSON patch (RFC 6902) atomically. A failed ``test`` raises :class:`~trimtab.kube.api.Invalid`."""
     return await _patch(api, resource, name, list(operations), JSON_PATCH, namespace, subresource, timeout)
 
 
@@ -180,18 +186,21 @@ async def apply(
     field_manager: str = FIELD_MANAGER,
     timeout: float = 30.0,
 ) -> dict[str, Any]:
-    """Server-side apply: these fields are ours and shall be so; what we applied before and left out now goes.
+    """Apply the fields that a field manager owns (server-side apply), and return the object.
+
+    Fields that it applied before but omits now are removed.
 
     Args:
         api: the API server.
-        resource: the kind.
-        name: of the object; it is created if need be.
-        fields: all that this field manager wants to own; kind, apiVersion and name are filled in.
-        namespace: of the object.
+        resource: the resource.
+        name: the name of the object, which is created if it does not exist.
+        fields: all fields that the field manager owns, except kind, apiVersion and name, which are added.
+        namespace: the namespace of the object.
         subresource: ``status`` or ``""``.
-        force: take fields over from other managers, as a controller must; else they are a ``Conflict``.
-        field_manager: two owners of different fields of one object need two names.
-        timeout: seconds.
+        force: whether to take over fields of other managers, as controllers do. If false, such fields cause a
+            ``Conflict``.
+        field_manager: the owner of the fields. Owners of different fields of one object need different names.
+        timeout: the timeout in seconds.
     """
     body = _typed(resource, fields)
     identity = {"name": name} | ({"namespace": namespace} if namespace else {})
@@ -223,18 +232,19 @@ async def delete(
 
     Args:
         api: the API server.
-        resource: the kind.
-        name: of the object.
-        namespace: of the object.
-        uid: only this very object, not one that has taken its name.
-        grace_period: seconds; ``None`` for the object's own.
-        propagation: ``Background``, ``Foreground`` or ``Orphan``; ``""`` for the kind's default.
-        accept: the form of the answer, which is not looked at; :data:`METADATA` where there are many.
-        timeout: seconds.
+        resource: the resource.
+        name: the name of the object.
+        namespace: the namespace of the object.
+        uid: the UID of the object, as a precondition, or ``""`` for none.
+        grace_period: the grace period in seconds, or ``None`` for the default of the object.
+        propagation: the propagation policy (``Background``, ``Foreground`` or ``Orphan``), or ``""`` for the default of
+            the resource.
+        accept: the media type of the response, which is ignored. Use :data:`METADATA_ONLY` for many deletions.
+        timeout: the timeout in seconds.
 
     Raises:
-        NotFound: there is none of that name.
-        Conflict: another object has the name by now.
+        NotFound: the object does not exist.
+        Conflict: the object of this name has another UID.
     """
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
     if uid:

@@ -1,1 +1,1 @@
-"""Can this pod run there? The filters of kube-scheduler's default profile, and places that are found and reserved."""
+"""Scheduling simulation: kube-scheduler's filters and scores of the default profile, and node reservation."""

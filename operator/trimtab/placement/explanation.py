@@ -1,8 +1,4 @@
-"""Where a pod fits, where it would go, where it does not fit and why, and what would have to change.
-
-The document that ``trimtab explain pod -o json`` prints. At 5,000 nodes all is computed on columns; what is made node
-by node is the document itself.
-"""
+"""The document of ``trimtab explain pod -o json``: feasible nodes, scores, reasons and remedies."""
 
 from __future__ import annotations
 
@@ -14,83 +10,86 @@ import numpy as np
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
-from trimtab.placement.judgement import Judgement
+from trimtab.placement.feasibility import Diagnosis
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED, Profile
-from trimtab.placement.remedies.search import Cure
-from trimtab.placement.remedies.search import cures as cures_of
+from trimtab.placement.remedies.interface import Protection, unprotected
+from trimtab.placement.remedies.search import RemedyPlan, find_remedy_plans
 
 PROFILES: Final[dict[str, Profile]] = {"LeastAllocated": DEFAULT, "MostAllocated": MOST_ALLOCATED}
-"""The default profile by the ``scoringStrategy`` of its NodeResourcesFit."""
+"""The default profile with each ``scoringStrategy`` of NodeResourcesFit."""
 
 ALTERNATIVES: Final = 2
-"""So many other changes are told beside the cheapest, each without the kinds of remedies of those before."""
+"""Number of alternatives to the cheapest change. Each alternative avoids the remedies that the previous ones used."""
 
 Document = dict[str, Any]
 
 
-def explanation(placer: Placer, pod: Pod) -> Document:
-    """Explain a pod of the placer's snapshot; one that is on a node is judged as if it were not there yet.
+def explanation(placer: Placer, pod: Pod, protection: Protection = unprotected) -> Document:
+    """Explain where a pod fits and why. A bound pod is evaluated as if it were pending.
 
     The document has
 
-    - ``pod``, and ``node``, where it is now, nil for a pending one;
-    - ``fits``, the nodes that take it, and ``likely``, those of them with the best score: the scheduler draws one;
-    - ``message``, kube-scheduler's sentence;
-    - ``remedy``, the cheapest change that would make it fit, nil where it fits and where nothing that is known helps
-      (:meth:`~trimtab.placement.remedies.search.Cure.document`), with ``alternatives`` that cost more;
-    - ``nodes``, all by name, each with ``node``, ``fits``, ``reasons`` and, where it fits, ``score``: its ``total`` and
-      each score's weighted points.
+    - ``pod``, and ``node``, its current node (nil for a pending pod);
+    - ``fits``, the feasible nodes, and ``likely``, the feasible nodes with the highest score, from which the scheduler
+      selects one at random;
+    - ``message``, kube-scheduler's message;
+    - ``remedy``, the cheapest change that would make the pod fit, with more expensive ``alternatives``; nil if the pod
+      fits or no known change helps (:meth:`~trimtab.placement.remedies.search.RemedyPlan.document`);
+    - ``nodes``, all nodes by name, each with ``node``, ``fits``, ``reasons`` and, if feasible, ``score``: its ``total``
+      and the weighted score of each plugin.
 
     Args:
-        placer: keep it for several explanations on one snapshot; the snapshot is left as it was.
-        pod: of the snapshot.
+        placer: a placer on the snapshot. It may be reused for several explanations, because the snapshot is unchanged
+            afterwards.
+        pod: a pod of the snapshot.
+        protection: returns why a pod cannot be evicted now. Evicting such pods is the last choice.
     """
     with placer.snapshot.fork():
-        pending = placer.lift(pod)
-        judgement = placer.judge(pending)
-        fits = _fits(placer.snapshot, judgement)
+        pending = placer.unbind(pod)
+        diagnosis = placer.diagnose(pending)
+        fits = _fits(placer.snapshot, diagnosis)
         order = placer.snapshot.nodes.order()
         at = placer.snapshot.nodes.at
         names = [node.name for slot in order.tolist() if (node := at[slot]) is not None]
         name_of = dict(zip(order.tolist(), names, strict=True))
-        nowhere = judgement.nodes and not fits.any()
-        cures = list(islice(cures_of(placer, pending), 1 + ALTERNATIVES)) if nowhere else []
+        nowhere = diagnosis.nodes and not fits.any()
+        plans = list(islice(find_remedy_plans(placer, pending, protection), 1 + ALTERNATIVES)) if nowhere else []
         return {
             "pod": pod.key,
             "node": pod.node or None,
             "fits": [name_of[slot] for slot in order[fits[order]].tolist()],
             "likely": [name_of[slot] for slot in placer.scorer.best(pending, fits).tolist()],
-            "message": judgement.sentence(),
-            "remedy": _remedy(cures),
-            "nodes": _nodes(placer, pending, judgement, fits, order, names),
+            "message": diagnosis.message(),
+            "remedy": _remedy(plans),
+            "nodes": _nodes(placer, pending, diagnosis, fits, order, names),
         }
 
 
-def _remedy(cures: list[Cure]) -> Document | None:
-    if not cures:
+def _remedy(plans: list[RemedyPlan]) -> Document | None:
+    if not plans:
         return None
-    return {**cures[0].document(), "alternatives": [cure.document() for cure in cures[1:]]}
+    return {**plans[0].document(), "alternatives": [plan.document() for plan in plans[1:]]}
 
 
-def _fits(snapshot: Snapshot, judgement: Judgement) -> BoolArray:
-    """The slots that take the pod, from the reasons of those that do not."""
-    fits: BoolArray = np.zeros_like(snapshot.nodes.used) if judgement.refusal else snapshot.nodes.used.copy()
-    for _, slots in judgement.failures:
+def _fits(snapshot: Snapshot, diagnosis: Diagnosis) -> BoolArray:
+    """Return the slots of the feasible nodes, which are those without a failure: bool, shape (capacity,)."""
+    fits: BoolArray = np.zeros_like(snapshot.nodes.used) if diagnosis.refusal else snapshot.nodes.used.copy()
+    for _, slots in diagnosis.failures:
         fits[slots] = False
     return fits
 
 
 def _nodes(
-    placer: Placer, pod: Pod, judgement: Judgement, fits: BoolArray, order: IntArray, names: list[str]
+    placer: Placer, pod: Pod, diagnosis: Diagnosis, fits: BoolArray, order: IntArray, names: list[str]
 ) -> list[Document]:
-    # Which group of reasons each slot has; nodes with the same reasons share one list.
-    refusal = [[judgement.refusal]] if judgement.refusal else []
-    reasons: list[list[Any]] = [[], *refusal, *(list(texts) for texts, _ in judgement.failures)]
+    # The index of each slot's group of reasons; nodes with equal reasons share one list.
+    refusal = [[diagnosis.refusal]] if diagnosis.refusal else []
+    reasons: list[list[Any]] = [[], *refusal, *(list(texts) for texts, _ in diagnosis.failures)]
     group = np.zeros(len(fits), dtype=np.int64)
     if refusal:
         group[:] = 1
-    for number, (_, slots) in enumerate(judgement.failures, start=1):
+    for number, (_, slots) in enumerate(diagnosis.failures, start=1):
         group[slots] = number
     scores = _scores(placer, pod, fits, order)
     found: list[Document] = []
@@ -103,7 +102,10 @@ def _nodes(
 
 
 def _scores(placer: Placer, pod: Pod, fits: BoolArray, order: IntArray) -> list[dict[str, int] | None]:
-    """Per node in the order of names: ``total``, then each score's weighted points; nothing where it does not fit."""
+    """Return the ``total`` and the weighted score of each plugin for every node, ordered by node name.
+
+    The entry is ``None`` for nodes that are not feasible.
+    """
     if not fits.any():
         return [None] * len(order)
     points = placer.scorer.breakdown(pod, fits)

@@ -1,6 +1,7 @@
-"""Which nodes a pod's selectors, affinity and tolerations let it have, for all nodes at once.
+"""Computes which nodes match a pod's node selector, node affinity and tolerations, for all nodes at once.
 
-Filters, scores, topology spread and volumes ask the same; judged per label value and set of taints, never per node.
+Filters, scores, topology spread and volumes share these masks. They are evaluated once per distinct label value or
+taint set instead of once per node.
 """
 
 from __future__ import annotations
@@ -11,21 +12,20 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from trimtab.cluster.nodes import NodeTable
+from trimtab.cluster.node_table import NodeTable, TopologyKey
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.topology import TopologyKey
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import LabelRequirement, Node, NodeSelector, NodeSelectorTerm, PodSpec, Toleration
 from trimtab.kube.rules.selectors import matches_node_selector, matches_node_term, selects_no_node
-from trimtab.kube.rules.taints import untolerated
+from trimtab.kube.rules.taints import find_untolerated_taint
 
-_MOST_MASKS: Final = 1024
-"""Masks kept per node table: 8 MiB on 8,192 slots."""
+_MAX_MASKS: Final = 1024
+"""Maximum number of masks per node table: 8 MiB for 8,192 slots."""
 
 
 def matches_required(spec: PodSpec, node: Node) -> bool:
-    """Whether a node satisfies a pod's node selector and required node affinity.
+    """Return whether a node satisfies a pod's node selector and required node affinity.
 
     Source: component-helpers ``nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)``, v0.36.
     """
@@ -38,15 +38,18 @@ def matches_required(spec: PodSpec, node: Node) -> bool:
 
 
 def affinity_mask(snapshot: Snapshot, node_selector: Labels, required: NodeSelector | None) -> BoolArray:
-    """Which nodes satisfy a node selector and a required node affinity: :func:`matches_required` of all at once.
+    """Return which nodes satisfy a node selector and a required node affinity.
+
+    This evaluates :func:`matches_required` for all nodes.
 
     Args:
-        snapshot: the picture.
-        node_selector: labels that must all be there; empty for none.
-        required: terms of which one must hold; ``None`` where nothing is required, without terms no node passes.
+        snapshot: the cluster.
+        node_selector: required labels; may be empty.
+        required: terms of which at least one must match, or ``None`` for no requirement. No node satisfies an empty
+            list of terms.
 
     Returns:
-        bool, shape (nodes.capacity,), a fresh array; false in free slots.
+        A fresh array: bool, shape (nodes.capacity,), false in free slots.
     """
     nodes = snapshot.nodes
     masks = _masks_of(nodes)
@@ -61,33 +64,33 @@ def affinity_mask(snapshot: Snapshot, node_selector: Labels, required: NodeSelec
 
 
 def term_mask(snapshot: Snapshot, term: NodeSelectorTerm) -> BoolArray:
-    """Which nodes one term picks, all its expressions together; a term that is empty or cannot be evaluated, none.
+    """Return which nodes match all expressions of one term. An empty or invalid term matches no node.
 
     Returns:
-        bool, shape (nodes.capacity,), false in free slots. Kept: callers must not write to it.
+        A cached array: bool, shape (nodes.capacity,), false in free slots. Callers must not write to it.
     """
     return _masks_of(snapshot.nodes).term(snapshot.nodes, term)
 
 
 def untolerated_mask(snapshot: Snapshot, tolerations: tuple[Toleration, ...]) -> BoolArray:
-    """Which nodes have a NoSchedule or NoExecute taint that no toleration tolerates.
+    """Return which nodes have a NoSchedule or NoExecute taint that none of the tolerations tolerates.
 
-    Judged per set of taints: thousands of nodes share a few dozen.
+    Each distinct taint set is evaluated once, because thousands of nodes share a few dozen taint sets.
 
     Returns:
-        bool, shape (nodes.capacity,), a fresh array; false in free slots.
+        A fresh array: bool, shape (nodes.capacity,), false in free slots.
     """
     nodes = snapshot.nodes
-    verdicts = [untolerated(taints, tolerations) is not None for taints in nodes.taint_sets]
+    verdicts = [find_untolerated_taint(taints, tolerations) is not None for taints in nodes.taint_sets]
     found: BoolArray = np.array(verdicts, dtype=np.bool_)[nodes.taints]
     return found
 
 
 class NodeMasks:
-    """Which nodes single requirements and terms pick, kept until a node's name or labels change.
+    """Computes which nodes match single requirements and terms, cached until a node's name or labels change.
 
-    The cost is that of the distinct values of a label (with In and NotIn, of the values asked for) and of one pass
-    over an array, whatever the number of nodes that share a value.
+    Computing a mask costs one operation per distinct value of the label (for In and NotIn, per requested value), and
+    one vectorized operation over an array of all nodes.
     """
 
     def __init__(self) -> None:
@@ -95,21 +98,21 @@ class NodeMasks:
         self._version = -1
 
     def term(self, nodes: NodeTable, term: NodeSelectorTerm) -> BoolArray:
-        """See :func:`term_mask`."""
+        """Return the mask of a term (:func:`term_mask`)."""
         found = self._find(nodes, term)
         if found is None:
             found = self._kept[term] = self._judge(nodes, term)
         return found
 
     def requirement(self, nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
-        """Which nodes' labels satisfy a valid requirement; as kept as :func:`term_mask`."""
+        """Return which nodes' labels satisfy a valid requirement. The result is cached as for :func:`term_mask`."""
         found = self._find(nodes, requirement)
         if found is None:
             found = self._kept[requirement] = _on_labels(nodes, requirement)
         return found
 
     def _find(self, nodes: NodeTable, key: LabelRequirement | NodeSelectorTerm) -> BoolArray | None:
-        if self._version != nodes.version or len(self._kept) >= _MOST_MASKS:
+        if self._version != nodes.version or len(self._kept) >= _MAX_MASKS:
             self._kept.clear()
             self._version = nodes.version
         return self._kept.get(key)
@@ -126,7 +129,8 @@ class NodeMasks:
 
 
 _MASKS: Final[WeakKeyDictionary[NodeTable, NodeMasks]] = WeakKeyDictionary()
-"""One per node table: the filter, the score and topology spread ask for the same terms."""
+"""The masks of each node table, which the filter, the score and topology spread share because they use the same terms.
+"""
 
 
 def _masks_of(nodes: NodeTable) -> NodeMasks:
@@ -137,7 +141,10 @@ def _masks_of(nodes: NodeTable) -> NodeMasks:
 
 
 def _on_labels(nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
-    """NotIn and DoesNotExist hold where the label is absent, the others do not."""
+    """Return the nodes whose labels satisfy a requirement.
+
+    NotIn and DoesNotExist match nodes without the label; the other operators do not.
+    """
     column = nodes.column(requirement.key)
     holds: BoolArray
     match requirement.operator:
@@ -149,10 +156,10 @@ def _on_labels(nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
             holds = _has_one_of(column, requirement.values)
         case "NotIn":
             holds = ~_has_one_of(column, requirement.values)
-        case _:  # Gt and Lt: no way around reading each value
+        case _:  # Gt and Lt: evaluate each distinct value
             term = NodeSelectorTerm(match_expressions=(requirement,))
             verdicts = [matches_node_term(term, {column.key: value}, "") for value in column.values]
-            holds = np.array([*verdicts, False], dtype=np.bool_)[column.ids]  # the last for slots without the label
+            holds = np.array([*verdicts, False], dtype=np.bool_)[column.ids]  # last entry: slots without the label
     return holds
 
 
@@ -162,14 +169,14 @@ def _has_one_of(column: TopologyKey, values: Iterable[str]) -> BoolArray:
     if len(wanted) == 1:
         holds = column.ids == wanted[0]
     else:
-        verdicts = np.zeros(len(column.values) + 1, dtype=np.bool_)  # the last for slots without the label
+        verdicts = np.zeros(len(column.values) + 1, dtype=np.bool_)  # last entry: slots without the label
         verdicts[wanted] = True
         holds = verdicts[column.ids]
     return holds
 
 
 def _on_name(nodes: NodeTable, requirement: LabelRequirement) -> BoolArray:
-    """``metadata.name`` In or NotIn one name: all that matchFields can say."""
+    """Return the nodes that satisfy a ``matchFields`` requirement: ``metadata.name`` In or NotIn a list of names."""
     slots = [slot for value in requirement.values if (slot := nodes.slot_of.get(value)) is not None]
     listed: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
     listed[slots] = True

@@ -1,6 +1,6 @@
-"""The rules of kube-scheduler v1.36's default profile, in the order in which it asks them.
+"""The filters and scores of kube-scheduler v1.36's default profile, in its order.
 
-The order of filters matters for explanations only: a node is counted under the first filter that it fails.
+The order of the filters only affects explanations, where each node is counted for the first filter that it fails.
 """
 
 from __future__ import annotations
@@ -10,18 +10,30 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.placement import filters, scores
-from trimtab.placement.framework import Filter, Score
+from trimtab.placement.interface import FilterFactory, ScoreFactory
 
 
 class Profile(Struct, frozen=True):
-    """What a scheduler goes by."""
+    """A scheduler profile: the enabled filters and scores.
 
-    filters: tuple[type[Filter], ...]
-    scores: tuple[type[Score], ...]
+    Attributes:
+        filters: the factories of the filters, in the order of evaluation.
+        scores: the factories of the score plugins.
+        checks_all: whether a diagnosis contains every filter that a node fails (``alwaysCheckAllPredicates``) instead
+            of the first one.
+        preempts: whether a pod that fits on no node may preempt pods of lower priority.
+    """
+
+    filters: tuple[FilterFactory, ...]
+    scores: tuple[ScoreFactory, ...]
+    checks_all: bool = False
+    preempts: bool = True
 
 
 DEFAULT: Final = Profile(
     filters=(
+        filters.Complexity,
+        filters.NamespaceComplexity,
         filters.SchedulingGates,
         filters.NamedNodes,
         filters.NodeUnschedulable,
@@ -49,10 +61,10 @@ DEFAULT: Final = Profile(
         scores.ImageLocality,
     ),
 )
-"""kube-scheduler without any configuration."""
+"""The profile that kube-scheduler uses without configuration."""
 
 MOST_ALLOCATED: Final = Profile(
     filters=DEFAULT.filters,
     scores=tuple(scores.MostAllocated if score is scores.LeastAllocated else score for score in DEFAULT.scores),
 )
-"""The same, set up to fill nodes (``scoringStrategy`` MostAllocated of NodeResourcesFit)."""
+"""The default profile with the ``scoringStrategy`` MostAllocated for NodeResourcesFit, which packs nodes."""

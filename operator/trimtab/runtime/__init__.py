@@ -1,1 +1,1 @@
-"""The composition root: here the parts are put together, and nowhere else."""
+"""The composition root. It builds the operator process from the supervisor, informers, controllers and servers."""

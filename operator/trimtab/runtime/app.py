@@ -1,212 +1,371 @@
-"""One operator process from start to end.
+"""Runs the API connection, the event recorder, the informers, and Kopf with all controllers in the controllers' thread.
 
-Start: transport, recorder, probes and watches (every replica, so that a standby is warm), then the lease, then Kopf
-with the controllers. End: controllers finish what is in flight, Kopf stops, events are posted, the lease is released.
-A lease that is lost ends the process at once: whoever holds it now must not meet us (client-go's convention).
+At the start, every replica starts the connection, the recorder and the informers, so that a follower is ready to take
+over. Kopf and the controllers start once this process is the leader. During the shutdown, the controllers finish their
+in-flight requests, Kopf stops, and the recorder posts the remaining events.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from trimtab.cluster.live import LiveCluster
-from trimtab.cluster.prometheus import Prometheus
+from trimtab.cluster.kinds import SNAPSHOT_KINDS
+from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.cluster.usage.prometheus import Prometheus
+from trimtab.controller.history import HistoryLimits, HistoryMetrics, HistoryWriter
+from trimtab.controller.loop import TaskSupervisor, end_tasks
+from trimtab.controller.metrics import WorkQueueMetrics
+from trimtab.controller.other_operators import OTHER_OPERATORS, OtherOperators
+from trimtab.controller.permissions import PERMISSIONS, PermissionChecker, PermissionRegistry
+from trimtab.controller.progress import PROGRESS_REGISTRY, Progress, register_component
+from trimtab.controller.reporter import report_safely
+from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.kube.clock import SYSTEM_CLOCK
-from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.events.recorder import EventRecorder
-from trimtab.runtime.controllers import Parts, Register, apart_of, controllers, definitions_of, kinds_of
-from trimtab.runtime.definitions import Definitions
-from trimtab.runtime.kopf_operator import KopfOperator
-from trimtab.runtime.leader_election import LeaderElector, unique_identity
-from trimtab.runtime.metrics import RuntimeMetrics
-from trimtab.runtime.probes import Heartbeat, ProbeServer
+from trimtab.kube.resources import Resource
+from trimtab.runtime.controllers import (
+    RegisterHandlers,
+    SharedDependencies,
+    build_controllers,
+    lister_resources,
+    required_custom_resources,
+    snapshot_resources,
+)
+from trimtab.runtime.health.probes import Check, Heartbeat
+from trimtab.runtime.informers import Informers
+from trimtab.runtime.inspection.service import InspectionService, InspectionSettings
+from trimtab.runtime.kopf_operator import MAX_WATCH_SILENCE, KopfOperator
+from trimtab.runtime.leader_election.duplicate_operators import DuplicateOperatorDetector
+from trimtab.runtime.leader_election.permissions import lease_permissions
+from trimtab.runtime.memory import MemoryReclaimer
+from trimtab.runtime.metrics.process import RuntimeMetrics
+from trimtab.runtime.served_resources import ServedResources
 from trimtab.runtime.settings import Settings
-from trimtab.runtime.watches import Watches
 
 log = logging.getLogger(__name__)
 
-COUNT_EVERY = 5.0
+COUNT_PERIOD: Final = 5.0
+"""Seconds between two updates of the metrics about caches and custom resources."""
+
+
+KOPF_STOP_TIMEOUT: Final = 60.0
+"""Seconds that Kopf's daemons have to end after their CRD was removed."""
 
 
 class App:
-    """The parts of one process; :meth:`run` is its life."""
+    """The part of the process that runs on the event loop of the controllers' thread. :meth:`run` is its main task.
 
-    def __init__(self, settings: Settings) -> None:
+    Call :meth:`lead` and :meth:`stop` on that loop. The checks may be called from any thread.
+
+    Args:
+        settings: settings of the process.
+        config: the configuration of the connection to the API server.
+        identity: identity of this process, for events.
+        registry: the Prometheus registry.
+        metrics: metrics of the process.
+        leading: returns whether this process is the leader. It is called from the controllers' thread.
+        failing: called when an informer or Kopf has failed, before the other tasks are stopped.
+
+    Attributes:
+        progress: the registry of this process's components.
+        health: the checks of /healthz, by name.
+        ready: the checks of /readyz, by name.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        config: ServerConfig,
+        *,
+        identity: str,
+        registry: CollectorRegistry,
+        metrics: RuntimeMetrics,
+        leading: Callable[[], bool],
+        failing: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
-        self._identity = settings.identity or unique_identity()
-        self._registry = CollectorRegistry()
-        self._metrics = RuntimeMetrics(self._registry)
+        self._config = config
+        self._identity = identity
+        self._registry = registry
+        self._metrics = metrics
+        self._leading = leading
+        self._failing = failing
+        self.progress = Progress()
+        self._other_operators = OtherOperators()
+        self._permissions = PermissionRegistry()
+        self._heartbeat = Heartbeat(metrics.loop_lag.set)
+        self._watches: Informers | None = None
+        self._definitions: ServedResources | None = None
+        self._lead = asyncio.Event()
         self._stop = asyncio.Event()
+        self.health: dict[str, Check] = {"event-loop": self._heartbeat.check, "progress": self.problem}
+        self.ready: dict[str, Check] = {"watches": self._check_watches, "definitions": self._check_definitions}
+
+    def problem(self) -> str | None:
+        """Return a description of the components that have been inactive or failing for too long; ``None`` if none."""
+        settings = self._settings
+        return self.progress.problem(max_inactivity=settings.max_inactivity, max_failing_time=settings.max_failing_time)
+
+    def lead(self) -> None:
+        """Start the controllers because this process has become the leader."""
+        self._lead.set()
+
+    def stop(self) -> None:
+        """Shut down gracefully, which ends :meth:`run`."""
+        self._stop.set()
 
     async def run(self) -> None:
-        """Serve until a signal asks to stop.
+        """Run the informers until stopped, and after :meth:`lead` also the controllers.
 
         Raises:
-            InputError: there is no cluster to talk to.
-            OSError: the address of the probes is taken.
+            Exception: an informer or Kopf has failed.
         """
         settings = self._settings
-        self._catch_signals()
-        config = await asyncio.to_thread(load_config, settings.kubeconfig or None, context=settings.context or None)
+        PROGRESS_REGISTRY.set(self.progress)
+        OTHER_OPERATORS.set(self._other_operators)
+        PERMISSIONS.set(self._permissions)
         async with AsyncExitStack() as stack:
-            api = await stack.enter_async_context(Transport(config, observe=self._metrics.observe))
-            elector = self._elector(api) if settings.leader_elect else None
+            background = TaskSupervisor("process", SYSTEM_CLOCK)
+            stack.push_async_callback(background.cancel)
+            background.start("heartbeat", self._heartbeat.run)
+            api = await stack.enter_async_context(Transport(self._config, observe=self._observe_response))
             prometheus = None
             if settings.prometheus is not None:
                 prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
             recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
-            kinds = kinds_of(settings.controllers)
-            live = LiveCluster(kinds)
-            watches = Watches(api, live, kinds, apart=apart_of(settings.controllers))
-            definitions = Definitions(api, definitions_of(settings.controllers), clock=SYSTEM_CLOCK)
-            registers = controllers(
-                Parts(
+            kinds = SNAPSHOT_KINDS if settings.inspection else snapshot_resources(settings.controllers)
+            limits = settings.complexity
+            shared = SharedSnapshot(kinds, limits=limits)
+            others = [each for each in lister_resources(settings.controllers) if each not in kinds]
+            watches = self._watches = Informers(api, shared, kinds, outside_snapshot=others, limits=limits)
+            definitions = ServedResources(api, required_custom_resources(settings.controllers), clock=SYSTEM_CLOCK)
+            self._definitions = definitions
+            history = HistoryWriter(
+                api,
+                clock=SYSTEM_CLOCK,
+                writer=settings.lease_name,
+                limits=HistoryLimits(records=settings.history_records, max_age=settings.history_max_age),
+                metrics=HistoryMetrics(self._registry),
+            )
+            evictor = Evictor(
+                clock=SYSTEM_CLOCK,
+                view=watches.lister,
+                limits=settings.eviction_limits,
+                metrics=EvictorMetrics(self._registry),
+                history=history,
+                owner_events=OwnerEvents(recorder, clock=SYSTEM_CLOCK),
+            )
+            handlers = build_controllers(
+                SharedDependencies(
                     settings=settings,
                     api=api,
-                    live=live,
-                    watches=watches,
+                    shared=shared,
+                    informers=watches,
                     recorder=recorder,
                     registry=self._registry,
-                    leading=lambda: elector is None or elector.leading,
+                    evictor=evictor,
+                    history=history,
+                    leading=self._leading,
                     namespace=settings.lease_namespace or api.default_namespace,
                     prometheus=prometheus,
-                    turn=asyncio.Lock(),
+                    disruption_lock=asyncio.Lock(),
+                    queue_metrics=WorkQueueMetrics(self._registry),
+                    is_served=definitions.is_served,
+                    config=self._config,
                 )
             )
-            await self._serve_probes(stack, watches, definitions)
-            _background(stack, self._count_objects(live, watches), "object counts")
+            background.start("export metrics", partial(self._export_metrics, shared, watches, definitions))
+            stack.push_async_callback(background.cancel, "export metrics")
+            background.start("reclaim memory", MemoryReclaimer(watches, shared).run)
+            stack.push_async_callback(background.cancel, "reclaim memory")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
-            log.info("watching %s", config.server, extra={"server": config.server, "identity": self._identity})
-            if not await self._unless_stopped(definitions.served(), watching):
-                return
-            if elector is None:
-                await self._operate(api, registers, watching, elector)
-            else:
-                await self._lead(api, registers, watching, elector)
+            server = self._config.server
+            log.info("Watching the API server %s", server, extra={"server": server, "identity": self._identity})
+            watching.append(asyncio.create_task(definitions.run(), name="definitions"))
+            if settings.inspection is not None:
+                watching.append(self._inspect(stack, settings.inspection, api, shared, watches))
+            if await self._wait_until_leading(watching):
+                async with AsyncExitStack() as acting:
+                    background.start("detect duplicate operators", self._duplicate_detector(api, recorder).run)
+                    acting.push_async_callback(background.cancel, "detect duplicate operators")
+                    background.start("check permissions", self._permission_checker(api).run)
+                    acting.push_async_callback(background.cancel, "check permissions")
+                    acting.push_async_callback(history.stop)
+                    background.start("write the history", history.run)
+                    acting.push_async_callback(background.cancel, "write the history")
+                    await self._run_controllers(api, handlers, definitions, watching)
 
-    def _elector(self, api: Transport) -> LeaderElector:
+    def _inspect(
+        self,
+        stack: AsyncExitStack,
+        settings: InspectionSettings,
+        api: Transport,
+        shared: SharedSnapshot,
+        watches: Informers,
+    ) -> asyncio.Task[None]:
+        """Start the inspection API, and let the stack wait for its end."""
+        service = InspectionService(
+            settings,
+            api=api,
+            config=self._config,
+            shared=shared,
+            kinds=SNAPSHOT_KINDS,
+            not_ready=lambda: watches.check() or watches.stale_reason(),
+            leading=lambda: self._lead.is_set() and self._leading(),
+            namespace=self._settings.lease_namespace or api.default_namespace,
+            registry=self._registry,
+            scoring=self._settings.scoring,
+            refused=self._metrics.refused("inspection"),
+            observe=self._metrics.observe,
+        )
+        task = asyncio.create_task(service.run(self._stop), name="inspection API")
+
+        async def end() -> None:
+            if not self._stop.is_set():  # another task has failed
+                task.cancel()
+            await asyncio.wait({task})
+
+        stack.push_async_callback(end)
+        return task
+
+    def _observe_response(self, method: str, status: int, seconds: float) -> None:
+        self._metrics.observe(method, status, seconds)
+        self._permissions.observe_response(status)
+
+    def _permission_checker(self, api: Transport) -> PermissionChecker:
         settings = self._settings
         namespace = settings.lease_namespace or api.default_namespace
-        return LeaderElector(api, name=settings.lease_name, namespace=namespace, identity=self._identity)
+        elected = settings.leader_elect
+        wanted = lease_permissions(namespace=namespace, lease_name=settings.lease_name, leader_elect=elected)
+        self._permissions.require_for_all(wanted)
+        return PermissionChecker(self._permissions, api, SYSTEM_CLOCK, namespace=namespace)
 
-    async def _serve_probes(self, stack: AsyncExitStack, watches: Watches, definitions: Definitions) -> None:
-        heartbeat = Heartbeat(self._metrics.loop_lag.set)
-        probes = ProbeServer(
-            self._settings.listen_host,
-            self._settings.listen_port,
-            metrics=self._registry,
-            health={"event-loop": heartbeat.check},
-            ready={"watches": watches.check, "definitions": definitions.check},
-        )
-        await probes.start()
-        stack.push_async_callback(probes.stop)
-        _background(stack, heartbeat.run(), "heartbeat")
+    def _check_watches(self) -> str | None:
+        return "starting" if self._watches is None else self._watches.check()
 
-    async def _lead(
-        self, api: Transport, registers: list[Register], watching: list[asyncio.Task[None]], elector: LeaderElector
-    ) -> None:
-        """Wait for the lease, and hold it while the controllers run."""
-        try:
-            if await self._unless_stopped(elector.acquire(), watching):
-                await self._operate(api, registers, watching, elector)
-        finally:
-            await elector.release()
+    def _check_definitions(self) -> str | None:
+        return None if self._definitions is None else self._definitions.check()
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, None], watching: list[asyncio.Task[None]]) -> bool:
-        """Wait for something; ``False`` where a signal came first, and what a watch raised where one failed."""
-        working = asyncio.create_task(work, name="wait before the controllers start")
-        stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
-        done, _ = await asyncio.wait({working, stopping, *watching}, return_when=asyncio.FIRST_COMPLETED)
-        working.cancel()
-        stopping.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
-        for failed in done & {working, *watching}:
-            failed.result()
-        return working in done and not self._stop.is_set()
+    async def _wait_until_leading(self, watching: list[asyncio.Task[None]]) -> bool:
+        """Wait until this process is the leader. Return ``False`` if it is stopped before that.
 
-    async def _operate(
-        self,
-        api: Transport,
-        registers: list[Register],
-        watching: list[asyncio.Task[None]],
-        elector: LeaderElector | None,
-    ) -> None:
-        """Run the controllers until a signal, a lost lease or a failed part ends it."""
-        operator = KopfOperator(api)
-        for register in registers:
-            register(operator.registry)
-        stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
-        losing = asyncio.create_task(elector.lost.wait(), name="watch the lease") if elector else None
-        running = operator.start()
-        catching = asyncio.create_task(self._catch_again(operator), name="catch signals again")
-        self._metrics.leader.set(1)
-        parts = {running, stopping, *watching, *((losing,) if losing else ())}
-        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-        if elector is not None and losing in done:
-            _die(elector.lost_because)
-        for task in (catching, stopping, losing):
-            if task is not None:
-                task.cancel()
-        operator.stop()
-        await running
-        self._metrics.leader.set(0)
+        Raises:
+            Exception: an informer has failed.
+        """
+        leading = asyncio.create_task(self._lead.wait(), name="wait for the lease")
+        stopping = asyncio.create_task(self._stop.wait(), name="wait for the end")
+        waited: set[asyncio.Task[Any]] = {leading, stopping, *watching}
+        done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        await end_tasks([leading, stopping])
         for failed in done & set(watching):
             failed.result()
+        return not self._stop.is_set()
 
-    def _catch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+    def _duplicate_detector(self, api: Transport, recorder: EventRecorder) -> DuplicateOperatorDetector:
+        settings = self._settings
+        return DuplicateOperatorDetector(
+            api,
+            namespace=settings.lease_namespace or api.default_namespace,
+            lease_name=settings.lease_name,
+            identity=self._identity,
+            controllers=settings.controllers,
+            recorder=recorder,
+            observe=self._metrics.other_operators.set,
+            describe=self._other_operators.report,
+        )
 
-    async def _catch_again(self, operator: KopfOperator) -> None:
-        """Kopf's own end on a signal would cut short what is in flight."""
-        await operator.started()
-        self._catch_signals()
+    async def _run_controllers(
+        self,
+        api: Transport,
+        handlers: Mapping[Resource, RegisterHandlers],
+        definitions: ServedResources,
+        watching: list[asyncio.Task[None]],
+    ) -> None:
+        """Run the controllers until the process stops.
 
-    async def _count_objects(self, live: LiveCluster, watches: Watches) -> None:
+        Raises:
+            Exception: an informer or a root task of Kopf has failed.
+        """
+        self._metrics.leader.set(1)
+        stopping = asyncio.create_task(self._stop.wait(), name="wait for the end")
+        running = [
+            asyncio.create_task(
+                self._run_while_served(resource, api, register, definitions), name=f"Kopf of {resource.plural}"
+            )
+            for resource, register in handlers.items()
+        ]
+        parts: set[asyncio.Task[Any]] = {stopping, *running, *watching}
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        if not self._stop.is_set():
+            names = ", ".join(sorted(task.get_name() for task in done))
+            log.error("Task %s failed; stopping", names)
+            self._failing()
+            self._stop.set()
+        await asyncio.wait(running)
+        await asyncio.gather(stopping)
+        self._metrics.leader.set(0)
+        for task in (*running, *(done & set(watching))):
+            task.result()
+
+    async def _run_while_served(
+        self, resource: Resource, api: Transport, register: RegisterHandlers, definitions: ServedResources
+    ) -> None:
+        """Run Kopf for a custom resource whenever the API server serves it, until the process stops.
+
+        Raises:
+            Exception: a root task of Kopf has failed.
+        """
+        stopping = asyncio.create_task(self._stop.wait(), name=f"end of {resource.plural}")
+        while not self._stop.is_set():
+            await _wait_for_first(stopping, definitions.wait_until_served(resource))
+            if self._stop.is_set():
+                return
+            component = register_component(f"Kopf's watch of {resource.plural}")
+            component.begin()
+            component.allow_silence(MAX_WATCH_SILENCE)
+            operator = KopfOperator(
+                api, (resource,), missing=definitions.recheck, watched=component.advance, failed=self._failing
+            )
+            register(operator.registry)
+            running = operator.start()
+            await _wait_for_first(stopping, running, definitions.wait_until_removed(resource))
+            if not (self._stop.is_set() or running.done()):
+                log.warning("The CRD %s.%s was removed; its controller waits for it", resource.plural, resource.group)
+            component.allow_silence(KOPF_STOP_TIMEOUT)
+            operator.stop()
+            await running
+            component.idle()
+
+    async def _export_metrics(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
         while True:
-            for resource, number in {**live.sizes, **watches.apart}.items():
-                self._metrics.objects.labels(resource).set(number)
-            await asyncio.sleep(COUNT_EVERY)
+            report_safely("metrics of caches", partial(self._export_metrics_once, shared, watches, definitions))
+            await asyncio.sleep(COUNT_PERIOD)
+
+    def _export_metrics_once(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
+        for name, wait_until_served in definitions.resources.items():
+            self._metrics.definitions.labels(name).set(wait_until_served)
+        for resource, number in {**shared.sizes, **watches.outside_snapshot}.items():
+            self._metrics.objects.labels(resource).set(number)
+        for reason, number in shared.too_complex.items():
+            self._metrics.too_complex.labels(reason).set(number)
 
 
-def _die(because: str) -> NoReturn:
-    """End without a second's delay: what is still in flight belongs to the next leader."""
-    log.error("%s: this process ends, so that nobody acts twice", because)
-    logging.shutdown()
-    os._exit(1)
-
-
-def _background(stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
-    task = asyncio.create_task(work, name=name)
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    stack.push_async_callback(end)
-
-
-def run(settings: Settings) -> None:
-    """Run one process to its end.
-
-    Raises:
-        InputError: there is no cluster to talk to.
-        OSError: the address of the probes is taken.
-    """
-    import uvloop
-
-    async def life() -> None:
-        await App(settings).run()
-
-    uvloop.run(life())
+async def _wait_for_first(*awaited: asyncio.Task[Any] | Coroutine[Any, Any, None]) -> None:
+    """Wait until the first of several tasks and coroutines ends, then cancel the other coroutines but not the tasks."""
+    tasks = [asyncio.ensure_future(each) for each in awaited]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end_tasks(task for task, given in zip(tasks, awaited, strict=True) if task is not given)

@@ -1,1 +1,1 @@
-"""Taints: which pods NoExecute taints end and when, and how nodes that fail are tainted."""
+"""The taint manager. It evicts pods from nodes with NoExecute taints and adds taints to failed nodes."""

@@ -1,7 +1,7 @@
-"""The loop of the one TaintManager: who acts, by which spec, and what the status says of it.
+"""The controller of the TaintManager. It starts, reconfigures and stops the tasks of the taint manager.
 
-Pods and nodes come as events, and what they change is done at once (:mod:`.following`, :mod:`.acting`). This loop turns
-every other second, and as soon as the TaintManager changes.
+:mod:`.deadline_observer` and :mod:`.active_tasks` process node and pod events as soon as they arrive. This controller
+reconciles every two seconds, and whenever the TaintManager changes. It also writes the status.
 """
 
 from __future__ import annotations
@@ -11,249 +11,285 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, find_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
 from trimtab.api.decode import decode_taint_manager
-from trimtab.api.taint_manager import OBSERVE, ONE_FOR_ALL, TaintManager, TaintManagerSpec
-from trimtab.kube.daemons import Stopped
+from trimtab.api.taint_manager import NAME, OBSERVE, PodCounts, TaintManager, TaintManagerSpec
+from trimtab.api.waiting_evictions import WaitingEvictions
+from trimtab.controller.loop import ControllerLoop, NotReadyReason
+from trimtab.controller.permissions import Requirement
+from trimtab.controller.progress import PlanSchedule
+from trimtab.controller.reporter import ConditionChange, with_conditions
+from trimtab.disruption.evictor.requests import TAINTING
 from trimtab.kube.errors import InputError
-from trimtab.tainting.acting import Acting
-from trimtab.tainting.deadlines import Tolerating
-from trimtab.tainting.following import Following
-from trimtab.tainting.looking import Done, Lasting, look
-from trimtab.tainting.notes import Notes
-from trimtab.tainting.report import LOOK_EVERY, StatusKeeper, build_status, with_conditions
-from trimtab.tainting.services import Services
+from trimtab.kube.resources import TAINT_MANAGERS
+from trimtab.tainting.active_tasks import ActiveTasks
+from trimtab.tainting.deadline_observer import DeadlineObserver
+from trimtab.tainting.deadlines import SINCE_ANNOTATION, TolerationRule
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.permissions import required_permissions
+from trimtab.tainting.report import RECONCILE_PERIOD, Observation, build_status, status_writer
+from trimtab.tainting.since_annotations import SinceAnnotations
+
+
+class ActionCounts(Struct, frozen=True):
+    """Counts of the taint manager's actions in this process. Only tasks that have stopped are included.
+
+    Attributes:
+        deleted: number of deleted pods.
+        evicted: number of evicted pods.
+        nodes_tainted: number of added NoExecute taints.
+    """
+
+    deleted: int = 0
+    evicted: int = 0
+    nodes_tainted: int = 0
+
+    def plus(self, tasks: ActiveTasks) -> ActionCounts:
+        """Return the sum of these counts and the counts of running tasks."""
+        return ActionCounts(
+            self.deleted + tasks.eviction_queue.deleted,
+            self.evicted + tasks.eviction_queue.evicted,
+            self.nodes_tainted + tasks.nodes_tainted,
+        )
+
+
+def observe_state(
+    spec: TaintManagerSpec,
+    observer: DeadlineObserver | None,
+    tasks: ActiveTasks | None,
+    *,
+    generation: int,
+    stale: str,
+    stale_leases: str,
+    waiting: tuple[WaitingEvictions, ...] = (),
+    done: ActionCounts,
+    now: float,
+) -> Observation:
+    """Collect the data for the status and the metrics.
+
+    Args:
+        spec: the spec of the TaintManager.
+        observer: the observer that tracks deadlines; ``None`` until all nodes and pods have been listed.
+        tasks: the tasks that evict pods and taint nodes; ``None`` in mode Observe.
+        generation: generation of the spec.
+        stale: the reason why the caches are too old to act on; ``""`` if they are up to date.
+        stale_leases: the reason why the node lifecycle alone is paused; ``""`` if it is not paused.
+        waiting: the taint manager's pending evictions, as reported by the evictor.
+        done: the action counts of tasks that have stopped.
+        now: the current time in seconds since the epoch.
+    """
+    observed = Observation(now=now, mode=spec.mode, generation=generation, stale=stale, synced=observer is not None)
+    if observer is not None:
+        tracker = observer.tracker
+        observed = replace(observed, deadlines=tracker.deadlines.values(), tainted_nodes=len(tracker.taints))
+    if tasks is None:
+        return replace(observed, deleted=done.deleted, evicted=done.evicted, nodes_tainted=done.nodes_tainted)
+    done, queue, lifecycle = done.plus(tasks), tasks.eviction_queue, tasks.lifecycle
+    problems = () if lifecycle is None else filter(None, (stale_leases, lifecycle.problem))
+    return replace(
+        observed,
+        waiting=queue.waiting,
+        held=queue.held,
+        waiting_evictions=waiting,
+        refused=queue.refused,
+        stuck=queue.stuck,
+        deleted=done.deleted,
+        evicted=done.evicted,
+        nodes_tainted=done.nodes_tainted,
+        zones=lifecycle.zones if lifecycle is not None else (),
+        lifecycle_problem="; ".join(problems),
+        task_failures="; ".join(tasks.problems),
+    )
+
 
 log = logging.getLogger(__name__)
 
-BLIND: Final = 5.0
-"""Seconds without a picture that can be acted on before the status says so: a watch that is renewed takes less."""
+PAUSE_RATIO: Final = 20
+"""Minimum pause between two iterations, as a multiple of the duration of an iteration. With 150,000 deadlines an
+iteration takes about 15 ms.
+"""
 
-SHARE: Final = 20
-"""How many times longer the time between two looks is than what one takes: 150,000 deadlines take some."""
+REMOVE_TIMEOUT: Final = 10.0
+"""Timeout in seconds for removing trimtab's annotation from the nodes when the mode changes to Observe."""
 
-TAKING_OFF: Final = 10.0
-"""Seconds that it may take to take our annotations off nodes when nobody acts any more."""
+CLEAN_UP_TIMEOUT: Final = 60.0
+"""Timeout in seconds for removing the annotation when the TaintManager is deleted. Kopf retries a failed removal."""
 
-CLEANING: Final = 60.0
-"""The same when the TaintManager is deleted, which can be tried again."""
-
-LOOK_AGAIN: Final = 0.2
-"""Seconds until it is looked again whether everything has been listed."""
+LISTING_PERIOD: Final = 0.2
+"""Seconds between two checks of whether all nodes and pods have been listed."""
 
 
-class TaintManagerController:
-    """Carries the TaintManager out until it is stopped.
+class TaintManagerController(ControllerLoop[TaintManager]):
+    """Reconciles the TaintManager.
 
     Args:
-        services: what the loops need.
+        services: the dependencies of the taint manager.
     """
 
-    def __init__(self, services: Services) -> None:
+    resource = TAINT_MANAGERS
+
+    def __init__(self, services: TaintingDependencies) -> None:
+        super().__init__("taint manager", services.clock)
         self._services = services
-        self._following: Following | None = None
-        self._acting: Acting | None = None
-        self._manager: TaintManager | None = None
-        self._problem: InputError | None = None
+        self._observer: DeadlineObserver | None = None
+        self._tasks: ActiveTasks | None = None
         self._applied: TaintManagerSpec | None = None
-        self._generation = 0
-        self._uid = ""
-        self._ended = False
-        self._done = Done()
-        self._stale = Lasting(BLIND)
-        self._blind = Lasting(BLIND)
-        self._keeper = StatusKeeper(services.api, services.clock)
-        self._wake = asyncio.Event()
-
-    def observe(self, body: Mapping[str, Any]) -> None:
-        """Take the TaintManager in as it is written now; a new generation is carried out at once."""
-        metadata = body["metadata"]
-        generation, uid = int(metadata.get("generation", 0)), str(metadata.get("uid", ""))
-        if (generation, uid) == (self._generation, self._uid):
-            return
-        if uid != self._uid:
-            self._keeper.take_up(body.get("status") or {})
-        self._generation, self._uid = generation, uid
-        try:
-            self._manager, self._problem = decode_taint_manager(dict(body)), None
-        except InputError as problem:
-            self._manager, self._problem = None, problem
-        self._wake.set()
-
-    def end(self) -> None:
-        """End :meth:`run`: the TaintManager is gone, whoever took our finalizer away."""
-        self._ended = True
-        self._wake.set()
-
-    async def run(self, stopped: Stopped) -> None:
-        """Carry out until stopped; requests that are in flight then are waited for."""
-        watcher = asyncio.create_task(self._watch(stopped), name="stop of the taint manager")
-        try:
-            while not stopped and not self._ended:
-                self._wake.clear()
-                await self._wait(await self._turn_safely())
-        finally:
-            watcher.cancel()
-            await self._rest(forever=self._ended)
-            if self._following is not None:
-                self._following.end()
-            await self._keeper.stop()
+        self._done = ActionCounts()
+        self._stale = NotReadyReason()
+        self._stale_leases = NotReadyReason()
+        self._writer = status_writer(services.api, services.clock)
+        self._previous_counts = PodCounts()  # counts of earlier processes
 
     async def clean_up(self) -> None:
-        """Take our annotations off all nodes: there is no TaintManager. Taints stay as they are.
+        """Remove trimtab's annotation from all nodes after the TaintManager was deleted. The taints stay on the nodes.
 
         Raises:
-            TimeoutError: not all could be taken off in time.
+            TimeoutError: the annotation could not be removed from some nodes.
         """
-        async with asyncio.timeout(CLEANING):
+        async with asyncio.timeout(CLEAN_UP_TIMEOUT):
             while self._services.stale() is not None:
-                await self._services.clock.sleep(LOOK_AGAIN)
-        left = await Notes(self._services, {}).take_off(CLEANING)
+                await self._services.clock.sleep(LISTING_PERIOD)
+        left = await SinceAnnotations(self._services, {}).remove_all(CLEAN_UP_TIMEOUT)
         if left:
-            raise TimeoutError(f"{left} nodes have an annotation of ours still")
+            raise TimeoutError(f"{left} nodes still have an annotation of trimtab")
 
     async def stop(self) -> None:
-        """End what :meth:`clean_up` has begun, without :meth:`run`."""
-        await self._keeper.stop()
+        """Stop the status writer after :meth:`clean_up`. Call it only if :meth:`run` was never called."""
+        await self._writer.stop()
 
-    async def _watch(self, stopped: Stopped) -> None:
-        while not stopped:
-            await stopped.wait()
-        self._wake.set()
+    # --- the loop -----------------------------------------------------------------------------------------------------
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+    @property
+    def _plan_schedule(self) -> PlanSchedule:
+        return PlanSchedule(TAINT_MANAGERS, NAME, RECONCILE_PERIOD)
 
-    async def _turn_safely(self) -> float:
-        """One turn; whatever goes wrong ends in the status and the log, never in the loop. Seconds until the next."""
-        try:
-            return await self._turn()
-        except Exception as error:
-            log.exception("a turn of the taint manager failed")
-            self._tell((DEGRADED, True, reasons.PASS_FAILED, f"{type(error).__name__}: {error}"))
-            return LOOK_EVERY
-
-    async def _turn(self) -> float:
-        if self._manager is None:
-            await self._hold_invalid()
-            return LOOK_EVERY
-        spec, ready = self._manager.spec, True
-        if self._following is None and self._services.stale() is not None:
-            ready = False
+    async def _reconcile(self, manager: TaintManager) -> float:
+        spec, pause = manager.spec, RECONCILE_PERIOD
+        # 1. Wait until all nodes and pods are listed, because deadlines are incomplete before. Later, stale caches
+        #    pause the tasks that evict and taint, but not this loop.
+        if self._observer is None and self._services.stale() is not None:
+            pause = LISTING_PERIOD
         else:
-            following = self._follow(spec)
-            await self._act_by(spec, following)
-            following.mend()
+            # 2. Track deadlines with the toleration rule of the spec.
+            observer = self._track_deadlines(spec)
+            # 3. Start, reconfigure or stop the tasks that act on events.
+            await self._configure_tasks(spec, observer)
+            # 4. Resync if an event could not be processed.
+            observer.resync_if_needed()
+        # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
         began = self._services.clock.monotonic()
         self._report(spec)
-        took = self._services.clock.monotonic() - began
-        return max(LOOK_EVERY if ready else LOOK_AGAIN, SHARE * took)
+        return max(pause, PAUSE_RATIO * (self._services.clock.monotonic() - began))
 
-    def _follow(self, spec: TaintManagerSpec) -> Following:
-        """The book by this spec, from the first look at everything on."""
-        rule = Tolerating.of(spec)
-        if spec is not self._applied:
-            self._services.teller.configure(spec, uid=self._uid)
-        if self._following is None:
-            following = Following(self._services, rule)
-            following.begin(notes=spec.mode != OBSERVE)
-            self._following = following  # not before: who has not seen everything knows of no deadline
-        else:
-            self._following.read_by(rule)
-        return self._following
-
-    async def _act_by(self, spec: TaintManagerSpec, following: Following) -> None:
-        """Have those act that the mode asks for."""
-        if spec is not self._applied:
-            pods, nodes = len(following.book.deadlines), len(following.book.taints)
-            log.info("mode %s; %d pods on %d nodes with NoExecute taints have a deadline", spec.mode, pods, nodes)
-        if spec.mode == OBSERVE:
-            await self._rest()
-        elif self._acting is None:
-            self._acting = following.acting = Acting(self._services, spec, following.book)
-            try:
-                await self._acting.start()
-            except Exception:
-                await self._rest(forever=False)  # to be begun anew, and as a whole
-                raise
-        elif spec is not self._applied:
-            await self._acting.configure(spec)
-        self._applied = spec
-
-    async def _rest(self, *, forever: bool = True) -> None:
-        """Act no more.
-
-        Args:
-            forever: whether nobody goes on from here: then our annotations are taken off nodes, for nobody keeps them
-                true. If not, another process needs them.
-        """
-        if self._acting is None:
-            return
-        log.info("nobody acts on taints from now on: what is in flight ends")
-        acting, self._acting = self._acting, None
-        if self._following is not None:
-            self._following.acting = None
-        await acting.stop()
-        self._done = self._done.and_by(acting)
-        if forever and (left := await acting.take_notes_off(TAKING_OFF)):
-            log.warning("%d nodes have an annotation of ours still, which nobody keeps true", left)
-
-    async def _hold_invalid(self) -> None:
-        """The spec cannot be used: nothing is done."""
-        await self._rest()
-        if self._problem is None:
-            return
-        message = str(self._problem)
-        self._tell(
+    async def _invalid(self, problem: InputError) -> float:
+        await self._stop_tasks()
+        message = str(problem)
+        self._set_conditions(
             (READY, False, reasons.INVALID_TAINT_MANAGER, message),
-            (PROGRESSING, False, reasons.IDLE, "nothing is done"),
+            (PROGRESSING, False, reasons.IDLE, "the spec is invalid: no pod is evicted and no node is tainted"),
             (DEGRADED, True, reasons.INVALID_TAINT_MANAGER, message),
         )
+        return RECONCILE_PERIOD
+
+    async def _failed(self, error: Exception) -> float:
+        self._set_conditions((DEGRADED, True, reasons.ITERATION_FAILED, f"{type(error).__name__}: {error}"))
+        return RECONCILE_PERIOD
+
+    async def _finish(self) -> None:
+        await self._stop_tasks(remove_annotations=self.deleted)
+        if self._observer is not None:
+            self._observer.stop()
+        await self._writer.stop()
+
+    # --- its object ---------------------------------------------------------------------------------------------------
+
+    def _decode(self, body: Mapping[str, Any]) -> TaintManager:
+        return decode_taint_manager(dict(body))
+
+    def _requirements(self, obj: TaintManager) -> tuple[Requirement, ...]:
+        return required_permissions(obj.spec, namespace=self._services.namespace)
+
+    def _resume(self, status: Mapping[str, Any]) -> None:
+        self._writer.resume(status)
+        self._previous_counts = self._writer.status.counts
+
+    # --- the steps ----------------------------------------------------------------------------------------------------
+
+    def _track_deadlines(self, spec: TaintManagerSpec) -> DeadlineObserver:
+        rule = TolerationRule.of(spec)
+        if spec is not self._applied:
+            self._services.reporter.configure(spec, uid=self.uid)
+        if self._observer is None:
+            observer = DeadlineObserver(self._services, rule)
+            observer.start(read_annotations=spec.mode != OBSERVE)
+            self._observer = observer  # assigned last: if start() fails, the next iteration retries
+        else:
+            self._observer.set_rule(rule)
+        return self._observer
+
+    async def _configure_tasks(self, spec: TaintManagerSpec, observer: DeadlineObserver) -> None:
+        """Start, reconfigure or stop the eviction and taint tasks, according to the mode."""
+        if spec is not self._applied:
+            pods, nodes = len(observer.tracker.deadlines), len(observer.tracker.taints)
+            log.info(
+                "taint manager in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
+                spec.mode,
+                nodes,
+                pods,
+            )
+        if spec.mode == OBSERVE:
+            await self._stop_tasks()
+        elif self._tasks is None:
+            self._tasks = observer.tasks = ActiveTasks(self._services, spec, observer.tracker)
+            try:
+                await self._tasks.start()
+            except Exception:
+                await self._stop_tasks(remove_annotations=False)  # the next iteration starts all of them again
+                raise
+        elif spec is not self._applied:
+            await self._tasks.configure(spec)
+        self._applied = spec
+
+    async def _stop_tasks(self, *, remove_annotations: bool = True) -> None:
+        """Stop the eviction and taint tasks.
+
+        Args:
+            remove_annotations: whether to remove trimtab's annotation from the nodes, because it is no longer updated.
+                If another process takes over, keep the annotations: that process reads them.
+        """
+        if self._tasks is None:
+            return
+        log.info("taint manager stopping; waiting for in-flight requests")
+        tasks, self._tasks = self._tasks, None
+        if self._observer is not None:
+            self._observer.tasks = None
+        await tasks.stop()
+        self._done = self._done.plus(tasks)
+        if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
+            log.warning("failed to remove annotation %s from %d nodes; it is no longer updated", SINCE_ANNOTATION, left)
 
     def _report(self, spec: TaintManagerSpec) -> None:
-        """Have the status say how things are."""
         now = self._services.clock.monotonic()
-        wrong = self._services.stale() if self._acting is None else self._acting.stale
-        seen = look(
+        stale = self._services.stale() if self._tasks is None else self._tasks.stale
+        observed = observe_state(
             spec,
-            self._following,
-            self._acting,
-            generation=self._generation,
-            stale=self._stale.told(wrong, now),
-            blind=self._blind.told(self._services.blind(), now),
+            self._observer,
+            self._tasks,
+            generation=self.generation,
+            stale=self._stale.lasting(stale, now),
+            stale_leases=self._stale_leases.lasting(self._services.stale_leases(), now),
+            waiting=self._services.evictor.waiting_status(TAINTING, previous=self._writer.status.waiting_evictions),
             done=self._done,
             now=self._services.clock.now(),
         )
-        status = build_status(seen, self._keeper.status, base=self._keeper.base)
-        self._keeper.put(status)
-        self._services.teller.observe(status)
+        status = build_status(observed, self._writer.status, base=self._previous_counts)
+        self._writer.put(status)
+        self._services.reporter.observe(status)
 
-    def _tell(self, *conditions: tuple[str, bool, str, str]) -> None:
+    def _set_conditions(self, *conditions: ConditionChange) -> None:
         now = self._services.clock.now()
-        self._keeper.put(with_conditions(self._keeper.status, *conditions, generation=self._generation, now=now))
-
-
-async def refuse(services: Services, body: Mapping[str, Any]) -> None:
-    """Say in the status of a TaintManager of another name that there is only one.
-
-    The definition refuses others; one that was made before it did is still there.
-    """
-    metadata = body["metadata"]
-    keeper = StatusKeeper(services.api, services.clock, name=str(metadata["name"]))
-    keeper.take_up(body.get("status") or {})
-    message = f"metadata.name {ONE_FOR_ALL}"
-    before = find_condition(keeper.status.conditions, READY)
-    if before is not None and before.message == message:
-        return
-    conditions = (
-        (READY, False, reasons.INVALID_TAINT_MANAGER, message),
-        (DEGRADED, True, reasons.INVALID_TAINT_MANAGER, message),
-    )
-    generation = int(metadata.get("generation", 0))
-    keeper.put(with_conditions(keeper.status, *conditions, generation=generation, now=services.clock.now()))
-    await keeper.stop()
+        self._writer.put(with_conditions(self._writer.status, *conditions, generation=self.generation, now=now))

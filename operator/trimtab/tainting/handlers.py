@@ -1,30 +1,38 @@
-"""Kopf's side of the TaintManager."""
+"""Kopf handlers of the TaintManager."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import kopf
 
-from trimtab.api.taint_manager import NAME
-from trimtab.kube.daemons import register_singleton
+from trimtab.api import reasons
+from trimtab.api.taint_manager import NAME, ONE_FOR_ALL
+from trimtab.controller.kopf_handlers import register_singleton, reject_other_name
+from trimtab.controller.loop import end_tasks
 from trimtab.kube.resources import TAINT_MANAGERS
-from trimtab.tainting.controller import TaintManagerController, refuse
-from trimtab.tainting.services import Services
+from trimtab.tainting.controller import TaintManagerController
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.report import status_writer
 
 
-def register(registry: kopf.OperatorRegistry, services: Services, *, telling: Callable[[], Awaitable[None]]) -> None:
-    """Register the handlers of TaintManager; its deletion waits until our annotations are off the nodes.
+def register(
+    registry: kopf.OperatorRegistry, services: TaintingDependencies, *, post: Callable[[], Awaitable[None]]
+) -> None:
+    """Register the handlers of TaintManager.
+
+    The finalizer of a TaintManager delays its deletion until trimtab's annotation has been removed from all nodes, or
+    until :data:`~trimtab.controller.kopf_handlers.CLEANUP_TIMEOUT` has passed.
 
     Args:
-        registry: of the operator.
-        services: what the controller needs.
-        telling: posts what is told, from Kopf's start to its end.
+        registry: Kopf's handler registry of the operator.
+        services: the dependencies of the taint manager.
+        post: sends queued events. It runs from the start of the operator until its end.
     """
-    _register_telling(registry, telling)
+    _register_event_poster(registry, post)
     register_singleton(
         registry,
         TAINT_MANAGERS,
@@ -34,15 +42,24 @@ def register(registry: kopf.OperatorRegistry, services: Services, *, telling: Ca
     )
 
 
-def _register_telling(registry: kopf.OperatorRegistry, telling: Callable[[], Awaitable[None]]) -> None:
+async def refuse(services: TaintingDependencies, body: Mapping[str, Any]) -> None:
+    """Set the conditions of a TaintManager that is ignored because its name is not ``default``."""
+    await reject_other_name(
+        status_writer(services.api, services.clock, name=str(body["metadata"]["name"])),
+        body,
+        message=f"metadata.name {ONE_FOR_ALL}",
+        reason=reasons.INVALID_TAINT_MANAGER,
+        now=services.clock.now(),
+    )
+
+
+def _register_event_poster(registry: kopf.OperatorRegistry, post: Callable[[], Awaitable[None]]) -> None:
     tasks: list[asyncio.Future[None]] = []
 
     @kopf.on.startup(registry=registry)
-    async def start_telling(**_: Any) -> None:
-        tasks.append(asyncio.ensure_future(telling()))
+    async def start_posting(**_: Any) -> None:
+        tasks.append(asyncio.ensure_future(post()))
 
     @kopf.on.cleanup(registry=registry)
-    async def stop_telling(**_: Any) -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def stop_posting(**_: Any) -> None:
+        await end_tasks(tasks)

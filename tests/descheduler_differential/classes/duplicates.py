@@ -1,4 +1,4 @@
-"""RemoveDuplicates: which pods of an owner they count, and what they make of it."""
+"""RemoveDuplicates: the pods of an owner that the descheduler counts, and its formula."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import Counter
 from math import ceil
 from typing import Final
 
+from tests.descheduler_differential.case import Case, Difference
+from tests.descheduler_differential.classes.difference_class import DifferenceClass
 from tests.descheduler_differential.classes.evictable import evictable
-from tests.descheduler_differential.classes.naming import Named
 from tests.descheduler_differential.classes.nodefit import fits
-from tests.descheduler_differential.facts import Case, Difference
 from trimtab.api import reasons
 from trimtab.kube.objects import Pod
 
@@ -17,11 +17,11 @@ NAME: Final = "RemoveDuplicates"
 
 
 def _of_owner(case: Case, pod: Pod) -> list[Pod]:
-    return [other for other in case.ours.snapshot.pods.values() if other.owners == pod.owners and other.owners]
+    return [other for other in case.trimtab.snapshot.pods.values() if other.owners == pod.owners and other.owners]
 
 
 def _counted(case: Case, pod: Pod) -> list[Pod]:
-    """The owner's pods that they see: on ready nodes, evictable, with nodeFit only those that fit elsewhere."""
+    """The owner's pods that the descheduler counts: evictable, on ready nodes, and fitting elsewhere with nodeFit."""
     scope, visible = case.scope(NAME), set(case.visible)
     return [
         other
@@ -34,14 +34,14 @@ def _counted(case: Case, pod: Pod) -> list[Pod]:
     ]
 
 
-def by_their_arithmetic(case: Case, pod: Pod) -> int:
-    """How many of the owner's pods they evict from the pod's node: what is above ceil(counted / nodes), but one."""
+def by_upstream_formula(case: Case, pod: Pod) -> int:
+    """The number of the owner's pods that the descheduler evicts from the node: all above ceil(counted / nodes)."""
     counted = _counted(case, pod)
     on_node = Counter(other.node for other in counted)
     duplicates = [other for other in counted if on_node[other.node] > 1]
     targets: set[str] = set()
     for other in duplicates:
-        suiting = case.suits(other.key) & set(case.visible)
+        suiting = case.matching_nodes(other.key) & set(case.visible)
         if len(suiting) > 1:
             targets |= suiting
     if len(targets) < 2:
@@ -50,47 +50,47 @@ def by_their_arithmetic(case: Case, pod: Pod) -> int:
 
 
 def _numbers(case: Case, difference: Difference) -> tuple[int, int]:
-    """How many of the owner's pods on the node they evict, and we."""
+    """The numbers of the owner's pods on the node that the descheduler and trimtab evict."""
     pod = case.pod(difference.pod)
     group = {other.key for other in _of_owner(case, pod) if other.node == pod.node}
-    theirs = sum(each.pod in group for each in case.evicted_by_them(NAME))
-    ours = sum(each.key in group for each in case.evicted_by_us(NAME))
-    return theirs, ours
+    descheduler = sum(each.pod in group for each in case.evicted_by_descheduler(NAME))
+    trimtab = sum(each.key in group for each in case.evicted_by_trimtab(NAME))
+    return descheduler, trimtab
 
 
 def _others(case: Case, difference: Difference) -> bool:
-    """The side that keeps it lets as many or more of the owner's pods go from that node, but others."""
-    theirs, ours = _numbers(case, difference)
-    return ours >= theirs if difference.side == "theirs" else theirs >= ours
+    """The side that keeps the pod evicts at least as many other pods of the owner from that node."""
+    descheduler, trimtab = _numbers(case, difference)
+    return trimtab >= descheduler if difference.side == "descheduler" else descheduler >= trimtab
 
 
 def _more_than_better(case: Case, difference: Difference) -> bool:
-    """They evict more from the node than we; no further move of the pod would even anything out."""
-    theirs, ours = _numbers(case, difference)
+    """The descheduler evicts more pods from the node, and no further move of the pod would reduce duplicates."""
+    descheduler, trimtab = _numbers(case, difference)
     open_ = case.reason(difference) in ("", reasons.NOT_ENOUGH_NODES)
-    return theirs > ours and open_ and not case.betters(difference)
+    return descheduler > trimtab and open_ and not case.improving_nodes(difference)
 
 
-def _fewer_by_arithmetic(case: Case, difference: Difference) -> bool:
-    """They evict fewer from the node than we, and by their arithmetic that is right."""
-    theirs, ours = _numbers(case, difference)
-    return theirs < ours and theirs == by_their_arithmetic(case, case.pod(difference.pod))
+def _fewer_by_formula(case: Case, difference: Difference) -> bool:
+    """The descheduler evicts fewer pods from the node, as many as its formula gives."""
+    descheduler, trimtab = _numbers(case, difference)
+    return descheduler < trimtab and descheduler == by_upstream_formula(case, case.pod(difference.pod))
 
 
 def _brought_before(case: Case, difference: Difference) -> bool:
-    """Other strategies of ours have brought pods of the owner to the node, and as many more go as have come."""
-    theirs, ours = _numbers(case, difference)
+    """trimtab's other strategies moved pods of the owner to the node, and it evicts at most that many more."""
+    descheduler, trimtab = _numbers(case, difference)
     pod = case.pod(difference.pod)
     owned = {other.key for other in _of_owner(case, pod)}
-    others = [move for move in case.ours.moves.values() if move.strategy != NAME and move.key in owned]
-    return theirs < ours <= theirs + sum(move.target == pod.node for move in others)
+    others = [move for move in case.trimtab.moves.values() if move.strategy != NAME and move.key in owned]
+    return descheduler < trimtab <= descheduler + sum(move.target == pod.node for move in others)
 
 
 _ONLY: Final = frozenset({NAME})
 DUPLICATES: Final = (
-    Named("OrderOfVictims", "theirs", _others, _ONLY),
-    Named("OrderOfVictims", "ours", _others, _ONLY),
-    Named("DuplicatesByOwner", "theirs", _more_than_better, _ONLY),
-    Named("DuplicatesByOwner", "ours", _fewer_by_arithmetic, _ONLY),
-    Named("OneFollowsAnother", "ours", _brought_before, _ONLY),
+    DifferenceClass("VictimOrder", "descheduler", _others, _ONLY),
+    DifferenceClass("VictimOrder", "trimtab", _others, _ONLY),
+    DifferenceClass("DuplicatesByOwner", "descheduler", _more_than_better, _ONLY),
+    DifferenceClass("DuplicatesByOwner", "trimtab", _fewer_by_formula, _ONLY),
+    DifferenceClass("FollowUpDifference", "trimtab", _brought_before, _ONLY),
 )

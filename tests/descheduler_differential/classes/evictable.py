@@ -1,17 +1,17 @@
-"""What the descheduler project's DefaultEvictor says of a pod, nodeFit aside: for naming what it does not count."""
+"""The rules of the descheduler's DefaultEvictor, without nodeFit."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tests.descheduler_differential.facts import ANNOTATION, EVICTOR, Case
+from tests.descheduler_differential.case import ANNOTATION, EVICTOR, Case
 from trimtab.kube.rules.selectors import matches_labels
 
 _CRITICAL: Final = 2_000_000_000
 
 
 def evictable(case: Case, name: str) -> bool:
-    """Whether it would let the pod be evicted; those that have ended are not asked about."""
+    """Whether DefaultEvictor permits the eviction of a pod that has not ended."""
     pod, manifest, args = case.pod(name), case.manifest(name), case.args(EVICTOR)
     annotations = manifest["metadata"].get("annotations", {})
     volumes = manifest["spec"].get("volumes", ())
@@ -20,8 +20,8 @@ def evictable(case: Case, name: str) -> bool:
         return True
     critical = "SystemCriticalPods" not in case.disabled
     threshold = args.get("priorityThreshold", {}).get("value", _CRITICAL)
-    spec = case.ours.policies[0].spec
-    alike = [other for other in case.ours.snapshot.pods.values() if other.owners == pod.owners]
+    spec = case.trimtab.policies[0].spec
+    alike = [other for other in case.trimtab.snapshot.pods.values() if other.owners == pod.owners]
     refusals = (
         args.get("noEvictionPolicy") == "Mandatory" and ANNOTATION + "prefer-no-eviction" in annotations,
         "kubernetes.io/config.mirror" in annotations,
@@ -34,7 +34,7 @@ def evictable(case: Case, name: str) -> bool:
         "PodsWithoutPDB" in extra
         and not any(
             budget.namespace == pod.namespace and matches_labels(budget.selector, pod.labels)
-            for budget in case.ours.snapshot.budgets.values()
+            for budget in case.trimtab.snapshot.budgets.values()
         ),
         spec.pod_selector is not None and not matches_labels(spec.pod_selector.compile(), pod.labels),
         len(pod.owners) == 1 and len(alike) < args.get("minReplicas", 0),
@@ -44,6 +44,6 @@ def evictable(case: Case, name: str) -> bool:
 
 
 def _too_young(case: Case, name: str) -> bool:
-    spec, pod = case.ours.policies[0].spec, case.pod(name)
+    spec, pod = case.trimtab.policies[0].spec, case.pod(name)
     least = spec.protections.min_pod_age_seconds
-    return least > 0 and (pod.started is None or case.ours.now - pod.started < least)
+    return least > 0 and (pod.started is None or case.trimtab.now - pod.started < least)

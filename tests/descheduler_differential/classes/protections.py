@@ -1,11 +1,11 @@
-"""Pods that we protect and they do not: our plan says by which protection, and the pod shows that it is the case."""
+"""Pods that only one side protects: the plan names the protection, and the pod proves it."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tests.descheduler_differential.classes.naming import Named
-from tests.descheduler_differential.facts import EVICTOR, Case, Difference
+from tests.descheduler_differential.case import EVICTOR, Case, Difference
+from tests.descheduler_differential.classes.difference_class import DifferenceClass
 from trimtab.api import reasons
 from trimtab.kube.objects import Pod
 
@@ -22,11 +22,11 @@ _UNLIFTED: Final = frozenset(
         reasons.TERMINATING,
     }
 )
-"""What the annotation of a pod does not lift here."""
+"""Reasons that the evict annotation does not override in trimtab."""
 
 
 def _evict_annotation(case: Case, difference: Difference) -> bool:
-    """The annotation is there, and either says something else than "true" or stands against what is never lifted."""
+    """The pod has the evict annotation, but its value is not "true" or the protection cannot be overridden."""
     value = case.annotation(difference.pod, "evict")
     if value is None:
         return False
@@ -43,7 +43,7 @@ def _of_daemon_set(pod: Pod) -> bool:
 
 
 def _no_eviction_annotation(case: Case, difference: Difference) -> bool:
-    """They keep it for an annotation whose value is "false"."""
+    """The descheduler keeps the pod for an annotation with the value "false"."""
     mandatory = case.args(EVICTOR).get("noEvictionPolicy") == "Mandatory"
     return mandatory and case.annotation(difference.pod, "prefer-no-eviction") == "false"
 
@@ -78,7 +78,7 @@ def _critical_annotation(case: Case, difference: Difference) -> bool:
 def _resource_claims(case: Case, difference: Difference) -> bool:
     claims = bool(case.manifest(difference.pod)["spec"].get("resourceClaims"))
     known = case.reason(difference) in (reasons.RESOURCE_CLAIM, reasons.NO_PLACE, reasons.NOT_ENOUGH_NODES, "")
-    return claims and known and not case.takers(difference, after=False, home=True)
+    return claims and known and not case.fitting_nodes(difference, after=False, home=True)
 
 
 def _ephemeral_claims(case: Case, difference: Difference) -> bool:
@@ -89,31 +89,31 @@ def _ephemeral_claims(case: Case, difference: Difference) -> bool:
 
 
 def _replicas_that_run(case: Case, difference: Difference) -> bool:
-    """Some of the owner's pods have ended or are going: without them it has fewer than minReplicas, with them not."""
+    """The owner has minReplicas pods only if ended and terminating pods count."""
     least = int(case.args(EVICTOR).get("minReplicas", 0))
     owner = case.pod(difference.pod).controller
     if case.reason(difference) != reasons.TOO_FEW_REPLICAS or owner is None:
         return False
-    pods = [pod for pod in case.ours.snapshot.pods.values() if pod.controller == owner]
+    pods = [pod for pod in case.trimtab.snapshot.pods.values() if pod.controller == owner]
     running = [pod for pod in pods if not pod.terminal and pod.deleted is None]
     return len(running) < least <= len(pods)
 
 
 def _starting(case: Case, difference: Difference) -> bool:
     pod = case.pod(difference.pod)
-    young = pod.started is not None and case.ours.now - pod.started < 300
+    young = pod.started is not None and case.trimtab.now - pod.started < 300
     return case.reason(difference) == reasons.POD_STARTING and pod.phase == "Pending" and young
 
 
 PROTECTIONS: Final = (
-    Named("EvictAnnotationValue", "theirs", _evict_annotation),
-    Named("NoEvictionAnnotationValue", "ours", _no_eviction_annotation),
-    Named("SystemNamespacesProtected", "theirs", _system_namespace),
-    Named("NeverLifted", "theirs", _never_lifted),
-    Named("ControllerNotOwner", "theirs", _controller_not_owner),
-    Named("CriticalAnnotation", "theirs", _critical_annotation),
-    Named("ResourceClaimsStay", "theirs", _resource_claims),
-    Named("EphemeralClaims", "theirs", _ephemeral_claims),
-    Named("ReplicasThatRun", "theirs", _replicas_that_run),
-    Named("StartingPods", "theirs", _starting),
+    DifferenceClass("EvictAnnotationValue", "descheduler", _evict_annotation),
+    DifferenceClass("NoEvictionAnnotationValue", "trimtab", _no_eviction_annotation),
+    DifferenceClass("SystemNamespacesProtected", "descheduler", _system_namespace),
+    DifferenceClass("PermanentProtections", "descheduler", _never_lifted),
+    DifferenceClass("ControllerRequired", "descheduler", _controller_not_owner),
+    DifferenceClass("CriticalAnnotation", "descheduler", _critical_annotation),
+    DifferenceClass("ResourceClaimsKept", "descheduler", _resource_claims),
+    DifferenceClass("EphemeralClaims", "descheduler", _ephemeral_claims),
+    DifferenceClass("RunningReplicas", "descheduler", _replicas_that_run),
+    DifferenceClass("StartingPods", "descheduler", _starting),
 )

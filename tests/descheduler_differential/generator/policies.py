@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tests.descheduler_differential.generator.templates import APPS, PRIORITIES
-from tests.differential.generator.chance import Chance
-from tests.differential.server import Manifest
+from tests.differential.api_client import Manifest
+from tests.differential.generator.rng import RandomSource
 
 BALANCE: Final = (
     "RemoveDuplicates",
@@ -30,17 +30,19 @@ _LIMITS: Final = ("maxNoOfPodsToEvictPerNode", "maxNoOfPodsToEvictPerNamespace",
 _SCOPED: Final = frozenset(PLUGINS) - {"LowNodeUtilization", "HighNodeUtilization"}
 
 
-def random_policy(chance: Chance, plugins: tuple[str, ...]) -> Manifest:
-    """A policy with one profile that enables these plugins."""
+def random_policy(rng: RandomSource, plugins: tuple[str, ...]) -> Manifest:
+    """Generate a policy with one profile that enables these plugins."""
     policy: Manifest = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy"}
-    if chance.one_in(6):
-        policy[chance.pick(*_LIMITS)] = chance.pick(1, 2, 3)
-    if chance.one_in(15):
+    if rng.one_in(6):
+        policy[rng.pick(*_LIMITS)] = rng.pick(1, 2, 3)
+    if rng.one_in(15):
         policy["nodeSelector"] = "disk=ssd"
-    scope = _scope(chance.fork())  # of a profile: strategies that differ in it become policies of their own
-    config = [{"name": "DefaultEvictor", "args": _evictor(chance.fork())}]
+    scope = _scope(
+        rng.fork()
+    )  # one for all plugins: strategies with different scopes are imported as separate policies
+    config = [{"name": "DefaultEvictor", "args": _evictor(rng.fork())}]
     for name in plugins:
-        args = _ARGUMENTS[name](chance.fork())
+        args = _ARGUMENTS[name](rng.fork())
         own = {key: part for key, part in scope.items() if name in _SCOPED and _takes(name, key)}
         config.append({"name": name, "args": {**args, **own}})
     enabled = {
@@ -52,11 +54,11 @@ def random_policy(chance: Chance, plugins: tuple[str, ...]) -> Manifest:
     return policy
 
 
-def drawn_plugins(chance: Chance) -> tuple[str, ...]:
-    """One plugin most of the time, else a few that do not work against each other."""
-    if not chance.one_in(4):
-        return (chance.pick(*PLUGINS),)
-    drawn = chance.sample(PLUGINS, chance.pick(2, 3))
+def random_plugins(rng: RandomSource) -> tuple[str, ...]:
+    """Choose one plugin, or sometimes two or three compatible ones."""
+    if not rng.one_in(4):
+        return (rng.pick(*PLUGINS),)
+    drawn = rng.sample(PLUGINS, rng.pick(2, 3))
     return tuple(name for name in drawn if name != "HighNodeUtilization" or "LowNodeUtilization" not in drawn)
 
 
@@ -64,118 +66,116 @@ def _takes(plugin: str, key: str) -> bool:
     return key != "labelSelector" or plugin != "RemoveDuplicates"
 
 
-def _scope(chance: Chance) -> dict[str, Any]:
+def _scope(rng: RandomSource) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if chance.one_in(5):
-        found["namespaces"] = chance.pick({"include": ["red", "blue"]}, {"exclude": ["red"]}, {"exclude": ["grey"]})
-    if chance.one_in(6):
-        found["labelSelector"] = {"matchLabels": {"app": chance.pick(*APPS)}}
+    if rng.one_in(5):
+        found["namespaces"] = rng.pick({"include": ["red", "blue"]}, {"exclude": ["red"]}, {"exclude": ["grey"]})
+    if rng.one_in(6):
+        found["labelSelector"] = {"matchLabels": {"app": rng.pick(*APPS)}}
     return found
 
 
-def _evictor(chance: Chance) -> dict[str, Any]:
-    found: dict[str, Any] = {"nodeFit": chance.one_in(2)}
-    if chance.one_in(6):
-        found["minReplicas"] = chance.pick(2, 3)
-    if chance.one_in(8):
-        found["minPodAge"] = chance.pick("3m20s", "70m")
-    if chance.one_in(8):
-        found["priorityThreshold"] = {"value": chance.pick(*PRIORITIES[1:])}
-    if chance.one_in(10):
+def _evictor(rng: RandomSource) -> dict[str, Any]:
+    found: dict[str, Any] = {"nodeFit": rng.one_in(2)}
+    if rng.one_in(6):
+        found["minReplicas"] = rng.pick(2, 3)
+    if rng.one_in(8):
+        found["minPodAge"] = rng.pick("3m20s", "70m")
+    if rng.one_in(8):
+        found["priorityThreshold"] = {"value": rng.pick(*PRIORITIES[1:])}
+    if rng.one_in(10):
         found["labelSelector"] = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b", "c"]}]}
-    if chance.one_in(12):
+    if rng.one_in(12):
         found["namespaceLabelSelector"] = {"matchLabels": {"team": "x"}}
-    if chance.one_in(12):
+    if rng.one_in(12):
         found["noEvictionPolicy"] = "Mandatory"
     protections: dict[str, Any] = {}
-    if chance.one_in(3):
+    if rng.one_in(3):
         disabled = ("PodsWithLocalStorage", "SystemCriticalPods", "FailedBarePods", "DaemonSetPods")
-        protections["defaultDisabled"] = chance.sample(disabled, chance.pick(1, 1, 2))
-    if chance.one_in(4):
-        protections["extraEnabled"] = [chance.pick("PodsWithPVC", "PodsWithPVC", "PodsWithoutPDB")]
-        if protections["extraEnabled"] == ["PodsWithPVC"] and chance.one_in(2):
-            protections["config"] = {
-                "PodsWithPVC": {"protectedStorageClasses": [{"name": chance.pick("slow", "fast")}]}
-            }
+        protections["defaultDisabled"] = rng.sample(disabled, rng.pick(1, 1, 2))
+    if rng.one_in(4):
+        protections["extraEnabled"] = [rng.pick("PodsWithPVC", "PodsWithPVC", "PodsWithoutPDB")]
+        if protections["extraEnabled"] == ["PodsWithPVC"] and rng.one_in(2):
+            protections["config"] = {"PodsWithPVC": {"protectedStorageClasses": [{"name": rng.pick("slow", "fast")}]}}
     return found | ({"podProtections": protections} if protections else {})
 
 
-def _duplicates(chance: Chance) -> dict[str, Any]:
-    return {"excludeOwnerKinds": [chance.pick("ReplicaSet", "StatefulSet", "Job")]} if chance.one_in(5) else {}
+def _duplicates(rng: RandomSource) -> dict[str, Any]:
+    return {"excludeOwnerKinds": [rng.pick("ReplicaSet", "StatefulSet", "Job")]} if rng.one_in(5) else {}
 
 
-def _low(chance: Chance) -> dict[str, Any]:
-    resources = chance.pick(("cpu", "memory", "pods"), ("cpu",), ("cpu", "memory"), ("memory",), ("pods",))
-    if chance.one_in(5):
+def _low(rng: RandomSource) -> dict[str, Any]:
+    resources = rng.pick(("cpu", "memory", "pods"), ("cpu",), ("cpu", "memory"), ("memory",), ("pods",))
+    if rng.one_in(5):
         return {
             "useDeviationThresholds": True,
-            "thresholds": {name: chance.pick(5, 10) for name in resources},
-            "targetThresholds": {name: chance.pick(5, 10, 20) for name in resources},
-        } | _numbers(chance)
+            "thresholds": {name: rng.pick(5, 10) for name in resources},
+            "targetThresholds": {name: rng.pick(5, 10, 20) for name in resources},
+        } | _numbers(rng)
     return {
-        "thresholds": {name: chance.pick(20, 30, 40) for name in resources},
-        "targetThresholds": {name: chance.pick(40, 50, 70) for name in resources},
-    } | _numbers(chance)
+        "thresholds": {name: rng.pick(20, 30, 40) for name in resources},
+        "targetThresholds": {name: rng.pick(40, 50, 70) for name in resources},
+    } | _numbers(rng)
 
 
-def _high(chance: Chance) -> dict[str, Any]:
-    resources = chance.pick(("cpu", "memory", "pods"), ("cpu",), ("cpu", "memory"))
-    found: dict[str, Any] = {"thresholds": {name: chance.pick(15, 25, 40) for name in resources}}
-    if chance.one_in(4):
+def _high(rng: RandomSource) -> dict[str, Any]:
+    resources = rng.pick(("cpu", "memory", "pods"), ("cpu",), ("cpu", "memory"))
+    found: dict[str, Any] = {"thresholds": {name: rng.pick(15, 25, 40) for name in resources}}
+    if rng.one_in(4):
         found["evictionModes"] = ["OnlyThresholdingResources"]
-    return found | _numbers(chance)
+    return found | _numbers(rng)
 
 
-def _numbers(chance: Chance) -> dict[str, Any]:
+def _numbers(rng: RandomSource) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if chance.one_in(6):
-        found["numberOfNodes"] = chance.pick(1, 2)
-    if chance.one_in(8):
+    if rng.one_in(6):
+        found["numberOfNodes"] = rng.pick(1, 2)
+    if rng.one_in(8):
         found["evictableNamespaces"] = {"exclude": ["red"]}
     return found
 
 
-def _spread(chance: Chance) -> dict[str, Any]:
+def _spread(rng: RandomSource) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if chance.one_in(3):
-        found["constraints"] = chance.pick(["DoNotSchedule", "ScheduleAnyway"], ["ScheduleAnyway"])
-    if chance.one_in(3):
+    if rng.one_in(3):
+        found["constraints"] = rng.pick(["DoNotSchedule", "ScheduleAnyway"], ["ScheduleAnyway"])
+    if rng.one_in(3):
         found["topologyBalanceNodeFit"] = False
     return found
 
 
-def _taints(chance: Chance) -> dict[str, Any]:
+def _taints(rng: RandomSource) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if chance.one_in(3):
+    if rng.one_in(3):
         found["includePreferNoSchedule"] = True
-    if chance.one_in(3):
-        key = chance.pick("includedTaints", "excludedTaints")
-        found[key] = chance.pick(["dedicated"], ["spot"], ["dedicated=db"], ["node.kubernetes.io/unreachable", "spot"])
+    if rng.one_in(3):
+        key = rng.pick("includedTaints", "excludedTaints")
+        found[key] = rng.pick(["dedicated"], ["spot"], ["dedicated=db"], ["node.kubernetes.io/unreachable", "spot"])
     return found
 
 
-def _affinity(chance: Chance) -> dict[str, Any]:
+def _affinity(rng: RandomSource) -> dict[str, Any]:
     kinds = ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution")
-    return {"nodeAffinityType": chance.pick([kinds[0]], [kinds[0]], [kinds[1]], list(kinds))}
+    return {"nodeAffinityType": rng.pick([kinds[0]], [kinds[0]], [kinds[1]], list(kinds))}
 
 
-def _nothing(_chance: Chance) -> dict[str, Any]:
+def _nothing(_rng: RandomSource) -> dict[str, Any]:
     return {}
 
 
-def _restarts(chance: Chance) -> dict[str, Any]:
-    found: dict[str, Any] = {"podRestartThreshold": chance.pick(3, 5, 10)}
-    found["includingInitContainers"] = chance.one_in(2)
-    if chance.one_in(3):
-        found["states"] = chance.pick(["Running"], ["CrashLoopBackOff"])
+def _restarts(rng: RandomSource) -> dict[str, Any]:
+    found: dict[str, Any] = {"podRestartThreshold": rng.pick(3, 5, 10)}
+    found["includingInitContainers"] = rng.one_in(2)
+    if rng.one_in(3):
+        found["states"] = rng.pick(["Running"], ["CrashLoopBackOff"])
     return found
 
 
-def _life_time(chance: Chance) -> dict[str, Any]:
+def _life_time(rng: RandomSource) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if not chance.one_in(4):
-        found["maxPodLifeTimeSeconds"] = chance.pick(*_SECONDS)
-    if chance.one_in(3) or not found:
+    if not rng.one_in(4):
+        found["maxPodLifeTimeSeconds"] = rng.pick(*_SECONDS)
+    if rng.one_in(3) or not found:
         states = (
             ["Running"],
             ["Pending", "ImagePullBackOff"],
@@ -183,29 +183,29 @@ def _life_time(chance: Chance) -> dict[str, Any]:
             ["OOMKilled", "Failed"],
             ["Error"],
         )
-        found["states"] = chance.pick(*states)
-    if chance.one_in(8):
-        found["exitCodes"] = [chance.pick(137, 2)]
-    if chance.one_in(6):
+        found["states"] = rng.pick(*states)
+    if rng.one_in(8):
+        found["exitCodes"] = [rng.pick(137, 2)]
+    if rng.one_in(6):
         ready = {"type": "Ready", "status": "False", "minTimeSinceLastTransitionSeconds": 200}
         begun = {"type": "Initialized", "status": "True", "minTimeSinceLastTransitionSeconds": 1_000}
-        found["conditions"] = [chance.pick(ready, begun, {"type": "PodScheduled", "status": "True"})]
-    if chance.one_in(6):
-        found["ownerKinds"] = chance.pick({"exclude": ["Job"]}, {"include": ["ReplicaSet", "StatefulSet"]})
-    found["includingInitContainers"] = chance.one_in(3)
+        found["conditions"] = [rng.pick(ready, begun, {"type": "PodScheduled", "status": "True"})]
+    if rng.one_in(6):
+        found["ownerKinds"] = rng.pick({"exclude": ["Job"]}, {"include": ["ReplicaSet", "StatefulSet"]})
+    found["includingInitContainers"] = rng.one_in(3)
     return found
 
 
-def _failed(chance: Chance) -> dict[str, Any]:
-    found: dict[str, Any] = {"includingInitContainers": chance.one_in(3)}
-    if chance.one_in(2):
-        found["minPodLifetimeSeconds"] = chance.pick(*_SECONDS[:4])
-    if chance.one_in(4):
-        found["reasons"] = [chance.pick("OOMKilled", "Error", "Evicted", "NodeAffinity")]
-    if chance.one_in(5):
-        found["exitCodes"] = [chance.pick(1, 137, 2)]
-    if chance.one_in(5):
-        found["excludeOwnerKinds"] = [chance.pick("Job", "StatefulSet")]
+def _failed(rng: RandomSource) -> dict[str, Any]:
+    found: dict[str, Any] = {"includingInitContainers": rng.one_in(3)}
+    if rng.one_in(2):
+        found["minPodLifetimeSeconds"] = rng.pick(*_SECONDS[:4])
+    if rng.one_in(4):
+        found["reasons"] = [rng.pick("OOMKilled", "Error", "Evicted", "NodeAffinity")]
+    if rng.one_in(5):
+        found["exitCodes"] = [rng.pick(1, 137, 2)]
+    if rng.one_in(5):
+        found["excludeOwnerKinds"] = [rng.pick("Job", "StatefulSet")]
     return found
 
 

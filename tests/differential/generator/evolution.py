@@ -1,67 +1,68 @@
-"""What happens to a cluster: objects come, go and change."""
+"""Changes of a cluster: objects are created, deleted and changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from tests.builders import namespace
-from tests.differential.generator.chance import Chance
-from tests.differential.generator.claims import THE_CLAIM
+from tests.differential.api_client import Manifest, key
+from tests.differential.generator.claims import CLAIM_UID
 from tests.differential.generator.names import HIGH, RUNTIME
-from tests.differential.generator.volumes import THE_POD
-from tests.differential.server import Manifest, key
+from tests.differential.generator.rng import RandomSource
+from tests.differential.generator.volumes import POD_UID
 
-_STAY = frozenset({"Node/n0", f"RuntimeClass/{RUNTIME}", f"PriorityClass/{HIGH}"})
+_UNCHANGED = frozenset({"Node/n0", f"RuntimeClass/{RUNTIME}", f"PriorityClass/{HIGH}"})
 
 
 def evolve(
-    chance: Chance, mine: Iterable[Manifest], others: Iterable[Manifest]
+    rng: RandomSource, objects: Iterable[Manifest], others: Iterable[Manifest]
 ) -> tuple[dict[str, Manifest], dict[str, Manifest]]:
-    """Make a cluster a little more like another one.
+    """Replace about a fifth of a cluster's objects with those of another cluster.
 
     Args:
-        chance: what is drawn from.
-        mine: the cluster's objects.
-        others: the other cluster's.
+        chance: the random source.
+        objects: the cluster's objects.
+        others: the other cluster's objects.
 
     Returns:
-        What goes, and what comes or takes the place of an object of the same name, by key.
+        The deleted objects, and the objects that are created or replace one of the same name. The keys are those of
+        :func:`~tests.differential.api_client.key`.
     """
-    here = {key(manifest): manifest for manifest in mine}
-    there = {key(manifest): manifest for manifest in others}
-    gone: dict[str, Manifest] = {}
-    come: dict[str, Manifest] = {}
-    for name in sorted(here.keys() | there.keys()):
-        if name in _STAY or not chance.one_in(5):
+    current = {key(manifest): manifest for manifest in objects}
+    other = {key(manifest): manifest for manifest in others}
+    deleted: dict[str, Manifest] = {}
+    created: dict[str, Manifest] = {}
+    for name in sorted(current.keys() | other.keys()):
+        if name in _UNCHANGED or not rng.one_in(5):
             continue
         if name.startswith("Namespace/"):
-            come[name] = _relabelled(chance, here[name])
-        elif name in there:
-            come[name] = there[name]
+            created[name] = _relabelled(rng, current[name])
+        elif name in other:
+            created[name] = other[name]
         else:
-            gone[name] = here[name]
-    after = {**{name: manifest for name, manifest in here.items() if name not in gone}, **come}
-    # Who refers to an object that was made anew, by its UID, is made anew as well.
+            deleted[name] = current[name]
+    after = {**{name: manifest for name, manifest in current.items() if name not in deleted}, **created}
+    # A recreated object has a new UID, so the objects that refer to the UID are recreated, too.
     for name, manifest in after.items():
-        if _referred(manifest) & come.keys():
-            come[name] = manifest
-    return gone, come
+        if _referenced_keys(manifest) & created.keys():
+            created[name] = manifest
+    return deleted, created
 
 
-def _relabelled(chance: Chance, manifest: Manifest) -> Manifest:
+def _relabelled(rng: RandomSource, manifest: Manifest) -> Manifest:
     labels = {"kubernetes.io/metadata.name": manifest["metadata"]["name"]}
-    return namespace(manifest["metadata"]["name"]).labels({**labels, "team": chance.pick("x", "y", "z")}).manifest()
+    return namespace(manifest["metadata"]["name"]).labels({**labels, "team": rng.pick("x", "y", "z")}).manifest()
 
 
-def _referred(manifest: Manifest) -> frozenset[str]:
-    """Whose UIDs an object holds."""
+def _referenced_keys(manifest: Manifest) -> frozenset[str]:
+    """The keys of the objects to whose UIDs an object refers."""
     metadata = manifest["metadata"]
     found = {
         f"Pod/{metadata['namespace']}/{owner['name']}"
         for owner in metadata.get("ownerReferences", ())
-        if owner["uid"] == THE_POD
+        if owner["uid"] == POD_UID
     }
     reference = manifest.get("spec", {}).get("claimRef", {})
-    if reference.get("uid") == THE_CLAIM:
+    if reference.get("uid") == CLAIM_UID:
         found.add(f"PersistentVolumeClaim/{reference['namespace']}/{reference['name']}")
     return frozenset(found)

@@ -1,4 +1,4 @@
-"""What is drawn from is small, so that pods, nodes and volumes meet often."""
+"""Small sets of names and labels, so that pods, nodes and volumes often match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ZONES: Final = ("a", "b", "c")
 REGIONS: Final = ("north", "south")
 GPU: Final = "example.com/gpu"
 REGION: Final = "topology.kubernetes.io/region"
-OLD_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+LEGACY_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 IMAGES: Final = {
     "registry.example/app:1": 40_000_000,
     "registry.example/app:2": 700_000_000,
@@ -20,16 +20,16 @@ IMAGES: Final = {
     "registry.example/side:1": 150_000_000,
     "docker.io/library/tool:latest": 260_000_000,
 }
-"""Images that nodes hold, with their sizes."""
+"""Images on nodes, with their sizes in bytes."""
 
-ASKED_IMAGES: Final = (*IMAGES, "registry.example/big", "registry.example/none:1", "docker.io/library/tool")
+POD_IMAGES: Final = (*IMAGES, "registry.example/big", "registry.example/none:1", "docker.io/library/tool")
 CSI: Final = "csi.example.com"
-"""A driver with limits on nodes."""
+"""A CSI driver with attach limits on nodes."""
 CAPACITY: Final = "capacity.example.com"
-"""A driver that publishes what room it has."""
+"""A CSI driver that publishes its storage capacity."""
 RUNTIME: Final = "heavy"
 """A runtime class with overhead."""
 HIGH: Final = "high"
-"""A priority class: it must not matter, as long as nobody preempts."""
-RESTARTS: Final = "RestartAllContainersOnContainerExits"
-"""A feature that nodes declare, and that pods need by what they say of restarts."""
+"""A PriorityClass with ``preemptionPolicy: Never``, so that it has no effect on placement."""
+RESTART_FEATURE: Final = "RestartAllContainersOnContainerExits"
+"""A feature that nodes declare, and that pods with a matching restart rule require."""

@@ -5,62 +5,62 @@ from __future__ import annotations
 from typing import Final
 
 from tests.builders import HOSTNAME, NodeBuilder, node
-from tests.differential.generator.chance import Chance
-from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTARTS, ZONES
-from tests.differential.generator.theme import Theme
+from tests.differential.generator.feature_mix import FeatureMix
+from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTART_FEATURE, ZONES
+from tests.differential.generator.rng import RandomSource
 
 GENERATIONS: Final = ("1", "5", "10", "007", "new", "1e1", "99999999999999999999")
 
 
-def random_node(chance: Chance, name: str, theme: Theme) -> NodeBuilder:
-    """A node; one in some has no zone, no hostname, a taint, a cordon, or is small."""
-    made = node(name).labels(disk=chance.pick("ssd", "hdd"), gen=chance.pick(*GENERATIONS))
-    if not chance.one_in(6):
-        made.zone(chance.pick(*ZONES))
-    if not chance.one_in(4):
-        made.labels({REGION: chance.pick(*REGIONS)})
-    if chance.one_in(3):
-        made.labels(rack=chance.pick("r1", "r2", ""))
-    if chance.one_in(15):
+def random_node(rng: RandomSource, name: str, mix: FeatureMix) -> NodeBuilder:
+    """Generate a node; some nodes have no zone or hostname, a taint or little capacity, or are cordoned."""
+    made = node(name).labels(disk=rng.pick("ssd", "hdd"), gen=rng.pick(*GENERATIONS))
+    if not rng.one_in(6):
+        made.zone(rng.pick(*ZONES))
+    if not rng.one_in(4):
+        made.labels({REGION: rng.pick(*REGIONS)})
+    if rng.one_in(3):
+        made.labels(rack=rng.pick("r1", "r2", ""))
+    if rng.one_in(15):
         made.merge(metadata={"labels": {HOSTNAME: "same"}})
-    elif chance.one_in(20):
+    elif rng.one_in(20):
         del made._at("metadata", "labels")[HOSTNAME]
-    _sizes(chance, made)
-    if chance.one_in(theme.taints):
-        _taints(chance, made)
-    if chance.one_in(3):
-        held = chance.sample(sorted(IMAGES), chance.number(1, 3))
-        # The same size everywhere: where nodes tell different ones it is chance which of them kube-scheduler goes by.
+    _sizes(rng, made)
+    if rng.one_in(mix.taints):
+        _taints(rng, made)
+    if rng.one_in(3):
+        held = rng.sample(sorted(IMAGES), rng.number(1, 3))
+        # The size is the same on all nodes. If nodes report different sizes, kube-scheduler uses a random one of them.
         images = [{"names": [name, f"{name.partition(':')[0]}@sha256:0"], "sizeBytes": IMAGES[name]} for name in held]
         made.merge(status={"images": images})
-    if chance.one_in(3):
-        made.merge(status={"declaredFeatures": chance.pick([], [RESTARTS], ["Another", RESTARTS])})
+    if rng.one_in(3):
+        made.merge(status={"declaredFeatures": rng.pick([], [RESTART_FEATURE], ["Another", RESTART_FEATURE])})
     return made
 
 
-def _sizes(chance: Chance, made: NodeBuilder) -> None:
+def _sizes(rng: RandomSource, made: NodeBuilder) -> None:
     made.allocatable(
-        cpu=chance.pick("4", "8", "16", "16", "7900m", "3930m", "6.5"),
-        memory=chance.pick("4Gi", "16Gi", "7812Mi", "16374564Ki", "15.5G", "12e9"),
-        pods=chance.pick("5", "10", "30", "30", "110", "110"),
+        cpu=rng.pick("4", "8", "16", "16", "7900m", "3930m", "6.5"),
+        memory=rng.pick("4Gi", "16Gi", "7812Mi", "16374564Ki", "15.5G", "12e9"),
+        pods=rng.pick("5", "10", "30", "30", "110", "110"),
     )
-    if chance.one_in(2):
-        made.allocatable({"ephemeral-storage": chance.pick("5Gi", "50Gi")})
-    if chance.one_in(3):
-        made.allocatable({GPU: chance.pick("1", "2", "4")})
-    if chance.one_in(8):
-        made.allocatable({"hugepages-2Mi": chance.pick("64Mi", "128Mi")})
-    if chance.one_in(4):
-        made.capacity(cpu="32")  # what the node keeps for itself is no matter of the scheduler's
+    if rng.one_in(2):
+        made.allocatable({"ephemeral-storage": rng.pick("5Gi", "50Gi")})
+    if rng.one_in(3):
+        made.allocatable({GPU: rng.pick("1", "2", "4")})
+    if rng.one_in(8):
+        made.allocatable({"hugepages-2Mi": rng.pick("64Mi", "128Mi")})
+    if rng.one_in(4):
+        made.capacity(cpu="32")  # kube-scheduler ignores the capacity that is reserved for the system
 
 
-def _taints(chance: Chance, made: NodeBuilder) -> None:
-    if chance.one_in(15):
+def _taints(rng: RandomSource, made: NodeBuilder) -> None:
+    if rng.one_in(15):
         made.merge(spec={"unschedulable": True})
-        if chance.one_in(2):
+        if rng.one_in(2):
             made.taint("node.kubernetes.io/unschedulable")
-    for key in chance.pick(*((),) * 6, ("t",), ("t", "u"), ("soft",), ("soft",)):
+    for key in rng.pick(*((),) * 6, ("t",), ("t", "u"), ("soft",), ("soft",)):
         effects = ("PreferNoSchedule",) if key == "soft" else ("NoSchedule", "NoExecute", "PreferNoSchedule")
-        made.taint(key, chance.pick("", "v", "w"), chance.pick(*effects))
-    if chance.one_in(20):
-        made.taint("node.kubernetes.io/not-ready", "", chance.pick("NoSchedule", "NoExecute"))
+        made.taint(key, rng.pick("", "v", "w"), rng.pick(*effects))
+    if rng.one_in(20):
+        made.taint("node.kubernetes.io/not-ready", "", rng.pick("NoSchedule", "NoExecute"))

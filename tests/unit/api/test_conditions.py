@@ -7,7 +7,10 @@ import re
 import msgspec
 import pytest
 
+from tests.fakes.api import merged
 from trimtab.api import reasons
+from trimtab.api.base import status_patch
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus, KeptNode, LastIteration, NodeGroupStatus
 from trimtab.api.conditions import (
     DEGRADED,
     PROGRESSING,
@@ -18,7 +21,7 @@ from trimtab.api.conditions import (
     is_true,
     set_condition,
 )
-from trimtab.api.descheduler_status import DeschedulerStatus, Eviction, LastRun, status_patch
+from trimtab.api.descheduler_status import DeschedulerStatus, Eviction, LastRun
 from trimtab.api.scalars import to_time
 
 
@@ -34,7 +37,7 @@ def ready(
     return set_condition(conditions, READY, status, reason=reason, message=message, now=now, generation=generation)
 
 
-def test_the_transition_time_moves_only_with_the_status() -> None:
+def test_transition_time_changes_only_with_the_status() -> None:
     first = ready(now=100)
     second = ready(first, now=200, reason="Other", message="other", generation=2)
     third = ready(second, False, now=300)
@@ -47,13 +50,13 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert (second[0].reason, second[0].message, second[0].observed_generation) == ("Other", "other", 2)
 
 
-def test_nothing_new_leaves_the_very_same_tuple() -> None:
+def test_unchanged_condition_returns_the_same_tuple() -> None:
     first = ready(now=100)
 
     assert ready(first, now=999) is first
 
 
-def test_conditions_keep_their_order_and_others_are_left_alone() -> None:
+def test_condition_order_is_fixed_and_unknown_types_are_kept() -> None:
     other = Condition(type="Audited", status="True", reason="R", message="", last_transition_time=to_time(0))
     conditions: tuple[Condition, ...] = (other,)
     for type_ in (DEGRADED, READY, PROGRESSING):
@@ -71,15 +74,15 @@ def test_a_status_is_true_false_or_unknown(given: ConditionStatus | bool, status
     assert is_true(conditions, READY) is (status == "True")
 
 
-def test_what_is_not_there_is_not_true() -> None:
+def test_missing_condition_is_not_true() -> None:
     assert not is_true((), READY)
 
 
-def test_a_message_is_cut_to_what_the_api_takes() -> None:
+def test_long_message_is_truncated() -> None:
     assert len(ready(message="x" * 40_000)[0].message) == 32_768
 
 
-def test_a_status_patch_deletes_what_is_gone_and_says_no_null_within_lists() -> None:
+def test_status_patch_deletes_missing_fields_without_nulls_in_lists() -> None:
     eviction = Eviction(namespace="a", pod="b", strategy="S", reason="R", time=to_time(0))
     status = DeschedulerStatus(last_run=LastRun(time=to_time(1)), last_evictions=(eviction,), conditions=ready())
 
@@ -89,16 +92,40 @@ def test_a_status_patch_deletes_what_is_gone_and_says_no_null_within_lists() -> 
     assert patch["lastRun"]["completed"] is None
     assert patch["lastRun"]["time"] == "1970-01-01T00:00:01Z"
     assert None not in patch["lastEvictions"][0].values()
-    assert msgspec.convert(patch, DeschedulerStatus) == status
+    assert msgspec.convert(merged({}, patch), DeschedulerStatus) == status
+
+
+def test_status_patch_deletes_empty_fields_and_keeps_zeros() -> None:
+    group = NodeGroupStatus(id="a", troubled=("m-1",))
+    before = ClusterAutoscalerStatus(
+        node_groups=(group,),
+        kept=(KeptNode(name="n1", reason="BlockedByPod", blocking_pod="shop/web"),),
+        kept_omitted=3,
+        try_again="1",
+        conditions=ready(),
+        last_iteration=LastIteration(time=to_time(1), pending_pods=2),
+    )
+    after = ClusterAutoscalerStatus(
+        node_groups=(msgspec.structs.replace(group, troubled=()),),
+        conditions=ready(message=""),
+        last_iteration=LastIteration(time=to_time(2)),
+    )
+
+    stored = merged(merged({}, status_patch(before)), status_patch(after))
+
+    assert stored.keys() == {"observedGeneration", "conditions", "nodeGroups", "lastIteration"}
+    assert not {"troubled", "paused", "lastError"} & stored["nodeGroups"][0].keys()
+    assert (stored["nodeGroups"][0]["ready"], stored["lastIteration"]["pendingPods"]) == (0, 0)
+    assert stored["conditions"][0]["message"] == "", "metav1.Condition requires it"
+    assert msgspec.convert(stored, ClusterAutoscalerStatus) == after
 
 
 CODES = {name: value for name, value in vars(reasons).items() if name.isupper()}
 
 
-@pytest.mark.parametrize(("name", "code"), CODES.items(), ids=CODES)
-def test_a_reason_is_its_name_in_camel_case(name: str, code: str) -> None:
-    assert code == "".join(part.capitalize() for part in name.split("_"))
-    assert re.fullmatch("[A-Z][A-Za-z]{2,127}", code)
+def test_reason_codes_equal_their_names_in_camel_case() -> None:
+    assert {name: "".join(part.capitalize() for part in name.split("_")) for name in CODES} == CODES
+    assert [code for code in CODES.values() if not re.fullmatch("[A-Z][A-Za-z]{2,127}", code)] == []
 
 
 def test_no_two_reasons_share_a_code() -> None:

@@ -1,4 +1,4 @@
-"""DeschedulerPolicies from plain data: what is good is typed, what is not is told field by field."""
+"""DeschedulerPolicies from plain data: valid ones are decoded, invalid ones are reported by field."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import policies
-from trimtab.api.check import FieldError, check
 from trimtab.api.decode import InvalidObject, decode_policy, read_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.descheduler_status import DeschedulerStatus
-from trimtab.api.schema import structural_schema
+from trimtab.api.schema import FieldError, check, structural_schema
 from trimtab.api.strategies import PREFERRED, REQUIRED
 from trimtab.kube.errors import InputError
 
@@ -31,7 +30,7 @@ def refusal(data: Any) -> InvalidObject:
     return refused.value
 
 
-def test_the_seeds_strategies_are_read_as_they_stand() -> None:
+def test_seed_strategies_are_decoded() -> None:
     strategies = decode_policy(policies.manifest({"strategies": policies.seed_strategies()})).spec.strategies
 
     assert [name for name, _ in strategies.enabled()] == [
@@ -48,25 +47,25 @@ def test_the_seeds_strategies_are_read_as_they_stand() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_a_good_policy(path: Path) -> None:
+def test_example_policies_are_valid(path: Path) -> None:
     policy = decode_policy(yaml.safe_load(path.read_text()), source=str(path))
 
     assert policy.name == path.stem.replace(".", "-")
 
 
-def test_the_examples_are_there() -> None:
+def test_examples_exist() -> None:
     assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize("spec", policies.ACCEPTED.values(), ids=policies.ACCEPTED)
-def test_a_good_policy_survives_writing_and_reading(spec: str) -> None:
+def test_valid_policy_round_trips(spec: str) -> None:
     policy = decode_policy(policies.manifest(spec))
 
     assert decode_policy(policies.manifest(msgspec.to_builtins(policy.spec))).spec == policy.spec
 
 
 @pytest.mark.parametrize(("spec", "words"), policies.REFUSED.values(), ids=policies.REFUSED)
-def test_a_bad_policy_is_refused_as_the_api_server_refuses_it(spec: str, words: tuple[str, ...]) -> None:
+def test_invalid_policy_is_rejected_like_the_api_server(spec: str, words: tuple[str, ...]) -> None:
     line = str(refusal(policies.manifest(spec)))
 
     assert line.startswith("policy.yaml: DeschedulerPolicy/test: spec.")
@@ -92,11 +91,11 @@ def test_an_unknown_field_is_refused(spec: str, field: str) -> None:
         (policies.with_duplicates("maximum: 1"), "unknown field; allowed: strategies, mode"),
     ],
 )
-def test_a_misspelt_field_is_told_its_right_name(spec: str, hint: str) -> None:
+def test_misspelt_field_is_reported_with_the_correct_name(spec: str, hint: str) -> None:
     assert hint in refusal(policies.manifest(spec)).message
 
 
-def test_everything_wrong_is_told_at_once_with_file_object_and_field() -> None:
+def test_all_errors_are_reported_with_file_object_and_field() -> None:
     error = refusal(
         policies.manifest(
             "{mode: act, limits: {perNode: 0}, strategies: {LowNodeUtilization: {params: "
@@ -141,11 +140,11 @@ GOOD = policies.manifest("{strategies: {RemoveDuplicates: {}}}")
         (
             GOOD | {"spec": {1: 2, "strategies": {"RemoveDuplicates": {}}}},
             "spec",
-            "has the key 1, which must be a text",
+            "has the key 1, which must be a string",
         ),
     ],
 )
-def test_what_is_no_policy_at_all_is_told_so(data: Any, field: str, message: str) -> None:
+def test_non_policy_is_rejected(data: Any, field: str, message: str) -> None:
     error = refusal(data)
 
     assert (error.field, error.message[: len(message)]) == (field, message)
@@ -153,11 +152,11 @@ def test_what_is_no_policy_at_all_is_told_so(data: Any, field: str, message: str
 
 
 @pytest.mark.parametrize("status", [None, {}, {"conditions": "later version"}, {"evicted": "many"}, {"new": 1}, 3])
-def test_a_status_that_cannot_be_understood_stops_nothing(status: Any) -> None:
+def test_invalid_status_counts_as_empty(status: Any) -> None:
     assert decode_policy(GOOD | {"status": status}).status == DeschedulerStatus()
 
 
-def test_metadata_that_trimtab_does_not_read_is_let_through() -> None:
+def test_unread_metadata_is_ignored() -> None:
     metadata = {"name": "a", "uid": "u", "generation": 3, "labels": {"a": "b"}, "managedFields": [{}]}
     policy = decode_policy(GOOD | {"metadata": metadata})
 
@@ -173,7 +172,7 @@ def test_a_strategy_that_is_not_listed_does_not_run() -> None:
     assert [name for name, _ in policy.spec.strategies.enabled()] == ["RemoveDuplicates"]
 
 
-def test_node_affinity_looks_at_required_rules_unless_told_otherwise() -> None:
+def test_node_affinity_type_defaults_to_required() -> None:
     spec = "{strategies: {RemovePodsViolatingNodeAffinity: %s}}"
     plain = decode_policy(policies.manifest(spec % "{}")).spec.strategies.node_affinity
     preferred = decode_policy(policies.manifest(spec % f"{{params: {{nodeAffinityType: [{PREFERRED}]}}}}"))
@@ -202,13 +201,11 @@ def test_node_affinity_looks_at_required_rules_unless_told_otherwise() -> None:
         ),
     ],
 )
-def test_plain_values_are_judged_as_the_api_server_judges_them(
-    value: Any, schema: dict[str, Any], errors: tuple[str, ...]
-) -> None:
+def test_scalars_are_validated_like_the_api_server(value: Any, schema: dict[str, Any], errors: tuple[str, ...]) -> None:
     assert check(value, schema, path="x") == tuple(FieldError("x", error) for error in errors)
 
 
-def test_a_key_that_is_no_plain_word_stands_in_brackets() -> None:
+def test_special_keys_are_in_brackets() -> None:
     spec = policies.low_node("thresholds: {nvidia.com/gpu: 120}, targetThresholds: {cpu: 50}")
 
     assert refusal(policies.manifest(spec)).field.endswith(".thresholds[nvidia.com/gpu]")
@@ -236,7 +233,7 @@ FULL = policies.manifest(
 
 
 @given(path=st.sampled_from(leaves(FULL)), value=junk)
-def test_whatever_stands_anywhere_it_is_decoded_or_refused_with_a_field(path: tuple[Any, ...], value: Any) -> None:
+def test_random_values_are_decoded_or_rejected_with_a_field(path: tuple[Any, ...], value: Any) -> None:
     data = copy.deepcopy(FULL)
     place: Any = data
     for key in path[:-1]:
@@ -250,7 +247,7 @@ def test_whatever_stands_anywhere_it_is_decoded_or_refused_with_a_field(path: tu
 
 
 @given(value=junk)
-def test_what_the_schema_lets_pass_the_types_take(value: Any) -> None:
+def test_values_valid_by_schema_can_be_decoded(value: Any) -> None:
     """No fault gets past the check to where only a bare decoder would tell it."""
     if not check(value, structural_schema(DeschedulerPolicySpec)):
         policy, errors = read_policy(GOOD | {"spec": value})
@@ -258,7 +255,7 @@ def test_what_the_schema_lets_pass_the_types_take(value: Any) -> None:
         assert not errors
 
 
-def test_a_read_only_view_of_a_policy_is_taken_as_well() -> None:
+def test_read_only_mapping_is_decoded() -> None:
     """Kopf hands out views of objects, not plain dictionaries."""
     view = MappingProxyType(
         {key: MappingProxyType(item) if isinstance(item, dict) else item for key, item in GOOD.items()}
@@ -268,14 +265,14 @@ def test_a_read_only_view_of_a_policy_is_taken_as_well() -> None:
 
 
 @pytest.mark.parametrize("name", [5, "Spread", "a b", "a/b", ".a", "a..b", "-a", "a" * 254, ["a"]])
-def test_a_name_that_no_object_can_have_is_refused(name: Any) -> None:
+def test_invalid_object_name_is_rejected(name: Any) -> None:
     data = policies.manifest({"strategies": policies.seed_strategies()})
     data["metadata"]["name"] = name
     assert (
         str(refusal(data))
         .partition(" not ")[0]
         .endswith(
-            "metadata.name: must be a text of small letters, digits, "
-            "- and ., beginning and ending with a letter or digit, at most 253 characters;"
+            "metadata.name: must consist of lower case letters, digits, "
+            "- and ., start and end with a letter or digit, at most 253 characters;"
         )
     )

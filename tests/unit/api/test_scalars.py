@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import policies
+from trimtab.api.cron import next_due
 from trimtab.api.decode import decode_policy
-from trimtab.api.scalars import format_duration, next_due, parse_duration, parse_time_zone, to_time
+from trimtab.api.scalars import format_duration, parse_duration, parse_time_zone, to_time
 
 
 @pytest.mark.parametrize(
@@ -21,18 +22,18 @@ def test_a_duration_is_read(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "1d", "5 m", "-5m", "1.5h", "30s5m", "5m\n", "500ms", "٣m"])
-def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+def test_invalid_duration_is_rejected_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="30s, 5m or 1h30m"):
         parse_duration(text)
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_a_duration_survives_writing_and_reading(seconds: int) -> None:
+def test_duration_round_trips(seconds: int) -> None:
     assert parse_duration(format_duration(seconds)) == seconds
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "../etc/passwd", "/etc/passwd", "Europe", "a\0b", "x" * 300])
-def test_what_is_no_time_zone_is_refused_with_an_example(name: str) -> None:
+def test_invalid_time_zone_is_rejected_with_an_example(name: str) -> None:
     with pytest.raises(ValueError, match="Europe/Berlin"):
         parse_time_zone(name)
 

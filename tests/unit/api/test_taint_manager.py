@@ -1,4 +1,4 @@
-"""TaintManagers from plain data: what is good is typed, what is not is told by field."""
+"""TaintManagers from plain data: valid ones are decoded, invalid ones are reported by field."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from tests import taint_managers
 from tests.taint_managers import taint_manager
-from trimtab.api.check import FieldError, check
-from trimtab.api.crds import DEFINITIONS, crd_documents, object_schema
+from trimtab.api.crds import DEFINITIONS, object_schema
 from trimtab.api.decode import InvalidObject, decode_taint_manager
-from trimtab.api.taint_manager import TaintManagerSpec
-from trimtab.api.taint_manager_status import (
+from trimtab.api.schema import FieldError, check
+from trimtab.api.taint_manager import (
     MAX_DEADLINES,
     MAX_REFUSED,
     MAX_STUCK,
@@ -24,10 +23,10 @@ from trimtab.api.taint_manager_status import (
     NextDeadline,
     RefusedPod,
     StuckNode,
+    TaintManagerSpec,
     TaintManagerStatus,
     ZoneStatus,
 )
-from trimtab.kube.resources import TAINT_MANAGERS
 
 LONG = "x" * 253
 TIME = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -40,7 +39,7 @@ def refusal(data: Any) -> InvalidObject:
 
 
 @pytest.mark.parametrize("spec", [None, "{}"], ids=["no spec", "an empty one"])
-def test_what_is_left_out_is_as_upstream_has_it_and_does_nothing(spec: str | None) -> None:
+def test_defaults_equal_upstream_and_do_nothing(spec: str | None) -> None:
     read = decode_taint_manager(taint_manager(spec)).spec
     lifecycle = read.node_lifecycle
 
@@ -58,10 +57,10 @@ def test_what_is_left_out_is_as_upstream_has_it_and_does_nothing(spec: str | Non
     assert read.toleration_matching == "All"
 
 
-def test_all_that_can_be_said_is_read() -> None:
+def test_all_fields_are_decoded() -> None:
     read = decode_taint_manager(taint_manager(taint_managers.EVERYTHING)).spec
 
-    assert read.mode == "Own"
+    assert read.mode == "TaintAndEvict"
     assert [policy.maximum_wait_seconds for policy in read.taints] == [1800, 0, 600]
     assert (read.user_taint_rates.total, read.user_taint_rates.per_namespace) == (50, 0.5)
     assert read.node_lifecycle.full_disruption_rate == 0.05
@@ -69,13 +68,13 @@ def test_all_that_can_be_said_is_read() -> None:
     assert read.toleration_matching == "First"
 
 
-def test_a_rate_of_0_for_zones_that_are_down_is_not_taken_for_none() -> None:
+def test_zero_secondary_rate_is_kept() -> None:
     held = decode_taint_manager(taint_manager("{nodeLifecycle: {fullDisruptionEvictionRate: 0}}")).spec
 
     assert held.node_lifecycle.full_disruption_rate == 0
 
 
-def test_a_key_has_its_policy_and_waits_as_long_as_it_says_or_ten_minutes() -> None:
+def test_policy_and_maximum_wait_of_a_taint_key() -> None:
     found = decode_taint_manager(taint_manager(taint_managers.EVERYTHING)).spec
 
     assert {each.key: (each.policy, each.maximum_wait_seconds) for each in found.taints} == {
@@ -86,12 +85,12 @@ def test_a_key_has_its_policy_and_waits_as_long_as_it_says_or_ten_minutes() -> N
 
 
 @pytest.mark.parametrize("spec", taint_managers.ACCEPTED.values(), ids=taint_managers.ACCEPTED)
-def test_a_good_taint_manager_is_read(spec: str) -> None:
+def test_valid_taint_manager_is_decoded(spec: str) -> None:
     decode_taint_manager(taint_manager(spec))
 
 
 @pytest.mark.parametrize(("spec", "words"), taint_managers.REFUSED.values(), ids=taint_managers.REFUSED)
-def test_a_bad_taint_manager_is_refused_with_its_field(spec: str, words: tuple[str, ...]) -> None:
+def test_invalid_taint_manager_is_rejected_with_its_field(spec: str, words: tuple[str, ...]) -> None:
     message = str(refusal(taint_manager(spec)))
 
     assert message.startswith("taints.yaml: TaintManager/default: spec.")
@@ -113,7 +112,7 @@ def test_there_is_one_taint_manager_and_its_name_is_default(name: str) -> None:
     assert error.field == "metadata.name"
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     spec = (
         "{taints: [{key: a, policy: Delete, maximumWait: 9d}], "
         "nodeLifecycle: {nodeMonitorPeriod: often, nodeStartupGracePeriod: 0s}}"
@@ -135,7 +134,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         max_leaves=9,
     )
 )
-def test_whatever_a_file_holds_is_read_or_refused_and_never_worse(part: str, data: Any) -> None:
+def test_random_documents_are_decoded_or_rejected(part: str, data: Any) -> None:
     errors: tuple[FieldError, ...] = ()
     manifest = {**taint_manager(), "spec": data if part == "spec" else {part: data}}
     try:
@@ -145,28 +144,11 @@ def test_whatever_a_file_holds_is_read_or_refused_and_never_worse(part: str, dat
     assert all(each.field.startswith("spec") for each in errors)
 
 
-def test_a_status_that_cannot_be_understood_is_no_reason_to_refuse() -> None:
+def test_invalid_status_is_tolerated() -> None:
     assert decode_taint_manager({**taint_manager(), "status": {"zones": 3}}).status == TaintManagerStatus()
 
 
-def test_the_definition_is_cluster_scoped_with_columns_that_tell_when_the_next_pod_goes() -> None:
-    (document,) = [each["spec"] for each in crd_documents() if each["spec"]["names"]["kind"] == "TaintManager"]
-    (version,) = document["versions"]
-
-    assert (document["group"], version["name"]) == (TAINT_MANAGERS.group, TAINT_MANAGERS.version)
-    assert (document["names"]["plural"], document["names"]["shortNames"]) == (TAINT_MANAGERS.plural, ["tm"])
-    assert document["scope"] == "Cluster"
-    assert [column["name"] for column in version["additionalPrinterColumns"]] == [
-        "Mode",
-        "Tainted",
-        "Deadlines",
-        "Next",
-        "Ready",
-        "Age",
-    ]
-
-
-def test_every_rule_of_the_schema_is_one_that_reading_a_file_applies_as_well() -> None:
+def test_every_schema_rule_also_applies_to_files() -> None:
     (definition,) = [each for each in DEFINITIONS if each.kind == "TaintManager"]
     schema = object_schema(definition)
     spec = schema["properties"]["spec"]["properties"]
@@ -176,19 +158,19 @@ def test_every_rule_of_the_schema_is_one_that_reading_a_file_applies_as_well() -
         for rule in part["x-kubernetes-validations"]
     }
 
-    told = [
+    recorded = [
         str(refusal(each))
         for each in (
             taint_manager("{}", name="other"),
-            taint_manager(taint_managers.REFUSED["a wait with Delete"][0]),
-            taint_manager(taint_managers.REFUSED["a grace period that is not longer"][0]),
+            taint_manager(taint_managers.REFUSED["maximumWait with Delete"][0]),
+            taint_manager(taint_managers.REFUSED["grace period shorter than monitor period"][0]),
         )
     ]
-    assert len(messages) == len(told)
-    assert all(any(message in text for text in told) for message in messages)
+    assert len(messages) == len(recorded)
+    assert all(any(message in text for text in recorded) for message in messages)
 
 
-def test_the_fullest_status_fits_into_an_object_and_its_schema() -> None:
+def test_largest_status_fits_into_an_object() -> None:
     full = TaintManagerStatus(
         zones=tuple(ZoneStatus(f"{number:0160}", "FullDisruption") for number in range(MAX_ZONES)),
         next_deadlines=tuple(NextDeadline(LONG, LONG, LONG, TIME, "t" * 400, "o" * 512) for _ in range(MAX_DEADLINES)),

@@ -1,4 +1,4 @@
-"""What tests of autoscaling share."""
+"""Fixtures of the autoscaling tests."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeVar
 
 import pytest
 
-from trimtab.autoscaling import one_pass
-from trimtab.autoscaling.actuation import picture
+from trimtab.autoscaling import reconciler
+from trimtab.autoscaling.actuation import removal_review
 
 T = TypeVar("T")
 
 
 @pytest.fixture
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge on the loop: beside a thread a virtual clock would run ahead."""
+    """Plan on the event loop: a virtual clock would run ahead while a thread plans."""
 
     async def at_once(work: Callable[[], T]) -> T:
         return work()
 
-    monkeypatch.setattr(picture, "in_thread", at_once)
-    monkeypatch.setattr(one_pass, "in_thread", at_once)
+    monkeypatch.setattr(removal_review, "in_thread", at_once)
+    monkeypatch.setattr(reconciler, "in_thread", at_once)

@@ -1,4 +1,4 @@
-"""The autoscaler's whole loop on a cluster in memory; tests of controller and passes import it."""
+"""The autoscaler's loop on an in-memory cluster."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from prometheus_client import CollectorRegistry
 from tests.builders import machine_set, node, pod
 from tests.fakes.daemon import Stopped
 from tests.fakes.fleet import MACHINES, NODES, PODS, SETS, Fleet
+from trimtab.api.descheduler_status import TRY_AGAIN
 from trimtab.api.machine_autoscaler import MachineAutoscaler
+from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.controller import AutoscalerController
-from trimtab.autoscaling.external import Sources
+from trimtab.autoscaling.dependencies import AutoscalerDependencies
+from trimtab.autoscaling.external import ExternalSources
 from trimtab.autoscaling.providers import Provider, providers
-from trimtab.autoscaling.report import AutoscalerMetrics, EventTeller, Reporter, StatusConfigMap
-from trimtab.autoscaling.services import Services
+from trimtab.autoscaling.report import AutoscalerEventReporter, AutoscalerMetrics, AutoscalerReporter, StatusConfigMap
 from trimtab.autoscaling.trigger import Trigger
-from trimtab.kube.guarded import Guarded
+from trimtab.disruption.evictor import Evictor
+from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.objects import Pod
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 from trimtab.kube.wire.decode import decode_object
@@ -37,7 +40,7 @@ SHORT: Mapping[str, Any] = {
 
 
 class Recorder:
-    """Keeps events."""
+    """Records events."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
@@ -50,7 +53,7 @@ class Recorder:
 
 
 class Desk:
-    """One process with its ClusterAutoscaler, in a cluster whose machines become nodes."""
+    """One process with a ClusterAutoscaler, in a cluster whose machines register as nodes."""
 
     def __init__(self, fleet: Fleet | None = None, *, boot: float = 1.0, provider: Provider | None = None) -> None:
         self.fleet = fleet or Fleet()
@@ -61,39 +64,41 @@ class Desk:
         self.trigger = Trigger(self.clock)
         self.wrong: str | None = None
         self.leads = True
-        self.turn = asyncio.Lock()
+        self.disruption_lock = asyncio.Lock()
         self.machine_autoscalers: tuple[MachineAutoscaler, ...] = ()
-        guarded = Guarded(self.fleet, lambda: self.leads)
+        guarded = LeaderOnlyApi(self.fleet, lambda: self.leads)
         acting = providers(guarded)
         if provider is not None:
             acting = dict.fromkeys(acting, provider)
-        self.services = Services(
+        self.dependencies = AutoscalerDependencies(
             api=self.fleet,
-            live=self.fleet.live,
+            shared=self.fleet.caches.shared,
+            lister=self.fleet.caches.lister,
             clock=self.clock,
-            turn=self.turn,
+            disruption_lock=self.disruption_lock,
             stale=lambda: self.wrong,
             leading=lambda: self.leads,
             trigger=self.trigger,
             providers=acting,
-            sources=Sources(),
+            sources=ExternalSources(),
             machine_autoscalers=lambda: self.machine_autoscalers,
             invalid_machine_autoscalers=dict,
-            reporter=Reporter(
-                EventTeller(self.recorder),  # type: ignore[arg-type]
+            reporter=AutoscalerReporter(
+                AutoscalerEventReporter(self.recorder),  # type: ignore[arg-type]
                 AutoscalerMetrics(self.registry),
                 config_map=StatusConfigMap(self.fleet, namespace="trimtab-system"),
             ),
+            evictor=Evictor(clock=self.clock, view=self.fleet.caches.lister),
             namespace="trimtab-system",
         )
-        self.controller = AutoscalerController(self.services)
+        self.controller = AutoscalerController(self.dependencies)
         self.stopped = Stopped()
         self._made = 0
 
-    # --- what people do ------------------------------------------------------------------------------------------
+    # --- actions of users ----------------------------------------------------------------------------------------
 
     def write(self, *, generation: int = 1, name: str = "default", status: Any = None, **spec: Any) -> None:
-        """Apply the ClusterAutoscaler, as a watch brings it."""
+        """Apply the ClusterAutoscaler, as a watch event would."""
         body = {
             "apiVersion": "autoscaling.openshift.io/v1",
             "kind": "ClusterAutoscaler",
@@ -107,11 +112,17 @@ class Desk:
             self.fleet.put(PATH, body)
         self.controller.observe(body)
 
+    def try_again(self, value: str) -> None:
+        """Set the annotation ``trimtab.dev/try-again`` of the ClusterAutoscaler, as a watch event would."""
+        body = self.fleet.objects[PATH]
+        metadata = {**body["metadata"], "generation": 1, "annotations": {TRY_AGAIN: value}}
+        self.controller.observe({**body, "metadata": metadata})
+
     def wants(self, number: int, *, cpu: str = "1", prefix: str = "wait") -> None:
-        """Pods for which the scheduler finds no node."""
+        """Add unschedulable pods."""
         for index in range(number):
             made = pod(f"{prefix}-{index}").cpu(cpu).memory("1Gi").labels(app="web").owned_by("ReplicaSet", "web")
-            self.fleet.add(made.grace_period(1).unschedulable())
+            self.fleet.add(made.grace_period(1).unschedulable(since=rfc3339(self.clock.now())))
             self.trigger.pod_changed(None, self.pod(f"{prefix}-{index}"))
 
     def pod(self, name: str) -> Pod:
@@ -119,7 +130,7 @@ class Desk:
         assert isinstance(found, Pod)
         return found
 
-    # --- what is seen --------------------------------------------------------------------------------------------
+    # --- observations --------------------------------------------------------------------------------------------
 
     @property
     def status(self) -> dict[str, Any]:
@@ -133,7 +144,7 @@ class Desk:
         return "", ""
 
     def scales(self) -> int:
-        """Requests that set a size."""
+        """The requests that set a size."""
         return len([call for call in self.fleet.sent("PATCH") if call.path.endswith("/scale")])
 
     async def until(self, holds: Callable[[], bool], *, seconds: float = 300.0) -> None:
@@ -142,11 +153,11 @@ class Desk:
             assert self.clock.monotonic() < end, f"not within {seconds} s: {self.status}"
             await asyncio.sleep(0.1)
 
-    # --- what goes on --------------------------------------------------------------------------------------------
+    # --- simulation ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        """The cluster lives and the loop runs; at the end all of it is killed."""
+        """Run the cluster and the loop; on exit cancel all tasks, as a kill would."""
         before = asyncio.all_tasks()
         loop = asyncio.create_task(self.controller.run(self.stopped), name="loop")
         living = [asyncio.create_task(self.fleet.live_on()), asyncio.create_task(self._machines())]
@@ -158,7 +169,7 @@ class Desk:
             assert not any(failed)
 
     async def _machines(self) -> None:
-        """Make what sets want, and nodes of it."""
+        """Create the machines that MachineSets want, and their nodes."""
         while True:
             await asyncio.sleep(0.2)
             for path in [each for each in self.fleet.objects if each.startswith(f"{SETS}/")] if self.makes else ():
@@ -174,11 +185,12 @@ class Desk:
         await asyncio.sleep(self.boot)
         if f"{MACHINES}/m-{name}" in self.fleet.objects:
             self.fleet.add(node(name).annotations({"kept": "yes"}))
-            self.fleet.edit(f"{MACHINES}/m-{name}", status={"nodeRef": {"name": name}, "phase": "Running"})
+            reference = {"name": name, "uid": f"node--{name}"}
+            self.fleet.edit(f"{MACHINES}/m-{name}", status={"nodeRef": reference, "phase": "Running"})
 
 
 async def kill(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel without a word, as kill -9 ends what runs."""
+    """Cancel a task without cleanup, as kill -9 would."""
     tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What goes wrong in the middle: what must not be left behind, believed, or waited for."""
+"""Adverse events: leftovers, invalid sizes, locks and pods bound during a removal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from tests.builders import pod
 from tests.fakes.fleet import MACHINES, MARK, NODES, SETS, SINCE, Fleet
-from tests.unit.autoscaling.removing_nodes import Operator, running
+from tests.unit.autoscaling.removal_operator import Operator, running
 from tests.unit.autoscaling.running_autoscaler import PODS, Desk
 from trimtab.autoscaling.actuation.removal import Phase
-from trimtab.autoscaling.turn import Turn
+from trimtab.autoscaling.reconciler import DisruptionLock
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -22,8 +22,8 @@ def noted(desk: Desk, node: str) -> dict[str, str]:
     return found
 
 
-class TestLeftBehind:
-    async def test_deleting_the_autoscaler_takes_marks_off_machines_that_have_no_node(self) -> None:
+class TestLeftovers:
+    async def test_deletion_unmarks_machines_without_a_node(self) -> None:
         desk = Desk()
         desk.fleet.group("a", "a1", unneeded=False)
         desk.fleet.edit(f"{MACHINES}/m-a1", metadata={"annotations": {MARK: "trimtab 2026-11-20T12:00:00Z"}})
@@ -31,7 +31,7 @@ class TestLeftBehind:
         await desk.controller.stop()
         assert desk.fleet.traces() == {}
 
-    async def test_deleting_the_autoscaler_waits_for_no_node_that_goes_anyway(self) -> None:
+    async def test_deletion_does_not_wait_for_nodes_being_deleted(self) -> None:
         desk = Desk()
         desk.fleet.deletes = False
         desk.fleet.group("a", "a1", unneeded=True)
@@ -48,7 +48,7 @@ class TestLeftBehind:
         await successor.controller.stop()
         assert desk.clock.monotonic() - began < 10
 
-    async def test_deleting_the_autoscaler_takes_its_record_off_a_node_that_somebody_else_removes(self) -> None:
+    async def test_deletion_removes_records_from_nodes_of_another_autoscaler(self) -> None:
         desk = Desk()
         desk.fleet.group("a", "a1", unneeded=True)
         theirs = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
@@ -58,7 +58,7 @@ class TestLeftBehind:
         assert SINCE not in noted(desk, "a1")
         assert desk.fleet.spec("a1")["taints"] == [theirs]
 
-    async def test_who_only_simulates_leaves_no_record_that_would_be_believed_later(self) -> None:
+    async def test_simulate_removes_unneeded_records(self) -> None:
         desk = Desk()
         desk.fleet.group("a", "a1", unneeded=False)
         desk.write(scaleDown={"enabled": True, "unneededTime": "5m"})
@@ -76,7 +76,7 @@ class TestLeftBehind:
             assert desk.fleet.nodes() == ["a1"]
             assert desk.fleet.traces() == {}
 
-    async def test_who_only_simulates_leaves_another_autoscalers_soft_taint_alone(self) -> None:
+    async def test_simulate_keeps_soft_taints_of_another_autoscaler(self) -> None:
         desk = Desk()
         desk.fleet.group("a", "a1", unneeded=False)
         theirs = {"key": CANDIDATE, "value": "1", "effect": "PreferNoSchedule"}
@@ -88,7 +88,7 @@ class TestLeftBehind:
 
 
 @pytest.mark.parametrize("time", ["0001-01-01", "0001-01-01T00:00:00", "0001-01-01T00:00:00+14:00", "soon", ""])
-async def test_a_record_that_is_no_time_stops_no_pass(time: str) -> None:
+async def test_invalid_record_stops_no_iteration(time: str) -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=False)
     desk.fleet.edit(f"{NODES}/a1", metadata={"annotations": {SINCE: time}})
@@ -99,12 +99,12 @@ async def test_a_record_that_is_no_time_stops_no_pass(time: str) -> None:
         assert noted(desk, "a1")[SINCE] > "2020"
 
 
-async def test_a_drain_ends_where_the_cluster_falls_ill_meanwhile() -> None:
+async def test_unhealthy_cluster_stops_a_drain() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=True)
     desk.fleet.group("b", *(f"b{number}" for number in range(9)), unneeded=False, least=9)
     desk.fleet.web("w1", "a1")
-    desk.fleet.guard("web", 1)  # nothing may be evicted for now
+    desk.fleet.guard("web", 1)  # evictions are not allowed for now
     desk.fleet.frozen = True
     desk.fleet.edit(
         "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web",
@@ -117,21 +117,21 @@ async def test_a_drain_ends_where_the_cluster_falls_ill_meanwhile() -> None:
             desk.fleet.edit(f"{NODES}/b{number}", status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
         await desk.until(lambda: desk.fleet.traces() == {}, seconds=30)
         assert desk.fleet.nodes()[0] == "a1"
-        asked = len(desk.fleet.sent(path="eviction"))
+        requested = len(desk.fleet.sent(path="eviction"))
         taint = {"key": "ToBeDeletedByClusterAutoscaler", "value": str(int(desk.clock.now())), "effect": "NoSchedule"}
         desk.fleet.edit(
             f"{NODES}/a1",
             spec={"taints": [taint]},
             metadata={"annotations": {"trimtab.dev/removing": taint["value"]}},
         )
-        await asyncio.sleep(60)  # nor is one gone on with that an earlier process began
+        await asyncio.sleep(60)  # a removal of an earlier process is not resumed either
         assert desk.fleet.traces() == {}
-        assert len(desk.fleet.sent(path="eviction")) == asked
+        assert len(desk.fleet.sent(path="eviction")) == requested
 
 
-class TestSizesThatCannotBe:
+class TestInvalidSizes:
     @pytest.mark.parametrize("replicas", [-3, 2**31 - 1], ids=["negative", "mistyped"])
-    async def test_one_set_keeps_no_other_from_growing_and_the_status_can_be_written(self, replicas: int) -> None:
+    async def test_invalid_size_of_one_group_affects_no_other(self, replicas: int) -> None:
         desk = Desk()
         desk.makes = False
         desk.fleet.group("a", "a1", unneeded=False)
@@ -143,10 +143,10 @@ class TestSizesThatCannotBe:
             desk.wants(12)
             await desk.until(lambda: desk.fleet.replicas("a") == 3, seconds=30)
             await asyncio.sleep(10)
-        told = {each["id"].rpartition("/")[2]: each["target"] for each in desk.status["nodeGroups"]}
-        assert told == ({"a": 3} if replicas < 0 else {"a": 3, "b": replicas})
+        targets = {each["id"].rpartition("/")[2]: each["target"] for each in desk.status["nodeGroups"]}
+        assert targets == ({"a": 3} if replicas < 0 else {"a": 3, "b": replicas})
 
-    async def test_a_mistyped_minimum_is_asked_for_and_not_simulated_node_by_node(self) -> None:
+    async def test_huge_minimum_is_requested_without_simulating_each_node(self) -> None:
         desk = Desk()
         desk.makes = False
         desk.fleet.group("a", "a1", unneeded=False, least=10**9, most=2 * 10**9)
@@ -156,10 +156,10 @@ class TestSizesThatCannotBe:
             await asyncio.sleep(2)
 
 
-class TestTheTurn:
-    async def test_it_is_not_waited_for_where_others_stand_in_line_at_the_moment_it_is_free(self) -> None:
+class TestDisruptionLock:
+    async def test_try_acquire_does_not_wait_for_other_waiters(self) -> None:
         lock = asyncio.Lock()
-        turn = Turn(lock, lambda: None)
+        turn = DisruptionLock(lock, lambda: None)
         await lock.acquire()
         held = asyncio.Event()
 
@@ -169,26 +169,26 @@ class TestTheTurn:
 
         waiting = asyncio.create_task(policy())
         await asyncio.sleep(0)
-        lock.release()  # and before the one in line has woken up:
+        lock.release()  # and before the waiter has woken up:
         async with asyncio.timeout(1):
-            assert await turn.take() is False
+            assert await turn.try_acquire() is False
         held.set()
         await waiting
-        assert await turn.take() is True
-        turn.give_back()
+        assert await turn.try_acquire() is True
+        turn.release()
         assert not lock.locked()
 
 
-class TestEmptyByThen:
-    async def test_a_pod_that_comes_while_the_group_catches_up_is_not_deleted_with_its_node(self) -> None:
+class TestDrainedNodes:
+    async def test_pod_bound_during_catch_up_is_not_deleted_with_its_node(self) -> None:
         fleet = Fleet()
         fleet.group("a", "n1")
         fleet.deletes = False
-        fleet.scale("a", 2)  # whoever makes machines is slow: the group has yet to catch up
+        fleet.scale("a", 2)  # the machine controller is slow: the group has not caught up
         operator = Operator(fleet)
         async with running(operator):
             await operator.until(
-                lambda: "n1" in operator.removals.going and operator.removals.going["n1"].phase is Phase.DRAINED
+                lambda: "n1" in operator.removals.active and operator.removals.active["n1"].phase is Phase.DRAINED
             )
             await asyncio.sleep(3)
             fleet.web("late", "n1")

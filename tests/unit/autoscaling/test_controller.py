@@ -1,4 +1,4 @@
-"""The loop of the ClusterAutoscaler on a virtual clock: when it passes, what it does, how it ends."""
+"""The ClusterAutoscaler's loop on a virtual clock: when iterations run, what they do, and how it stops."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.builders import pod
+from tests.builders import daemon_set, pod
+from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.running_autoscaler import NODES, PATH, PODS, Desk
-from trimtab.autoscaling.controller import refuse
+from trimtab.api.plan import rfc3339
+from trimtab.autoscaling.handlers import refuse
+from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, EvictionRequest, Requester
 from trimtab.kube.api import ServerError
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
@@ -17,7 +20,7 @@ TAINT = "ToBeDeletedByClusterAutoscaler"
 
 
 def marks(desk: Desk) -> int:
-    """Nodes on which it stands that nobody needs them."""
+    """Nodes with a record of being unneeded."""
     return sum(
         "trimtab.dev/unneeded-since" in (each["metadata"].get("annotations") or {})
         for path, each in desk.fleet.objects.items()
@@ -26,21 +29,21 @@ def marks(desk: Desk) -> int:
 
 
 def versions(desk: Desk) -> dict[str, str]:
-    """Of all objects but the ClusterAutoscaler."""
+    """Requests to all objects except the ClusterAutoscaler."""
     return {path: each["metadata"]["resourceVersion"] for path, each in desk.fleet.objects.items() if path != PATH}
 
 
-async def test_pods_that_find_no_node_get_some_at_once_and_then_run() -> None:
+async def test_unschedulable_pods_get_nodes_and_run() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write()
     async with desk.running():
-        await desk.until(lambda: desk.condition("Ready") == ("True", "PassCompleted"))
+        await desk.until(lambda: desk.condition("Ready") == ("True", "IterationCompleted"))
         await asyncio.sleep(3)
-        asked = desk.clock.monotonic()
+        requested = desk.clock.monotonic()
         desk.wants(12)
         await desk.until(lambda: desk.fleet.replicas("a") == 3)
-        assert desk.clock.monotonic() - asked < 1, "nobody waits for the next period"
+        assert desk.clock.monotonic() - requested < 1, "the iteration does not wait for the next period"
         await desk.until(lambda: all(desk.pod(f"wait-{i}").node for i in range(12)), seconds=10)
         await desk.until(lambda: desk.status["nodeGroups"][0]["ready"] == 3, seconds=30)
     assert desk.scales() == 1
@@ -48,7 +51,7 @@ async def test_pods_that_find_no_node_get_some_at_once_and_then_run() -> None:
     assert "cluster-autoscaler-status" in str(desk.fleet.objects.keys())
 
 
-async def test_what_was_asked_for_is_not_asked_for_again_while_it_comes() -> None:
+async def test_upcoming_nodes_are_not_requested_again() -> None:
     desk = Desk(boot=120.0)
     desk.fleet.group("a", "a1", unneeded=False)
     desk.fleet.group("b", "b1", unneeded=False)
@@ -61,7 +64,7 @@ async def test_what_was_asked_for_is_not_asked_for_again_while_it_comes() -> Non
     assert desk.condition("Progressing") == ("True", "Scaling")
 
 
-async def test_nodes_that_nobody_needs_go_after_their_time_down_to_the_minimum() -> None:
+async def test_unneeded_nodes_are_removed_down_to_the_minimum() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", "a3", least=1, unneeded=False)
     desk.write()
@@ -71,11 +74,11 @@ async def test_nodes_that_nobody_needs_go_after_their_time_down_to_the_minimum()
         assert marks(desk) == 0, "for moments it stands in the status alone"
         await desk.until(lambda: len(desk.fleet.nodes()) == 1, seconds=120)
         await desk.until(lambda: "ScaleDownEmpty" in desk.recorder.reasons(), seconds=10)
+        await desk.until(lambda: desk.fleet.traces() == {}, seconds=10)
     assert desk.fleet.replicas("a") == 1
-    assert desk.fleet.traces() == {}
 
 
-async def test_drained_pods_run_elsewhere_and_budgets_hold() -> None:
+async def test_drained_pods_run_elsewhere_and_pdbs_hold() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=True)
     for index, on in enumerate(("a1", "a1", "a2")):
@@ -89,7 +92,7 @@ async def test_drained_pods_run_elsewhere_and_budgets_hold() -> None:
     assert desk.fleet.lowest["web"] >= 2
 
 
-async def test_simulating_changes_nothing_and_tells_all() -> None:
+async def test_simulate_reports_and_changes_nothing() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write(mode="Simulate")
@@ -102,10 +105,10 @@ async def test_simulating_changes_nothing_and_tells_all() -> None:
         path for path, version in before.items() if desk.fleet.objects[path]["metadata"]["resourceVersion"] != version
     }
     assert changed == set()
-    assert "would ask" in str(desk.status["conditions"])
+    assert "would scale up" in str(desk.status["conditions"])
 
 
-async def test_a_spec_that_cannot_be_used_is_told_and_removals_are_taken_back() -> None:
+async def test_invalid_spec_is_reported_and_removals_are_rolled_back() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=True)
     desk.write()
@@ -123,7 +126,7 @@ async def test_a_spec_that_cannot_be_used_is_told_and_removals_are_taken_back() 
         await desk.until(lambda: desk.condition("Degraded")[0] == "False", seconds=10)
 
 
-async def test_nothing_is_done_without_a_picture_and_the_status_says_why() -> None:
+async def test_stale_caches_prevent_actions_and_are_reported() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.wrong = "no word from the API server on machines (refused)"
@@ -139,7 +142,7 @@ async def test_nothing_is_done_without_a_picture_and_the_status_says_why() -> No
         await desk.until(lambda: desk.condition("Degraded")[0] == "False", seconds=10)
 
 
-async def test_nobody_acts_who_does_not_lead() -> None:
+async def test_follower_does_not_act() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=True)
     desk.leads = False
@@ -152,12 +155,12 @@ async def test_nobody_acts_who_does_not_lead() -> None:
     assert not desk.fleet.sent("PATCH", "clusterautoscalers"), "nor overwrites the status of who leads by now"
 
 
-async def test_while_the_descheduler_acts_nodes_are_added_and_none_is_removed() -> None:
+async def test_descheduler_cycle_delays_removals_but_not_scale_ups() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.fleet.group("b", "b1", "b2", unneeded=True, most=2)
     desk.write()
-    await desk.turn.acquire()
+    await desk.disruption_lock.acquire()
     async with desk.running():
         await asyncio.sleep(30)
         assert len(desk.fleet.nodes()) == 3
@@ -168,34 +171,34 @@ async def test_while_the_descheduler_acts_nodes_are_added_and_none_is_removed() 
             desk.fleet.drop(f"{PODS}/wait-{index}")
         await asyncio.sleep(60)
         assert desk.fleet.traces() == {}
-        desk.turn.release()
+        desk.disruption_lock.release()
         await desk.until(lambda: len(desk.fleet.nodes()) < 3, seconds=30)
-        assert not desk.turn.locked() or desk.condition("Progressing")[0] == "True"
+        assert not desk.disruption_lock.locked() or desk.condition("Progressing")[0] == "True"
 
 
-async def test_a_pass_that_fails_is_told_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trimtab.autoscaling import one_pass
+async def test_failed_iteration_is_reported_and_the_next_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trimtab.autoscaling import reconciler
 
-    real, failures = one_pass.look, [RuntimeError("a defect")]
+    real, failures = reconciler.plan_iteration, [RuntimeError("a defect")]
 
     def look(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
         return real(*arguments)
 
-    monkeypatch.setattr(one_pass, "look", look)
+    monkeypatch.setattr(reconciler, "plan_iteration", look)
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write()
     async with desk.running():
-        await desk.until(lambda: desk.condition("Ready") == ("False", "PassFailed"), seconds=5)
-        await desk.until(lambda: desk.condition("Ready") == ("True", "PassCompleted"), seconds=15)
+        await desk.until(lambda: desk.condition("Ready") == ("False", "IterationFailed"), seconds=5)
+        await desk.until(lambda: desk.condition("Ready") == ("True", "IterationCompleted"), seconds=15)
     assert desk.registry.get_sample_value(
-        "trimtab_autoscaler_passes_total", {"mode": "Act", "result": "PassFailed"}
+        "trimtab_autoscaler_passes_total", {"mode": "Act", "result": "IterationFailed"}
     ) == pytest.approx(1)
 
 
-async def test_a_status_that_cannot_be_written_stops_no_pass() -> None:
+async def test_failed_status_write_stops_no_iteration() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write()
@@ -205,7 +208,7 @@ async def test_a_status_that_cannot_be_written_stops_no_pass() -> None:
         await desk.until(lambda: desk.fleet.replicas("a") == 3, seconds=10)
 
 
-async def test_the_status_is_not_written_while_nothing_new_is_in_it() -> None:
+async def test_unchanged_status_is_not_written() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", least=1, unneeded=False)
     desk.write()
@@ -216,7 +219,7 @@ async def test_the_status_is_not_written_while_nothing_new_is_in_it() -> None:
         assert len(desk.fleet.sent("PATCH", "clusterautoscalers")) - before <= 11
 
 
-async def test_when_it_ends_nodes_are_returned_and_the_status_written() -> None:
+async def test_shutdown_rolls_back_nodes_and_writes_the_status() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=True)
     desk.write()
@@ -228,7 +231,7 @@ async def test_when_it_ends_nodes_are_returned_and_the_status_written() -> None:
         assert desk.fleet.traces() == {}
 
 
-async def test_a_successor_goes_on_where_a_killed_one_was() -> None:
+async def test_next_process_continues_after_a_kill() -> None:
     desk = Desk(boot=40.0)
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write()
@@ -245,7 +248,7 @@ async def test_a_successor_goes_on_where_a_killed_one_was() -> None:
         assert successor.fleet.replicas("a") == 3
 
 
-async def test_deleting_the_autoscaler_takes_everything_from_nodes() -> None:
+async def test_deletion_removes_all_markers_from_nodes() -> None:
     desk = Desk()
     desk.fleet.group("a", *(f"a{i}" for i in range(30)), unneeded=False)
     desk.write()
@@ -260,7 +263,7 @@ async def test_deleting_the_autoscaler_takes_everything_from_nodes() -> None:
     assert marks(desk) == 0
 
 
-async def test_one_that_went_without_its_finalizer_is_cleaned_up_after_as_well() -> None:
+async def test_deletion_without_the_finalizer_is_cleaned_up() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", "a2", unneeded=True)
     desk.write()
@@ -274,21 +277,21 @@ async def test_one_that_went_without_its_finalizer_is_cleaned_up_after_as_well()
     assert marks(desk) == 0
 
 
-async def test_one_of_another_name_is_told_that_there_is_only_one() -> None:
+async def test_other_name_is_refused_once(golden: Golden) -> None:
     desk = Desk()
     path = PATH.replace("default", "other")
     body = {"metadata": {"name": "other", "uid": "u", "generation": 1}, "spec": {}}
     desk.fleet.put(path, body)
-    await refuse(desk.services, body)
+    await refuse(desk.dependencies, body)
     [ready, _] = desk.fleet.objects[path]["status"]["conditions"]
     assert ready["status"] == "False"
-    assert "metadata.name must be default" in ready["message"]
+    golden(ready["message"])
     written = len(desk.fleet.sent("PATCH"))
-    await refuse(desk.services, desk.fleet.objects[path])
+    await refuse(desk.dependencies, desk.fleet.objects[path])
     assert len(desk.fleet.sent("PATCH")) == written, "it is said once"
 
 
-async def test_pods_of_bypassed_schedulers_are_a_reason_for_a_pass_without_their_schedulers_word() -> None:
+async def test_pods_of_bypassed_schedulers_trigger_an_iteration() -> None:
     desk = Desk()
     desk.fleet.group("a", "a1", unneeded=False)
     desk.fleet.binds = False
@@ -304,7 +307,7 @@ async def test_pods_of_bypassed_schedulers_are_a_reason_for_a_pass_without_their
         await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=1)
 
 
-async def test_a_set_that_is_edited_by_hand_in_the_middle_is_planned_anew() -> None:
+async def test_manually_changed_size_is_planned_again() -> None:
     desk = Desk(boot=30.0)
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write()
@@ -314,3 +317,51 @@ async def test_a_set_that_is_edited_by_hand_in_the_middle_is_planned_anew() -> N
         desk.fleet.scale("a", 1)
         await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=900)
         await desk.until(lambda: all(desk.pod(f"wait-{i}").node for i in range(12)), seconds=200)
+
+
+async def test_status_reports_what_evictions_wait_for() -> None:
+    desk = Desk()
+    desk.fleet.group("a", "a1", "a2", unneeded=False)
+    desk.fleet.web("web-0", "a1", cpu="300m")
+    desk.write()
+    async with desk.running():
+        await desk.until(lambda: desk.condition("Ready") == ("True", "IterationCompleted"))
+        pod = desk.fleet.caches.lister.pod("shop/web-0")
+        assert pod is not None
+
+        def ask(requester: Requester) -> bool:
+            request = EvictionRequest(namespace=pod.namespace, pod=pod.name, uid=pod.uid, requester=requester)
+            return desk.dependencies.evictor.admit(request, pod) is not None
+
+        ask(Requester(DESCHEDULER, "spread"))
+        drain = Requester(AUTOSCALER, "removal of node a1")
+        await desk.until(lambda: ask(drain) and bool(desk.status.get("waitingEvictions")), seconds=15)
+        [entry] = desk.status["waitingEvictions"]
+        assert (entry["reason"], entry["waitsFor"]) == ("WaitingForEviction", "descheduler spread")
+        await desk.until(lambda: not desk.status.get("waitingEvictions"), seconds=30)
+
+
+async def test_tenant_cannot_prevent_scale_ups_for_others() -> None:
+    """A DaemonSet whose pods a quota refuses and 200 pending pods do not delay scale-ups for other namespaces."""
+    desk = Desk()
+    desk.fleet.group("a", "a1", unneeded=False, most=40)
+    hog = daemon_set("hog", "tenant").of_pods(pod().cpu("1000"))
+    hog.merge(status={"desiredNumberScheduled": 1, "currentNumberScheduled": 0})
+    desk.fleet.caches.apply(None, hog.build())
+    desk.write(resourceLimits={"maxNodesPerNamespace": 4})
+    async with desk.running():
+        await desk.until(lambda: desk.condition("Ready") == ("True", "IterationCompleted"))
+        for index in range(200):
+            waiting = pod(f"p-{index}", "tenant").cpu("3").memory("1Gi").owned_by("ReplicaSet", "p")
+            desk.fleet.add(waiting.unschedulable(since=rfc3339(desk.clock.now())))
+        desk.trigger.pod_changed(None, desk.pod("p-0"))
+        await desk.until(lambda: desk.fleet.replicas("a") >= 4)
+        await asyncio.sleep(10)
+        before, requested = desk.fleet.replicas("a"), desk.clock.monotonic()
+        desk.wants(4, cpu="3", prefix="bank")
+        await desk.until(lambda: desk.fleet.replicas("a") >= before + 4)
+        assert desk.clock.monotonic() - requested < 10
+        events = [each for each in desk.recorder.events if each["on"].startswith("Pod/bank-")]
+        assert {each["reason"] for each in events} <= {"TriggeredScaleUp"}
+        limited = {(each["namespace"], each["reason"]) for each in desk.status["pending"]}
+    assert limited == {("tenant", "MaxNodesPerNamespaceReached")}

@@ -1,14 +1,17 @@
-"""May a pod be evicted so that its node can go: each rule by itself, and which one decides."""
+"""Drainability: each rule, and which rule wins."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.builders import budget, pod, replica_set
-from tests.unit.autoscaling.removing import NOW, flat
-from trimtab.autoscaling.scale_down.drainability import IN_ORDER, Context, Outcome, judge, judge_template
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.scale_down_plans import NOW, flat
+from trimtab.api import reasons
+from trimtab.autoscaling.scale_down.drainability import IN_ORDER, DrainContext, DrainOutcome, judge, judge_template
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 
@@ -16,9 +19,9 @@ SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
-def context(*others: Any, local_storage_blocks: bool = True) -> Context:
+def context(*others: Any, local_storage_blocks: bool = True) -> DrainContext:
     snapshot = Snapshot([builder.build() for builder in flat(others)])
-    return Context(snapshot, BudgetLedger(snapshot), NOW, local_storage_blocks=local_storage_blocks)
+    return DrainContext(snapshot, BudgetLedger(snapshot), NOW, local_storage_blocks=local_storage_blocks)
 
 
 def owned(name: str = "web-1", namespace: str = "shop") -> Any:
@@ -127,24 +130,32 @@ CASES: dict[str, tuple[Any, list[Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("builder", "others", "outcome", "reason"), CASES.values(), ids=CASES)
-def test_the_first_rule_that_decides_wins(builder: Any, others: list[Any], outcome: str, reason: str) -> None:
+def test_first_applicable_rule_wins(builder: Any, others: list[Any], outcome: str, reason: str) -> None:
     verdict = judge(builder.build(), context(others))
     assert (str(verdict.outcome), verdict.reason) == (outcome, reason)
     assert bool(verdict.message) == bool(reason)
 
 
 @pytest.mark.parametrize("builder", [owned().volume("emptyDir"), owned().volume("hostPath", path="/x")])
-def test_local_storage_keeps_nothing_where_the_spec_says_so(builder: Any) -> None:
-    assert judge(builder.build(), context(local_storage_blocks=False)).outcome is Outcome.DRAIN
+def test_local_storage_does_not_block_if_disabled(builder: Any) -> None:
+    assert judge(builder.build(), context(local_storage_blocks=False)).outcome is DrainOutcome.DRAIN
 
 
-def test_there_are_twelve_rules() -> None:
-    names = [type(rule).__name__ for rule in IN_ORDER]
-    assert len(names) == len(set(names)) == 12
+def test_rules_are_upstreams_and_complexity() -> None:
+    names = [rule.name for rule in IN_ORDER]
+    assert len(names) == len(set(names)) == 13
+    assert "Complexity" in names
+
+
+def test_too_complex_pod_blocks_the_removal() -> None:
+    plain = pod("big").owned_by("ReplicaSet", "web").build()
+    complex_pod = replace(plain, spec=replace(plain.spec, complexity="8,000 affinity terms (at most 64)"))
+    verdicts = [rule.check(complex_pod, None) for rule in IN_ORDER if rule.name == "Complexity"]  # type: ignore[arg-type]
+    assert [verdict.reason for verdict in verdicts if verdict is not None] == [reasons.POD_TOO_COMPLEX]
 
 
 @pytest.mark.parametrize(("builder", "others", "outcome", "reason"), CASES.values(), ids=CASES)
-def test_what_is_asked_once_a_template_is_what_is_asked_of_each_pod(
+def test_template_rules_give_the_same_verdict_for_each_pod(
     builder: Any, others: list[Any], outcome: str, reason: str
 ) -> None:
     made = builder.build()
@@ -154,8 +165,8 @@ def test_what_is_asked_once_a_template_is_what_is_asked_of_each_pod(
     assert (str(verdict.outcome), verdict.reason) == (outcome, reason)
 
 
-def test_messages_name_the_volumes_and_the_budgets_numbers() -> None:
+def test_messages_name_volumes_and_pdb_numbers(golden: Golden) -> None:
     volumes = judge(owned().volume("emptyDir").build(), context())
-    assert volumes.message == "it has local volumes: volume-0 (emptyDir)"
+    golden(volumes.message)
     budgets = judge(owned().build(), context(guard(0)))
-    assert "PodDisruptionBudget web allows no disruption" in budgets.message
+    golden(budgets.message, "2")

@@ -1,4 +1,4 @@
-"""Which of several groups that could take the pods gets the nodes."""
+"""Expanders choose among groups that fit the same pods."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.autoscaling.scaling import group, planned, several, sizes, waiting
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.scale_up_helpers import group, pending_pod, pending_pods, planned, sizes
 from trimtab.api.cluster_autoscaler import Expander
-from trimtab.autoscaling.scale_up.expanders.priority import read_priorities
-from trimtab.autoscaling.scale_up.expanders.registry import EXPANDERS
+from trimtab.autoscaling.scale_up.expanders import EXPANDERS
+from trimtab.autoscaling.scale_up.expanders.priority import matches, read_priorities
 from trimtab.kube.errors import InputError
 
 PRICE = "trimtab.dev/price"
@@ -24,7 +25,7 @@ def three() -> list[Any]:
     ]
 
 
-def test_every_name_that_the_definition_allows_has_its_expander() -> None:
+def test_every_allowed_expander_name_is_implemented() -> None:
     assert set(EXPANDERS) == set(Expander.__args__)
     assert all(name == each.name for name, each in EXPANDERS.items())
 
@@ -44,33 +45,67 @@ def test_every_name_that_the_definition_allows_has_its_expander() -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
-def test_a_chain_of_expanders_decides_and_then_the_name(expanders: list[str], chosen: dict[str, Any]) -> None:
+def test_chain_of_expanders_decides_then_the_group_id(expanders: list[str], chosen: dict[str, Any]) -> None:
     priorities = {5: ("/large$", "/small$"), 20: ("wi.e",)}
-    assert sizes(planned(*three(), *several(4), expanders=expanders, priorities=priorities)) == chosen
+    assert sizes(planned(*three(), *pending_pods(4), expanders=expanders, priorities=priorities)) == chosen
 
 
-def test_the_action_says_who_decided() -> None:
-    (action,) = planned(*three(), *several(4)).actions
-    assert action.message.endswith("for 4 pods; LeastWaste chose it over 2 others")
+def test_action_names_the_expander_that_decided(golden: Golden) -> None:
+    (action,) = planned(*three(), *pending_pods(4)).actions
+    golden(action.message)
 
 
-def test_price_leaves_groups_without_one_to_the_next_and_takes_the_cheapest_for_what_is_asked() -> None:
+@pytest.mark.parametrize(
+    ("expanders", "texts"),
+    [
+        (["LeastWaste"], ["0% of cpu, 75% of memory unused", "50% of cpu, 87.5% of memory unused"]),
+        (["LeastNodes", "LeastWaste"], ["50% of cpu, 87.5% of memory unused", "50% of cpu, 93.8% of memory unused"]),
+        (["Price"], ["0.0489 per requested core and hour", "0.111 per requested core and hour"]),
+        (["Priority"], ["priority 20", "priority 5"]),
+    ],
+    ids=lambda value: "-".join(value),
+)
+def test_choice_compares_the_values_of_the_deciding_expander(expanders: list[str], texts: list[str]) -> None:
+    priorities = {5: ("/large$", "/small$"), 20: ("wi.e",)}
+    (choice,) = planned(*three(), *pending_pods(4), expanders=expanders, priorities=priorities).choices
+
+    first = choice.others[0]
+    assert (choice.by, first.expander) == (expanders[-1], expanders[-1])
+    assert [first.best.text, first.measure.text] == texts
+    assert first.best.rank < first.measure.rank
+    assert {each.key.rpartition("/")[2] for each in choice.others} | {choice.chosen.key.rpartition("/")[2]} == {
+        "large",
+        "small",
+        "wide",
+    }
+
+
+def test_message_names_at_most_three_groups_for_each_expander() -> None:
+    groups = [group(f"g{number}", memory=f"{number}Gi") for number in range(16, 24)]
+    (action,) = planned(*groups, *pending_pods(4)).actions
+
+    assert action.machine_set.endswith("/g16")
+    assert action.message.count("openshift-machine-api/") == 3
+    assert " and 4 more" in action.message
+
+
+def test_price_prefers_the_lowest_price_per_requested_core() -> None:
     dear = group("a").annotations({PRICE: "2"})
     cheap = group("b").annotations({PRICE: "1.99"})
     unknown, wrong = group("c"), group("d").annotations({PRICE: "cheap"})
-    assert sizes(planned(dear, cheap, unknown, wrong, waiting("p"), expanders=["Price"])) == {"b": (0, 1)}
-    assert sizes(planned(unknown, wrong, waiting("p"), expanders=["Price"])) == {"c": (0, 1)}
+    assert sizes(planned(dear, cheap, unknown, wrong, pending_pod("p"), expanders=["Price"])) == {"b": (0, 1)}
+    assert sizes(planned(unknown, wrong, pending_pod("p"), expanders=["Price"])) == {"c": (0, 1)}
 
 
-def test_priority_decides_nothing_without_its_config_map_or_where_that_names_no_group() -> None:
-    for priorities in ({}, {9: ("nobody",)}):
-        made = planned(*three(), *several(4), expanders=["Priority", "LeastWaste"], priorities=priorities)
+def test_priority_is_skipped_without_a_matching_config_map() -> None:
+    for priorities in ({}, {9: ("no-such-group",)}):
+        made = planned(*three(), *pending_pods(4), expanders=["Priority", "LeastWaste"], priorities=priorities)
         assert sizes(made) == {"small": (0, 2)}
 
 
-def test_random_is_the_same_for_the_same_cluster_and_another_for_others() -> None:
+def test_random_is_reproducible_per_cluster() -> None:
     def chosen(name: str) -> str:
-        made = [planned(*three(), waiting(name), expanders=["Random"]) for _ in range(2)]
+        made = [planned(*three(), pending_pod(name), expanders=["Random"]) for _ in range(2)]
         assert made[0].actions == made[1].actions
         (found,) = sizes(made[0])
         return found
@@ -78,25 +113,39 @@ def test_random_is_the_same_for_the_same_cluster_and_another_for_others() -> Non
     assert {chosen(f"pod-{number}") for number in range(20)} == {"large", "small", "wide"}
 
 
-class TestThePriorityConfigMap:
-    def test_it_has_regular_expressions_by_priority(self) -> None:
+class TestPriorityConfigMap:
+    def test_it_maps_priorities_to_regular_expressions(self) -> None:
         text = "10:\n- .*spot.*\n50:\n- workers-a\n- workers-b\n"
         assert read_priorities({"priorities": text}) == {10: (".*spot.*",), 50: ("workers-a", "workers-b")}
 
+    def test_matching_time_is_linear_in_the_text(self) -> None:
+        ((_, (pattern,)),) = read_priorities({"priorities": '10: ["([a-zA-Z/-]+)+!"]'}).items()
+        assert not matches(pattern, "MachineSet/default/workers-a" * 1000)  # of years, where an engine backtracks
+        assert matches(pattern, "MachineSet/default/workers-a!")
+
+    def test_yaml_merges_and_aliases_cannot_expand(self) -> None:
+        lines = "".join(f"{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+        with pytest.raises(InputError, match="expands to"):
+            read_priorities({"priorities": f"0: &a0 [x]\n{lines}"})
+
     @pytest.mark.parametrize(
-        ("data", "told"),
+        ("data", "expected"),
         [
             ({}, "must have the key priorities"),
-            ({"priorities": "{"}, "is no YAML"),
+            ({"priorities": "{"}, "is not YAML"),
             ({"priorities": "- a"}, "must be priorities with lists"),
             ({"priorities": ""}, "must be priorities with lists"),
             ({"priorities": "high: [a]"}, "a priority must be a whole number, not 'high'"),
             ({"priorities": "1: a"}, "priority 1 must have a list"),
-            ({"priorities": "1: ['(']"}, "priority 1: '(' is no regular expression"),
+            ({"priorities": f"1: ['{'x' * 1001}']"}, "has 1001 characters: allowed are 1000"),
+            ({"priorities": f"1: [{', '.join(['a'] * 1001)}]"}, "has 1001 regular expressions: allowed are 1000"),
+            ({"priorities": "1: ['a{1001}']"}, "is not a valid RE2 regular expression"),
+            ({"priorities": "1: [a]\n1: [b]"}, "duplicate key 1"),
+            ({"priorities": "1: ['(']"}, "priority 1: '(' is not a valid RE2 regular expression"),
         ],
-        ids=["nothing", "no YAML", "a list", "empty", "no number", "no list", "no expression"],
+        ids=["nothing", "no YAML", "a list", "empty", "no number", "no list", "long", "many", "large", "twice", "none"],
     )
-    def test_what_cannot_be_read_is_told(self, data: dict[str, str], told: str) -> None:
+    def test_invalid_config_map_is_reported(self, data: dict[str, str], expected: str) -> None:
         with pytest.raises(InputError) as caught:
             read_priorities(data)
-        assert told in caught.value.message
+        assert expected in caught.value.message

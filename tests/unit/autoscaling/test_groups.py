@@ -1,4 +1,4 @@
-"""Node groups from the snapshot's objects: what is one, within which limits, with which machines and nodes."""
+"""Node groups of a snapshot: their objects, limits, machines and nodes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tests.builders import (
     machine_set,
     node,
 )
+from tests.fixtures.golden import Golden
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.groups import GroupOptions, Groups, MachineState, NodeGroup, groups
+from trimtab.autoscaling.groups import GroupOptions, Groups, MachineState, NodeGroup, build_groups
 from trimtab.cluster.snapshot import Snapshot
 
 NAMESPACE = "openshift-machine-api"
@@ -28,7 +29,7 @@ NODES_MACHINE = "machine.openshift.io/machine"
 
 
 def found(*builders: Any, autoscalers: tuple[MachineAutoscaler, ...] = ()) -> Groups:
-    return groups(Snapshot([builder.build() for builder in builders]), autoscalers)
+    return build_groups(Snapshot([builder.build() for builder in builders]), autoscalers)
 
 
 def only(*builders: Any, **options: Any) -> NodeGroup:
@@ -63,7 +64,7 @@ def autoscaler(
     )
 
 
-class TestWhatIsAGroup:
+class TestGroups:
     @pytest.mark.parametrize(
         ("builder", "id_"),
         [
@@ -75,7 +76,7 @@ class TestWhatIsAGroup:
         ],
         ids=["MachineSet", "Cluster API MachineSet", "v1beta1", "MachineDeployment", "MachinePool"],
     )
-    def test_whatever_makes_machines_is_one_with_both_limits(self, builder: Any, id_: str) -> None:
+    def test_object_with_both_limits_is_a_group(self, builder: Any, id_: str) -> None:
         group = only(builder.replicas(4).limits(2, 6))
 
         assert (group.id, group.minimum, group.maximum, group.target) == (id_, 2, 6, 4)
@@ -83,22 +84,22 @@ class TestWhatIsAGroup:
         assert (group.kind, group.key) == (builder.kind, f"{builder.namespace}/{builder.name}")
         assert group.autoscaler == ""
 
-    def test_without_limits_it_is_none(self) -> None:
+    def test_object_without_limits_is_no_group(self) -> None:
         assert found(machine_set().replicas(3)) == Groups()
 
-    def test_replicas_that_are_left_out_are_one(self) -> None:
+    def test_missing_replicas_default_to_one(self) -> None:
         builder = machine_set().limits(0, 3)
         del builder._manifest["spec"]["replicas"]
 
         assert only(builder).target == 1
 
-    def test_limits_of_the_other_api_are_not_read(self) -> None:
+    def test_limits_of_the_other_api_are_ignored(self) -> None:
         theirs = {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1"}
         theirs |= {"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "3"}
 
         assert found(machine_set().annotations(theirs)) == Groups()
 
-    def test_a_machine_set_that_a_deployment_owns_is_none_and_its_machines_are_the_deployments(self) -> None:
+    def test_machine_set_owned_by_a_deployment_is_no_group_and_its_machines_belong_to_the_deployment(self) -> None:
         owned = cluster_machine_set("md-1").limits(1, 5).replicas(1).owned_by("MachineDeployment", "md")
 
         group = only(machine_deployment().limits(1, 5).replicas(1), owned, owned.machine("a").on("n1"), node("n1"))
@@ -115,7 +116,9 @@ class TestWhatIsAGroup:
             ("Migrating", [A]),
         ],
     )
-    def test_of_a_set_that_openshift_mirrors_only_the_real_one_is_a_group(self, authority: str, ids: list[str]) -> None:
+    def test_only_the_authoritative_machine_set_of_an_openshift_mirror_is_a_group(
+        self, authority: str, ids: list[str]
+    ) -> None:
         ours = machine_set().limits(1, 5).merge(status={"authoritativeAPI": authority})
         theirs = cluster_machine_set("workers-a", "openshift-cluster-api").limits(1, 5)
 
@@ -124,8 +127,14 @@ class TestWhatIsAGroup:
     @pytest.mark.parametrize(
         ("annotations", "words"),
         [
-            ({"min-size": "1"}, "has no annotation machine.openshift.io/cluster-api-autoscaler-node-group-max-size"),
-            ({"max-size": "1"}, "has no annotation machine.openshift.io/cluster-api-autoscaler-node-group-min-size"),
+            (
+                {"min-size": "1"},
+                "annotation machine.openshift.io/cluster-api-autoscaler-node-group-max-size is missing",
+            ),
+            (
+                {"max-size": "1"},
+                "annotation machine.openshift.io/cluster-api-autoscaler-node-group-min-size is missing",
+            ),
             ({"min-size": "one", "max-size": "2"}, "must be a whole number from 0 on, not 'one'"),
             ({"min-size": "-1", "max-size": "2"}, "must be a whole number from 0 on, not '-1'"),
             ({"min-size": "1", "max-size": "2147483648"}, "must be a whole number from 0 on, not '2147483648'"),
@@ -133,7 +142,9 @@ class TestWhatIsAGroup:
         ],
         ids=["no maximum", "no minimum", "a word", "negative", "too large", "maximum below minimum"],
     )
-    def test_limits_that_are_none_are_told_and_the_rest_goes_on(self, annotations: dict[str, str], words: str) -> None:
+    def test_invalid_limits_are_reported_and_other_groups_are_built(
+        self, annotations: dict[str, str], words: str
+    ) -> None:
         prefix = "machine.openshift.io/cluster-api-autoscaler-node-group-"
         bad = machine_set().annotations({prefix + name: text for name, text in annotations.items()})
 
@@ -152,9 +163,9 @@ class TestWhatIsAGroup:
             (machine_set().deleted(), "it is being deleted"),
             (machine_set().merge(spec={"authoritativeAPI": "Migrating"}), "Migrating: neither API acts on it"),
         ],
-        ids=["annotation", "spec", "deleted", "handed over"],
+        ids=["annotation", "spec", "deleted", "migrating"],
     )
-    def test_a_paused_group_is_one_that_says_why_it_is_not_scaled(self, builder: Any, words: str) -> None:
+    def test_paused_group_has_a_pause_reason(self, builder: Any, words: str) -> None:
         made = found(builder.limits(1, 2))
 
         assert words in made.all[0].paused
@@ -162,13 +173,13 @@ class TestWhatIsAGroup:
 
 
 class TestMachineAutoscalers:
-    def test_its_limits_hold_whatever_the_annotations_say(self) -> None:
+    def test_its_limits_override_annotations(self) -> None:
         group = only(machine_set().limits(7, 7), autoscalers=(autoscaler(minimum=0, maximum=3),))
 
         assert (group.minimum, group.maximum, group.autoscaler) == (0, 3, f"{NAMESPACE}/a")
 
     @pytest.mark.parametrize("kind", ["MachineDeployment", "MachineSet", "MachinePool"])
-    def test_it_may_have_a_target_of_cluster_api(self, kind: str) -> None:
+    def test_target_may_be_a_cluster_api_object(self, kind: str) -> None:
         target = cluster_machine_set("workers-a", NAMESPACE, kind=kind)
 
         assert only(target, autoscalers=(autoscaler(kind=kind, api_version="cluster.x-k8s.io/v1beta1"),)).maximum == 9
@@ -178,7 +189,7 @@ class TestMachineAutoscalers:
         [autoscaler(target="other"), autoscaler(namespace="elsewhere")],
         ids=["another name", "another namespace"],
     )
-    def test_a_target_that_is_not_there_is_told(self, wanted: MachineAutoscaler) -> None:
+    def test_missing_target_is_reported(self, wanted: MachineAutoscaler) -> None:
         made = found(machine_set(), autoscalers=(wanted,))
 
         (problem,) = made.problems
@@ -187,21 +198,21 @@ class TestMachineAutoscalers:
         assert problem.reason == "TargetNotFound"
         assert wanted.spec.scale_target_ref.name in problem.message
 
-    def test_a_target_that_something_else_sizes_is_told(self) -> None:
+    def test_target_with_another_size_manager_is_reported(self, golden: Golden) -> None:
         owned = cluster_machine_set("md-1", NAMESPACE).owned_by("MachineDeployment", "md")
         wanted = autoscaler(target="md-1", api_version="cluster.x-k8s.io/v1beta2")
 
         (problem,) = found(owned, autoscalers=(wanted,)).problems
 
         assert problem.reason == "TargetUnsupported"
-        assert f"MachineDeployment {NAMESPACE}/md sets its size" in problem.message
+        golden(problem.message)
 
     @pytest.mark.parametrize(
         ("annotation", "first"),
         [("", "old"), (f"{NAMESPACE}/new", "new"), (f"{NAMESPACE}/gone", "old")],
-        ids=["the oldest", "the one that the target names", "the oldest, as the one that it names is gone"],
+        ids=["the oldest", "the one that the target names", "the oldest, as the named one is gone"],
     )
-    def test_of_two_with_one_target_one_has_it(self, annotation: str, first: str) -> None:
+    def test_one_of_two_autoscalers_owns_the_target(self, annotation: str, first: str, golden: Golden) -> None:
         target = machine_set()
         if annotation:
             target.annotations({"autoscaling.openshift.io/machineautoscaler": annotation})
@@ -216,16 +227,16 @@ class TestMachineAutoscalers:
         assert made.all[0].autoscaler == f"{NAMESPACE}/{first}"
         assert {problem.name, first} == {"old", "new"}
         assert problem.reason == "TargetAlreadyOwned"
-        assert f"the MachineAutoscaler {NAMESPACE}/{first} already has" in problem.message
+        golden(problem.message)
 
-    def test_one_that_is_being_deleted_has_nothing(self) -> None:
+    def test_deleted_autoscaler_owns_nothing(self) -> None:
         leaving = autoscaler(deletionTimestamp="2026-11-20T12:00:00Z")
 
         assert found(machine_set(), autoscalers=(leaving,)) == Groups()
 
 
 class TestMachines:
-    def test_each_is_in_the_state_that_its_object_tells(self) -> None:
+    def test_machine_state_follows_from_its_object(self) -> None:
         owner = machine_set().replicas(4).limits(0, 9)
         group = only(
             owner,
@@ -235,7 +246,7 @@ class TestMachines:
             owner.machine("pending").created("2026-11-20T11:30:00Z"),
             owner.machine("lost").on("n9"),
             owner.machine("running").on("n3").marked(),
-            machine("of-nobody").on("n4"),
+            machine("without-owner").on("n4"),
             *(node(f"n{number}") for number in range(1, 6)),
         )
 
@@ -256,7 +267,7 @@ class TestMachines:
     @pytest.mark.parametrize(
         ("target", "upcoming"), [(0, 0), (2, 0), (3, 0), (4, 1), (9, 6)], ids=lambda value: str(value)
     )
-    def test_upcoming_is_what_is_asked_for_without_nodes_and_failures(self, target: int, upcoming: int) -> None:
+    def test_upcoming_is_the_target_without_nodes_and_failures(self, target: int, upcoming: int) -> None:
         owner = machine_set().replicas(target).limits(0, 9)
         group = only(
             owner,
@@ -278,7 +289,7 @@ class TestMachines:
         ],
         ids=["nodeRef", "the node's annotation", "providerID"],
     )
-    def test_a_machine_and_its_node_find_each_other(self, of_machine: Any, of_node: Any) -> None:
+    def test_machine_and_node_are_matched(self, of_machine: Any, of_node: Any) -> None:
         owner = machine_set().limits(0, 9)
 
         made = found(owner, of_machine(owner.machine("a-1")), of_node(node("n1")))
@@ -287,15 +298,15 @@ class TestMachines:
         assert made.group_of("n1") is made.by_id[A]
         assert made.group_of("other") is None
 
-    def test_cluster_api_names_a_nodes_machine_by_two_annotations(self) -> None:
+    def test_cluster_api_node_names_its_machine_by_two_annotations(self) -> None:
         owner = cluster_machine_set().limits(0, 9)
-        told = {"cluster.x-k8s.io/machine": "md-1-a", "cluster.x-k8s.io/cluster-namespace": "default"}
+        annotations = {"cluster.x-k8s.io/machine": "md-1-a", "cluster.x-k8s.io/cluster-namespace": "default"}
 
-        group = only(owner, owner.machine("md-1-a"), node("n1").annotations(told))
+        group = only(owner, owner.machine("md-1-a"), node("n1").annotations(annotations))
 
         assert group.nodes == ("n1",)
 
-    def test_an_id_that_two_nodes_have_is_nobodys(self) -> None:
+    def test_ambiguous_provider_id_matches_no_node(self) -> None:
         owner = machine_set().limits(0, 9)
 
         group = only(
@@ -307,7 +318,7 @@ class TestMachines:
 
         assert group.nodes == ()
 
-    def test_what_a_machine_says_of_itself_outweighs_what_is_inferred_of_another(self) -> None:
+    def test_status_of_a_machine_outweighs_inference_for_another(self) -> None:
         owner = machine_set().limits(0, 9)
 
         group = only(
@@ -316,7 +327,7 @@ class TestMachines:
 
         assert {each.name: each.node for each in group.machines} == {"a": "", "b": "n1"}
 
-    def test_a_node_that_two_machines_name_counts_once_and_is_told(self) -> None:
+    def test_node_claimed_twice_counts_once_and_is_reported(self) -> None:
         owner = machine_set().limits(0, 9)
 
         made = found(owner, owner.machine("a").on("n1"), owner.machine("b").on("n1"), node("n1"))
@@ -325,9 +336,12 @@ class TestMachines:
         assert made.all[0].nodes == ("n1",)
         assert (problem.kind, problem.name, problem.reason) == ("Machine", "b", "NodeClaimedTwice")
 
-    def test_a_pool_has_nodes_without_machines(self) -> None:
+    def test_machine_pool_has_nodes_without_machines(self) -> None:
         pool = machine_pool().limits(1, 9).replicas(3)
-        pool.merge(spec={"providerIDList": ["x://1", "x://2"]}, status={"nodeRefs": [{"name": "n3"}, {"name": "n1"}]})
+        pool.merge(
+            spec={"providerIDList": ["x://1", "x://2"]},
+            status={"nodeRefs": [{"name": "n3", "uid": "node--n3"}, {"name": "n1"}]},
+        )
 
         group = only(
             pool,
@@ -340,7 +354,7 @@ class TestMachines:
         assert [(each.name, each.node) for each in group.machines] == [("m", "n1"), ("", "n2"), ("", "n3")]
         assert group.upcoming == 0
 
-    def test_machines_of_one_api_are_never_those_of_a_set_of_the_other(self) -> None:
+    def test_machines_never_belong_to_an_owner_of_the_other_api(self) -> None:
         ours = machine_set("a", "x").limits(0, 9)
         theirs = cluster_machine_set("a", "x").limits(0, 9)
 
@@ -348,12 +362,12 @@ class TestMachines:
 
         assert made.of_node == {"n1": "MachineSet/x/a", "n2": "MachineSet.cluster.x-k8s.io/x/a"}
 
-    def test_a_machine_of_cluster_api_without_a_set_is_in_no_group(self) -> None:
+    def test_cluster_api_machine_without_owner_is_in_no_group(self) -> None:
         assert found(cluster_machine().on("n1"), node("n1")) == Groups()
 
 
 class TestOptions:
-    def test_they_are_read_of_either_api(self) -> None:
+    def test_options_of_both_apis_are_read(self) -> None:
         for builder in (machine_set(), machine_deployment()):
             builder.limits(0, 1).option("scaledownutilizationthreshold", "0.65")
             builder.option("scaledowngpuutilizationthreshold", "1").option("scaledownunneededtime", "1m30s")
@@ -365,15 +379,15 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("name", "value", "words"),
         [
-            ("scaledownutilizationthreshold", "50%", "must be a share between 0 and 1, e.g. 0.5; not '50%'"),
-            ("scaledownutilizationthreshold", "1.5", "must be a share between 0 and 1"),
-            ("scaledownutilizationthreshold", "nan", "must be a share between 0 and 1"),
+            ("scaledownutilizationthreshold", "50%", "must be a fraction between 0 and 1, e.g. 0.5; not '50%'"),
+            ("scaledownutilizationthreshold", "1.5", "must be a fraction between 0 and 1"),
+            ("scaledownutilizationthreshold", "nan", "must be a fraction between 0 and 1"),
             ("scaledownunneededtime", "-5m", "must be a duration that is not negative"),
             ("scaledownunneededtime", "5", "must be a duration that is not negative"),
-            ("scaledownuneededtime", "5m", "is no option: allowed are scaledownutilizationthreshold"),
+            ("scaledownuneededtime", "5m", "is not a known option: allowed are scaledownutilizationthreshold"),
         ],
     )
-    def test_one_that_cannot_be_read_is_told_and_left_out(self, name: str, value: str, words: str) -> None:
+    def test_invalid_option_is_reported_and_ignored(self, name: str, value: str, words: str) -> None:
         made = found(machine_set().limits(0, 1).option(name, value))
 
         (problem,) = made.problems
@@ -382,7 +396,7 @@ class TestOptions:
         assert f"machine.openshift.io/autoscaling-options-{name}" in problem.message
         assert words in problem.message
 
-    def test_an_empty_one_says_nothing(self) -> None:
+    def test_empty_option_is_ignored(self) -> None:
         assert only(machine_set().limits(0, 1).option("scaledownunneededtime", "")).options == GroupOptions()
 
 
@@ -397,5 +411,7 @@ def world() -> list[Any]:
 
 
 @given(st.permutations(world()), st.permutations([autoscaler(name) for name in "xyz"]))
-def test_the_order_in_which_objects_came_leaves_no_trace(objects: list[Any], wanted: list[MachineAutoscaler]) -> None:
-    assert groups(Snapshot(objects), wanted) == groups(Snapshot(world()), [autoscaler(name) for name in "xyz"])
+def test_groups_do_not_depend_on_the_order_of_objects(objects: list[Any], wanted: list[MachineAutoscaler]) -> None:
+    assert build_groups(Snapshot(objects), wanted) == build_groups(
+        Snapshot(world()), [autoscaler(name) for name in "xyz"]
+    )

@@ -1,4 +1,4 @@
-"""How Kopf is told to treat the ClusterAutoscaler."""
+"""The Kopf handlers of the ClusterAutoscaler."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import kopf
 import pytest
 
 from trimtab.autoscaling import handlers
-from trimtab.autoscaling.services import Services
-from trimtab.kube import daemons
+from trimtab.autoscaling.dependencies import AutoscalerDependencies
+from trimtab.controller import kopf_handlers
 
-NOBODY = cast("Services", None)
+NO_DEPENDENCIES = cast("AutoscalerDependencies", None)
 Handler = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Controller:
-    """Notes what it is shown."""
+    """Records the specs that it receives."""
 
     made: list[Controller]
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: AutoscalerDependencies) -> None:
         del services
         self.seen: list[str] = []
         self.cleaned = self.stopped = False
@@ -52,7 +52,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     Controller.made = []
     monkeypatch.setattr(handlers, "AutoscalerController", Controller)
     registry = kopf.OperatorRegistry()
-    handlers.register(registry, NOBODY)
+    handlers.register(registry, NO_DEPENDENCIES)
     [daemon] = registry._spawning.get_all_handlers()
     events = {cast("Any", handler.fn).__name__: handler for handler in registry._watching.get_all_handlers()}
     [deletion] = registry._changing.get_all_handlers()
@@ -70,22 +70,22 @@ def body(uid: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": "default", "uid": uid, **metadata}}
 
 
-def test_the_daemon_is_given_time_before_it_is_cancelled(registered: SimpleNamespace) -> None:
-    assert registered.daemon.cancellation_backoff == daemons.LONGEST_STOP
-    assert registered.daemon.cancellation_timeout == daemons.LONGEST_CANCEL
+def test_daemon_gets_time_before_it_is_cancelled(registered: SimpleNamespace) -> None:
+    assert registered.daemon.cancellation_backoff == kopf_handlers.STOP_TIMEOUT
+    assert registered.daemon.cancellation_timeout == kopf_handlers.CANCEL_TIMEOUT
 
 
-def test_only_the_one_that_is_named_default_is_run(registered: SimpleNamespace) -> None:
+def test_only_the_object_named_default_runs(registered: SimpleNamespace) -> None:
     for name, ours in (("default", True), ("other", False)):
         assert registered.daemon.when(name=name) is ours
         assert registered.deletion.when(name=name) is ours
         assert registered.misnamed.when(name=name) is not ours
 
 
-async def test_a_new_spec_is_shown_to_the_loop_and_one_that_waits_for_its_end_is_not(
+async def test_changed_spec_is_passed_to_the_loop_unless_deleted(
     registered: SimpleNamespace,
 ) -> None:
-    running = asyncio.create_task(registered.run(body=body("u1"), uid="u1", stopped=None))
+    running = asyncio.create_task(registered.run(body=body("u1"), name="default", uid="u1", stopped=None))
     await asyncio.sleep(0)
     await registered.changed(body=body("u1"), uid="u1", type="MODIFIED")
     await registered.changed(body=body("u1", deletionTimestamp="now"), uid="u1", type="MODIFIED")
@@ -95,10 +95,10 @@ async def test_a_new_spec_is_shown_to_the_loop_and_one_that_waits_for_its_end_is
     await running
 
 
-async def test_what_it_left_on_nodes_is_taken_away_before_it_is_gone_once_the_loop_has_ended(
+async def test_finalizer_waits_until_markers_are_removed(
     registered: SimpleNamespace,
 ) -> None:
-    running = asyncio.create_task(registered.run(body=body("u1"), uid="u1", stopped=None))
+    running = asyncio.create_task(registered.run(body=body("u1"), name="default", uid="u1", stopped=None))
     await asyncio.sleep(0)
     with pytest.raises(kopf.TemporaryError):
         await registered.deleted(uid="u1")

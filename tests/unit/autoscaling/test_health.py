@@ -1,4 +1,4 @@
-"""When so much is not ready that it is left as it is, and what nodes count as."""
+"""Health of the cluster and its groups, and readiness of nodes."""
 
 from __future__ import annotations
 
@@ -6,26 +6,39 @@ import pytest
 from msgspec.structs import replace
 
 from tests.builders import NodeBuilder, node
-from tests.unit.autoscaling.remembering import T0, A, Seen, groups_of, options
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.cluster_state_helpers import T0, A, Observed, groups_of, options
+from trimtab.autoscaling.cluster_state import (
+    AutoscalerState,
+    GroupError,
+    GroupRecord,
+    HealthSettings,
+    Readiness,
+    assess_health,
+    readiness_by_node,
+)
+from trimtab.autoscaling.cluster_state.readiness import node_readiness
 from trimtab.autoscaling.groups import GroupOptions, Groups
-from trimtab.autoscaling.memory import GroupRecord, HealthSettings, Readiness, State, Trouble, health, readiness
-from trimtab.autoscaling.memory.readiness import standing
 
 READY, UNREADY, STARTING, GOING = Readiness.READY, Readiness.UNREADY, Readiness.STARTING, Readiness.GOING
 B = "MachineSet/m/b"
 
 
-def mixed(ready: int, unready: int, *, name: str = "a", start: int = 0) -> Seen:
+def mixed(ready: int, unready: int, *, name: str = "a", start: int = 0) -> Observed:
     words = [f"{name}r{each}=ready@-9999" for each in range(ready)]
     words += [f"{name}u{each}=new@-9999" for each in range(unready)]
     words += [f"{name}s{each}=new@-10" for each in range(start)]
-    return Seen(len(words), " ".join(words), name=name)
+    return Observed(len(words), " ".join(words), name=name)
 
 
-def judged(*seen: Seen, state: State | None = None, settings: HealthSettings | None = None) -> tuple[bool, set[str]]:
+def judged(
+    *seen: Observed, state: AutoscalerState | None = None, settings: HealthSettings | None = None
+) -> tuple[bool, set[str]]:
     groups, nodes = groups_of(*seen)
-    standing = readiness(nodes, groups, now=T0)
-    found = health(groups, standing, state or State(), now=T0, settings=settings or HealthSettings())
+    node_readiness = readiness_by_node(nodes, groups, now=T0)
+    found = assess_health(
+        groups, node_readiness, state or AutoscalerState(), now=T0, settings=settings or HealthSettings()
+    )
     return bool(found.cluster), set(found.groups)
 
 
@@ -38,40 +51,42 @@ def test_more_than_three_and_more_than_45_percent_must_be_unready(ready: int, un
     assert judged(mixed(ready, unready)) == (unwell, {A} if unwell else set())
 
 
-def test_nodes_that_start_are_not_unready() -> None:
+def test_starting_nodes_are_not_unready() -> None:
     assert judged(mixed(0, 3, start=50)) == (False, set())
     assert judged(mixed(0, 4, start=4)) == (True, {A})
     assert judged(mixed(0, 4, start=5)) == (False, set())
 
 
-def test_a_group_that_is_unwell_halts_itself_and_not_the_cluster() -> None:
+def test_unhealthy_group_does_not_stop_the_cluster() -> None:
     assert judged(mixed(1, 5), mixed(20, 0, name="b")) == (False, {A})
 
 
-def test_the_words_have_the_numbers() -> None:
+def test_message_has_the_numbers(golden: Golden) -> None:
     groups, nodes = groups_of(mixed(1, 5))
-    found = health(groups, readiness(nodes, groups, now=T0), State(), now=T0)
+    found = assess_health(groups, readiness_by_node(nodes, groups, now=T0), AutoscalerState(), now=T0)
 
-    assert found.cluster == "5 of the 6 nodes of the cluster are not ready; 3, or 45%, may be"
-    assert found.groups[A] == "5 of the 6 nodes of the group are not ready; 3, or 45%, may be"
+    golden(found.cluster)
+    golden(found.groups[A], "2")
 
 
-def test_how_many_may_be_unready_is_a_setting() -> None:
+def test_thresholds_are_settings() -> None:
     assert judged(mixed(9, 1), settings=HealthSettings(0, 5.0)) == (True, {A})
     assert judged(mixed(0, 9), settings=HealthSettings(9, 0.0)) == (False, set())
 
 
-def test_a_group_whose_provider_does_not_answer_is_left_alone_until_it_is_asked_again() -> None:
-    silent = State(groups={A: GroupRecord(1, T0 + 60, Trouble(T0, "ScaleTimedOut", "no answer within 30 s"))})
-    refused = State(groups={A: GroupRecord(1, T0 + 60, Trouble(T0, "ScaleRefused", "no"))})
-    past = State(groups={A: GroupRecord(1, T0, Trouble(T0, "ScaleTimedOut"))})
+def test_group_with_unreachable_provider_is_unhealthy_during_backoff() -> None:
+    silent = AutoscalerState(
+        groups={A: GroupRecord(1, T0 + 60, GroupError(T0, "ScaleTimedOut", "no answer within 30 s"))}
+    )
+    refused = AutoscalerState(groups={A: GroupRecord(1, T0 + 60, GroupError(T0, "ScaleRefused", "no"))})
+    past = AutoscalerState(groups={A: GroupRecord(1, T0, GroupError(T0, "ScaleTimedOut"))})
 
     assert judged(mixed(3, 0), mixed(3, 0, name="b"), state=silent) == (False, {A})
     assert judged(mixed(3, 0), state=refused) == (False, set())
     assert judged(mixed(3, 0), state=past) == (False, set())
 
 
-def test_an_empty_cluster_is_well() -> None:
+def test_empty_cluster_is_healthy() -> None:
     assert judged() == (False, set())
 
 
@@ -92,18 +107,18 @@ def test_an_empty_cluster_is_well() -> None:
         (node().not_ready().taint("ToBeDeletedByClusterAutoscaler", "1"), 5, GOING),
     ],
 )
-def test_what_a_node_counts_as(builder: NodeBuilder, age: float, expected: Readiness) -> None:
+def test_readiness_of_a_node(builder: NodeBuilder, age: float, expected: Readiness) -> None:
     made = replace(builder.build(), created=T0)
 
-    found = standing(made, GroupOptions(), now=T0 + age, startup=("example.com/starting",))
+    found = node_readiness(made, GroupOptions(), now=T0 + age, startup=("example.com/starting",))
 
     assert found is expected
 
 
-def test_a_group_may_give_its_nodes_another_time_to_start() -> None:
-    seen = Seen(1, "x=new@0", options=options(startup_seconds=60))
-    groups, nodes = groups_of(seen)
+def test_group_option_sets_the_startup_time() -> None:
+    observed = Observed(1, "x=new@0", options=options(startup_seconds=60))
+    groups, nodes = groups_of(observed)
 
-    assert readiness(nodes, groups, now=T0 + 89) == {"n-x": STARTING}
-    assert readiness(nodes, groups, now=T0 + 91) == {"n-x": UNREADY}
-    assert readiness(nodes, Groups(), now=T0 + 91) == {"n-x": STARTING}
+    assert readiness_by_node(nodes, groups, now=T0 + 89) == {"n-x": STARTING}
+    assert readiness_by_node(nodes, groups, now=T0 + 91) == {"n-x": UNREADY}
+    assert readiness_by_node(nodes, Groups(), now=T0 + 91) == {"n-x": STARTING}

@@ -1,4 +1,4 @@
-"""What is written down of groups' nodes, and what is made of it once they are gone."""
+"""Records of a group's nodes: when they are written, and templates that use them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from tests.builders import (
     pod,
 )
 from tests.fakes.api import FakeApi
+from tests.fixtures.golden import Golden
 from tests.machines import CAPACITY
-from tests.unit.autoscaling.scaling import planned, sizes, waiting
-from trimtab.autoscaling.groups import NodeGroup, groups
-from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, Templates, templates
-from trimtab.autoscaling.template.learned_node import MAX_TEXT, LearnedNode, Overhead, decode, encode
-from trimtab.autoscaling.template.record import Learned, Recording, next_records, rules
+from tests.unit.autoscaling.scale_up_helpers import pending_pod, planned, sizes
+from trimtab.autoscaling.groups import NodeGroup, build_groups
+from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, Templates, build_templates
+from trimtab.autoscaling.template.learned_node import MAX_TEXT, LearnedNode, NodeOverhead, decode, encode
+from trimtab.autoscaling.template.recording import LearnedNodePatch, LearnedNodeWriter, next_records, rules
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.api import Forbidden
 from trimtab.kube.frozen import Labels, ResourceList
@@ -41,7 +42,7 @@ SOON = 300
 
 
 class World:
-    """A group with what is written on it, and the cluster around it, pass after pass."""
+    """A cluster with one group and its record, over several iterations."""
 
     def __init__(self, owner: Any, *others: Any) -> None:
         self.owner = owner
@@ -50,15 +51,15 @@ class World:
 
     def look(self, *, now: float = NOW) -> tuple[NodeGroup, Templates, Snapshot]:
         snapshot = Snapshot([each.build() for each in (self.owner, *self.others)])
-        found = groups(snapshot)
-        return found.all[0], templates(snapshot, found.all, now=now), snapshot
+        found = build_groups(snapshot)
+        return found.all[0], build_templates(snapshot, found.all, now=now), snapshot
 
-    def wanted(self, *, now: float = NOW, **options: Any) -> tuple[Recording, ...]:
+    def wanted(self, *, now: float = NOW, **options: Any) -> tuple[LearnedNodePatch, ...]:
         group, made, snapshot = self.look(now=now)
         return next_records([group], made, snapshot, now, **options)
 
     def record(self, *, now: float = NOW, **options: Any) -> bool:
-        """One pass; whether something was written."""
+        """Run one iteration; return whether it wrote a record."""
         for each in self.wanted(now=now, **options):
             self.owner.annotations({KEY: each.text})
             self.writes += 1
@@ -91,7 +92,7 @@ def rent(owner: Any, size: str) -> None:
 
 
 def recorded(owner: Any, *others: Any, **options: Any) -> World:
-    """A world that has written down its node, which then is gone with all that was on it."""
+    """A cluster whose node was recorded and then deleted with its pods."""
     world = World(owner, owner.machine("m").on("n1"), *(others or (settled(),)))
     assert world.record(**options)
     world.others = []
@@ -100,14 +101,14 @@ def recorded(owner: Any, *others: Any, **options: Any) -> World:
 
 class TestReadingBack:
     @pytest.mark.parametrize("kind", [machine_set, machine_deployment, machine_pool])
-    def test_a_group_without_nodes_is_what_its_last_node_was(self, kind: Any) -> None:
+    def test_group_without_nodes_uses_its_record(self, kind: Any, golden: Golden) -> None:
         owner = workers(kind)
         sample = settled().labels(pool="x", disk="ssd").taint("dedicated", "db").capacity(cpu="4", memory="16Gi")
         drivers = csi_node("n1").driver("ebs", 25)
 
         world = World(owner, sample, drivers)
         if kind is machine_pool:
-            owner._at("status")["nodeRefs"] = [{"name": "n1"}]
+            owner._at("status")["nodeRefs"] = [{"name": "n1", "uid": "node--n1"}]
         else:
             world.others.append(owner.machine("m").on("n1"))
             if kind is machine_deployment:
@@ -124,22 +125,22 @@ class TestReadingBack:
         assert (after.node.allocatable, after.node.capacity) == (before.node.allocatable, before.node.capacity)
         assert after.drivers is not None
         assert after.drivers.drivers == (NodeDriver("ebs", 25),)
-        assert after.assumed == ("a new node is as n1 was at 2026-11-20T12:00:00Z",)
+        golden(after.assumptions[0])
         assert not world.problems()
 
-    def test_it_goes_before_capacity_annotations(self) -> None:
+    def test_record_is_preferred_to_capacity_annotations(self) -> None:
         world = recorded(workers().capacity(cpu="4", memory="16Gi"))
 
         assert world.template().node.allocatable["cpu"] == 3500
         assert world.template().origin is TemplateOrigin.RECORDED
 
-    def test_it_goes_before_a_node_that_is_not_well(self) -> None:
+    def test_record_is_preferred_to_an_unhealthy_node(self) -> None:
         world = recorded(workers())
         world.others = [world.owner.machine("m").on("n2"), settled("n2", cpu="1").not_ready()]
 
         assert world.template().node.allocatable["cpu"] == 3500
 
-    def test_a_node_that_is_there_goes_before_it(self) -> None:
+    def test_ready_node_is_preferred_to_the_record(self) -> None:
         world = recorded(workers())
         world.others = [world.owner.machine("m").on("n2"), settled("n2", cpu="1")]
 
@@ -156,7 +157,7 @@ class TestReadingBack:
         ],
         ids=["machine type", "annotated labels", "cpu", "memory", "gpu"],
     )
-    def test_a_changed_template_makes_it_void(self, change: Any) -> None:
+    def test_changed_template_invalidates_the_record(self, change: Any) -> None:
         world = recorded(workers().capacity(cpu="4", memory="16Gi"), settled().capacity(cpu="4", memory="15500Mi"))
         assert world.template().origin is TemplateOrigin.RECORDED
 
@@ -165,8 +166,8 @@ class TestReadingBack:
         assert world.template().origin is TemplateOrigin.ANNOTATIONS
         assert world.problems() == ["LearnedNodeOutdated"]
 
-    def test_labels_and_taints_that_change_while_there_is_no_node_count_at_once(self) -> None:
-        """As OpenShift's documentation has it: change the taints of a set, scale it to 0, and up again."""
+    def test_changed_labels_and_taints_count_at_once(self) -> None:
+        """The procedure in OpenShift's documentation: change the MachineSet's taints, scale it to 0 and up again."""
         owner = workers().node_labels(pool="old", gone="x").node_taint("old").node_taint("dedicated", "db")
         machine = owner.machine("m").on("n1").node_labels(pool="old", gone="x")
         machine.node_taint("old").node_taint("dedicated", "db")
@@ -191,9 +192,9 @@ class TestReadingBack:
         assert not world.problems()
         assert not world.record(now=NOW + 7200)
 
-    def test_where_nodes_have_no_machine_a_changed_template_makes_it_void(self) -> None:
+    def test_changed_template_of_a_machine_pool_invalidates_the_record(self) -> None:
         owner = workers(machine_pool).capacity(cpu="4", memory="16Gi")
-        owner._at("status")["nodeRefs"] = [{"name": "n1"}]
+        owner._at("status")["nodeRefs"] = [{"name": "n1", "uid": "node--n1"}]
         world = World(owner, settled().capacity(cpu="4", memory="16Gi"))
         assert world.record()
         world.others = []
@@ -212,9 +213,9 @@ class TestReadingBack:
             lambda owner: owner.limits(1, 3).replicas(2),
             lambda owner: owner._at("spec", "template", "spec").update(providerSpec={"value": {"ami": {"id": "a-2"}}}),
         ],
-        ids=["annotations that agree", "a reserve", "a price", "sizes", "an image"],
+        ids=["matching annotations", "a reserve", "a price", "sizes", "an image"],
     )
-    def test_what_is_no_change_of_the_nodes_leaves_it(self, change: Any) -> None:
+    def test_irrelevant_change_keeps_the_record(self, change: Any) -> None:
         world = recorded(workers(), settled().capacity(cpu="4", memory="15500Mi"))
 
         change(world.owner)
@@ -223,7 +224,7 @@ class TestReadingBack:
         assert not world.problems()
 
     @pytest.mark.parametrize(
-        ("kind", "spec", "told"),
+        ("kind", "spec", "expected"),
         [
             (machine_set, {"providerSpec": {"value": {"vmSize": "D4", "image": "x"}}}, '{"vmSize":"D4"}'),
             (
@@ -240,19 +241,19 @@ class TestReadingBack:
         ],
         ids=["azure", "vsphere", "deployment", "pool", "nulls", "text", "odd", "nothing"],
     )
-    def test_what_is_rented_is_read_whatever_form_its_provider_has(self, kind: Any, spec: Any, told: str) -> None:
+    def test_machine_type_is_read_for_each_provider(self, kind: Any, spec: Any, expected: str) -> None:
         owner = workers(kind)
         owner._at("spec", "template", "spec").update(spec)
 
-        assert World(owner).look()[0].template.machine_type == told
+        assert World(owner).look()[0].template.machine_type == expected
 
-    def test_labels_that_the_template_gives_hold_over_the_record(self) -> None:
+    def test_labels_of_the_template_override_the_record(self) -> None:
         world = recorded(workers().node_labels(pool="x"), settled().labels(pool="y", disk="ssd"))
 
         assert world.template().node.labels == {"pool": "x", "disk": "ssd"}
 
-    @pytest.mark.parametrize("there", [True, False], ids=["still on the node", "taken off the node since"])
-    def test_a_taint_that_nodes_get_only_once_counts_as_it_was_on_the_last_node(self, there: bool) -> None:
+    @pytest.mark.parametrize("there", [True, False], ids=["still on the node", "removed from the node since"])
+    def test_initial_taint_counts_as_on_the_recorded_node(self, there: bool) -> None:
         owner = workers(cluster_machine_set).node_taint("once", propagation="OnInitialization").node_taint("kept")
         machine, sample = owner.machine("m").on("n1").node_taint("once").node_taint("kept"), settled().taint("kept")
         world = World(owner, machine, sample.taint("once") if there else sample)
@@ -261,7 +262,7 @@ class TestReadingBack:
 
         assert [each.key for each in world.template().node.taints] == ["kept", *(["once"] if there else [])]
 
-    def test_what_nodes_had_of_a_former_template_is_not_written_down(self) -> None:
+    def test_labels_and_taints_of_a_former_template_are_not_recorded(self) -> None:
         owner = workers().node_labels(pool="new").node_taint("new")
         machine = owner.machine("m").on("n1").node_labels(pool="old", gone="x").node_taint("old")
         world = World(owner, machine, settled().labels(pool="old", gone="x").taint("old").taint("other"))
@@ -271,7 +272,7 @@ class TestReadingBack:
         made = world.template().node
         assert (made.labels, [each.key for each in made.taints]) == ({"pool": "new"}, ["new", "other"])
 
-    def test_static_pods_and_pods_of_daemon_sets_are_counted(self) -> None:
+    def test_static_and_daemon_set_pods_are_counted(self) -> None:
         static = pod("proxy-n1").on("n1").cpu("250m").annotations({"kubernetes.io/config.mirror": "x"})
         agent = pod("agent-1").on("n1").cpu("100m").owned_by("DaemonSet", "agent")
         world = recorded(workers(), settled(), static, agent)
@@ -280,20 +281,20 @@ class TestReadingBack:
             daemon_set("agent").of_pods(pod().cpu("300m")),
             daemon_set("other").of_pods(pod().cpu("50m").node_selector(pool="none")),
         ]
-        beside = world.template()
+        template = world.template()
 
         assert alone.node.allocatable["cpu"] - alone.free["cpu"] == 350
         assert (len(alone.pods), alone.free["pods"]) == (2, alone.node.allocatable["pods"] - 2)
-        assert beside.node.allocatable["cpu"] - beside.free["cpu"] == 550
+        assert template.node.allocatable["cpu"] - template.free["cpu"] == 550
 
-    def test_pods_are_planned_onto_it(self) -> None:
+    def test_pods_are_planned_onto_a_recorded_node(self, golden: Golden) -> None:
         world = recorded(workers().replicas(1), settled(cpu="2").labels(disk="ssd"))
         world.owner.replicas(0)
 
-        made = planned(world.owner, *(waiting(f"p{each}").node_selector(disk="ssd") for each in range(4)))
+        made = planned(world.owner, *(pending_pod(f"p{each}").node_selector(disk="ssd") for each in range(4)))
 
         assert sizes(made) == {"workers-a": (0, 2)}
-        assert "as n1 was" in made.actions[0].message
+        golden(made.actions[0].message)
 
 
 def _of_deployment(owner: Any, *others: Any) -> World:
@@ -302,7 +303,7 @@ def _of_deployment(owner: Any, *others: Any) -> World:
 
 
 def written(**changes: Any) -> dict[str, Any]:
-    """A good annotation as JSON, with changes; ``None`` takes a field out."""
+    """A valid annotation as JSON, with changes; ``None`` removes a field."""
     good = {
         "v": 1,
         "at": "2026-11-20T10:00:00Z",
@@ -313,8 +314,8 @@ def written(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**good, **changes}.items() if value is not None}
 
 
-class TestDistrust:
-    def test_the_good_one_is_read(self) -> None:
+class TestValidation:
+    def test_valid_record_is_read(self) -> None:
         assert decode(json.dumps(written())).allocatable == {"cpu": 3500, "memory": 14 * GIB, "pods": 110}
 
     @pytest.mark.parametrize(
@@ -327,9 +328,9 @@ class TestDistrust:
             (json.dumps(written(v=2)), "$.v"),
             (json.dumps(written(v=None)), "required field `v`"),
             (json.dumps(written(at="yesterday")), "$.at"),
-            (json.dumps(written(at="2026-11-20T10:00:00")), "at must be a time as RFC 3339 has it"),
-            (json.dumps(written(at="1066-10-14T10:00:00Z")), "at must be a time"),
-            (json.dumps(written(at="9999-12-31T23:59:59-14:00")), "at must be a time"),
+            (json.dumps(written(at="2026-11-20T10:00:00")), "at must be an RFC 3339 time"),
+            (json.dumps(written(at="1066-10-14T10:00:00Z")), "at must be an RFC 3339 time"),
+            (json.dumps(written(at="9999-12-31T23:59:59-14:00")), "at must be an RFC 3339 time"),
             (json.dumps(written(allocatable=None)), "allocatable.cpu must be more than 0"),
             (json.dumps(written(allocatable={"cpu": "1", "memory": "1Gi"})), "allocatable.pods must be more than 0"),
             (json.dumps(written(allocatable={"cpu": "x"})), "allocatable.cpu: 'x' is not a quantity"),
@@ -342,29 +343,32 @@ class TestDistrust:
             (json.dumps(written(labels={"pool": "a b"})), "labels: pool=a b cannot be"),
             (json.dumps(written(labels={"kubernetes.io/hostname": "n1"})), "cannot be a label of several nodes"),
             (json.dumps(written(labels={f"l{each}": "" for each in range(257)})), "$.labels"),
-            (json.dumps(written(taints=["dedicated"])), "taints must be as key=value:NoSchedule, not 'dedicated'"),
-            (json.dumps(written(taints=["a=b:Never"])), "taints must be as"),
-            (json.dumps(written(drivers={"ebs": -1})), "drivers.ebs must be from 0 on"),
+            (
+                json.dumps(written(taints=["dedicated"])),
+                "taints must have the form key=value:NoSchedule, not 'dedicated'",
+            ),
+            (json.dumps(written(taints=["a=b:Never"])), "taints must have the form"),
+            (json.dumps(written(drivers={"ebs": -1})), "drivers.ebs must be at least 0"),
             (json.dumps(written(boot=-1)), "$.boot"),
             (json.dumps(written(boot=1e9)), "$.boot"),
             (json.dumps(written(static={"pods": 20000})), "$.static.pods"),
             (json.dumps(written(daemons={"requests": {"cpu": "-1"}})), "daemons.requests.cpu must be from 0"),
         ],
     )
-    def test_what_no_node_can_be_is_refused(self, text: str, words: str) -> None:
+    def test_impossible_record_is_rejected(self, text: str, words: str) -> None:
         with pytest.raises(ValueError) as raised:
             decode(text)
 
         assert words in str(raised.value)
 
-    def test_what_cannot_be_read_is_told_and_annotations_say_it(self) -> None:
+    def test_invalid_record_is_reported_and_annotations_are_used(self) -> None:
         world = World(workers().capacity(cpu="4", memory="16Gi").annotations({KEY: "{"}))
 
         assert world.template().origin is TemplateOrigin.ANNOTATIONS
         assert world.problems() == ["InvalidLearnedNode"]
         assert not world.record()
 
-    def test_what_cannot_be_read_is_replaced_once_there_is_a_node(self) -> None:
+    def test_invalid_record_is_replaced_once_a_node_exists(self) -> None:
         owner = workers().annotations({KEY: "{"})
         world = World(owner, owner.machine("m").on("n1"), settled())
 
@@ -372,12 +376,12 @@ class TestDistrust:
         assert world.record()
         assert world.learned.node == "n1"
 
-    def test_taints_of_a_nodes_state_are_not_believed(self) -> None:
+    def test_state_taints_in_a_record_are_ignored(self) -> None:
         found = decode(json.dumps(written(taints=["node.kubernetes.io/not-ready:NoExecute", "a=b:NoSchedule"])))
 
         assert found.taints == (Taint("a", "NoSchedule", "b"),)
 
-    def test_fields_of_a_later_trimtab_are_left_aside(self) -> None:
+    def test_unknown_fields_are_ignored(self) -> None:
         assert decode(json.dumps(written(later={"a": 1}))).known
 
 
@@ -396,10 +400,10 @@ def learned_nodes(draw: st.DrawFn) -> LearnedNode:
     }
     taints = draw(st.lists(st.tuples(NAMES, st.sampled_from(("NoSchedule", "NoExecute")), NAMES | st.just(""))))
     return LearnedNode(
-        at=draw(TIMES),
-        template=draw(NAMES),
-        said=draw(NAMES | st.just("")),
-        since=draw(st.none() | TIMES),
+        recorded_at=draw(TIMES),
+        template_digest=draw(NAMES),
+        capacity_digest=draw(NAMES | st.just("")),
+        template_since=draw(st.none() | TIMES),
         node=draw(NAMES | st.just("")),
         allocatable=ResourceList({name: draw(st.integers(1, amount)) for name, amount in capacity.items() if amount}),
         capacity=ResourceList(capacity),
@@ -411,20 +415,20 @@ def learned_nodes(draw: st.DrawFn) -> LearnedNode:
                 lambda found: tuple(NodeDriver(name, found[name]) for name in sorted(found))
             )
         ),
-        daemons=Overhead(draw(st.integers(0, 110)), ResourceList(draw(AMOUNTS))),
-        static=Overhead(draw(st.integers(0, 110)), ResourceList(draw(AMOUNTS))),
+        daemons=NodeOverhead(draw(st.integers(0, 110)), ResourceList(draw(AMOUNTS))),
+        static=NodeOverhead(draw(st.integers(0, 110)), ResourceList(draw(AMOUNTS))),
         boot_seconds=draw(st.none() | st.integers(0, 864_000).map(lambda tenths: tenths / 10)),
     )
 
 
 @given(learned_nodes())
-def test_what_is_written_reads_back_the_same(learned: LearnedNode) -> None:
+def test_encoding_and_decoding_are_inverse(learned: LearnedNode) -> None:
     assert decode(encode(learned)) == learned
     assert encode(decode(encode(learned))) == encode(learned)
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each)).map(json.dumps))
-def test_whatever_stands_there_is_read_or_told(text: str) -> None:
+def test_any_text_is_decoded_or_reported(text: str) -> None:
     world = World(workers().capacity(cpu="4", memory="16Gi").annotations({KEY: text}))
 
     assert world.template().origin is TemplateOrigin.ANNOTATIONS
@@ -432,7 +436,7 @@ def test_whatever_stands_there_is_read_or_told(text: str) -> None:
 
 
 class TestWriting:
-    def test_nothing_is_written_while_nothing_changes(self) -> None:
+    def test_nothing_is_written_without_a_change(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled())
 
@@ -452,9 +456,7 @@ class TestWriting:
         ],
         ids=["cpu", "memory", "label", "taint", "device", "a little memory", "annotation"],
     )
-    def test_what_decides_whether_pods_fit_is_written_soon_and_little_else(
-        self, sample: Any, after: int | None
-    ) -> None:
+    def test_relevant_changes_are_written_soon(self, sample: Any, after: int | None) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled())
         world.record()
@@ -464,7 +466,7 @@ class TestWriting:
 
         assert times == ([] if after is None else [after])
 
-    def test_what_comes_with_a_node_is_written_once_an_hour(self) -> None:
+    def test_overhead_is_written_once_an_hour(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled())
         world.record()
@@ -473,9 +475,9 @@ class TestWriting:
         times = [each for each in range(60, 7200, 60) if world.record(now=NOW + each)]
 
         assert times == [3600]
-        assert world.learned.daemons == Overhead(1, ResourceList(cpu=100))
+        assert world.learned.daemons == NodeOverhead(1, ResourceList(cpu=100))
 
-    def test_the_boot_time_is_kept(self) -> None:
+    def test_boot_time_is_kept(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled())
         id_ = "MachineSet/openshift-machine-api/workers-a"
@@ -494,14 +496,14 @@ class TestWriting:
             settled(created=JUST_NOW),
             settled().taint("ToBeDeletedByClusterAutoscaler", "1"),
         ],
-        ids=["not ready", "cordoned", "ready for too short", "going"],
+        ids=["not ready", "cordoned", "ready for too short", "deleting"],
     )
-    def test_a_node_that_has_not_settled_is_not_written_down(self, sample: Any) -> None:
+    def test_unsettled_node_is_not_recorded(self, sample: Any) -> None:
         owner = workers()
 
         assert not World(owner, owner.machine("m").on("n1"), sample).record()
 
-    def test_labels_in_which_nodes_differ_are_left_out_and_write_nothing_by_turns(self) -> None:
+    def test_labels_in_which_nodes_differ_are_left_out(self) -> None:
         owner = workers()
         world = World(owner)
         for each in range(3):
@@ -515,7 +517,7 @@ class TestWriting:
         world.others += [owner.machine("m9").on("n9"), settled("n9", created=RECENTLY).labels(rack="r9", a="b")]
         assert not world.record(now=NOW + 7200)
 
-    def test_a_node_whose_devices_are_not_counted_yet_waits(self) -> None:
+    def test_node_without_its_devices_is_not_recorded_yet(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled().allocatable({"nvidia.com/gpu": "2"}))
         world.record()
@@ -526,7 +528,7 @@ class TestWriting:
         assert world.record(now=NOW + 1800)
         assert "nvidia.com/gpu" not in world.learned.allocatable
 
-    def test_nodes_from_before_a_change_of_the_template_teach_nothing(self) -> None:
+    def test_nodes_older_than_a_template_change_are_not_recorded(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled().labels(pool="old"))
         world.record()
@@ -540,7 +542,7 @@ class TestWriting:
         assert world.record(now=NOW + 7200)
         assert (world.learned.node, world.learned.allocatable["cpu"]) == ("n2", 9000)
 
-    def test_after_a_change_without_nodes_annotations_say_it_and_nothing_is_wrong(self) -> None:
+    def test_after_a_template_change_without_nodes_annotations_are_used(self) -> None:
         world = recorded(workers().capacity(cpu="4", memory="16Gi"), settled().capacity(cpu="4", memory="16Gi"))
         world.owner.capacity(cpu="8", memory="32Gi")
         assert world.problems() == ["LearnedNodeOutdated"]
@@ -551,7 +553,7 @@ class TestWriting:
         assert world.template().node.capacity["cpu"] == 8000
         assert not world.record(now=NOW + 86_400)
 
-    def test_a_time_ahead_does_not_stop_writing(self) -> None:
+    def test_time_in_the_future_does_not_prevent_writing(self) -> None:
         owner = workers()
         world = World(owner, owner.machine("m").on("n1"), settled())
         world.record(now=NOW + 1e6)
@@ -559,13 +561,13 @@ class TestWriting:
 
         assert world.record()
 
-    def test_what_is_too_long_is_not_written(self) -> None:
+    def test_too_long_record_is_not_written(self) -> None:
         owner = workers()
         sample = settled().labels({f"example.com/{'x' * 50}-{each}": "y" * 60 for each in range(200)})
 
         assert not World(owner, owner.machine("m").on("n1"), sample).record()
 
-    def test_groups_without_an_object_are_passed_over(self) -> None:
+    def test_groups_without_an_object_are_skipped(self) -> None:
         owner = workers()
         group, made, snapshot = World(owner, owner.machine("m").on("n1"), settled()).look()
 
@@ -576,7 +578,7 @@ class TestWriting:
 PATH = "/apis/machine.openshift.io/v1beta1/namespaces/openshift-machine-api/machinesets/workers-a"
 
 
-def recording(uid: str = "u") -> Recording:
+def recording(uid: str = "u") -> LearnedNodePatch:
     owner = workers()
     world = World(owner, owner.machine("m").on("n1"), settled())
     (made,) = world.wanted()
@@ -584,21 +586,21 @@ def recording(uid: str = "u") -> Recording:
 
 
 class TestPatches:
-    async def test_one_patch_that_names_the_uid(self) -> None:
+    async def test_patch_includes_the_uid(self) -> None:
         api = FakeApi()
         api.objects[PATH] = {"metadata": {"name": "workers-a", "uid": "u"}, "spec": {"replicas": 1}}
         record = recording()
 
-        (done,) = await Learned(api).write([record])
+        (done,) = await LearnedNodeWriter(api).write([record])
 
         assert not done.message
         assert api.objects[PATH]["metadata"]["annotations"] == {KEY: record.text}
         (call,) = api.calls
         assert (call.method, call.path, call.body["metadata"]["uid"]) == ("PATCH", PATH, "u")
 
-    async def test_a_write_is_not_repeated_before_it_can_be_seen_nor_a_failure_for_minutes(self) -> None:
+    async def test_write_is_not_repeated_before_it_is_visible_and_failures_are_retried_later(self) -> None:
         api, times = FakeApi(), [0.0]
-        learned = Learned(api, clock=lambda: times[0])
+        learned = LearnedNodeWriter(api, clock=lambda: times[0])
         api.objects[PATH] = {"metadata": {"name": "workers-a", "uid": "u"}}
         tried = []
         for times[0] in (0, 10, 40, 100, 341):
@@ -608,7 +610,7 @@ class TestPatches:
 
         assert tried == [[""], [], ["no"], [], [""]]
 
-    async def test_a_group_that_hangs_keeps_no_other_one_waiting(self) -> None:
+    async def test_hanging_group_does_not_delay_others(self) -> None:
         class Hanging(FakeApi):
             async def request(self, method: str, path: str, **more: Any) -> Any:
                 if path == PATH:
@@ -620,11 +622,11 @@ class TestPatches:
         other = replace(other, group=replace(other.group, name="b", id="b"))
         api.objects[PATH.replace("workers-a", "b")] = {"metadata": {"name": "b", "uid": "v"}}
 
-        done = await Learned(api, request_seconds=0.01).write([recording(), other])
+        done = await LearnedNodeWriter(api, request_seconds=0.01).write([recording(), other])
 
         assert [each.message for each in done] == ["no answer within 0.01 s", ""]
 
-    def test_the_rights_are_to_patch_the_groups_objects(self) -> None:
+    def test_permissions_are_to_patch_group_objects(self) -> None:
         assert {(rule["apiGroups"][0], *rule["verbs"]) for rule in rules()} == {
             ("machine.openshift.io", "patch"),
             ("cluster.x-k8s.io", "patch"),

@@ -1,4 +1,4 @@
-"""Which annotations a MachineAutoscaler's target gets and loses: pure."""
+"""The annotations that a MachineAutoscaler's target gets and loses."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ from tests.autoscalers import machine_autoscaler
 from tests.builders import machine_set
 from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.machine_autoscalers.annotations import patches, released, told, wanted
-from trimtab.autoscaling.machine_autoscalers.capacity import COPIES, NAMES, copies, recorded, without_copies
+from trimtab.autoscaling.machine_autoscalers.annotations import (
+    CAPACITY_NAMES,
+    COPIES,
+    capacity_changes,
+    describe_changes,
+    patches_of,
+    recorded_copies,
+    release_changes,
+    removed_copies,
+    target_changes,
+)
 from trimtab.kube.objects import AnyMachineSet
 
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 OLD = {"cpu": "vCPU", "memory": "memoryMb", "gpu-count": "GPU", "maxPods": "maxPods"}
 
 
-def said(**amounts: str) -> dict[str, str]:
-    """As the machine controllers write it."""
+def reported(**amounts: str) -> dict[str, str]:
+    """In the format of the machine controllers."""
     return {f"machine.openshift.io/{name}": text for name, text in amounts.items()}
 
 
@@ -37,89 +46,89 @@ def after(annotations: dict[str, str], changes: dict[str, str | None]) -> dict[s
 @pytest.mark.parametrize(
     ("annotations", "changes"),
     [
-        pytest.param({}, {}, id="nothing is said"),
+        pytest.param({}, {}, id="nothing reported"),
         pytest.param(
-            said(vCPU="4", memoryMb="16384", maxPods="250"),
+            reported(vCPU="4", memoryMb="16384", maxPods="250"),
             {**capacity(cpu="4", memory="16384Mi", maxPods="250"), COPIES: "cpu=4,memory=16384Mi,maxPods=250"},
-            id="all that is missing",
+            id="all missing",
         ),
         pytest.param(
-            said(GPU="2"),
+            reported(GPU="2"),
             {**capacity(gpu_count="2", gpu_type="nvidia.com/gpu"), COPIES: "gpu-count=2,gpu-type=nvidia.com/gpu"},
-            id="GPUs with their kind",
+            id="GPUs with type",
         ),
-        pytest.param(said(GPU="0", vCPU="0"), {}, id="none of it"),
-        pytest.param(said(GPU="1") | capacity(gpu_count="4", gpu_type="amd.com/gpu"), {}, id="GPUs said otherwise"),
+        pytest.param(reported(GPU="0", vCPU="0"), {}, id="zero"),
+        pytest.param(reported(GPU="1") | capacity(gpu_count="4", gpu_type="amd.com/gpu"), {}, id="other GPUs set"),
         pytest.param(
-            said(vCPU="8") | capacity(cpu="4") | {COPIES: "cpu=4"},
+            reported(vCPU="8") | capacity(cpu="4") | {COPIES: "cpu=4"},
             {**capacity(cpu="8"), COPIES: "cpu=8"},
-            id="machines have become larger",
+            id="larger machines",
         ),
-        pytest.param(said(vCPU="8") | capacity(cpu="4"), {}, id="somebody said otherwise"),
+        pytest.param(reported(vCPU="8") | capacity(cpu="4"), {}, id="manual value"),
         pytest.param(
-            said(vCPU="8") | capacity(cpu="6") | {COPIES: "cpu=4"},
+            reported(vCPU="8") | capacity(cpu="6") | {COPIES: "cpu=4"},
             {COPIES: None},
-            id="somebody has said otherwise since",
+            id="later manual value",
         ),
         pytest.param(
-            said(vCPU="8") | {COPIES: "cpu=8"},
+            reported(vCPU="8") | {COPIES: "cpu=8"},
             capacity(cpu="8"),
-            id="somebody has removed the copy and not the original",
+            id="copy removed",
         ),
+        pytest.param(capacity(cpu="4") | {COPIES: "cpu=4"}, {**capacity(cpu=None), COPIES: None}, id="source removed"),
+        pytest.param(capacity(cpu="4"), {}, id="only new value"),
+        pytest.param(reported(vCPU="many", memoryMb="16Gi", maxPods="-1"), {}, id="invalid numbers"),
+        pytest.param(reported(vCPU="4") | capacity(cpu="4") | {COPIES: "cpu=4"}, {}, id="up to date"),
         pytest.param(
-            capacity(cpu="4") | {COPIES: "cpu=4"}, {**capacity(cpu=None), COPIES: None}, id="the original is gone"
+            reported(vCPU="4") | {COPIES: "nonsense,,="},
+            {**capacity(cpu="4"), COPIES: "cpu=4"},
+            id="invalid record",
         ),
-        pytest.param(capacity(cpu="4"), {}, id="only the new one"),
-        pytest.param(said(vCPU="many", memoryMb="16Gi", maxPods="-1"), {}, id="no numbers"),
-        pytest.param(said(vCPU="4") | capacity(cpu="4") | {COPIES: "cpu=4"}, {}, id="all is as it should be"),
-        pytest.param(
-            said(vCPU="4") | {COPIES: "nonsense,,="}, {**capacity(cpu="4"), COPIES: "cpu=4"}, id="a spoilt record"
-        ),
-        pytest.param(said(vCPU="4") | capacity(cpu=""), {**capacity(cpu="4"), COPIES: "cpu=4"}, id="an empty one"),
+        pytest.param(reported(vCPU="4") | capacity(cpu=""), {**capacity(cpu="4"), COPIES: "cpu=4"}, id="empty record"),
     ],
 )
-def test_capacities_are_copied(annotations: dict[str, str], changes: dict[str, str | None]) -> None:
-    assert copies(annotations) == changes
+def test_capacity_annotations_are_copied(annotations: dict[str, str], changes: dict[str, str | None]) -> None:
+    assert capacity_changes(annotations) == changes
 
 
 @pytest.mark.parametrize(
     ("annotations", "record"),
     [
-        (said(vCPU="4") | capacity(cpu="4"), "cpu=4"),
-        (said(memoryMb="16384") | capacity(memory="16Gi"), "memory=16Gi"),
-        (said(vCPU="4") | capacity(cpu="3"), None),
-        (said(memoryMb="16384") | capacity(memory="a lot"), None),
+        (reported(vCPU="4") | capacity(cpu="4"), "cpu=4"),
+        (reported(memoryMb="16384") | capacity(memory="16Gi"), "memory=16Gi"),
+        (reported(vCPU="4") | capacity(cpu="3"), None),
+        (reported(memoryMb="16384") | capacity(memory="a lot"), None),
     ],
-    ids=["the same", "the same in other words", "another", "no amount"],
+    ids=["equal", "equal amount", "different", "invalid"],
 )
-def test_copies_of_openshifts_operator_are_taken_over(annotations: dict[str, str], record: str | None) -> None:
-    assert copies(annotations, adopt=True) == ({COPIES: record} if record else {})
-    assert copies(annotations) == {}
+def test_copies_of_openshifts_operator_are_adopted(annotations: dict[str, str], record: str | None) -> None:
+    assert capacity_changes(annotations, adopt=True) == ({COPIES: record} if record else {})
+    assert capacity_changes(annotations) == {}
 
 
 TEXTS = st.sampled_from(["1", "4", "4096", "16384Mi", "nvidia.com/gpu", "0", "", "x"])
 ANNOTATIONS = st.dictionaries(
     st.sampled_from(
-        [*(f"{CAPACITY}/{name}" for name in NAMES), *(f"machine.openshift.io/{name}" for name in OLD.values())]
+        [*(f"{CAPACITY}/{name}" for name in CAPACITY_NAMES), *(f"machine.openshift.io/{name}" for name in OLD.values())]
     ),
     TEXTS,
 )
-RECORDS = st.dictionaries(st.sampled_from(NAMES), TEXTS).map(
+RECORDS = st.dictionaries(st.sampled_from(CAPACITY_NAMES), TEXTS).map(
     lambda found: ",".join(f"{name}={text}" for name, text in found.items())
 )
 
 
 @given(annotations=ANNOTATIONS, record=RECORDS, adopt=st.booleans())
-def test_copying_once_is_enough_and_touches_nothing_of_others(
+def test_copying_is_idempotent_and_keeps_other_annotations(
     annotations: dict[str, str], record: str, adopt: bool
 ) -> None:
     annotations = annotations | ({COPIES: record} if record else {})
-    changes = copies(annotations, adopt=adopt)
+    changes = capacity_changes(annotations, adopt=adopt)
     now = after(annotations, changes)
 
-    assert copies(now) == {}
-    ours = recorded(annotations)
-    for name in NAMES:
+    assert capacity_changes(now) == {}
+    ours = recorded_copies(annotations)
+    for name in CAPACITY_NAMES:
         key = f"{CAPACITY}/{name}"
         if annotations.get(key) and ours.get(name) != annotations[key]:
             assert now[key] == annotations[key]
@@ -129,11 +138,11 @@ def test_copying_once_is_enough_and_touches_nothing_of_others(
 
 
 @given(annotations=ANNOTATIONS)
-def test_taking_copies_away_leaves_what_was_there_before(annotations: dict[str, str]) -> None:
+def test_removing_copies_restores_the_annotations(annotations: dict[str, str]) -> None:
     annotations = {key: text for key, text in annotations.items() if text}
-    now = after(annotations, copies(annotations))
+    now = after(annotations, capacity_changes(annotations))
 
-    assert after(now, without_copies(now)) == annotations
+    assert after(now, removed_copies(now)) == annotations
 
 
 def autoscaler(low: int = 1, high: int = 5) -> MachineAutoscaler:
@@ -154,21 +163,19 @@ LIMITS = {
 
 
 @given(annotations=ANNOTATIONS, low=st.integers(0, 3), high=st.integers(3, 9))
-def test_what_was_wanted_and_is_released_leaves_what_was_there_before(
-    annotations: dict[str, str], low: int, high: int
-) -> None:
+def test_release_restores_the_annotations(annotations: dict[str, str], low: int, high: int) -> None:
     annotations = {key: text for key, text in annotations.items() if text}
-    now = after(annotations, wanted(source(annotations), autoscaler(low, high)))
+    now = after(annotations, target_changes(source(annotations), autoscaler(low, high)))
 
-    assert wanted(source(now), autoscaler(low, high)) == {}
-    assert after(now, released(source(now), "default/workers-a")) == annotations
-    assert released(source(now), "default/other") == {}
+    assert target_changes(source(now), autoscaler(low, high)) == {}
+    assert after(now, release_changes(source(now), "default/workers-a")) == annotations
+    assert release_changes(source(now), "default/other") == {}
 
 
-def test_a_patch_tests_all_that_it_changes() -> None:
+def test_patch_tests_all_changed_annotations() -> None:
     found = source({**LIMITS, "machine.openshift.io/vCPU": "4"})
 
-    [patch] = patches(found, {"a/b": "1", "machine.openshift.io/vCPU": None})
+    [patch] = patches_of(found, {"a/b": "1", "machine.openshift.io/vCPU": None})
 
     assert patch == [
         {"op": "test", "path": "/metadata/uid", "value": found.uid},
@@ -179,8 +186,8 @@ def test_a_patch_tests_all_that_it_changes() -> None:
     ]
 
 
-def test_an_object_without_annotations_gets_some_only_if_it_has_none_indeed() -> None:
-    first, second = patches(source({}), {"a": "1"})
+def test_first_annotations_are_added_only_if_there_are_none() -> None:
+    first, second = patches_of(source({}), {"a": "1"})
 
     assert first[1:] == [
         {"op": "test", "path": "/metadata/annotations", "value": None},
@@ -189,8 +196,8 @@ def test_an_object_without_annotations_gets_some_only_if_it_has_none_indeed() ->
     assert second[-1] == {"op": "add", "path": "/metadata/annotations/a", "value": "1"}
 
 
-def test_changes_are_told_with_what_was_there_before() -> None:
+def test_description_has_the_previous_values() -> None:
     changes = {"b": None, "a": "2", "c": "3", COPIES: "cpu=4"}
-    assert told(source({}), changes) == "a=2, b removed, c=3"
+    assert describe_changes(source({}), changes) == "a=2, b removed, c=3"
     key = "machine.openshift.io/vCPU"
-    assert told(source({key: "1"}), {key: "2"}) == f"{key}=2 (was 1)"
+    assert describe_changes(source({key: "1"}), {key: "2"}) == f"{key}=2 (was 1)"

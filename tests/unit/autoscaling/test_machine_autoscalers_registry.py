@@ -1,4 +1,4 @@
-"""The MachineAutoscalers that are known, whoever tells of them and in whatever order."""
+"""The registry of MachineAutoscalers, with events and lists in any order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.autoscalers import TARGET, machine_autoscaler
-from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalers
+from tests.fixtures.golden import Golden
+from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalerRegistry
 from trimtab.autoscaling.machine_autoscalers.targets import TargetKey
 
 WORKERS = TargetKey("machine.openshift.io", "MachineSet", "default/workers-a")
@@ -30,44 +31,44 @@ def body(
     return found | more
 
 
-def names(registry: MachineAutoscalers) -> list[str]:
+def names(registry: MachineAutoscalerRegistry) -> list[str]:
     return [each.metadata.name for each in registry.all]
 
 
-def test_all_are_there_by_name_without_the_bad_ones() -> None:
-    registry = MachineAutoscalers()
+def test_all_valid_objects_are_listed_by_name(golden: Golden) -> None:
+    registry = MachineAutoscalerRegistry()
     for each in (body("b"), body("a"), body("c", low=4)):
         registry.observe(each)
 
     assert names(registry) == ["a", "b"]
-    assert [each.key for each in registry.wanting(WORKERS)] == ["default/a", "default/b"]
+    assert [each.key for each in registry.claiming(WORKERS)] == ["default/a", "default/b"]
     [(key, problem)] = registry.invalid.items()
     assert key == "default/c"
-    assert "spec.maxReplicas: must be at least minReplicas: 3 is less than 4" in str(problem)
+    golden(str(problem))
 
 
-def test_an_older_state_that_comes_late_changes_nothing() -> None:
-    registry = MachineAutoscalers()
+def test_older_version_is_ignored() -> None:
+    registry = MachineAutoscalerRegistry()
     registry.observe(body(version=10, high=9))
     registry.observe(body(version=9, high=3))
 
     assert registry.all[0].spec.max_replicas == 9
 
 
-def test_one_of_the_same_name_is_another_one() -> None:
-    registry = MachineAutoscalers()
+def test_recreated_object_replaces_the_old_one() -> None:
+    registry = MachineAutoscalerRegistry()
     registry.observe(body(version=10, uid="old", high=9))
     registry.observe(body(version=2, uid="new", high=3))
-    registry.forget("default/a", uid="old")
+    registry.remove("default/a", uid="old")
 
     assert registry.all[0].metadata.uid == "new"
-    registry.forget("default/a", uid="new")
+    registry.remove("default/a", uid="new")
     assert registry.all == ()
-    assert registry.wanting(WORKERS) == ()
+    assert registry.claiming(WORKERS) == ()
 
 
-def test_a_list_takes_out_what_is_gone_and_not_what_is_newer() -> None:
-    registry = MachineAutoscalers()
+def test_list_removes_missing_but_not_newer_objects() -> None:
+    registry = MachineAutoscalerRegistry()
     registry.observe(body("gone", version=5))
     registry.observe(body("newer", version=12))
 
@@ -75,25 +76,25 @@ def test_a_list_takes_out_what_is_gone_and_not_what_is_newer() -> None:
     assert names(registry) == ["newer", "there"]
 
 
-def test_one_that_is_being_deleted_wants_nothing_any_more_and_says_so() -> None:
-    registry = MachineAutoscalers()
+def test_object_being_deleted_claims_no_target() -> None:
+    registry = MachineAutoscalerRegistry()
     entry = registry.observe(body(deleting=True))
 
     assert entry.deleting
     assert entry.claim is None
-    assert registry.wanting(WORKERS) == ()
+    assert registry.claiming(WORKERS) == ()
     assert registry.all[0].metadata.deletion_timestamp is not None
 
 
-def test_a_change_of_its_status_wakes_nobody() -> None:
+def test_status_change_is_not_announced() -> None:
     woken = []
-    registry = MachineAutoscalers(lambda: woken.append(1))
+    registry = MachineAutoscalerRegistry(lambda: woken.append(1))
     registry.observe(body(version=1))
     registry.observe(body(version=2, status={"observedGeneration": 1}))
     assert len(woken) == 1
     registry.observe(body(version=3, high=9))
     assert len(woken) == 2
-    registry.observe(body(version=4, low=10))  # bad: it is as if there were none
+    registry.observe(body(version=4, low=10))  # invalid: ignored
     assert len(woken) == 3
 
 
@@ -102,8 +103,8 @@ def test_a_change_of_its_status_wakes_nobody() -> None:
     [None, {}, {"conditions": "all well"}, {"lastTargetRef": {"kind": 3}}, "fine", {"replicas": -1, "more": [1]}],
     ids=str,
 )
-def test_a_status_that_cannot_be_read_counts_as_none(status: Any) -> None:
-    registry = MachineAutoscalers()
+def test_invalid_status_counts_as_empty(status: Any) -> None:
+    registry = MachineAutoscalerRegistry()
     for low in (1, 9):
         entry = registry.observe(body(uid=str(low), low=low, status=status))
         assert entry.status.last_target_ref is None
@@ -111,8 +112,8 @@ def test_a_status_that_cannot_be_read_counts_as_none(status: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", {"scaleTargetRef": None}, {"minReplicas": "1"}], ids=str)
-def test_no_spec_however_bad_raises(spec: Any) -> None:
-    registry = MachineAutoscalers()
+def test_invalid_spec_does_not_raise(spec: Any) -> None:
+    registry = MachineAutoscalerRegistry()
     registry.observe(body("good"))
     entry = registry.observe(body("bad") | {"spec": spec})
 

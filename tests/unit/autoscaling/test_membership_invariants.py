@@ -1,4 +1,4 @@
-"""Whatever machines and nodes say of each other, a node is of one group at most, and counts once."""
+"""Invariants of node groups: each node counts once, in at most one group."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
-from trimtab.autoscaling.groups import MachineState, groups
-from trimtab.autoscaling.template import templates
+from trimtab.autoscaling.groups import MachineState, build_groups
+from trimtab.autoscaling.template import build_templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import AnyMachine
 
@@ -26,15 +26,15 @@ MAKERS = [
 
 @st.composite
 def owners(draw: st.DrawFn, number: int) -> list[Any]:
-    """A group of any kind with machines that claim nodes, rightly or not; the group comes first."""
+    """A group of any kind with machines that claim nodes, with or without justification; the group comes first."""
     owner = draw(st.sampled_from(MAKERS))(f"g{number}").replicas(draw(st.integers(0, 4)))
     if draw(st.booleans()):
         owner.limits(draw(st.integers(0, 2)), draw(st.integers(2, 5)))
     if owner.kind == "MachinePool":
-        told = draw(st.lists(st.sampled_from(NODES), max_size=3))
+        reported = draw(st.lists(st.sampled_from(NODES), max_size=3))
         owner.merge(
             spec={"providerIDList": draw(st.lists(st.sampled_from(IDS), max_size=2))},
-            status={"nodeRefs": [{"name": name} for name in told]},
+            status={"nodeRefs": [{"name": name} for name in reported]},
         )
     made = [owner]
     for place in range(draw(st.integers(0, 3))):
@@ -55,7 +55,7 @@ CHANGES = [
 
 @st.composite
 def worlds(draw: st.DrawFn) -> list[Any]:
-    """Groups of all kinds with machines and nodes that claim each other at random."""
+    """Groups of all kinds with machines and nodes that reference each other at random."""
     built = [each for number in range(draw(st.integers(1, 4))) for each in draw(owners(number))]
     for name in draw(st.lists(st.sampled_from(NODES), unique=True)):
         there = node(name)
@@ -69,9 +69,9 @@ def worlds(draw: st.DrawFn) -> list[Any]:
 
 
 @given(worlds())
-def test_a_node_counts_once_and_every_machine_is_accounted_for(objects: list[Any]) -> None:
+def test_node_counts_once_and_every_machine_is_listed(objects: list[Any]) -> None:
     snapshot = Snapshot(objects)
-    found = groups(snapshot)
+    found = build_groups(snapshot)
 
     counts = Counter(machine.node for group in found.all for machine in group.machines if machine.node)
     assert set(counts.values()) <= {1}
@@ -89,10 +89,10 @@ def test_a_node_counts_once_and_every_machine_is_accounted_for(objects: list[Any
 
 
 @given(worlds())
-def test_a_group_has_a_template_or_a_reason_why_not(objects: list[Any]) -> None:
+def test_group_has_a_template_or_a_problem(objects: list[Any]) -> None:
     snapshot = Snapshot(objects)
-    found = groups(snapshot)
-    made = templates(snapshot, found.all, now=0.0)
+    found = build_groups(snapshot)
+    made = build_templates(snapshot, found.all, now=0.0)
 
     without = {problem.name for problem in made.problems if problem.reason == "NoTemplate"}
     assert {group.name for group in found.all if group.id not in made.of_group} == without

@@ -1,4 +1,4 @@
-"""Replacing nodes by fewer or cheaper ones, from the plan to the last old node."""
+"""Replacements of nodes by fewer or cheaper nodes, from the plan to the removal of the last old node."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import Any
 import pytest
 
 from tests.builders import budget
-from tests.unit.autoscaling.replacing import World, group, message, removals, told, ups, web, worker
-from tests.unit.autoscaling.scaling import waiting
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.replacement_cluster import World, group, kept_reasons, message, removals, ups, web, worker
+from tests.unit.autoscaling.scale_up_helpers import pending_pod
 from trimtab.api.plan import ScaleUp
 
 CPUS = {"big": "8", "small": "4", "dear": "4", "cheap": "4"}
 
 
 def one_big(**scale_down: Any) -> World:
-    """A dear node of 8 cpus of which more than the threshold is used; two cheap ones of 4 would do, one nearly."""
+    """An expensive node of 8 cpus above the utilization threshold, whose pods fit on two cheap nodes of 4 cpus."""
     big, small = group("big", "0.8", size=1, cpu="8"), group("small", "0.3", cpu="4")
     pods = [web(f"web-{each}", "n1") for each in range(5)]
     return World(big, small, worker("n1", big, cpu="8"), pods, **scale_down)
 
 
 def four_small(price: str = "0.5") -> World:
-    """Four nodes of 4 cpus with 2.5 used each; two of 8 would hold all."""
+    """Four nodes of 4 cpus with 2.5 requested each; all pods fit on two nodes of 8 cpus."""
     small, big = group("small", "0.3", size=4), group("big", price, cpu="8")
     pods = [[web(f"a-{each}", f"n{each}", "1500m"), web(f"b-{each}", f"n{each}", "1")] for each in range(4)]
     return World(small, big, [worker(f"n{each}", small) for each in range(4)], pods)
 
 
 class TestPlan:
-    def test_a_dear_node_is_replaced_by_cheaper_ones(self) -> None:
+    def test_expensive_node_is_replaced_by_cheaper_nodes(self, golden: Golden) -> None:
         world = one_big()
 
         made = world.plan()
@@ -38,19 +39,16 @@ class TestPlan:
         (action,) = made.scaling or ()
         assert isinstance(action, ScaleUp)
         assert (action.reason, action.pods) == ("Replacement", ())
-        assert action.message == (
-            "2 new nodes for 0.6 an hour in place of 1 node for 0.8: n1; saves 25%, replaceThreshold is 15%; "
-            "5 pods to move"
-        )
+        golden(action.message)
 
-    def test_nodes_are_replaced_by_fewer(self) -> None:
+    def test_nodes_are_replaced_by_fewer_nodes(self, golden: Golden) -> None:
         made = four_small().plan()
 
         assert ups(made) == {"big": (0, 1)}
         assert made.scaling is not None
-        assert "in place of 3 nodes for 0.9: n0, n1, n2; saves 44.4%" in made.scaling[0].message
+        golden(made.scaling[0].message)
 
-    def test_what_fits_on_nodes_that_stay_needs_no_new_one(self) -> None:
+    def test_pods_that_fit_on_existing_nodes_need_no_replacement(self) -> None:
         world = one_big()
         other = group("other", None, size=1)
         for each in (other, *worker("n2", other), web("x", "n2", "3")):
@@ -58,33 +56,33 @@ class TestPlan:
 
         assert ups(world.plan()) == {"small": (0, 1)}
 
-    def test_it_is_off_unless_somebody_switches_it_on(self) -> None:
+    def test_replace_is_disabled_by_default(self) -> None:
         made = one_big(replace="Disabled").plan()
 
         assert not made.scaling
-        assert not told(made)
+        assert not kept_reasons(made)
 
-    def test_nothing_is_replaced_where_nodes_are_not_removed(self) -> None:
+    def test_nothing_is_replaced_if_scale_down_is_disabled(self) -> None:
         assert not one_big(enabled=False).plan().scaling
 
     @pytest.mark.parametrize(
         ("threshold", "replaced"), [("0.15", True), ("0.25", True), ("0.26", False)], ids=["less", "equal", "more"]
     )
-    def test_it_must_be_cheaper_by_a_share(self, threshold: str, replaced: bool) -> None:
+    def test_saving_must_reach_the_threshold(self, threshold: str, replaced: bool, golden: Golden) -> None:
         made = one_big(replaceThreshold=threshold).plan()
 
         assert bool(ups(made)) is replaced
-        assert told(made) == ({} if replaced else {"big": "NotCheaper"})
+        assert kept_reasons(made) == ({} if replaced else {"big": "NotCheaper"})
         if not replaced:
-            assert message(made, "big") == "the best that was found saves 25%; replaceThreshold is 26%"
+            golden(message(made, "big"))
 
-    def test_what_is_as_dear_is_left(self) -> None:
+    def test_equal_price_is_no_replacement(self, golden: Golden) -> None:
         made = four_small("0.9").plan()
 
         assert not made.scaling
-        assert message(made, "small") == "other groups' nodes would cost as much or more; replaceThreshold is 15%"
+        golden(message(made, "small"))
 
-    def test_groups_without_a_price_are_neither_replaced_nor_grown(self) -> None:
+    def test_groups_without_a_price_are_ignored(self) -> None:
         dear, free = group("dear", None, size=1), group("free", None)
         world = one_big()
         for each in (dear, free, *worker("n2", dear), *(web(f"x-{number}", "n2") for number in range(4))):
@@ -93,7 +91,7 @@ class TestPlan:
         made = world.plan()
 
         assert ups(made) == {"small": (0, 2)}
-        assert told(made) == {"dear": "PriceUnknown"}
+        assert kept_reasons(made) == {"dear": "PriceUnknown"}
 
     @pytest.mark.parametrize(
         "change",
@@ -113,16 +111,16 @@ class TestPlan:
             ),
             lambda world: world.builders["Pod/shop/web-0"].cpu("5"),
         ],
-        ids=["pod", "budget", "node", "minimum", "maximum", "taint", "paused", "too large a pod"],
+        ids=["pod", "budget", "node", "minimum", "maximum", "taint", "paused", "too large pod"],
     )
-    def test_rules_of_scale_down_and_limits_hold(self, change: Any) -> None:
+    def test_scale_down_rules_and_limits_apply(self, change: Any) -> None:
         world = one_big()
 
         change(world)
 
         assert not world.plan().scaling
 
-    def test_limits_of_the_cluster_count_old_and_new_nodes(self) -> None:
+    def test_cluster_limits_count_old_and_new_nodes(self) -> None:
         world = one_big()
         world.spec = world.spec.__class__(scale_down=world.spec.scale_down, resource_limits=_max_nodes(2))
 
@@ -131,32 +129,32 @@ class TestPlan:
     @pytest.mark.parametrize(
         ("inputs", "words"),
         [
-            ({"halted": "too many nodes are not ready"}, "too many nodes are not ready"),
-            ({"upcoming": {"MachineSet/openshift-machine-api/small": 1}}, "are on their way"),
+            ({"cluster_unhealthy": "too many nodes are not ready"}, "too many nodes are not ready"),
+            ({"upcoming": {"MachineSet/openshift-machine-api/small": 1}}, "are upcoming"),
         ],
-        ids=["halted", "upcoming"],
+        ids=["cluster_unhealthy", "upcoming"],
     )
-    def test_it_waits_for_rest(self, inputs: Any, words: str) -> None:
+    def test_replacement_waits_until_the_cluster_is_at_rest(self, inputs: Any, words: str) -> None:
         made = one_big().plan(**inputs)
 
         assert not made.scaling
-        assert told(made) == {"default": "ReplacementWaits"}
+        assert kept_reasons(made) == {"default": "ReplacementWaits"}
         assert words in message(made, "default")
 
-    def test_groups_that_back_off_are_not_grown(self) -> None:
+    def test_groups_in_backoff_are_not_scaled_up(self) -> None:
         assert not one_big().plan(backoff={"MachineSet/openshift-machine-api/small": "until noon"}).scaling
 
     @pytest.mark.parametrize(
         ("parts", "words"),
         [
-            ([waiting("x", cpu="9")], "pods wait for a node"),
-            ([worker("n9", group("idle", None, size=1))], "not needed"),
+            ([pending_pod("x", cpu="9")], "pods are pending"),
+            ([worker("n9", group("idle", None, size=1))], "unneeded nodes"),
         ],
-        ids=["a pod waits", "a node is not needed"],
+        ids=["pending pod", "unneeded node"],
     )
-    def test_it_waits_while_something_else_is_to_be_done(self, parts: Any, words: str) -> None:
+    def test_replacement_waits_for_other_actions(self, parts: Any, words: str) -> None:
         world = one_big()
-        if words == "not needed":
+        if words == "unneeded nodes":
             idle = group("idle", None, size=1)
             parts = [idle, *worker("n9", idle)]
         for each in parts:
@@ -165,17 +163,17 @@ class TestPlan:
         made = world.plan()
 
         assert not ups(made)
-        assert told(made)["default"] == "ReplacementWaits"
+        assert kept_reasons(made)["default"] == "ReplacementWaits"
         assert words in message(made, "default")
 
     @pytest.mark.parametrize("field", ["lastScaleUp", "lastScaleDown", "lastScaleDownFailure"])
-    def test_it_keeps_the_delays_of_scale_down(self, field: str) -> None:
+    def test_scale_down_delays_apply(self, field: str) -> None:
         world = one_big()
         world.status = World(status={field: "2026-11-20T11:59:58Z"}).status
 
-        assert told(world.plan()) == {"default": "ReplacementWaits"}
+        assert kept_reasons(world.plan()) == {"default": "ReplacementWaits"}
 
-    def test_a_budget_lets_as_many_nodes_go_as_it_allows_at_once(self) -> None:
+    def test_pdb_limits_the_replaced_nodes(self) -> None:
         world = four_small("0.25")
         for each in range(4):
             world.builders[f"Pod/shop/a-{each}"].cpu("2500m")
@@ -188,7 +186,7 @@ class TestPlan:
         assert [each.name for each in begun.nodes] == ["n0"]
         assert ups(made) == {"big": (0, 1)}
 
-    def test_the_order_of_objects_does_not_matter(self) -> None:
+    def test_result_does_not_depend_on_the_order_of_objects(self) -> None:
         world, other = four_small(), four_small()
         other.builders = dict(reversed(other.builders.items()))
 
@@ -196,13 +194,13 @@ class TestPlan:
 
 
 def _max_nodes(number: int) -> Any:
-    from trimtab.api.cluster_limits import ResourceLimits
+    from trimtab.api.cluster_autoscaler import ResourceLimits
 
     return ResourceLimits(max_nodes_total=number)
 
 
-class TestCarriedThrough:
-    def test_new_nodes_come_first_and_then_the_old_ones_go(self) -> None:
+class TestProgress:
+    def test_old_nodes_are_removed_after_new_nodes_are_ready(self, golden: Golden) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()
@@ -212,9 +210,9 @@ class TestCarriedThrough:
 
         assert removals(made) == {"n1": "Replacement"}
         kept = {each.name: each.reason for each in made.kept if each.kind == "Node"}
-        assert kept == {"new-1": "ReplacementGoesOn", "new-2": "ReplacementGoesOn"}
+        assert kept == {"new-1": "ReplacementInProgress", "new-2": "ReplacementInProgress"}
         world.keep()
-        assert world.status.replacements[0].message == "1 of 1 nodes are still to go"
+        golden(world.status.replacements[0].message)
 
         world.shrink(made)
         world.now += 20
@@ -222,7 +220,7 @@ class TestCarriedThrough:
         world.keep()
         assert not world.status.replacements
 
-    def test_the_old_ones_stay_until_all_new_ones_are_ready(self) -> None:
+    def test_old_nodes_are_kept_until_all_new_nodes_are_ready(self, golden: Golden) -> None:
         world = one_big()
         names = world.grow(world.plan(), cpus=CPUS)
         world.builders[f"Node//{names[1]}"].not_ready()
@@ -233,9 +231,9 @@ class TestCarriedThrough:
 
         assert not made.scaling
         world.keep()
-        assert world.status.replacements[0].message == "1 of 2 new nodes are ready"
+        golden(world.status.replacements[0].message)
 
-    def test_nothing_else_is_replaced_meanwhile(self) -> None:
+    def test_only_one_replacement_is_in_progress(self) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS, ready=False)
         world.keep()
@@ -243,9 +241,9 @@ class TestCarriedThrough:
         world.status = World(status={}).status.__class__(replacements=world.status.replacements)
 
         world.now -= 2000
-        assert told(world.plan()) == {"default": "ReplacementWaits"}
+        assert kept_reasons(world.plan()) == {"default": "ReplacementWaits"}
 
-    def test_a_node_of_the_same_name_is_not_the_one_that_was_to_go(self) -> None:
+    def test_node_recreated_with_the_same_name_is_kept(self) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()
@@ -259,19 +257,19 @@ class TestCarriedThrough:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            (lambda world: setattr(world, "now", world.now + 86_400), "0 of 2 new nodes are ready, and the time"),
+            (lambda world: setattr(world, "now", world.now + 86_400), "only 0 of 2 new nodes became ready in time"),
             (
                 lambda world: world.builders["MachineSet/openshift-machine-api/small"].replicas(1),
-                "was asked for 2 nodes, and its size is 1 now",
+                "was set to 2, but is 1 now",
             ),
             (
                 lambda world: world.builders.pop("MachineSet/openshift-machine-api/small"),
-                "which was to get new nodes, is gone",
+                "from which new nodes were requested, no longer exists",
             ),
         ],
         ids=["deadline", "target lowered", "group gone"],
     )
-    def test_it_is_given_up_and_nothing_is_tried_for_a_while(self, change: Any, words: str) -> None:
+    def test_replacement_is_given_up_and_backs_off(self, change: Any, words: str) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS, ready=False)
         world.keep()
@@ -290,7 +288,7 @@ class TestCarriedThrough:
         world.plan()
         assert all(each.given_up is None for each in world.promises.replacements)
 
-    def test_after_it_was_given_up_all_nodes_are_ordinary(self) -> None:
+    def test_given_up_replacement_releases_its_nodes(self) -> None:
         world = one_big()
         names = world.grow(world.plan(), cpus=CPUS)
         world.builders["b"] = budget("web").selecting(app="web").allowing(0)
@@ -305,7 +303,7 @@ class TestCarriedThrough:
         assert kept["n1"] == "NotUnderutilized"
         assert all(kept[name] == "NotUnneededLongEnough" for name in names)
 
-    def test_a_record_without_nodes_is_given_up(self) -> None:
+    def test_record_without_nodes_is_given_up(self) -> None:
         world = one_big()
         world.plan()
         world.keep()
@@ -318,7 +316,7 @@ class TestCarriedThrough:
         world.plan()
         assert world.promises.given_up
 
-    def test_a_budget_holds_while_old_nodes_are_drained(self) -> None:
+    def test_pdb_holds_while_old_nodes_are_drained(self) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()
@@ -330,18 +328,18 @@ class TestCarriedThrough:
         assert not removals(made)
         assert {each.name: each.reason for each in made.kept}["n1"] == "BlockedByPod"
 
-    def test_pods_that_wait_meanwhile_have_the_new_nodes(self) -> None:
+    def test_pending_pods_use_the_new_nodes(self) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()
-        late = waiting("late", cpu="3")
+        late = pending_pod("late", cpu="3")
         world.builders[world._key(late)] = late
 
         made = world.plan()
 
         assert not ups(made)
 
-    def test_once_switched_off_all_nodes_are_ordinary(self) -> None:
+    def test_disabling_replace_releases_its_nodes(self) -> None:
         world = one_big()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()
@@ -354,7 +352,7 @@ class TestCarriedThrough:
         assert world.promises is not None
         assert not world.promises.replacements
 
-    def test_nothing_is_replaced_back(self) -> None:
+    def test_replacements_do_not_alternate(self) -> None:
         world = four_small()
         world.grow(world.plan(), cpus=CPUS)
         world.keep()

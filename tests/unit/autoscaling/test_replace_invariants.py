@@ -1,4 +1,4 @@
-"""What holds of every replacement, whatever the cluster, and of all of them one after the other."""
+"""Invariants of single and consecutive replacements for random clusters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, budget
-from tests.unit.autoscaling.replacing import World, group, removals, ups, web, worker
+from tests.unit.autoscaling.replacement_cluster import World, group, removals, ups, web, worker
 from trimtab.api.plan import Plan
 
 APPS = ("a", "b", "c")
@@ -18,7 +18,7 @@ ROUNDS = 60
 
 
 class Market:
-    """A cluster with what its groups' nodes cost."""
+    """A cluster with prices of its node groups."""
 
     def __init__(self, prices: dict[str, str | None], cpus: dict[str, str], allowed: dict[str, int], *parts: Any):
         self.prices = {name: Fraction(price) for name, price in prices.items() if price is not None}
@@ -27,7 +27,7 @@ class Market:
         self.world = World(*parts)
 
     def check(self, made: Plan) -> None:
-        """Hold a plan that replaces to what it promises."""
+        """Check what a replacement plan promises."""
         assert self.world.promises is not None
         begun = self.world.promises.replacements[-1]
         old = [each.name for each in begun.nodes]
@@ -48,14 +48,14 @@ class Market:
         return sum(each["spec"]["nodeName"] == node and each["metadata"]["labels"]["app"] == app for each in pods)
 
     def priced(self) -> Fraction:
-        """What the nodes cost an hour whose prices are known."""
+        """The price per hour of all nodes with a known price."""
         machines = [key.partition("/m-")[2] for key in self.world.builders if key.startswith("Machine/")]
         return sum((self.prices.get(self.owner(name), Fraction(0)) for name in machines), start=Fraction(0))
 
 
 @st.composite
 def markets(draw: st.DrawFn) -> Market:
-    """Up to ten nodes of up to four groups, full to different degrees, with budgets and with rules between pods."""
+    """Up to ten nodes of up to four groups with random utilization, PDBs and scheduling constraints."""
     built: list[Any] = []
     prices: dict[str, str | None] = {}
     cpus: dict[str, str] = {}
@@ -71,14 +71,14 @@ def markets(draw: st.DrawFn) -> Market:
         for number in range(size):
             name = f"{letter}{number}"
             built += worker(name, of, cpu=cpus[letter])
-            free, seen = int(cpus[letter]) * 1000, set[str]()
+            free, observed = int(cpus[letter]) * 1000, set[str]()
             while (cpu := draw(st.sampled_from((500, 1000, 1500, 0)))) and cpu <= free:
                 app = draw(st.sampled_from(APPS))
-                if rules[app] and app in seen:
+                if rules[app] and app in observed:
                     continue
                 made = web(f"{app}-{pods}", name, f"{cpu}m", app)
                 built.append(made.anti_affinity(HOSTNAME) if rules[app] else made)
-                seen.add(app)
+                observed.add(app)
                 free, pods = free - cpu, pods + 1
     built += [budget(app).selecting(app=app).allowing(number) for app, number in allowed.items()]
     return Market(prices, cpus, allowed, built)
@@ -86,7 +86,7 @@ def markets(draw: st.DrawFn) -> Market:
 
 @settings(deadline=None, max_examples=60)
 @given(markets())
-def test_each_replacement_keeps_its_promise_and_they_come_to_an_end(market: Market) -> None:
+def test_replacements_lower_the_price_and_terminate(market: Market) -> None:
     world, before, quiet = market.world, market.priced(), 0
     for _ in range(ROUNDS):
         made = world.plan()
@@ -111,7 +111,7 @@ def test_each_replacement_keeps_its_promise_and_they_come_to_an_end(market: Mark
 
 @settings(deadline=None, max_examples=40)
 @given(markets())
-def test_a_plan_that_begins_one_is_not_made_again_while_it_goes_on(market: Market) -> None:
+def test_replacement_in_progress_is_not_planned_again(market: Market) -> None:
     world = market.world
     made = world.plan()
     world.keep()

@@ -1,4 +1,4 @@
-"""What the autoscaler tells in events: whom, why, once, and not more than a pass may tell."""
+"""The autoscaler's events: on which objects, with which reasons, and how often."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fakes.recorder import Told
-from tests.unit.autoscaling.reporting import (
+from tests.fakes.recorder import FakeRecorder
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.iteration_reports import (
     NOW,
     group,
     grown,
     id_of,
+    kept_node,
     kept_pod,
     plan,
     removal,
@@ -24,168 +26,200 @@ from tests.unit.autoscaling.reporting import (
     waiting,
 )
 from trimtab.api import reasons
-from trimtab.autoscaling.actuation.removal import Result, Teller
-from trimtab.autoscaling.groups import Problem
-from trimtab.autoscaling.memory.findings import Finding
-from trimtab.autoscaling.memory.health import Health
-from trimtab.autoscaling.providers.outcome import Failure
-from trimtab.autoscaling.report.events import POD_EVENTS, EventTeller
-from trimtab.kube.events.lately import Lately
+from trimtab.api.plan import Kept
+from trimtab.autoscaling.actuation.removal import RemovalObserver, RemovalResult
+from trimtab.autoscaling.cluster_state.readiness import ClusterHealth
+from trimtab.autoscaling.cluster_state.state import GroupFinding
+from trimtab.autoscaling.groups import ObjectProblem
+from trimtab.autoscaling.providers.outcome import ScaleFailure
+from trimtab.autoscaling.report.events import MAX_POD_EVENTS, AutoscalerEventReporter
+from trimtab.autoscaling.report.iteration_report import Mode
+from trimtab.kube.events.event import RecentlyReported
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> FakeRecorder:
+    return FakeRecorder()
 
 
 @pytest.fixture
-def teller(told: Told) -> EventTeller:
-    return EventTeller(told)
+def events(recorder: FakeRecorder) -> AutoscalerEventReporter:
+    return AutoscalerEventReporter(recorder)
 
 
 AUTOSCALER = "ClusterAutoscaler/default"
 
 
+def targets_of(events: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    return [(about, reason) for about, reason, _ in events]
+
+
+def notes_of(events: list[tuple[str, str, str]]) -> str:
+    return "\n".join(note for _, _, note in events)
+
+
 class TestScaleUp:
-    def test_the_group_and_each_pod_are_told_with_sizes(self, told: Told, teller: EventTeller) -> None:
+    def test_scale_up_is_reported_on_the_autoscaler_and_each_pod(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+    ) -> None:
         action = scale_up(pods=("shop/web-1", "shop/web-2"))
-        teller.tell(report(group(), grown=[grown(action)], waiting=waiting("shop/web-1", "shop/web-2"), uid="u"))
+        events.report(
+            report(
+                group(), scale_up_outcomes=[grown(action)], pending_pods=waiting("shop/web-1", "shop/web-2"), uid="u"
+            )
+        )
 
-        first, *pods = told.events
-        sizes = "MachineSet openshift-machine-api/a 2->4 (max: 9)"
+        first, *pods = recorder.events
         assert (first["regarding"].name, first["regarding"].uid, first["reason"]) == ("default", "u", "ScaledUpGroup")
-        assert first["note"] == f"asked for 2 nodes: {sizes}; 2 nodes"
         assert (first["related"].kind, first["related"].uid) == ("MachineSet", "uid-of-a")
-        assert [(each["regarding"].uid, each["reason"], each["note"]) for each in pods] == [
-            ("uid-of-shop/web-1", "TriggeredScaleUp", f"nodes were asked for: {sizes}"),
-            ("uid-of-shop/web-2", "TriggeredScaleUp", f"nodes were asked for: {sizes}"),
+        assert [(each["regarding"].uid, each["reason"]) for each in pods] == [
+            ("uid-of-shop/web-1", "TriggeredScaleUp"),
+            ("uid-of-shop/web-2", "TriggeredScaleUp"),
         ]
+        golden(notes_of(recorder.take()))
 
-    def test_a_group_that_could_not_be_asked_is_told_and_so_are_its_pods(self, told: Told, teller: EventTeller) -> None:
-        failed = grown(scale_up(), failure=Failure.CONFLICT, message="its size is 3 by now")
-        teller.tell(report(group(), grown=[failed]))
-        assert told.events[0]["type"] == "Warning"
-        assert told.take() == [
-            (
-                AUTOSCALER,
-                "FailedToScaleUpGroup",
-                "MachineSet openshift-machine-api/a 2->4 (max: 9): ScaleConflict: its size is 3 by now",
-            ),
-            (
-                "Pod/shop/web-1",
-                "NotTriggerScaleUp",
-                "ScaleConflict: openshift-machine-api/a could not be asked: its size is 3 by now",
-            ),
+    def test_failed_scale_up_is_reported_on_the_autoscaler_and_each_pod(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+    ) -> None:
+        failed = grown(scale_up(), failure=ScaleFailure.CONFLICT, message="its size is 3 by now")
+        events.report(report(group(), scale_up_outcomes=[failed]))
+        assert recorder.events[0]["type"] == "Warning"
+        taken = recorder.take()
+        assert targets_of(taken) == [
+            (AUTOSCALER, "FailedToScaleUpGroup"),
+            ("Pod/shop/web-1", "NotTriggerScaleUp"),
         ]
+        golden(notes_of(taken))
 
-    def test_pods_that_get_no_node_are_told_why_while_others_get_theirs(self, told: Told, teller: EventTeller) -> None:
-        teller.tell(report(group(), grown=[grown(scale_up())], plan=plan(scale_up(), kept=(kept_pod("shop/db-0"),))))
-        assert ("Pod/shop/db-0", "NotTriggerScaleUp", "MaxSizeReached: a has 9 of 9 nodes") in told.take()
+    def test_unhelped_pods_get_an_event_with_the_reason(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
+        events.report(
+            report(group(), scale_up_outcomes=[grown(scale_up())], plan=plan(scale_up(), kept=(kept_pod("shop/db-0"),)))
+        )
+        assert ("Pod/shop/db-0", "NotTriggerScaleUp", "MaxSizeReached: a has 9 of 9 nodes") in recorder.take()
 
     @pytest.mark.parametrize(
         "reason", ["FitsOnNode", "FitsOnUpcomingNode", "Nominated", "NotUnschedulable", "Terminating", "ScaleUpDelayed"]
     )
-    def test_pods_that_need_no_help_are_told_nothing(self, told: Told, teller: EventTeller, reason: str) -> None:
-        teller.tell(report(group(), plan=plan(kept=(kept_pod("shop/a", reason),))))
-        assert told.take() == []
+    def test_pods_that_need_no_scale_up_get_no_event(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, reason: str
+    ) -> None:
+        events.report(report(group(), plan=plan(kept=(kept_pod("shop/a", reason),))))
+        assert recorder.take() == []
 
     @pytest.mark.parametrize(
         ("later", "message", "again"),
         [
-            pytest.param(10, "a has 9 of 9 nodes", False, id="the same"),
+            pytest.param(10, "a has 9 of 9 nodes", False, id="unchanged"),
             pytest.param(10, "a has 8 of 8 nodes", False, id="other numbers"),
             pytest.param(10, "a has 9 (3 planned now) of 9 nodes", False, id="nodes that are only planned"),
-            pytest.param(10, "a is paused", True, id="another story"),
+            pytest.param(10, "a is paused", True, id="another reason"),
             pytest.param(299, "a has 9 of 9 nodes", False, id="almost five minutes later"),
             pytest.param(300, "a has 9 of 9 nodes", True, id="five minutes later"),
         ],
     )
-    def test_a_pod_is_told_again_for_news_or_after_five_minutes(
-        self, told: Told, teller: EventTeller, later: float, message: str, again: bool
+    def test_event_is_repeated_for_a_new_reason_or_after_five_minutes(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, later: float, message: str, again: bool
     ) -> None:
-        teller.tell(report(group(), finished=NOW, plan=plan(kept=(kept_pod("shop/a"),))))
-        told.take()
-        teller.tell(report(group(), finished=NOW + later, plan=plan(kept=(kept_pod("shop/a", message=message),))))
-        assert len(told.take()) == again
+        events.report(report(group(), finished=NOW, plan=plan(kept=(kept_pod("shop/a"),))))
+        recorder.take()
+        events.report(report(group(), finished=NOW + later, plan=plan(kept=(kept_pod("shop/a", message=message),))))
+        assert len(recorder.take()) == again
 
-    def test_what_a_pass_tells_is_bounded_and_the_rest_follows(self, told: Told, teller: EventTeller) -> None:
+    def test_events_per_iteration_are_limited_and_the_rest_follows(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
         pods = tuple(f"shop/web-{number:04}" for number in range(1200))
         kept = tuple(kept_pod(f"bank/web-{number:04}") for number in range(1200))
         action = scale_up(pods=pods)
-        seen: list[tuple[str, str]] = []
-        for turn in range(4):
-            teller.tell(
+        observed: list[tuple[str, str]] = []
+        for number in range(4):
+            events.report(
                 report(
                     group(),
-                    finished=NOW + 10 * turn,
-                    grown=[] if turn else [grown(action)],
+                    finished=NOW + 10 * number,
+                    scale_up_outcomes=[] if number else [grown(action)],
                     plan=plan(kept=kept),
                 )
             )
-            now = [(whom, reason) for whom, reason, _ in told.take() if whom.startswith("Pod/")]
-            assert len(now) <= 2 * POD_EVENTS
-            seen += now
-        assert len(seen) == len(set(seen)) == 2400
+            now = [(whom, reason) for whom, reason, _ in recorder.take() if whom.startswith("Pod/")]
+            assert len(now) <= 2 * MAX_POD_EVENTS
+            observed += now
+        assert len(observed) == len(set(observed)) == 2400
 
-    def test_limits_of_the_cluster_are_told_once_beside_the_pods(self, told: Told, teller: EventTeller) -> None:
+    def test_cluster_limits_are_reported_once(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+    ) -> None:
         kept = tuple(kept_pod(f"shop/{name}", "MaxNodesTotalReached", "24 of 24 nodes") for name in "ab")
         for later in (0, 10):
-            teller.tell(report(group(), finished=NOW + later, plan=plan(kept=kept)))
-        limits = [each for each in told.take() if each[0] == AUTOSCALER]
-        assert limits == [(AUTOSCALER, "MaxNodesTotalReached", "2 pods wait for it: 24 of 24 nodes")]
+            events.report(report(group(), finished=NOW + later, plan=plan(kept=kept)))
+        limits = [each for each in recorder.take() if each[0] == AUTOSCALER]
+        assert [reason for _, reason, _ in limits] == ["MaxNodesTotalReached"]
+        golden(notes_of(limits))
 
     @pytest.mark.parametrize("failure", [True, False])
-    def test_what_became_of_nodes_is_told_as_it_was_found(self, told: Told, teller: EventTeller, failure: bool) -> None:
-        finding = Finding(id_of("a"), reasons.SCALE_UP_TIMED_OUT, "2 nodes did not come in 900s", 2, failure)
-        teller.tell(report(group(), told=[finding]))
-        assert told.events[0]["type"] == ("Warning" if failure else "Normal")
-        assert told.take() == [
-            (AUTOSCALER, "ScaleUpTimedOut", "MachineSet openshift-machine-api/a: 2 nodes did not come in 900s")
-        ]
+    def test_findings_are_reported(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, failure: bool, golden: Golden
+    ) -> None:
+        finding = GroupFinding(id_of("a"), reasons.SCALE_UP_TIMED_OUT, "2 nodes did not come in 900s", 2, failure)
+        events.report(report(group(), findings=[finding]))
+        assert recorder.events[0]["type"] == ("Warning" if failure else "Normal")
+        taken = recorder.take()
+        assert targets_of(taken) == [(AUTOSCALER, "ScaleUpTimedOut")]
+        golden(notes_of(taken))
 
 
 class TestScaleDown:
-    def test_removals_are_told_as_they_happen(self, told: Told, teller: EventTeller) -> None:
-        listening: Teller = teller
+    def test_start_and_end_of_a_removal_are_reported(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
+        listening: RemovalObserver = events
         listening.began(removal())
         listening.ended(removed())
-        assert [reason for _, reason, _ in told.take()] == ["ScaleDown", "ScaleDown"]
+        assert [reason for _, reason, _ in recorder.take()] == ["ScaleDown", "ScaleDown"]
 
-    @pytest.mark.parametrize(
-        ("more", "words"),
-        [({}, "begins: Underutilized"), ({"resumed": True, "message": "x"}, "goes on: Underutilized, x")],
-        ids=["a new one", "an earlier process's"],
-    )
-    def test_a_node_is_told_that_it_goes(
-        self, told: Told, teller: EventTeller, more: dict[str, Any], words: str
+    @pytest.mark.parametrize("more", [{}, {"resumed": True, "message": "x"}], ids=["new", "resumed"])
+    def test_start_of_a_removal_is_reported_on_the_node(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, more: dict[str, Any], golden: Golden
     ) -> None:
-        teller.began(removal(**more))
-        assert told.events[0]["regarding"].uid == "uid-of-a-0"
-        assert told.take() == [("Node/a-0", "ScaleDown", f"the removal of the node {words}")]
+        events.began(removal(**more))
+        assert recorder.events[0]["regarding"].uid == "uid-of-a-0"
+        taken = recorder.take()
+        assert targets_of(taken) == [("Node/a-0", "ScaleDown")]
+        golden(notes_of(taken))
 
     @pytest.mark.parametrize(("why", "reason"), [("Underutilized", "ScaleDown"), ("Empty", "ScaleDownEmpty")])
-    def test_a_node_that_went_is_told_with_its_pods(
-        self, told: Told, teller: EventTeller, why: str, reason: str
+    def test_removed_node_is_reported_with_its_evicted_pods(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, why: str, reason: str, golden: Golden
     ) -> None:
-        teller.ended(removed(why=why, evicted={"shop/web-1": "uid-1"}))
-        assert told.take() == [
-            ("Pod/shop/web-1", "ScaleDown", "evicted from a-0, which is to be removed"),
-            (AUTOSCALER, reason, f"node a-0 removed from {id_of('a')} ({why}) after 40s, 1 pod evicted"),
+        events.ended(removed(why=why, evicted={"shop/web-1": "uid-1"}))
+        taken = recorder.take()
+        assert targets_of(taken) == [
+            ("Pod/shop/web-1", "ScaleDown"),
+            (AUTOSCALER, reason),
         ]
+        golden(notes_of(taken))
 
     @pytest.mark.parametrize(
         ("result", "left", "type_"),
         [
-            (Result.FAILED, "", "Warning"),
-            (Result.ABORTED, "", "Normal"),
-            (Result.ABORTED, "the taint", "Warning"),
+            (RemovalResult.FAILED, "", "Warning"),
+            (RemovalResult.ABORTED, "", "Normal"),
+            (RemovalResult.ABORTED, "the taint", "Warning"),
         ],
-        ids=["a failure", "another mind", "something is left"],
+        ids=["failed", "aborted", "rollback failed"],
     )
-    def test_a_node_that_stays_is_told_and_so_is_the_pod_that_keeps_it(
-        self, told: Told, teller: EventTeller, result: Result, left: str, type_: str
+    def test_kept_node_is_reported_with_the_blocking_pod(
+        self,
+        recorder: FakeRecorder,
+        events: AutoscalerEventReporter,
+        result: RemovalResult,
+        left: str,
+        type_: str,
+        golden: Golden,
     ) -> None:
-        teller.ended(
+        events.ended(
             removed(
                 result=result,
                 reason="NotEnoughPdb",
@@ -195,66 +229,166 @@ class TestScaleDown:
                 left=left,
             )
         )
-        assert {each["type"] for each in told.events} == {type_}
-        more = f"; not taken back: {left}" if left else ""
-        assert told.take() == [
-            ("Node/a-0", "ScaleDownFailed", f"the node stays: NotEnoughPdb: web allows none{more}"),
-            ("Pod/shop/web-1", "ScaleDownFailed", f"keeps node a-0: NotEnoughPdb: web allows none{more}"),
+        assert {each["type"] for each in recorder.events} == {type_}
+        taken = recorder.take()
+        assert targets_of(taken) == [
+            ("Node/a-0", "ScaleDownFailed"),
+            ("Pod/shop/web-1", "ScaleDownFailed"),
         ]
+        golden(notes_of(taken))
 
-    def test_what_an_earlier_process_left_is_told_on_its_node(self, told: Told, teller: EventTeller) -> None:
-        teller.tell(report(group(), cleaned={"a-1": "uid-1"}))
-        assert told.take() == [("Node/a-1", "ClusterAutoscalerCleanup", "what an earlier process had left was removed")]
+    def test_wrong_machine_is_reported_once_on_the_autoscaler(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+    ) -> None:
+        for node in ("a-0", "a-1"):
+            events.ended(
+                removed(
+                    node,
+                    result=RemovalResult.FAILED,
+                    reason="WrongMachineRemoved",
+                    message="m-3 was deleted without a mark",
+                )
+            )
+        taken = recorder.take()
+        assert targets_of(taken) == [
+            ("Node/a-0", "ScaleDownFailed"),
+            ("ClusterAutoscaler/default", "WrongMachineRemoved"),
+            ("Node/a-1", "ScaleDownFailed"),
+        ]
+        golden(notes_of(taken))
+
+    def test_cleanup_of_leftovers_is_reported_on_the_node(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+    ) -> None:
+        events.report(report(group(), cleaned_nodes={"a-1": "uid-1"}))
+        taken = recorder.take()
+        assert targets_of(taken) == [("Node/a-1", "ClusterAutoscalerCleanup")]
+        golden(notes_of(taken))
 
 
-def test_priorities_that_cannot_be_read_are_told_and_other_objects_tell_of_themselves(
-    told: Told, teller: EventTeller
+def test_only_invalid_priorities_are_reported(
+    recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
 ) -> None:
     problems = [
-        Problem("ConfigMap", "t", "p", "PriorityConfigMapInvalid", "data[priorities]: no list"),
-        Problem("MachineAutoscaler", "m", "x", "TargetNotFound", "there is no MachineSet y"),
+        ObjectProblem("ConfigMap", "t", "p", "PriorityConfigMapInvalid", "data[priorities]: no list"),
+        ObjectProblem("MachineAutoscaler", "m", "x", "TargetNotFound", "there is no MachineSet y"),
     ]
     for later in (0, 10):
-        teller.tell(report(group(), finished=NOW + later, problems=problems))
-    assert told.take() == [(AUTOSCALER, "PriorityConfigMapInvalid", "ConfigMap t/p: data[priorities]: no list")]
+        events.report(report(group(), finished=NOW + later, problems=problems))
+    taken = recorder.take()
+    assert targets_of(taken) == [(AUTOSCALER, "PriorityConfigMapInvalid")]
+    golden(notes_of(taken))
 
 
-def test_an_ill_cluster_is_told_once_in_five_minutes(told: Told, teller: EventTeller) -> None:
+def test_unhealthy_cluster_is_reported_every_five_minutes(
+    recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+) -> None:
     for later, words in ((0, "6 of 9 nodes"), (10, "7 of 9 nodes"), (310, "7 of 9 nodes")):
-        teller.tell(report(group(), finished=NOW + later, health=Health(cluster=words)))
-    assert [(reason, note) for _, reason, note in told.take()] == [
-        ("ClusterUnhealthy", "nothing is scaled: 6 of 9 nodes"),
-        ("ClusterUnhealthy", "nothing is scaled: 7 of 9 nodes"),
-    ]
+        events.report(report(group(), finished=NOW + later, health=ClusterHealth(cluster=words)))
+    taken = recorder.take()
+    assert [reason for _, reason, _ in taken] == ["ClusterUnhealthy", "ClusterUnhealthy"]
+    golden(notes_of(taken))
 
 
-def test_a_simulating_autoscaler_tells_what_it_would_do_and_no_pod_or_node(told: Told, teller: EventTeller) -> None:
+def test_simulate_reports_only_on_the_autoscaler(
+    recorder: FakeRecorder, events: AutoscalerEventReporter, golden: Golden
+) -> None:
     made = plan(scale_up(), remove("a-1"), kept=(kept_pod("shop/a"),))
     for later in (0, 10):
-        teller.tell(report(group(), finished=NOW + later, mode="Simulate", plan=made))
-    assert told.take() == [
-        (
-            AUTOSCALER,
-            "Simulated",
-            "would raise 1 node group: openshift-machine-api/a 2->4; would remove 1 node: a-1",
-        )
-    ]
+        events.report(report(group(), finished=NOW + later, mode="Simulate", plan=made))
+    taken = recorder.take()
+    assert targets_of(taken) == [(AUTOSCALER, "Simulated")]
+    golden(notes_of(taken))
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ab"), st.integers(0, 200)), max_size=60))
-def test_what_is_remembered_is_bounded_and_nothing_is_repeated_too_soon(steps: list[tuple[int, str, int]]) -> None:
-    lately = Lately(window=100, most=10)
+def test_reported_events_are_bounded_and_not_repeated_early(steps: list[tuple[int, str, int]]) -> None:
+    recent = RecentlyReported(window=100, most=10)
     now = 0.0
-    told: dict[str, tuple[str, float]] = {}
-    for thing, text, later in steps:
+    reported: dict[str, tuple[str, float]] = {}
+    for item, text, later in steps:
         now += later
-        key = str(thing)
-        before = told.get(key)
-        if lately.is_news(key, text, now=now):
-            lately.note(key, text, now=now)
-            told[key] = (text, now)
+        key = str(item)
+        before = reported.get(key)
+        if recent.is_new(key, text, now=now):
+            recent.note(key, text, now=now)
+            reported[key] = (text, now)
         else:
             assert before is not None
             assert before[0] == text
             assert now - before[1] < 100
-        assert len(lately) <= 10
+        assert len(recent) <= 10
+
+
+class TestBlockedNodes:
+    @staticmethod
+    def report_at(events: AutoscalerEventReporter, seconds: float, *kept: Kept, mode: Mode = "Act") -> None:
+        uids = {each.name: f"uid-of-{each.name}" for each in kept}
+        events.report(report(group(), finished=NOW + seconds, plan=plan(kept=kept), node_uids=uids, mode=mode))
+
+    def test_event_names_the_node_the_reason_and_the_pod(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
+        blocked = kept_node("a-0", "BlockedByPod", "pod shop/db-0 blocks the removal", "shop/db-0")
+        self.report_at(events, 0, blocked)
+        self.report_at(events, 10, blocked)
+        [event] = recorder.events
+        assert (event["regarding"].name, event["regarding"].uid) == ("a-0", "uid-of-a-0")
+        assert (event["reason"], event["note"].partition(":")[0]) == ("ScaleDownBlocked", "BlockedByPod")
+        assert str(event["related"]) == "Pod/shop/db-0"
+
+    @pytest.mark.parametrize("reason", ["NotUnderutilized", "NotAutoscaled", "NotUnneededLongEnough", "DelayAfterAdd"])
+    def test_nodes_without_a_blocker_get_no_event(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, reason: str
+    ) -> None:
+        for seconds in (0, 10):
+            self.report_at(events, seconds, kept_node("a-0", reason))
+        assert recorder.events == []
+
+    def test_mode_simulate_posts_no_event_on_nodes(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
+        for seconds in (0, 10):
+            self.report_at(events, seconds, kept_node("a-0", "BlockedByPod"), mode="Simulate")
+        assert recorder.events == []
+
+    @pytest.mark.parametrize(
+        ("later", "node", "again"),
+        [
+            pytest.param(60, kept_node("a-0", "BlockedByPod", "2 of 3", "shop/a"), False, id="other message"),
+            pytest.param(60, kept_node("a-0", "NoPlaceToMovePods", "1 of 3", "shop/a"), True, id="other reason"),
+            pytest.param(60, kept_node("a-0", "BlockedByPod", "1 of 3", "shop/b"), True, id="other pod"),
+            pytest.param(899, kept_node("a-0", "BlockedByPod", "1 of 3", "shop/a"), False, id="almost 15 minutes"),
+            pytest.param(900, kept_node("a-0", "BlockedByPod", "1 of 3", "shop/a"), True, id="15 minutes"),
+        ],
+    )
+    def test_event_is_repeated_for_another_blocker_or_after_15_minutes(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter, later: float, node: Kept, again: bool
+    ) -> None:
+        self.report_at(events, -60)
+        self.report_at(events, 0, kept_node("a-0", "BlockedByPod", "1 of 3", "shop/a"))
+        assert len(recorder.take()) == 1
+        self.report_at(events, later, node)
+        assert len(recorder.take()) == again
+
+    def test_5000_nodes_get_20_events_per_minute_in_turn(
+        self, recorder: FakeRecorder, events: AutoscalerEventReporter
+    ) -> None:
+        kept = [kept_node(f"n-{number:04}", "NodeGroupMinSizeReached") for number in range(5000)]
+        per_minute = []
+        names: list[str] = []
+        for minute in range(3):
+            for second in range(0, 60, 10):
+                self.report_at(events, 60 * minute + second, *kept)
+            taken = [about for about, _, _ in recorder.take()]
+            per_minute.append(len(taken))
+            names += taken
+        assert per_minute[0] <= 20
+        assert all(number in (19, 20, 21) for number in per_minute[1:])
+        assert len(set(names)) == len(names)
+
+    def test_restart_causes_no_burst(self, recorder: FakeRecorder) -> None:
+        kept = [kept_node(f"n-{number:02}", "BlockedByPod") for number in range(30)]
+        for restart in range(5):
+            self.report_at(AutoscalerEventReporter(recorder), restart, *kept)
+        assert recorder.events == []

@@ -1,4 +1,4 @@
-"""What the autoscaler counts, by its own names and by upstream's, in a bounded number of series."""
+"""The autoscaler's metrics, trimtab's own and upstream's, with a bounded number of series."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.unit.autoscaling.removing import group as machine_set
-from tests.unit.autoscaling.removing import planned, workers
-from tests.unit.autoscaling.reporting import (
+from tests.unit.autoscaling.iteration_reports import (
     NOW,
     full_size,
     group,
@@ -26,32 +24,31 @@ from tests.unit.autoscaling.reporting import (
     scale_up,
     waiting,
 )
+from tests.unit.autoscaling.scale_down_plans import group as machine_set
+from tests.unit.autoscaling.scale_down_plans import planned, workers
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.plan import Plan
-from trimtab.autoscaling.actuation.removal import Result
-from trimtab.autoscaling.groups import Problem
-from trimtab.autoscaling.memory.findings import Finding
-from trimtab.autoscaling.memory.health import Health
-from trimtab.autoscaling.memory.readiness import Readiness
-from trimtab.autoscaling.memory.state import State
-from trimtab.autoscaling.providers.outcome import Failure
-from trimtab.autoscaling.report.compatible_metrics import CompatibleMetrics
-from trimtab.autoscaling.report.metrics import AutoscalerMetrics
-from trimtab.autoscaling.report.pass_report import PassReport
+from trimtab.autoscaling.actuation.removal import RemovalResult
+from trimtab.autoscaling.cluster_state.readiness import ClusterHealth, Readiness
+from trimtab.autoscaling.cluster_state.state import AutoscalerState, GroupFinding
+from trimtab.autoscaling.groups import ObjectProblem
+from trimtab.autoscaling.providers.outcome import ScaleFailure
+from trimtab.autoscaling.report.iteration_report import IterationReport
+from trimtab.autoscaling.report.metrics import AutoscalerMetrics, CompatibleMetrics
 
 OURS, THEIRS = "trimtab_autoscaler_", "cluster_autoscaler_"
 
 
 class Counted:
-    """Both sets of metrics, and what they say."""
+    """Both sets of metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.ours = AutoscalerMetrics(self.registry)
         self.theirs = CompatibleMetrics(self.registry)
 
-    def observe(self, made: PassReport, **spec: Any) -> None:
+    def observe(self, made: IterationReport, **spec: Any) -> None:
         self.ours.observe(made)
         self.theirs.observe(made, msgspec.convert(spec, ClusterAutoscalerSpec))
 
@@ -73,24 +70,24 @@ def counted() -> Counted:
 @pytest.mark.parametrize(
     ("more", "result", "well"),
     [
-        pytest.param({}, "Completed", 1, id="it went well"),
-        pytest.param({"error": "boom"}, "PassFailed", 1, id="it failed"),
-        pytest.param({"health": Health(cluster="ill")}, "ClusterUnhealthy", 0, id="the cluster is ill"),
+        pytest.param({}, "Completed", 1, id="completed"),
+        pytest.param({"error": "boom"}, "IterationFailed", 1, id="failed"),
+        pytest.param({"health": ClusterHealth(cluster="ill")}, "ClusterUnhealthy", 0, id="unhealthy"),
     ],
 )
-def test_passes_are_counted_by_how_they_ended(counted: Counted, more: dict[str, Any], result: str, well: int) -> None:
+def test_iterations_are_counted_by_result(counted: Counted, more: dict[str, Any], result: str, well: int) -> None:
     counted.observe(report(group(), phases={"plan": 0.2, "Dreaming": 1.0}, **more))
     assert counted(f"{OURS}passes_total") == {("Act", result): 1}
     assert counted(f"{OURS}pass_seconds_sum") == {(): 0.25}
     assert counted(f"{OURS}plan_seconds_count") == {("plan",): 1, ("Other",): 1}
     assert counted(f"{OURS}cluster_healthy") == {(): well}
-    assert counted(f"{OURS}last_pass_timestamp_seconds") == {(): NOW + 0.25}
+    assert counted(f"{OURS}last_iteration_timestamp_seconds") == {(): NOW + 0.25}
     assert counted(f"{THEIRS}cluster_safe_to_autoscale") == {(): float(result == "Completed")}
 
 
-def test_a_pass_that_failed_takes_nothing_away_of_what_was_seen(counted: Counted) -> None:
+def test_failed_iteration_keeps_the_last_values(counted: Counted) -> None:
     counted.observe(report(group(), plan=plan(kept=(kept_pod("shop/a"), kept_node("a-0")))))
-    seen = {
+    observed = {
         name: counted(name)
         for name in (
             f"{OURS}pending_pods",
@@ -100,9 +97,9 @@ def test_a_pass_that_failed_takes_nothing_away_of_what_was_seen(counted: Counted
             f"{THEIRS}cluster_cpu_current_cores",
         )
     }
-    assert all(seen.values())
+    assert all(observed.values())
     counted.observe(report(finished=NOW + 9, error="boom"))
-    assert {name: counted(name) for name in seen} == seen
+    assert {name: counted(name) for name in observed} == observed
     assert counted(f"{THEIRS}last_activity") == {
         ("main",): NOW + 9,
         ("scaleUp",): NOW + 0.25,
@@ -111,7 +108,7 @@ def test_a_pass_that_failed_takes_nothing_away_of_what_was_seen(counted: Counted
     assert counted(f"{THEIRS}errors_total") == {("internalError",): 1}
 
 
-def test_pods_and_nodes_are_shown_by_why(counted: Counted) -> None:
+def test_pods_and_nodes_are_counted_by_reason(counted: Counted) -> None:
     kept = (
         kept_pod("shop/a"),
         kept_pod("shop/b", "FitsOnNode"),
@@ -124,9 +121,9 @@ def test_pods_and_nodes_are_shown_by_why(counted: Counted) -> None:
             group(),
             plan=plan(scale_up(pods=("shop/x", "shop/y")), kept=kept),
             readiness={"a-0": Readiness.READY, "a-1": Readiness.STARTING},
-            memory=State(unneeded={"a-0": NOW}),
-            going={"a-1": removal("a-1")},
-            problems=[Problem("MachineAutoscaler", "m", "x", "TargetNotFound", "")],
+            state=AutoscalerState(unneeded={"a-0": NOW}),
+            removals={"a-1": removal("a-1")},
+            problems=[ObjectProblem("MachineAutoscaler", "m", "x", "TargetNotFound", "")],
         )
     )
     assert counted(f"{OURS}pending_pods") == {
@@ -146,10 +143,10 @@ def test_pods_and_nodes_are_shown_by_why(counted: Counted) -> None:
     assert counted(f"{THEIRS}nodes_count")["notStarted",] == 1
 
 
-def test_groups_are_shown_as_long_as_they_are_there(counted: Counted) -> None:
-    memory = State(groups={id_of("a"): in_trouble()})
-    health = Health(groups={id_of("b"): "ill"})
-    counted.observe(report(group("a", most=7), group("b", target=5), memory=memory, health=health))
+def test_series_of_deleted_groups_are_removed(counted: Counted) -> None:
+    memory = AutoscalerState(groups={id_of("a"): in_trouble()})
+    health = ClusterHealth(groups={id_of("b"): "ill"})
+    counted.observe(report(group("a", most=7), group("b", target=5), state=memory, health=health))
     a, b = (id_of("a"),), (id_of("b"),)
     for name, values in {
         "min_nodes": {a: 0, b: 0},
@@ -170,19 +167,19 @@ def test_groups_are_shown_as_long_as_they_are_there(counted: Counted) -> None:
     assert counted(f"{OURS}groups") == {(): 1}
 
 
-def test_what_is_added_is_counted_and_how_long_pods_had_waited(counted: Counted) -> None:
+def test_scale_ups_and_pending_times_are_counted(counted: Counted) -> None:
     action = scale_up(before=2, after=5, pods=("shop/a", "shop/b", "shop/c"))
     counted.observe(
         report(
             group(),
-            grown=[
+            scale_up_outcomes=[
                 grown(action, at=NOW + 0.5, calls=2),
-                grown(scale_up(), failure=Failure.TIMED_OUT, calls=3),
+                grown(scale_up(), failure=ScaleFailure.TIMED_OUT, calls=3),
             ],
-            waiting={**waiting("shop/a", since=NOW - 1), **waiting("shop/b", since=None)},
-            told=[
-                Finding(id_of("a"), reasons.SCALE_UP_TIMED_OUT, "", 1, failure=True),
-                Finding(id_of("a"), reasons.SCALE_UP_COMPLETED, "", 1),
+            pending_pods={**waiting("shop/a", since=NOW - 1), **waiting("shop/b", since=None)},
+            findings=[
+                GroupFinding(id_of("a"), reasons.SCALE_UP_TIMED_OUT, "", 1, failure=True),
+                GroupFinding(id_of("a"), reasons.SCALE_UP_COMPLETED, "", 1),
             ],
         )
     )
@@ -195,13 +192,13 @@ def test_what_is_added_is_counted_and_how_long_pods_had_waited(counted: Counted)
     assert counted(f"{THEIRS}failed_scale_ups_total") == {("apiCallError",): 1, ("timeout",): 1}
 
 
-def test_what_is_removed_is_counted_and_what_stayed(counted: Counted) -> None:
+def test_removals_are_counted_by_result(counted: Counted) -> None:
     counted.observe(
         report(
             group(),
-            ended=[
+            removal_outcomes=[
                 removed(why="Empty", calls=1.5, evicted={"shop/a": "1", "shop/b": "2"}),
-                removed("a-1", result=Result.FAILED, reason="NotEnoughPdb", calls=4.0, evicted={"shop/c": "3"}),
+                removed("a-1", result=RemovalResult.FAILED, reason="NotEnoughPdb", calls=4.0, evicted={"shop/c": "3"}),
             ],
         )
     )
@@ -213,7 +210,7 @@ def test_what_is_removed_is_counted_and_what_stayed(counted: Counted) -> None:
     assert counted(f"{THEIRS}scaled_down_nodes_total") == {("empty",): 1}
 
 
-def test_limits_of_the_cluster_are_shown_in_upstreams_units(counted: Counted) -> None:
+def test_cluster_limits_have_upstreams_units(counted: Counted) -> None:
     counted.observe(report(group()), resourceLimits={"maxNodesTotal": 24, "memory": {"min": 4, "max": 256}})
     assert counted(f"{THEIRS}max_nodes_count") == {(): 24}
     assert counted(f"{THEIRS}cluster_cpu_current_cores") == {(): 8}
@@ -225,7 +222,7 @@ def test_limits_of_the_cluster_are_shown_in_upstreams_units(counted: Counted) ->
     ("reason", "label"),
     [("MaxCoresReached", "CpuResourceLimit"), ("MaxMemoryReached", "MemoryResourceLimit")],
 )
-def test_scaling_up_that_a_limit_skips_is_counted_once_a_pass(counted: Counted, reason: str, label: str) -> None:
+def test_skipped_scale_up_is_counted_once_per_iteration(counted: Counted, reason: str, label: str) -> None:
     made = report(group(), plan=plan(kept=(kept_pod("shop/a", reason), kept_pod("shop/b", reason))))
     for _ in range(2):
         counted.observe(made)
@@ -243,7 +240,7 @@ def test_scaling_up_that_a_limit_skips_is_counted_once_a_pass(counted: Counted, 
     ],
     ids=["cores", "memory", "gpus"],
 )
-def test_scaling_down_that_a_limit_skips_is_known_by_the_planners_own_words(
+def test_skipped_scale_down_is_counted_from_the_planner_message(
     counted: Counted, limits: dict[str, Any], label: str | None
 ) -> None:
     of = machine_set(size=2)
@@ -257,7 +254,7 @@ def test_scaling_down_that_a_limit_skips_is_known_by_the_planners_own_words(
     assert {labels: number for labels, number in skipped.items() if number} == ({("down", label): 1} if label else {})
 
 
-def test_what_openshifts_alerts_ask_for_is_there_under_its_name(counted: Counted) -> None:
+def test_metrics_of_openshifts_alerts_exist(counted: Counted) -> None:
     counted.observe(report(group(), plan=plan(kept=(kept_pod("shop/a", "MaxCoresReached"),))))
     text = generate_latest(counted.registry).decode()
     for series in (
@@ -268,11 +265,11 @@ def test_what_openshifts_alerts_ask_for_is_there_under_its_name(counted: Counted
         assert f"\n{series}\n" in text
 
 
-def test_the_number_of_series_does_not_follow_nodes_pods_or_groups_without_end(counted: Counted) -> None:
+def test_number_of_series_is_bounded(counted: Counted) -> None:
     made = full_size(number=520, words="x")
     counted.observe(made)
     samples = [sample for family in counted.registry.collect() for sample in family.samples]
     assert len(samples) < 500 * 12 + 500
     labels = {value for sample in samples for value in sample.labels.values()}
-    assert labels.isdisjoint({*made.groups.of_node, *made.waiting})
+    assert labels.isdisjoint({*made.groups.of_node, *made.pending_pods})
     assert len(counted(f"{OURS}group_target_nodes")) == 500

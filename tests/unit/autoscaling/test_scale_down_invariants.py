@@ -1,4 +1,4 @@
-"""What holds of every scale-down plan, whatever the cluster."""
+"""Invariants of scale-down plans for random clusters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import HOSTNAME, budget, node
-from tests.unit.autoscaling.removing import NOW, group, unneeded, web
+from tests.unit.autoscaling.scale_down_plans import NOW, group, unneeded, web
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.autoscaling.groups import groups
-from trimtab.autoscaling.scale_down import ScalingDown, plan, recorded
+from trimtab.autoscaling.groups import build_groups
+from trimtab.autoscaling.scale_down import ScaleDownPlan, plan, recorded_unneeded
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject
 from trimtab.placement.placer import Placer
@@ -27,7 +27,7 @@ SINCE = ("2026-11-20T10:00:00Z", "2026-11-20T11:55:00Z", None)
 
 @st.composite
 def pods(draw: st.DrawFn, names: list[str]) -> list[Any]:
-    """Pods of three applications, each with a rule or without one."""
+    """Pods of three applications with or without scheduling constraints."""
     built = []
     rules = {app: draw(st.sampled_from(("", "", "hosts", "zones", "port"))) for app in APPS}
     for number in range(draw(st.integers(0, 12))):
@@ -46,7 +46,7 @@ def pods(draw: st.DrawFn, names: list[str]) -> list[Any]:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[list[KubeObject], ClusterAutoscalerSpec]:
-    """Up to nine nodes of two groups and of none, pods of three applications with or without rules, their budgets."""
+    """Up to nine nodes in two groups or none, with pods of three applications and PDBs."""
     built: list[Any] = []
     sizes = [draw(st.integers(1, 4)) for _ in range(2)]
     names = []
@@ -72,28 +72,28 @@ def clusters(draw: st.DrawFn) -> tuple[list[KubeObject], ClusterAutoscalerSpec]:
     return [builder.build() for builder in built], spec
 
 
-def made_of(objects: list[KubeObject], spec: ClusterAutoscalerSpec) -> ScalingDown:
+def made_of(objects: list[KubeObject], spec: ClusterAutoscalerSpec) -> ScaleDownPlan:
     snapshot = Snapshot(objects)
-    return plan(snapshot, groups(snapshot), spec, now=NOW)
+    return plan(snapshot, build_groups(snapshot), spec, now=NOW)
 
 
 @given(clusters())
-def test_every_node_goes_or_has_a_reason_to_stay(cluster: Any) -> None:
+def test_every_node_is_removed_or_has_a_reason(cluster: Any) -> None:
     made = made_of(*cluster)
-    told = [action.node for action in made.actions] + [kept.name for kept in made.kept]
-    assert sorted(told) == sorted(Snapshot(cluster[0]).nodes.slot_of)
+    recorded = [action.node for action in made.actions] + [kept.name for kept in made.kept]
+    assert sorted(recorded) == sorted(Snapshot(cluster[0]).nodes.slot_of)
     assert all(kept.reason and kept.message for kept in made.kept)
 
 
 @given(clusters())
-def test_budgets_sizes_and_limits_hold(cluster: Any) -> None:
+def test_pdbs_sizes_and_limits_hold(cluster: Any) -> None:
     objects, spec = cluster
     snapshot = Snapshot(objects)
     made = made_of(objects, spec)
     apps = Counter(move.pod.partition("/")[2][0] for action in made.actions for move in action.moves)
     for each in snapshot.budgets.values():
         assert apps[each.name] <= each.disruptions_allowed
-    found = groups(snapshot)
+    found = build_groups(snapshot)
     for id_, number in Counter(action.group for action in made.actions).items():
         assert found.by_id[id_].target - number >= found.by_id[id_].minimum
     assert spec.resource_limits.cores is not None
@@ -102,7 +102,7 @@ def test_budgets_sizes_and_limits_hold(cluster: Any) -> None:
 
 
 @given(clusters())
-def test_every_pod_passes_all_filters_where_it_goes_when_that_is_judged_anew(cluster: Any) -> None:
+def test_every_target_passes_all_filters_when_reevaluated(cluster: Any) -> None:
     objects, spec = cluster
     made = made_of(objects, spec)
     snapshot = Snapshot(objects)
@@ -110,7 +110,7 @@ def test_every_pod_passes_all_filters_where_it_goes_when_that_is_judged_anew(clu
     with snapshot.fork():
         placer = Placer(snapshot)
         for action in made.actions:
-            moved = [placer.lift(snapshot.pods[move.pod]) for move in action.moves]
+            moved = [placer.unbind(snapshot.pods[move.pod]) for move in action.moves]
             assert not snapshot.pods_on(action.node)
             snapshot.remove(snapshot.nodes.node(snapshot.nodes.slot_of[action.node]))
             for pod, move in zip(moved, action.moves, strict=True):
@@ -122,11 +122,11 @@ def test_every_pod_passes_all_filters_where_it_goes_when_that_is_judged_anew(clu
 
 
 @given(clusters())
-def test_nothing_goes_without_a_record_that_is_old_enough(cluster: Any) -> None:
+def test_every_removed_node_has_an_old_enough_record(cluster: Any) -> None:
     objects, spec = cluster
     snapshot = Snapshot(objects)
     nodes = [snapshot.nodes.node(slot) for slot in snapshot.nodes.slot_of.values()]
-    records = recorded(nodes, ClusterAutoscalerStatus())
+    records = recorded_unneeded(nodes, ClusterAutoscalerStatus())
     made = made_of(objects, spec)
     for action in made.actions:
         assert NOW - records[action.node] >= spec.scaling_down.unneeded_seconds
@@ -137,7 +137,7 @@ def test_nothing_goes_without_a_record_that_is_old_enough(cluster: Any) -> None:
 
 
 @given(clusters(), st.randoms(use_true_random=False))
-def test_the_order_of_objects_has_no_say(cluster: Any, chance: random.Random) -> None:
+def test_order_of_objects_does_not_matter(cluster: Any, chance: random.Random) -> None:
     objects, spec = cluster
     shuffled = list(objects)
     chance.shuffle(shuffled)
@@ -145,9 +145,9 @@ def test_the_order_of_objects_has_no_say(cluster: Any, chance: random.Random) ->
 
 
 @given(clusters())
-def test_the_snapshot_is_as_before(cluster: Any) -> None:
+def test_snapshot_is_restored(cluster: Any) -> None:
     objects, spec = cluster
     snapshot = Snapshot(objects)
     before = dict(snapshot.pods), dict(snapshot.nodes.slot_of), snapshot.nodes.requested.tolist()
-    plan(snapshot, groups(snapshot), spec, now=NOW)
+    plan(snapshot, build_groups(snapshot), spec, now=NOW)
     assert (snapshot.pods, snapshot.nodes.slot_of, snapshot.nodes.requested.tolist()) == before

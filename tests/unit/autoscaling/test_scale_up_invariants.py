@@ -1,4 +1,4 @@
-"""Whatever waits and whatever could grow: plans stay within limits, and what they promise holds."""
+"""Invariants of scale-up plans: limits hold, and planned nodes fit their pods."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.builders import HOSTNAME, ZONE, daemon_set, node, pod
-from tests.unit.autoscaling.scaling import NOW, group, several, waiting
+from tests.strategies import examples
+from tests.unit.autoscaling.scale_up_helpers import NOW, group, pending_pod, pending_pods
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.autoscaling.groups import groups
-from trimtab.autoscaling.scale_up import Inputs, ScalingUp, scale_up
-from trimtab.autoscaling.template import templates
+from trimtab.autoscaling.groups import build_groups
+from trimtab.autoscaling.scale_up import PlanInputs, ScaleUpPlan, scale_up
+from trimtab.autoscaling.template import build_templates
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject, MachineSet, Pod
 from trimtab.placement.placer import Placer
@@ -43,14 +44,14 @@ WISHES = (
 
 @st.composite
 def classes(draw: st.DrawFn, name: str, wishes: tuple[Any, ...]) -> list[Any]:
-    """Some pods that wait and are alike."""
+    """Pending pods with equal specs."""
     cpu, memory = draw(st.sampled_from(("100m", "700m", "1", "3"))), draw(st.sampled_from(("100Mi", "1Gi", "3Gi")))
     app, chosen = draw(st.sampled_from(("a", "b", name))), draw(st.lists(st.sampled_from(wishes), max_size=2))
     made = []
     for number in range(draw(st.integers(1, 7))):
-        each = waiting(f"{name}-{number}", cpu, memory).labels(app=app)
-        for wish in chosen:
-            wish(each)
+        each = pending_pod(f"{name}-{number}", cpu, memory).labels(app=app)
+        for preference in chosen:
+            preference(each)
         made.append(each.build())
     spec, labels = made[0].spec, made[0].labels
     return [replace(each, spec=spec, labels=labels) for each in made]
@@ -58,7 +59,7 @@ def classes(draw: st.DrawFn, name: str, wishes: tuple[Any, ...]) -> list[Any]:
 
 @st.composite
 def worlds(draw: st.DrawFn, wishes: tuple[Any, ...] = WISHES) -> list[KubeObject]:
-    """Up to three groups, nodes that are there, DaemonSets, and pods of several classes."""
+    """Up to three groups, existing nodes, DaemonSets, and pods of several classes."""
     built: list[Any] = []
     for number in range(draw(st.integers(1, 3))):
         cpu, memory = draw(st.sampled_from(SIZES))
@@ -99,16 +100,16 @@ SPECS = st.fixed_dictionaries(
 )
 
 
-def plan(objects: list[KubeObject], spec: dict[str, Any]) -> ScalingUp:
-    return scale_up(Snapshot(objects), Inputs(msgspec.convert(spec, ClusterAutoscalerSpec), NOW))
+def plan(objects: list[KubeObject], spec: dict[str, Any]) -> ScaleUpPlan:
+    return scale_up(Snapshot(objects), PlanInputs(msgspec.convert(spec, ClusterAutoscalerSpec), NOW))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds((*WISHES, *SPREADS)), SPECS)
-def test_no_group_and_no_cluster_grows_beyond_its_limits(objects: list[KubeObject], spec: dict[str, Any]) -> None:
+def test_limits_of_groups_and_cluster_are_never_exceeded(objects: list[KubeObject], spec: dict[str, Any]) -> None:
     snapshot = Snapshot(objects)
-    found = groups(snapshot)
-    made = templates(snapshot, found.all, now=NOW).of_group
+    found = build_groups(snapshot)
+    made = build_templates(snapshot, found.all, now=NOW).of_group
     planned = plan(objects, spec)
 
     added = Counter(each.group for each in planned.nodes)
@@ -125,9 +126,9 @@ def test_no_group_and_no_cluster_grows_beyond_its_limits(objects: list[KubeObjec
             assert name not in limits or total <= limits[name]["max"] * unit
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds((*WISHES, *SPREADS)), SPECS)
-def test_every_pending_pod_is_told_of_once(objects: list[KubeObject], spec: dict[str, Any]) -> None:
+def test_every_pending_pod_is_reported_once(objects: list[KubeObject], spec: dict[str, Any]) -> None:
     snapshot, planned = Snapshot(objects), plan(objects, spec)
     pending = sorted(key for key, each in snapshot.pods.items() if not each.node)
     helped = [key for action in planned.actions for key in action.pods]
@@ -138,14 +139,12 @@ def test_every_pending_pod_is_told_of_once(objects: list[KubeObject], spec: dict
     assert all(new.pods for new in planned.nodes)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(worlds(), SPECS)
-def test_every_pod_that_is_helped_passes_all_filters_on_its_node(
-    objects: list[KubeObject], spec: dict[str, Any]
-) -> None:
-    """Judged anew, on a picture in which all planned nodes and pods are."""
+def test_every_placed_pod_passes_all_filters(objects: list[KubeObject], spec: dict[str, Any]) -> None:
+    """Check the plan again, in a snapshot with all planned nodes and pods."""
     planned, snapshot = plan(objects, spec), Snapshot(objects)
-    made = templates(snapshot, groups(snapshot).all, now=NOW).of_group
+    made = build_templates(snapshot, build_groups(snapshot).all, now=NOW).of_group
     for each in planned.reserved:
         snapshot.put(each)
     for number, new in enumerate(planned.nodes):
@@ -154,19 +153,21 @@ def test_every_pod_that_is_helped_passes_all_filters_on_its_node(
         for each in new.pods:
             snapshot.move(each, f"new-{number}")
     placer = Placer(snapshot)
-    elsewhere = any(each.reason == reasons.FITS_ON_UPCOMING_NODE for each in planned.kept)  # where, a plan does not say
+    other_nodes = any(
+        each.reason == reasons.FITS_ON_UPCOMING_NODE for each in planned.kept
+    )  # where, a plan does not say
     for number, new in enumerate(planned.nodes):
         for each in new.pods:
-            if elsewhere and each.spec.affinity.pod_required:
+            if other_nodes and each.spec.affinity.pod_required:
                 continue
             with snapshot.fork():
-                lifted = placer.lift(snapshot.pods[each.key])
+                lifted = placer.unbind(snapshot.pods[each.key])
                 assert placer.feasible(lifted)[snapshot.nodes.slot_of[f"new-{number}"]]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(worlds((*WISHES, *SPREADS)), SPECS, st.randoms(use_true_random=False))
-def test_the_order_of_objects_has_no_say(
+def test_plan_does_not_depend_on_the_order_of_objects(
     objects: list[KubeObject], spec: dict[str, Any], chance: random.Random
 ) -> None:
     first = msgspec.json.encode((plan(objects, spec).actions, plan(objects, spec).kept))
@@ -176,19 +177,19 @@ def test_the_order_of_objects_has_no_say(
 
 
 @given(st.integers(1, 30), st.sampled_from(("300m", "1", "3")), st.integers(0, 3), st.integers(1, 12))
-def test_one_node_more_never_makes_the_plan_bigger(number: int, cpu: str, there: int, most: int) -> None:
+def test_an_additional_node_never_increases_the_plan(number: int, cpu: str, there: int, most: int) -> None:
     def added(nodes: int) -> int:
-        built = [group(most=most), *several(number, cpu=cpu), *(node(f"n{each}") for each in range(nodes))]
+        built = [group(most=most), *pending_pods(number, cpu=cpu), *(node(f"n{each}") for each in range(nodes))]
         return len(plan([each.build() for each in built], {}).nodes)
 
     assert added(there + 1) <= added(there)
 
 
 @given(worlds(), st.integers(1, 20), st.sampled_from(("300m", "1", "3")))
-def test_what_a_plan_adds_for_pods_that_are_alike_is_enough(drawn: list[KubeObject], number: int, cpu: str) -> None:
-    """With the sizes as the plan wants them, all it helps has its place on nodes that are on their way."""
+def test_added_nodes_suffice_for_equal_pods(drawn: list[KubeObject], number: int, cpu: str) -> None:
+    """With the planned sizes, all helped pods fit on upcoming nodes."""
     objects = [each for each in drawn if not (isinstance(each, Pod) and not each.node)]
-    pods = [each.build() for each in several(number, cpu=cpu)]
+    pods = [each.build() for each in pending_pods(number, cpu=cpu)]
     planned = plan([*objects, *pods], {})
     sizes = {action.group: action.to for action in planned.actions}
     grown = [

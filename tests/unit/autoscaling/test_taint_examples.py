@@ -1,4 +1,4 @@
-"""Dedicated nodes and special hardware, from the examples' files: the right sets grow, and the right pods go there."""
+"""The example files for dedicated nodes and special hardware scale up the intended groups."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from tests.builders import (
 )
 from tests.taint_examples import DEDICATED, HARDWARE, documents, of_kind, pods_of
 from trimtab.api.decode import decode_cluster_autoscaler, decode_machine_autoscaler
-from trimtab.autoscaling.groups import groups
-from trimtab.autoscaling.scale_up import Inputs, ScalingUp, scale_up
-from trimtab.autoscaling.template import Templates, templates
+from trimtab.autoscaling.groups import build_groups
+from trimtab.autoscaling.scale_up import PlanInputs, ScaleUpPlan, scale_up
+from trimtab.autoscaling.template import Templates, build_templates
 from trimtab.cli.main import cli
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.wire.decode import decode_object
-from trimtab.local.machines.joining import node_of
-from trimtab.local.machines.live import Live
-from trimtab.local.machines.sets import plan_set
 from trimtab.placement.placer import Placer
+from trimtab_local.machines.machine import LiveObject, node_of
+from trimtab_local.machines.sets import plan_set
 
 NOW = 1_795_176_000.0  # 2026-11-20T12:00:00Z
 BELONGS = {
@@ -60,18 +59,18 @@ def sets(folder: Path) -> list[dict[str, Any]]:
 
 
 def nodes(folder: Path, numbers: dict[str, int]) -> list[dict[str, Any]]:
-    """Machines and nodes as the local machine controller makes them, all ready for a while."""
+    """Machines and settled nodes as the local machine controller creates them."""
     made = []
     for each in sets(folder):
         each["spec"]["replicas"] = numbers.get(each["metadata"]["name"], 0)
-        for number, birth in enumerate(plan_set(Live(each), [], now=NOW).births):
+        for number, birth in enumerate(plan_set(LiveObject(each), [], now=NOW).to_create):
             name = f"{each['metadata']['name']}-{number}"
             birth["metadata"] |= {"name": name, "uid": f"machine-{name}", "creationTimestamp": "2026-11-20T11:00:00Z"}
-            node = node_of(Live(birth), Live(each))
+            node = node_of(LiveObject(birth), LiveObject(each))
             node["metadata"] |= {"uid": f"node-{name}", "creationTimestamp": "2026-11-20T11:00:00Z"}
             ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-20T11:00:00Z"}
             node["status"]["conditions"] = [ready]
-            birth["status"] = {"phase": "Running", "nodeRef": {"kind": "Node", "name": name}}
+            birth["status"] = {"phase": "Running", "nodeRef": {"kind": "Node", "name": name, "uid": f"node-{name}"}}
             made += [birth, node]
     return made
 
@@ -83,28 +82,28 @@ def resized(folder: Path, numbers: dict[str, int]) -> list[dict[str, Any]]:
     return found
 
 
-def inputs(folder: Path) -> Inputs:
+def inputs(folder: Path) -> PlanInputs:
     [spec] = [decode_cluster_autoscaler(each).spec for each in of_kind("ClusterAutoscaler", folder).values()]
     limits = tuple(decode_machine_autoscaler(each) for each in of_kind("MachineAutoscaler", folder).values())
-    return Inputs(spec, NOW, machine_autoscalers=limits)
+    return PlanInputs(spec, NOW, machine_autoscalers=limits)
 
 
-def planned(folder: Path, objects: Iterable[Any]) -> ScalingUp:
+def planned(folder: Path, objects: Iterable[Any]) -> ScaleUpPlan:
     return scale_up(snapshot(objects), inputs(folder))
 
 
-def growth(made: ScalingUp) -> dict[str, int]:
+def growth(made: ScaleUpPlan) -> dict[str, int]:
     return {each.machine_set.partition("/")[2]: each.to - each.from_ for each in made.actions}
 
 
-def homes(made: ScalingUp) -> set[tuple[str, str]]:
-    """Which Deployments' pods new nodes of which sets are for."""
+def homes(made: ScaleUpPlan) -> set[tuple[str, str]]:
+    """The Deployments whose pods the new nodes of each group are for."""
     return {(pod.name.rpartition("-")[0], each.group.rpartition("/")[2]) for each in made.nodes for pod in each.pods}
 
 
 @EXAMPLES
-@pytest.mark.parametrize("there", [False, True], ids=["from nothing", "learned from nodes that are full"])
-def test_each_set_grows_for_the_pods_that_belong_there(folder: Path, there: bool) -> None:
+@pytest.mark.parametrize("there", [False, True], ids=["from zero", "learned from full nodes"])
+def test_each_group_is_scaled_up_for_its_pods(folder: Path, there: bool) -> None:
     numbers = dict.fromkeys(GROWS[folder], 1) if there else {}
     full = [_filler(each["metadata"]["name"]) for each in nodes(folder, numbers) if each["kind"] == "Node"]
 
@@ -116,7 +115,7 @@ def test_each_set_grows_for_the_pods_that_belong_there(folder: Path, there: bool
 
 
 def _filler(node: str) -> dict[str, Any]:
-    """A pod that leaves room for nothing else."""
+    """A pod that fills its node."""
     resources = {"requests": {"cpu": "3500m" if "gpu" not in node else "7500m"}}
     containers = [{"name": "main", "image": "none", "resources": resources}]
     metadata = {"name": f"full-{node}", "namespace": "default", "uid": f"full-{node}"}
@@ -125,7 +124,7 @@ def _filler(node: str) -> dict[str, Any]:
 
 
 @EXAMPLES
-def test_the_command_line_says_the_same_of_the_files_alone(folder: Path, tmp_path: Path) -> None:
+def test_cli_plan_of_the_files_is_equal(folder: Path, tmp_path: Path) -> None:
     cluster = tmp_path / "cluster.json"
     items = [*of_kind("MachineSet", folder).values(), *pods(folder)]
     cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
@@ -139,8 +138,8 @@ def test_the_command_line_says_the_same_of_the_files_alone(folder: Path, tmp_pat
 
 
 @EXAMPLES
-def test_with_room_everywhere_pods_are_placed_where_they_belong(folder: Path) -> None:
-    """Nodes with PreferNoSchedule are passed over for as long as there are others."""
+def test_with_free_capacity_pods_run_on_their_nodes(folder: Path) -> None:
+    """The scheduler prefers nodes without a PreferNoSchedule taint."""
     there = snapshot([*sets(folder), *nodes(folder, dict.fromkeys(GROWS[folder], 3)), *pods(folder)])
     waiting = [pod for pod in there.pods.values() if not pod.node]
 
@@ -151,7 +150,7 @@ def test_with_room_everywhere_pods_are_placed_where_they_belong(folder: Path) ->
 
 
 @EXAMPLES
-def test_pods_that_belong_on_certain_nodes_fit_on_no_others_and_closed_nodes_take_no_others(folder: Path) -> None:
+def test_dedicated_pods_fit_only_their_nodes_and_tainted_nodes_take_no_others(folder: Path) -> None:
     closed = {name for name, each in of_kind("MachineSet", folder).items() if _effect(each) == "NoSchedule"}
     for name in GROWS[folder]:
         there = snapshot([*sets(folder), *nodes(folder, {name: 3}), *pods(folder)])
@@ -168,12 +167,12 @@ def _effect(machine_set: dict[str, Any]) -> str:
 
 
 @EXAMPLES
-def test_a_template_has_the_taints_and_labels_that_nodes_really_get(folder: Path) -> None:
+def test_template_has_the_taints_and_labels_of_real_nodes(folder: Path) -> None:
     numbers = dict.fromkeys(GROWS[folder], 1)
 
     def made(objects: Iterable[Any]) -> Templates:
         there = snapshot(objects)
-        return templates(there, groups(there, inputs(folder).machine_autoscalers).all, now=NOW)
+        return build_templates(there, build_groups(there, inputs(folder).machine_autoscalers).all, now=NOW)
 
     empty, learned = made(sets(folder)), made([*resized(folder, numbers), *nodes(folder, numbers)])
 
@@ -190,7 +189,7 @@ def test_a_template_has_the_taints_and_labels_that_nodes_really_get(folder: Path
 
 
 def altered(folder: Path, app: str, **changes: Any) -> list[dict[str, Any]]:
-    """The Deployment's pods with parts of their spec left out (``None``) or changed."""
+    """The Deployment's pods with fields of their spec removed (``None``) or changed."""
     deployment = copy.deepcopy(of_kind("Deployment", folder)[app])
     spec = deployment["spec"]["template"]["spec"]
     for key, value in changes.items():
@@ -198,7 +197,7 @@ def altered(folder: Path, app: str, **changes: Any) -> list[dict[str, Any]]:
     return list(pods_of(deployment))
 
 
-def test_with_the_toleration_alone_pods_may_use_the_dedicated_nodes_or_any_others() -> None:
+def test_toleration_alone_allows_dedicated_and_other_nodes() -> None:
     guests = altered(DEDICATED, "api", affinity=None)
     there = nodes(DEDICATED, {"workers": 1, "team-a": 1})
 
@@ -210,7 +209,7 @@ def test_with_the_toleration_alone_pods_may_use_the_dedicated_nodes_or_any_other
 @pytest.mark.parametrize(
     ("folder", "app"), [(DEDICATED, "api"), (HARDWARE, "train")], ids=["dedicated", "special hardware"]
 )
-def test_with_the_affinity_alone_pods_wait_and_are_told_why(folder: Path, app: str) -> None:
+def test_affinity_alone_leaves_pods_pending_with_a_reason(folder: Path, app: str) -> None:
     made = planned(folder, [*sets(folder), *altered(folder, app, tolerations=None)])
 
     assert growth(made) == {}
@@ -218,8 +217,8 @@ def test_with_the_affinity_alone_pods_wait_and_are_told_why(folder: Path, app: s
     assert all("untolerated taint" in each.message for each in made.kept)
 
 
-def test_without_a_word_of_gpus_no_set_is_known_to_have_any() -> None:
-    """Why the annotation gpu-count is in the example."""
+def test_without_gpu_annotations_no_group_has_gpus() -> None:
+    """The reason for the annotation gpu-count in the example."""
     found = sets(HARDWARE)
     for each in found:
         annotations = each["metadata"]["annotations"]
@@ -231,14 +230,14 @@ def test_without_a_word_of_gpus_no_set_is_known_to_have_any() -> None:
     assert all("Insufficient nvidia.com/gpu" in each.message for each in made.kept)
 
 
-def test_fast_disks_are_used_by_all_if_need_be() -> None:
-    """Three ordinary nodes are the most: nine pods; the others get nodes that were to be kept free rather than none."""
+def test_fast_disks_are_used_by_all_pods_if_needed() -> None:
+    """At most three ordinary nodes fit nine pods; the other pods get nodes that are kept free otherwise."""
     made = planned(HARDWARE, [*sets(HARDWARE), *pods_of(of_kind("Deployment", HARDWARE)["web"], 12)])
 
     assert growth(made) == {"workers": 3, "ssd": 1}
 
 
-def test_another_teams_toleration_does_not_help() -> None:
+def test_toleration_of_another_team_does_not_help() -> None:
     toleration = {"key": "dedicated", "operator": "Equal", "value": "team-b", "effect": "NoSchedule"}
     made = planned(DEDICATED, [*sets(DEDICATED), *altered(DEDICATED, "api", affinity=None, tolerations=[toleration])])
 
@@ -251,7 +250,7 @@ LABEL = "node.cluster.x-k8s.io/dedicated"
 @pytest.mark.parametrize(
     "kind", [machine_set, cluster_machine_set, machine_deployment, machine_pool], ids=lambda kind: kind.__name__
 )
-def test_sets_of_both_machine_apis_are_dedicated_alike(kind: Any) -> None:
+def test_groups_of_both_machine_apis_can_be_dedicated(kind: Any) -> None:
     def one(name: str) -> Any:
         reserve = {"trimtab.dev/reserved": "cpu=0,memory=0"}
         return kind(name, "machines").limits(0, 9).capacity(cpu="4", memory="16Gi").annotations(reserve)
@@ -271,7 +270,7 @@ def test_sets_of_both_machine_apis_are_dedicated_alike(kind: Any) -> None:
 
 
 @EXAMPLES
-def test_each_file_has_what_the_others_name(folder: Path) -> None:
+def test_references_between_example_files_are_valid(folder: Path) -> None:
     targets = {each["spec"]["scaleTargetRef"]["name"] for each in of_kind("MachineAutoscaler", folder).values()}
     namespaces = {each["metadata"]["namespace"] for each in of_kind("Deployment", folder).values()}
 

@@ -1,4 +1,4 @@
-"""What is a reason for a pass, and how reasons are gathered."""
+"""Events that wake the autoscaler's loop, and how bursts of them are gathered."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import machine_set, pod
 from tests.fakes.clock import LoopClock
+from trimtab.autoscaling.reconciler import DisruptionLock
 from trimtab.autoscaling.trigger import Trigger
-from trimtab.autoscaling.turn import Turn
 from trimtab.kube.objects import Machine, Pod
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -22,21 +22,21 @@ FRESH = pod("a").phase("Pending").build()
 @pytest.mark.parametrize(
     ("old", "new", "is_one"),
     [
-        pytest.param(None, WAITING, True, id="a pod that comes without a place"),
-        pytest.param(FRESH, WAITING, True, id="a pod that the scheduler has looked at"),
-        pytest.param(WAITING, WAITING, False, id="the same told again"),
-        pytest.param(WAITING, RUNNING, False, id="a pod that has its place"),
-        pytest.param(None, FRESH, False, id="a pod that nobody has looked at"),
-        pytest.param(WAITING, None, False, id="a pod that is gone"),
+        pytest.param(None, WAITING, True, id="new unschedulable pod"),
+        pytest.param(FRESH, WAITING, True, id="pod becomes unschedulable"),
+        pytest.param(WAITING, WAITING, False, id="repeated event"),
+        pytest.param(WAITING, RUNNING, False, id="scheduled pod"),
+        pytest.param(None, FRESH, False, id="pod not evaluated yet"),
+        pytest.param(WAITING, None, False, id="deleted pod"),
     ],
 )
-async def test_a_reason_is_a_pod_that_newly_finds_no_node(old: Pod | None, new: Pod | None, is_one: bool) -> None:
+async def test_newly_unschedulable_pod_wakes_the_loop(old: Pod | None, new: Pod | None, is_one: bool) -> None:
     trigger = Trigger(LoopClock())
     trigger.pod_changed(old, new)
     assert trigger.pending is is_one
 
 
-async def test_a_machine_that_failed_is_a_reason_once() -> None:
+async def test_failed_machine_wakes_the_loop_once() -> None:
     trigger = Trigger(LoopClock())
     made = machine_set("a")
     well, failed = made.machine("m").build(), made.machine("m").failed("Quota", "none left").build()
@@ -51,7 +51,7 @@ async def test_a_machine_that_failed_is_a_reason_once() -> None:
     assert not trigger.pending
 
 
-async def test_reasons_that_come_together_make_one_pass_and_a_stream_of_them_does_not_hold_it_up() -> None:
+async def test_burst_of_wakeups_starts_one_iteration_and_does_not_delay_it() -> None:
     clock = LoopClock()
     trigger = Trigger(clock)
 
@@ -66,38 +66,38 @@ async def test_reasons_that_come_together_make_one_pass_and_a_stream_of_them_doe
     streaming.cancel()
 
 
-async def test_without_a_reason_the_period_passes() -> None:
+async def test_without_a_wakeup_the_period_passes() -> None:
     clock = LoopClock()
     await Trigger(clock).wait(10.0)
     assert clock.monotonic() == pytest.approx(10.0)
 
 
-async def test_a_turn_is_taken_only_where_nobody_has_it_and_who_stands_in_line_is_woken() -> None:
+async def test_lock_is_acquired_only_if_free_and_waiters_are_woken() -> None:
     lock, woken = asyncio.Lock(), asyncio.Event()
-    turn = Turn(lock, woken.set)
-    assert await turn.take()
+    turn = DisruptionLock(lock, woken.set)
+    assert await turn.try_acquire()
     assert lock.locked()
-    turn.give_back()
+    turn.release()
     await lock.acquire()
-    assert not await turn.take()
-    turn.stand_in_line()
+    assert not await turn.try_acquire()
+    turn.acquire_later()
     await asyncio.sleep(1)
     assert not woken.is_set()
     lock.release()
     await woken.wait()
-    assert turn.ours
-    assert await turn.take()
-    await turn.leave()
+    assert turn.held
+    assert await turn.try_acquire()
+    await turn.close()
     assert not lock.locked()
 
 
-async def test_who_leaves_the_line_does_not_get_the_turn() -> None:
+async def test_cancelled_waiter_does_not_get_the_lock() -> None:
     lock = asyncio.Lock()
-    turn = Turn(lock, lambda: None)
+    turn = DisruptionLock(lock, lambda: None)
     await lock.acquire()
-    turn.stand_in_line()
+    turn.acquire_later()
     await asyncio.sleep(0)
-    await turn.leave()
+    await turn.close()
     lock.release()
     await asyncio.sleep(0)
     assert not lock.locked()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -56,20 +55,11 @@ status: {evicted: 3}
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path):
-    def write(text: str, name: str = "policy.yaml") -> str:
-        path = tmp_path / name
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def test_the_output_is_policies_ready_to_apply(run, file) -> None:
     result = run("convert", file(OLD))
 
-    assert (result.exit_code, result.stderr) == (0, "")
+    (warning,) = result.stderr.splitlines()
+    assert (result.exit_code, "set spec.interval" in warning) == (0, True)
     assert result.stdout == (
         "apiVersion: trimtab.dev/v1alpha1\n"
         "kind: DeschedulerPolicy\n"
@@ -87,7 +77,7 @@ def test_the_output_is_policies_ready_to_apply(run, file) -> None:
     )
 
 
-def test_profiles_become_documents_and_what_is_done_otherwise_is_told_on_stderr(run, file) -> None:
+def test_profiles_become_documents_with_warnings_on_stderr(run, file) -> None:
     path = file(NEW)
     result = run("convert", path)
 
@@ -96,8 +86,10 @@ def test_profiles_become_documents_and_what_is_done_otherwise_is_told_on_stderr(
     assert [document["metadata"]["name"] for document in documents] == ["balance", "old-pods"]
     assert [document["spec"]["limits"] for document in documents] == [{"perNode": 5}, {"perNode": 5}]
     assert result.stderr == (
-        f"trimtab: warning: {path}: profiles[0].pluginConfig[0].args.nodeFit: has no effect: a pod is moved only if a "
-        "node was found for it and its place reserved, always\n"
+        f"trimtab: warning (medium): {path}: profiles[0].pluginConfig[0].args.nodeFit: has no effect: a pod is always "
+        "evicted only if a node that can run it was found\n"
+        f"trimtab: warning (high): {path}: does not say when it runs, so a cycle starts every 5m: set spec.interval or "
+        "spec.schedule\n"
     )
 
 
@@ -110,7 +102,7 @@ def test_json_is_one_object_or_a_list(run, file) -> None:
         assert decode_policy(document).spec.mode == "Simulate"
 
 
-def test_several_files_and_documents_and_our_own_policies_go_through(run, file) -> None:
+def test_several_files_documents_and_own_policies_are_converted(run, file) -> None:
     result = run("convert", file(OLD + "---\n" + OURS, "a.yaml"), file(NEW, "b.yaml"))
 
     documents = list(yaml.safe_load_all(result.stdout))
@@ -119,7 +111,7 @@ def test_several_files_and_documents_and_our_own_policies_go_through(run, file) 
     assert documents[1]["spec"]["mode"] == "Act"
 
 
-def test_a_config_map_is_opened(run, write, file) -> None:
+def test_config_map_is_converted(run, write, file) -> None:
     inner = {"policy.yaml": NEW, "other.txt": "nothing: here"}
     path = write(
         "map.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "descheduler"}, "data": inner}
@@ -129,7 +121,7 @@ def test_a_config_map_is_opened(run, write, file) -> None:
     assert result.exit_code == 0
     assert result.stdout == run("convert", file(NEW)).stdout
     assert result.stderr.startswith(
-        f"trimtab: warning: {path} (items[0]): data[policy.yaml]: profiles[0].pluginConfig[0]"
+        f"trimtab: warning (medium): {path} (items[0]): data[policy.yaml]: profiles[0].pluginConfig[0]"
     )
 
     inner["policy.yaml"] = json.dumps(yaml.safe_load(NEW))
@@ -140,11 +132,12 @@ def test_a_config_map_is_opened(run, write, file) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}, "data": inner}))
     slip = run("convert", path)
 
-    assert slip.exit_code == 2
-    assert slip.stderr.startswith(f"trimtab: {path} (data[policy.yaml]): DeschedulerPolicy: profiles[0].names: unknown")
+    assert slip.exit_code == 0
+    warning = f"trimtab: warning (high): {path}: data[policy.yaml]: profiles[0].names: is ignored"
+    assert any(line.startswith(warning) for line in slip.stderr.splitlines())
 
 
-def test_openshifts_resource_is_taken_with_its_mode(run, write) -> None:
+def test_kube_descheduler_is_converted_with_its_mode(run, write) -> None:
     spec = {"profiles": ["AffinityAndTaints"], "mode": "Automatic", "deschedulingIntervalSeconds": 3600}
     manifest = {"apiVersion": "operator.openshift.io/v1", "kind": "KubeDescheduler", "metadata": {"name": "cluster"}}
     result = run("convert", write("cr.yaml", {**manifest, "spec": spec}))
@@ -158,10 +151,10 @@ def test_standard_input_is_read(run) -> None:
     result = run("convert", "-", stdin=NEW.encode())
 
     assert result.exit_code == 0
-    assert result.stderr.startswith("trimtab: warning: -: profiles[0]")
+    assert result.stderr.startswith("trimtab: warning (medium): -: profiles[0]")
 
 
-def test_what_was_converted_plans_as_the_original_does(run, write, file) -> None:
+def test_converted_policy_has_the_same_plan(run, write, file) -> None:
     cluster = write(
         "c.json", node("n1"), node("n2"), *(pod(name).owned_by("ReplicaSet", "web").on("n1").ready() for name in "abc")
     )
@@ -176,7 +169,7 @@ def test_what_was_converted_plans_as_the_original_does(run, write, file) -> None
     assert [action["strategy"] for action in json.loads(again.stdout)["actions"]] == ["RemoveDuplicates"]
 
 
-def test_every_slip_is_a_line_that_says_where_the_key_belongs(run, file) -> None:
+def test_misplaced_keys_are_reported_one_per_line(run, file) -> None:
     path = file(NEW.replace("- name: Balance", "- name: Balance\n  nodeFit: true").replace("minReplicas", "minReplica"))
     result = run("convert", path)
 
@@ -190,7 +183,7 @@ def test_every_slip_is_a_line_that_says_where_the_key_belongs(run, file) -> None
     )
 
 
-def test_bad_documents_can_be_skipped(run, file) -> None:
+def test_invalid_documents_can_be_skipped(run, file) -> None:
     result = run("convert", "--skip-invalid", file(NEW.replace("profiles:", "profile:") + "---\n" + OLD))
 
     assert result.exit_code == 0
@@ -199,15 +192,90 @@ def test_bad_documents_can_be_skipped(run, file) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         pytest.param((), "Missing argument", id="no file"),
         pytest.param(("nowhere.yaml",), "nowhere.yaml: cannot be read", id="a missing file"),
-        pytest.param(("-", "-"), "standard input (-) can be read once", id="standard input twice"),
+        pytest.param(("-", "-"), "standard input (-) can be given only once", id="standard input twice"),
     ],
 )
-def test_what_cannot_be_read_is_bad_input(run, arguments, told) -> None:
+def test_unreadable_input_is_an_input_error(run, arguments, expected) -> None:
     result = run("convert", *arguments)
 
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert expected in result.stderr
+
+
+ADMISSION = """\
+apiVersion: trimtab.dev/v1alpha1
+kind: PlacementAdmission
+metadata: {name: default}
+spec:
+  podTolerationRestriction: {}
+  dedicatedNodes:
+    pools: [{name: a, namespaces: [team-a], taint: {key: dedicated, value: a}}]
+"""
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_placement_admission_becomes_admission_policies(run, policy, form) -> None:
+    result = run("convert", "--to", "admission-policy", policy(ADMISSION), "-o", form)
+    assert result.exit_code == 0
+    documents = list(yaml.safe_load_all(result.stdout)) if form == "yaml" else json.loads(result.stdout)["items"]
+    assert [each["kind"] for each in documents] == [
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ]
+    assert "PlacementAdmission/default: spec.podTolerationRestriction: is not converted" in result.stderr
+    assert "PlacementAdmission/default: spec.dedicatedNodes: remove it" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (ADMISSION.partition("  dedicatedNodes")[0], "has no rule that can be converted"),
+        (ADMISSION.replace("namespaces: [team-a], ", ""), "spec.dedicatedNodes.pools[0]"),
+    ],
+)
+def test_admission_policies_need_rules_that_can_be_converted(run, policy, text, error) -> None:
+    result = run("convert", "--to", "admission-policy", policy(text))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert error in result.stderr
+
+
+def test_only_a_placement_admission_becomes_admission_policies(run, policy) -> None:
+    text = "apiVersion: trimtab.dev/v1alpha1\nkind: DeschedulerPolicy\nmetadata: {name: a}\n"
+    text += "spec: {strategies: {RemoveDuplicates: {}}}\n"
+    result = run("convert", "--to", "admission-policy", policy(text))
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+NODE_CONFIG = "kubeletArguments:\n  eviction-hard: \n    - memory.available<500Mi\n"
+
+
+def test_kubelet_settings_become_a_node_pressure_policy(run, file) -> None:
+    path = file(NODE_CONFIG)
+    result = run("convert", path)
+
+    assert result.exit_code == 0
+    assert yaml.safe_load(result.stdout) == {
+        "apiVersion": "trimtab.dev/v1alpha1",
+        "kind": "NodePressurePolicy",
+        "metadata": {"name": "default"},
+        "spec": {
+            "mode": "Simulate",
+            "evictionHard": {"memory.available": "500Mi"},
+            "kubeletEvictionHard": {"memory.available": "500Mi"},
+        },
+    }
+    warnings = [line.removeprefix(f"trimtab: warning: {path}: ") for line in result.stderr.splitlines()]
+    assert [line.partition(": ")[0] for line in warnings] == ["nodeSelector", "kubeletArguments.eviction-hard"]
+
+
+def test_two_kubelets_need_two_names(run, file) -> None:
+    result = run("convert", file(f"{NODE_CONFIG}---\n{NODE_CONFIG}"))
+
+    assert result.exit_code == 2
+    assert "NodePressurePolicy/default: is defined twice" in result.stderr

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 
-def test_what_was_written_has_not_drifted(run, tmp_path: Path) -> None:
+def test_written_files_have_no_drift(run, tmp_path: Path) -> None:
     assert run("crds", tmp_path / "new" / "crds").exit_code == 0
     assert run("crds", "--check", tmp_path / "new" / "crds").exit_code == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
-def test_a_file_that_is_something_else_is_drift(run, tmp_path: Path, content: bytes) -> None:
+def test_other_content_is_drift(run, tmp_path: Path, content: bytes) -> None:
     run("crds", tmp_path)
     changed = min(tmp_path.iterdir())
     changed.write_bytes(content)
@@ -21,12 +21,30 @@ def test_a_file_that_is_something_else_is_drift(run, tmp_path: Path, content: by
     result = run("crds", "--check", tmp_path)
 
     assert result.exit_code == 1
-    assert result.stderr == f"{changed}: is not up to date with the types; write it with `trimtab crds`\n"
+    assert result.stderr == f"{changed}: is out of date; run `trimtab crds` to write it\n"
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_a_line(run, tmp_path: Path) -> None:
+def test_folder_error_is_one_line(run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     result = run("crds", tmp_path / "file" / "crds")
 
     assert (result.exit_code, result.stderr) == (1, f"trimtab: {tmp_path}/file/crds: Not a directory\n")
+
+
+def test_missing_files_are_drift_and_the_reference_is_checked_too(run, tmp_path: Path) -> None:
+    definitions, docs = tmp_path / "crds", tmp_path / "reference"
+    assert run("crds", "--docs", docs, definitions).exit_code == 0
+    assert run("crds", "--check", "--docs", docs, definitions).exit_code == 0
+    removed, changed = min(definitions.iterdir()), min(docs.iterdir())
+    removed.unlink()
+    changed.write_text("")
+
+    result = run("crds", "--check", "--docs", docs, definitions)
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        f"{removed}: is missing; run `trimtab crds` to write it",
+        f"{changed}: is out of date; run `trimtab crds` to write it",
+    ]
+    assert not removed.exists()

@@ -35,7 +35,7 @@ CASES = {
         ),
     ),
 }
-BROKEN, TOLD = (list(parts) for parts in zip(*CASES.values(), strict=True))
+BROKEN, MESSAGES = (list(parts) for parts in zip(*CASES.values(), strict=True))
 
 
 def good() -> list:
@@ -56,20 +56,20 @@ def commands(tmp_path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("command", ["plan", "explain"])
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.yaml"])
-@pytest.mark.parametrize(("broken", "told"), CASES.values(), ids=CASES)
-def test_the_first_is_named_and_ends_the_command(run, write, commands, command, name, broken, told) -> None:
+@pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
+def test_first_invalid_object_fails_the_command(run, write, commands, command, name, broken, expected) -> None:
     cluster = write(name, *good(), broken)
 
     result = run(*commands[command], "--cluster", cluster)
 
     assert result.exit_code == 2
-    assert result.stderr == f"trimtab: {cluster}: {told}\n"
+    assert result.stderr == f"trimtab: {cluster}: {expected}\n"
     assert result.stdout == ""
 
 
 @pytest.mark.parametrize("command", ["plan", "explain"])
 @pytest.mark.parametrize("name", ["cluster.json", "cluster.yaml"])
-def test_the_rest_is_read_on_request(run, write, commands, command, name) -> None:
+def test_invalid_objects_are_skipped_on_request(run, write, commands, command, name) -> None:
     first, *rest = good()
     cluster = write(name, BROKEN[0], first, BROKEN[1], *rest, BROKEN[2])
     whole = write(f"good/{name}", first, *rest)
@@ -77,20 +77,20 @@ def test_the_rest_is_read_on_request(run, write, commands, command, name) -> Non
     result = run(*commands[command], "--cluster", cluster, "--skip-invalid", "-o", "json")
 
     assert result.exit_code == 0
-    assert result.stderr.splitlines() == [f"trimtab: skipped: {cluster}: {told}" for told in TOLD]
+    assert result.stderr.splitlines() == [f"trimtab: skipped: {cluster}: {expected}" for expected in MESSAGES]
     assert result.stdout == run(*commands[command], "--cluster", whole, "-o", "json").stdout
     assert msgspec.json.decode(result.stdout)
 
 
-def test_a_folder_names_the_files(run, write, commands) -> None:
+def test_errors_in_a_folder_name_the_file(run, write, commands) -> None:
     one, other = write("all/a.yaml", *good()[:2], BROKEN[1]), write("all/b.json", BROKEN[0], *good()[2:])
 
     result = run(*commands["plan"], "--cluster", one.parent, "--skip-invalid")
 
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        f"trimtab: skipped: {one}: {TOLD[1]}",
-        f"trimtab: skipped: {other}: {TOLD[0]}",
+        f"trimtab: skipped: {one}: {MESSAGES[1]}",
+        f"trimtab: skipped: {other}: {MESSAGES[0]}",
     ]
     assert "1 Evict" in result.stdout
 
@@ -101,8 +101,8 @@ def test_standard_input_is_a_dash(run, write, commands) -> None:
     refused = run(*commands["explain"], "--cluster", "-", stdin=text)
     skipped = run(*commands["explain"], "--cluster", "-", "--skip-invalid", stdin=text)
 
-    assert (refused.exit_code, refused.stderr) == (2, f"trimtab: -: {TOLD[0]}\n")
-    assert (skipped.exit_code, skipped.stderr) == (0, f"trimtab: skipped: -: {TOLD[0]}\n")
+    assert (refused.exit_code, refused.stderr) == (2, f"trimtab: -: {MESSAGES[0]}\n")
+    assert (skipped.exit_code, skipped.stderr) == (0, f"trimtab: skipped: -: {MESSAGES[0]}\n")
 
 
 def test_a_pod_that_was_skipped_cannot_be_explained(run, write) -> None:
@@ -111,11 +111,11 @@ def test_a_pod_that_was_skipped_cannot_be_explained(run, write) -> None:
     result = run("explain", "pod", "shop/bad", "--cluster", cluster, "--skip-invalid")
 
     assert result.exit_code == 2
-    assert result.stderr.splitlines()[0] == f"trimtab: skipped: {cluster}: {TOLD[0]}"
+    assert result.stderr.splitlines()[0] == f"trimtab: skipped: {cluster}: {MESSAGES[0]}"
     assert "shop/bad" in result.stderr.splitlines()[1]
 
 
-def test_a_document_that_is_no_object_is_skipped_like_a_broken_one(run, tmp_path, commands) -> None:
+def test_non_object_document_is_skipped(run, tmp_path, commands) -> None:
     good_ones = [msgspec.json.encode(each.manifest()).decode() for each in good()]
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("\n---\n".join([good_ones[0], "just text", "- a\n- b", *good_ones[1:]]))
@@ -124,10 +124,10 @@ def test_a_document_that_is_no_object_is_skipped_like_a_broken_one(run, tmp_path
     result = run(*commands["explain"], "--cluster", str(cluster), "--skip-invalid", "-o", "json")
 
     assert stopped.exit_code == 2
-    assert "document 2 is no Kubernetes object (it is a str)" in stopped.stderr
+    assert "document 2 is not a Kubernetes object (it is a str)" in stopped.stderr
     assert result.exit_code == 0
     assert [line.split(": ")[3].split(" (")[0] for line in result.stderr.splitlines()] == [
-        "document 2 is no Kubernetes object",
-        "document 3 is no Kubernetes object",
+        "document 2 is not a Kubernetes object",
+        "document 3 is not a Kubernetes object",
     ]
     assert msgspec.json.decode(result.stdout)["pod"] == "shop/pending"

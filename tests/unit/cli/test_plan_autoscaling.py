@@ -58,7 +58,7 @@ def objects() -> list[Any]:
     ]
 
 
-def test_a_plan_says_which_sets_of_machines_grow_and_why_pods_stay_pending(run, write, policy) -> None:
+def test_plan_has_scale_ups_and_reasons_of_pending_pods(run, write, policy) -> None:
     result = run(
         "plan",
         "--cluster",
@@ -80,12 +80,12 @@ def test_a_plan_says_which_sets_of_machines_grow_and_why_pods_stay_pending(run, 
     assert (action["from"], action["to"], action["reason"]) == (0, 3, "PendingPods")
     assert action["pods"] == [f"shop/web-{number}" for number in range(5)]
     pending, stays = document["kept"]
-    told = [(kept["kind"], kept["name"], kept["strategy"], kept["reason"]) for kept in (pending, stays)]
-    assert told == [("Pod", "big", "ScaleUp", "NoGroupFits"), ("Node", "n1", "ScaleDown", "NotAutoscaled")]
+    expected = [(kept["kind"], kept["name"], kept["strategy"], kept["reason"]) for kept in (pending, stays)]
+    assert expected == [("Pod", "big", "ScaleUp", "NoGroupFits"), ("Node", "n1", "ScaleDown", "NotAutoscaled")]
     assert document["summary"] == {"Evict": 0, "RemoveNode": 0, "ScaleUp": 1, "kept": 2}
 
 
-def test_the_bytes_are_the_same_whatever_the_order_of_files_documents_and_objects(run, write, policy) -> None:
+def test_output_is_independent_of_file_document_and_object_order(run, write, policy) -> None:
     items = objects()
     one = [policy(CLUSTER, MACHINE, POLICY)]
     others = [policy(MACHINE, name="a.yaml"), policy(POLICY, CLUSTER, name="b.yaml")]
@@ -99,7 +99,7 @@ def test_the_bytes_are_the_same_whatever_the_order_of_files_documents_and_object
     assert len(found) == 1
 
 
-def test_the_table_has_a_line_for_each_set(run, write, policy) -> None:
+def test_table_has_a_row_per_node_group(run, write, policy) -> None:
     cluster = write("c.json", *objects())
     result = run("plan", "--cluster", cluster, "--policy", policy(CLUSTER, MACHINE), "--now", NOW)
     assert "1 ScaleUp; 2 kept" in result.stdout
@@ -107,7 +107,7 @@ def test_the_table_has_a_line_for_each_set(run, write, policy) -> None:
     assert "Kept: NoGroupFits (1)" in result.stdout
 
 
-def test_a_place_is_promised_once_to_a_pending_pod_or_to_one_that_is_moved(run, write, policy) -> None:
+def test_capacity_is_reserved_once_for_pending_and_moved_pods(run, write, policy) -> None:
     duplicates = [pod(f"twin-{number}").on("n1").cpu("2").owned_by("ReplicaSet", "twin").ready() for number in (1, 2)]
     there = [node("n1"), node("n2").allocatable(cpu="2"), *duplicates]
     waiting = pod("waits").cpu("2").unschedulable()
@@ -128,28 +128,39 @@ def test_a_place_is_promised_once_to_a_pending_pod_or_to_one_that_is_moved(run, 
     }
 
 
-def test_without_a_cluster_autoscaler_its_defaults_hold_and_that_is_told(run, write, policy) -> None:
+def test_missing_cluster_autoscaler_uses_defaults_with_a_warning(run, write, policy) -> None:
     result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy(MACHINE), "--now", NOW)
     assert result.exit_code == 0
-    assert "no ClusterAutoscaler among the policies" in result.stderr
+    assert "no ClusterAutoscaler given" in result.stderr
     assert "1 ScaleUp" in result.stdout
 
 
 def test_the_priority_expanders_config_map_may_be_among_the_policies(run, write, policy) -> None:
     cluster = CLUSTER.replace("spec:", "spec:\n  expanders: [Priority]")
     other = machine_set("other").replicas(0).capacity(cpu="4", memory="16Gi").limits(0, 9)
-    for files, grown in ((PRIORITIES, "workers-a"), (PRIORITIES.replace("20: [workers]", "20: [other]"), "other")):
+    for files, scale_up in ((PRIORITIES, "workers-a"), (PRIORITIES.replace("20: [workers]", "20: [other]"), "other")):
         policies = policy(cluster, MACHINE, files)
         arguments = ["--cluster", write("c.json", *objects(), other), "--policy", policies, "--now", NOW, "-o", "json"]
         document = msgspec.json.decode(run("plan", *arguments).stdout)
-        assert {each["machineSet"] for each in document["actions"]} == {f"openshift-machine-api/{grown}"}
+        assert {each["machineSet"] for each in document["actions"]} == {f"openshift-machine-api/{scale_up}"}
+
+
+def test_machine_autoscalers_with_generated_names_are_different_objects(run, write, policy) -> None:
+    first = MACHINE.replace("name: workers,", "generateName: workers-,", 1)
+    second = first.replace("name: workers-a}", "name: other}")
+    other = machine_set("other").replicas(0).capacity(cpu="4", memory="16Gi").limits(0, 9)
+    policies = policy(CLUSTER, first, second)
+    arguments = ["--cluster", write("c.json", *objects(), other), "--policy", policies, "--now", NOW, "-o", "json"]
+    result = run("plan", *arguments)
+    assert result.exit_code == 0
+    assert msgspec.json.decode(result.stdout)["summary"]["ScaleUp"] == 1
 
 
 @pytest.mark.parametrize(
-    ("documents", "told"),
+    ("documents", "expected"),
     [
-        ((CLUSTER, CLUSTER), "ClusterAutoscaler/default: is there twice"),
-        ((MACHINE, MACHINE), "MachineAutoscaler/openshift-machine-api/workers: is there twice"),
+        ((CLUSTER, CLUSTER), "ClusterAutoscaler/default: is defined twice"),
+        ((MACHINE, MACHINE), "MachineAutoscaler/openshift-machine-api/workers: is defined twice"),
         ((CLUSTER.replace("maxNodesTotal", "maxNodeTotal"),), "maxNodeTotal"),
         ((CLUSTER.replace("default", "other"),), "metadata.name"),
         (
@@ -167,14 +178,14 @@ def test_the_priority_expanders_config_map_may_be_among_the_policies(run, write,
         "no policy at all",
     ],
 )
-def test_what_cannot_be_used_is_refused_with_its_name(run, write, policy, documents, told) -> None:
+def test_invalid_document_is_rejected_with_its_name(run, write, policy, documents, expected) -> None:
     result = run("plan", "--cluster", write("c.json", *objects()), "--policy", policy(*documents), "--now", NOW)
     assert result.exit_code == 2
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 @pytest.mark.parametrize("documents", [(CLUSTER, MACHINE), (CLUSTER, MACHINE, POLICY)], ids=["alone", "and a policy"])
-def test_a_page_of_it_tells_what_the_plan_tells(run, write, policy, documents) -> None:
+def test_page_shows_the_scaling_plan(run, write, policy, documents) -> None:
     arguments = ["--cluster", write("c.json", *objects()), "--policy", policy(*documents), "--now", NOW]
     document = msgspec.json.decode(run("plan", *arguments, "-o", "json").stdout)
     page = run("plan", *arguments, "-o", "html")

@@ -55,12 +55,12 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
-    asked: list[dict[str, list[str]]] = []
-    handler = type("Asked", (Handler,), {"asked": asked})
+    requested: list[dict[str, list[str]]] = []
+    handler = type("Asked", (Handler,), {"asked": requested})
     serving = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=serving.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{serving.server_port}", asked
+    yield f"http://127.0.0.1:{serving.server_port}", requested
     serving.shutdown()
     serving.server_close()
     thread.join()
@@ -77,18 +77,18 @@ def command(write, tmp_path) -> tuple[Any, ...]:
     return "plan", "--cluster", cluster, "--policy", tmp_path / "policy.yaml"
 
 
-def test_queries_are_put_to_prometheus_for_a_policy_that_judges_by_them(run, command, server) -> None:
-    url, asked = server
+def test_prometheus_is_queried_for_policies_with_queries(run, command, server) -> None:
+    url, requested = server
     plan = msgspec.json.decode(run(*command, "--now", NOW, "--prometheus-url", url, "-o", "json").stdout)
     assert [(each["pod"], each["target"]) for each in plan["actions"]] == [("db", "n2")]
-    assert [each["time"] for each in asked] == [["1795176000.000"]] * 2
+    assert [each["time"] for each in requested] == [["1795176000.000"]] * 2
     table = run(*command, "--prometheus-url", url)
     assert "MetricResource 80% of n1 is above its target 50%" in table.stdout
-    assert "time" not in asked[-1]
+    assert "time" not in requested[-1]
     assert run(*command, "--prometheus-url", url, "-o", "html").exit_code == 0
 
 
-def test_where_nobody_says_where_prometheus_is_the_plan_says_what_to_do(run, command) -> None:
+def test_missing_prometheus_configuration_is_reported_in_the_plan(run, command) -> None:
     plan = msgspec.json.decode(run(*command, "-o", "json").stdout)
     assert plan["actions"] == []
     assert {each["reason"] for each in plan["kept"]} == {"NotMeasured"}
@@ -98,12 +98,12 @@ def test_where_nobody_says_where_prometheus_is_the_plan_says_what_to_do(run, com
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--prometheus-url", "localhost:9090"), "'localhost:9090' is no http or https URL"),
+        (("--prometheus-url", "localhost:9090"), "'localhost:9090' is not an http or https URL"),
         (("--prometheus-url", "https://p", "--prometheus-ca-file", "/nowhere"), "/nowhere: No such file"),
         (("--prometheus-token-file", "/nowhere"), "need --prometheus-url"),
     ],
 )
-def test_what_is_wrong_with_where_prometheus_is_is_told_in_a_line(run, command, arguments, words) -> None:
+def test_invalid_prometheus_options_are_one_line_errors(run, command, arguments, words) -> None:
     result = run(*command, *arguments)
     assert result.exit_code == 2
     assert result.stdout == ""

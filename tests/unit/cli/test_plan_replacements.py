@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.autoscaling.replacing import World, group, web, worker
-from tests.unit.autoscaling.scaling import waiting
+from tests.fixtures.golden import Golden
+from tests.unit.autoscaling.replacement_cluster import World, group, web, worker
+from tests.unit.autoscaling.scale_up_helpers import pending_pod
 from tests.unit.autoscaling.test_learned_nodes import recorded, settled, workers
 
 NOW = "2026-11-20T12:00:00Z"
@@ -48,27 +49,27 @@ def dear() -> list[Any]:
     return [big, small, *worker("n1", big, cpu="8"), *(web(f"web-{each}", "n1") for each in range(5))]
 
 
-def test_what_would_be_replaced_by_what_is_an_action(plan: Any) -> None:
+def test_replacement_is_an_action(plan: Any, golden: Golden) -> None:
     document = plan(dear())
 
     (action,) = document["actions"]
     assert (action["action"], action["reason"], action["from"], action["to"]) == ("ScaleUp", "Replacement", 0, 2)
     assert action["pods"] == []
-    assert "in place of 1 node for 0.8: n1; saves 25%, replaceThreshold is 20%" in action["message"]
+    golden(action["message"])
 
 
-def test_what_is_not_cheap_enough_is_kept_with_the_numbers(plan: Any) -> None:
+def test_too_expensive_replacement_is_kept_with_numbers(plan: Any, golden: Golden) -> None:
     text = plan(dear(), AUTOSCALER.replace("0.2", "0.3"), form="table")
 
     assert "Kept: NotCheaper (1)" in text
-    assert "the best that was found saves 25%; replaceThreshold is 30%" in text
+    golden(text)
 
 
-def test_a_page_shows_it_too(plan: Any) -> None:
+def test_page_shows_replacements(plan: Any) -> None:
     assert "Replacement" in plan(dear(), form="html")
 
 
-def test_the_status_tells_how_far_a_replacement_is(plan: Any) -> None:
+def test_status_continues_a_replacement(plan: Any) -> None:
     world = World(dear())
     small = world.builders["MachineSet/openshift-machine-api/small"].replicas(2)
     new = [each for name in ("s1", "s2") for each in worker(name, small, created="2026-11-20T11:51:00Z")]
@@ -76,14 +77,14 @@ def test_the_status_tells_how_far_a_replacement_is(plan: Any) -> None:
     document = plan([*world.builders.values(), *new], AUTOSCALER + OPEN)
 
     assert [(each["node"], each["reason"]) for each in document["actions"]] == [("n1", "Replacement")]
-    assert {each["reason"] for each in document["kept"] if each["name"] in ("s1", "s2")} == {"ReplacementGoesOn"}
+    assert {each["reason"] for each in document["kept"] if each["name"] in ("s1", "s2")} == {"ReplacementInProgress"}
 
 
-def test_a_group_without_nodes_is_known_by_its_last_one(plan: Any) -> None:
+def test_empty_group_uses_its_learned_node(plan: Any, golden: Golden) -> None:
     world = recorded(workers(), settled(cpu="2").labels(disk="ssd"))
     world.owner.replicas(0)
 
-    document = plan([world.owner, waiting("a").node_selector(disk="ssd")])
+    document = plan([world.owner, pending_pod("a").node_selector(disk="ssd")])
 
     (action,) = document["actions"]
-    assert action["message"] == "1 node as n1 was for 1 pod"
+    golden(action["message"])

@@ -38,7 +38,7 @@ def file(tmp_path: Path, *deployments: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_rollout_is_shown_as_one(run, policy, tmp_path) -> None:
+def test_rollout_is_shown_as_surge(run, policy, tmp_path) -> None:
     cluster = file(tmp_path, settled(deployment()))
     arguments = ("plan", "--cluster", cluster, "--policy", policy, "--now", NOW)
     assert "n2 (surge)" in run(*arguments).stdout
@@ -46,24 +46,24 @@ def test_a_rollout_is_shown_as_one(run, policy, tmp_path) -> None:
     assert [action["how"] for action in document["actions"]] == ["Surge"]
     page = run(*arguments, "-o", "html").stdout
     assert "n2 (surge)" in page
-    assert "of these renewed by a rollout of their Deployment" in page
+    assert "of these replaced by a rollout of their Deployment" in page
 
 
-def test_a_file_without_deployments_says_so(run, policy, tmp_path) -> None:
+def test_missing_deployments_are_reported(run, policy, tmp_path) -> None:
     cluster = file(tmp_path)
     result = run("plan", "--cluster", cluster, "--policy", policy, "--now", NOW, "-o", "json")
     [kept] = msgspec.json.decode(result.stdout)["kept"]
-    assert (kept["reason"], kept["message"]) == ("CannotSurge", f"{cluster} holds no Deployment")
+    assert (kept["reason"], kept["message"]) == ("CannotSurge", f"{cluster} contains no Deployment")
 
 
-def test_whoever_does_not_ask_for_rollouts_is_not_asked_for_deployments(run, policy, tmp_path) -> None:
+def test_deployments_are_not_read_without_surge(run, policy, tmp_path) -> None:
     policy.write_text(POLICY.replace("  singleReplica: Surge\n", ""))
     result = run("plan", "--cluster", file(tmp_path), "--policy", policy, "--now", NOW)
     assert "(surge)" not in result.stdout
     assert "1 Evict" in result.stdout
 
 
-def test_a_rollout_is_planned_beside_the_autoscaler(run, policy, tmp_path) -> None:
+def test_rollout_is_planned_with_an_autoscaler(run, policy, tmp_path) -> None:
     autoscaler = tmp_path / "autoscaler.yaml"
     autoscaler.write_text(
         "{apiVersion: autoscaling.openshift.io/v1, kind: ClusterAutoscaler, metadata: {name: default}}"

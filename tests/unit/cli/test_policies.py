@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from trimtab.cli.policies import load_policies
@@ -30,16 +28,6 @@ strategies:
 """
 
 
-@pytest.fixture
-def file(tmp_path: Path):
-    def write(text: str, name: str = "policy.yaml") -> str:
-        path = tmp_path / name
-        path.write_text(text)
-        return str(path)
-
-    return write
-
-
 def names(*sources: str) -> list[str]:
     return [policy.name for policy in load_policies(sources)]
 
@@ -50,7 +38,7 @@ def test_a_file_may_hold_several_documents_and_lists(file) -> None:
     assert names(file(own("b") + "---\n" + own("a") + "---\n" + listed)) == ["a", "b", "c"]
 
 
-def test_the_order_of_files_has_no_say(file) -> None:
+def test_output_is_independent_of_file_order(file) -> None:
     first, second = file(own("b"), "1.yaml"), file(own("a"), "2.yaml")
 
     assert names(first, second) == names(second, first) == ["a", "b"]
@@ -75,27 +63,27 @@ profiles:
 """
 
 
-def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_told(file, capsys) -> None:
+def test_profiles_become_policies_with_warnings(file, capsys) -> None:
     path = file(PROFILES)
 
     assert names(path) == ["a", "b"]
     assert capsys.readouterr().err == (
-        f"trimtab: warning: {path}: evictionFailureEventNotification: has no effect: evictions that fail are always "
-        "told as events\n"
+        f"trimtab: warning (low): {path}: evictionFailureEventNotification: has no effect: failed evictions are always "
+        "reported as events\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {a: 'kind: Other', b: 'x: [', c: ''}",
-            "ConfigMap/x: holds no policy: no key of data has a DeschedulerPolicy",
+            "ConfigMap/x: contains no policy: no key of data has a DeschedulerPolicy",
             id="a ConfigMap of something else",
         ),
         pytest.param(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {b: 'kind: DeschedulerPolicy'}",
-            " (data[b]): DeschedulerPolicy of no apiVersion is no policy",
+            " (data[b]): DeschedulerPolicy without apiVersion is not a policy",
             id="a key of a ConfigMap with a policy of no version",
         ),
         pytest.param(
@@ -108,48 +96,50 @@ def test_a_file_of_profiles_is_several_policies_and_what_is_left_out_of_it_is_to
         ),
         pytest.param(
             "apiVersion: v1\nkind: Secret\nmetadata: {name: x}",
-            "Secret of v1 is no policy; allowed are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
+            "Secret of v1 is not a policy; supported are DeschedulerPolicy of trimtab.dev/v1alpha1, DeschedulerPolicy "
             "of descheduler/v1alpha1, DeschedulerPolicy of descheduler/v1alpha2, KubeDescheduler of "
             "operator.openshift.io/v1 and ConfigMap of v1",
             id="other kind",
         ),
         pytest.param(
             "apiVersion: descheduler/v1alpha3\nkind: DeschedulerPolicy",
-            "DeschedulerPolicy of descheduler/v1alpha3 is no policy",
+            "DeschedulerPolicy of descheduler/v1alpha3 is not a policy",
             id="other version",
         ),
-        pytest.param("kind: DeschedulerPolicy", "DeschedulerPolicy of no apiVersion is no policy", id="no version"),
-        pytest.param("{}", "an object without kind of no apiVersion is no policy", id="empty object"),
+        pytest.param(
+            "kind: DeschedulerPolicy", "DeschedulerPolicy without apiVersion is not a policy", id="no version"
+        ),
+        pytest.param("{}", "an object without apiVersion and kind is not a policy", id="empty object"),
         pytest.param("", "no policy found", id="empty file"),
-        pytest.param("- a", "holds no Kubernetes object", id="a list"),
+        pytest.param("- a", "does not hold a Kubernetes object", id="a list"),
         pytest.param("a: [", "is not YAML", id="broken YAML"),
         pytest.param(own("a", mode="Dry"), "DeschedulerPolicy/a: spec.mode:", id="wrong value"),
-        pytest.param(own("a") + "---\n" + own("a"), "DeschedulerPolicy/a: is there twice: in", id="same name"),
+        pytest.param(own("a") + "---\n" + own("a"), "DeschedulerPolicy/a: is defined twice: in", id="same name"),
     ],
 )
-def test_what_is_no_usable_policy_is_refused_with_its_place(file, text, told) -> None:
+def test_invalid_policy_is_rejected_with_its_position(file, text, expected) -> None:
     path = file(text)
 
     with pytest.raises(InputError) as caught:
         load_policies([path])
 
     assert str(caught.value).startswith(path)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
-def test_a_status_that_cannot_be_read_counts_as_empty_and_is_told(file, capsys) -> None:
+def test_invalid_status_is_ignored_with_a_warning(file, capsys) -> None:
     path = file(own("a") + "status: {memory: {setbacks: 5}}\n")
 
     assert names(path) == ["a"]
-    assert capsys.readouterr().err.startswith(f"trimtab: warning: {path}: status: cannot be read and counts as empty: ")
+    assert capsys.readouterr().err.startswith(f"trimtab: warning (medium): {path}: status: is invalid and ignored: ")
 
 
-def test_a_missing_file_is_bad_input(tmp_path) -> None:
+def test_missing_file_is_an_input_error(tmp_path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read: No such file or directory"):
         load_policies([str(tmp_path / "nowhere.yaml")])
 
 
-def test_every_fault_of_a_policy_is_a_line(run, write, file) -> None:
+def test_each_error_of_a_policy_is_a_line(run, write, file) -> None:
     from tests.builders import node
 
     policy = file(own("a", mode="Dry", suspend="perhaps"))
@@ -172,6 +162,29 @@ def test_skipped_policies_are_reported_and_the_rest_is_used(file, capsys) -> Non
     assert capsys.readouterr().err.startswith(f"trimtab: skipped: {path}: DeschedulerPolicy/bad: spec.mode: ")
 
 
-def test_nothing_left_after_skipping_is_still_an_error(file) -> None:
+def test_no_policy_after_skipping_is_an_error(file) -> None:
     with pytest.raises(InputError, match="no policy found"):
         load_policies([file(own("bad", mode="Dry"))], skip_invalid=True)
+
+
+class DeploymentReader:
+    """A reader that supports a kind, but takes no object of it, as it is not the program in question."""
+
+    kinds = (("Deployment", "apps/v1"),)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def take(self, manifest: object, *, source: str, place: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("version", "skipped"), [("apps/v1", True), ("apps/v2", False)])
+def test_object_that_no_reader_takes_is_skipped_unless_its_version_is_unknown(file, capsys, version, skipped) -> None:
+    path = file(own("one") + f"---\n{{apiVersion: {version}, kind: Deployment, metadata: {{name: web}}}}\n")
+    if not skipped:
+        with pytest.raises(InputError):
+            load_policies([path], readers=(DeploymentReader(),))
+        return
+    assert [policy.name for policy in load_policies([path], readers=(DeploymentReader(),))] == ["one"]
+    assert capsys.readouterr().err == "trimtab: skipped 1 other objects: 1 Deployment\n"

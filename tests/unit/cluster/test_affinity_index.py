@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, ZONE, namespace, node, pod, selector
 from tests.unit.cluster.worlds import Maker, makers, worlds
+from trimtab.cluster.affinity import BoundTerm, bind, terms_of
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import BoundTerm, bind, terms_of
 from trimtab.kube.objects import Pod
+from trimtab.kube.rules.selectors import matches_labels
 
 
 def picks(snapshot: Snapshot, term: BoundTerm, candidate: Pod) -> bool:
@@ -25,7 +29,7 @@ def same_domain(snapshot: Snapshot, key: str, one: str, other: str) -> bool:
 
 
 @given(worlds(), makers.map(Maker.term))
-def test_matching_counts_what_a_term_picks_in_each_domain(world, term):
+def test_matching_counts_selected_pods_per_domain(world, term):
     snapshot = Snapshot(world)
     bound = bind(term, "shop")
     counter = snapshot.affinity.matching((bound,), bound.topology_key)
@@ -41,7 +45,7 @@ def test_matching_counts_what_a_term_picks_in_each_domain(world, term):
 
 
 @given(worlds())
-def test_carriers_against_counts_the_terms_that_pick_a_pod(world):
+def test_carriers_against_counts_terms_that_select_a_pod(world):
     snapshot = Snapshot(world)
     for candidate in snapshot.pods.values():
         against = [counter.by_slot() for counter in snapshot.affinity.carriers_against(candidate)]
@@ -55,16 +59,76 @@ def test_carriers_against_counts_the_terms_that_pick_a_pod(world):
 
 
 @given(worlds(), makers.map(Maker.term))
-def test_picked_names_the_classes_that_a_term_picks(world, term):
+def test_picked_returns_the_pod_classes_selected_by_a_term(world, term):
     snapshot = Snapshot(world)
     bound = bind(term, "shop")
     picked = {(group.namespace, group.labels) for group in snapshot.affinity.picked(bound) if group.by_slot}
     assert picked == {(each.namespace, each.labels) for each in placed(snapshot) if picks(snapshot, bound, each)}
 
 
-def test_a_term_first_asked_for_late_counts_as_if_asked_for_early():
-    things = [node("n1").zone("x"), node("n2").zone("x"), pod("a").labels(app="a").on("n1")]
-    late, early = (Snapshot([thing.build() for thing in things]) for _ in range(2))
+@given(worlds(), st.lists(makers.map(Maker.term), max_size=3), st.booleans())
+def test_staying_any_counts_each_pod_once_in_any_order(world, terms, late):
+    selectors = [term.selector for term in terms if term.selector is not None]
+    first, last = (world, []) if late else ([each for each in world if not isinstance(each, Pod)], world)
+    snapshot = Snapshot(first)
+    counter = snapshot.affinity.staying_any("shop", selectors)
+    for each in last:
+        snapshot.put(each)
+    expected = Counter(
+        each.node
+        for each in placed(snapshot)
+        if each.namespace == "shop"
+        and each.deleted is None
+        and any(matches_labels(selector, each.labels) for selector in selectors)
+    )
+    assert {snapshot.nodes.node(slot).name: number for slot, number in counter.counts.items()} == expected
+    with snapshot.fork():
+        for each in placed(snapshot):
+            snapshot.remove(each)
+        assert not counter.counts
+
+
+@given(worlds(), makers.map(Maker.term))
+def test_selection_is_kept_up_to_date_and_shared_by_equal_terms(world, term):
+    snapshot, index = Snapshot([]), Snapshot(world).affinity
+    bound, alike = bind(term, "shop"), bind(term, "shop")
+    assert set(index.selection(bound)) == set(index.picked(bound))
+    assert index.selection(alike) is index.selection(bound)
+    for each in world:
+        snapshot.put(each)
+        found = snapshot.affinity.selection(bound)
+        assert len(found) == len(set(found))
+        assert set(found) == set(snapshot.affinity.picked(bound))
+
+
+def test_selections_that_no_plan_reads_are_dropped():
+    snapshot = Snapshot([node("n1").build(), pod("a").labels(app="a").on("n1").build()])
+    [term] = terms_of(pod("b").anti_affinity(HOSTNAME, labelSelector=selector(app="a")).build()).anti
+    index = snapshot.affinity
+    kept = index.selection(term)
+    assert len(kept) == 1
+    for _ in range(68):
+        index.prune()
+    assert not index._selections
+    assert not index._equal_selections
+
+
+def test_changed_carriers_are_known_for_a_limited_time(monkeypatch):
+    monkeypatch.setattr("trimtab.cluster.affinity._CHANGES", 2)
+    snapshot = Snapshot([node("n1").build(), node("n2").build(), pod("a").labels(app="a").on("n1").build()])
+    index, carrier = snapshot.affinity, pod("b").anti_affinity(HOSTNAME, labelSelector=selector(app="a"))
+    began = index.carrier_changes
+    snapshot.put(carrier.on("n1").build())
+    assert index.carriers_changed_since(began) == list(index.carriers_against(pod("a").labels(app="a").build()))
+    for number in range(6):
+        snapshot.put(carrier.on(f"n{1 + number % 2}").build())
+    assert index.carriers_changed_since(began) is None
+    assert len(index.carriers_changed_since(index.carrier_changes)) == 0
+
+
+def test_counter_of_a_term_is_independent_of_its_creation_time():
+    objects = [node("n1").zone("x"), node("n2").zone("x"), pod("a").labels(app="a").on("n1")]
+    late, early = (Snapshot([item.build() for item in objects]) for _ in range(2))
     carrier = pod("b").labels(app="b").anti_affinity(ZONE, labelSelector=selector(app="a")).build()
     [term] = terms_of(carrier).anti
     early.affinity.matching((term,), ZONE)
@@ -73,7 +137,59 @@ def test_a_term_first_asked_for_late_counts_as_if_asked_for_early():
         assert snapshot.affinity.matching((term,), ZONE).total == 2
 
 
-def test_changed_namespace_labels_are_seen():
+@given(worlds(), st.lists(makers.map(Maker.term), min_size=1, max_size=6))
+def test_counters_include_pods_of_classes_that_are_added_later(world, terms):
+    bound = [bind(term, "shop") for term in terms]
+    pods = [each for each in world if isinstance(each, Pod)]
+    snapshot = Snapshot([each for each in world if not isinstance(each, Pod)])
+    counters = [snapshot.affinity.matching((term,), term.topology_key) for term in bound]
+    for each in pods:
+        snapshot.put(each)
+    for term, counter in zip(bound, counters, strict=True):
+        for name, slot in snapshot.nodes.slot_of.items():
+            expected = sum(
+                picks(snapshot, term, each) and same_domain(snapshot, term.topology_key, each.node, name)
+                for each in placed(snapshot)
+            )
+            assert counter.by_slot()[slot] == counter.at(slot) == expected
+    for each in pods:
+        snapshot.remove(each)
+    assert not any(counter.counts for counter in counters)
+
+
+def test_terms_share_counts_while_they_match_the_same_classes():
+    apps = [pod(f"p{number}").labels(app=f"a{number}").on("n1") for number in range(3)]
+    snapshot = Snapshot([item.build() for item in [node("n1").zone("x"), node("n2").zone("y"), *apps]])
+    absent = [{"matchExpressions": [{"key": f"k{number}", "operator": "DoesNotExist"}]} for number in range(50)]
+    carrier = pod("carrier")
+    for each in absent:
+        carrier.anti_affinity(ZONE, labelSelector=each)
+    counters = [snapshot.affinity.matching((term,), ZONE) for term in terms_of(carrier.build()).anti]
+    assert len(counters) == 50
+    assert len({id(counter.counts) for counter in counters}) == 1
+
+    with snapshot.fork():
+        snapshot.put(pod("q").labels(k7="v").on("n2").build())
+        assert len({id(counter.counts) for counter in counters}) == 2
+        assert [counter.total for counter in counters] == [3 if number == 7 else 4 for number in range(50)]
+        snapshot.put(pod("r").labels(app="a1").on("n2").build())
+        assert [counter.total for counter in counters] == [4 if number == 7 else 5 for number in range(50)]
+    assert [counter.total for counter in counters] == [3] * 50
+
+
+def test_counts_of_a_label_that_no_node_has_begin_when_a_node_gets_it():
+    snapshot = Snapshot([node("n1").build(), pod("a").labels(app="a").on("n1").build()])
+    [term] = terms_of(pod("b").anti_affinity("rack", labelSelector=selector(app="a")).build()).anti
+    counter = snapshot.affinity.matching((term,), "rack")
+    snapshot.put(pod("c").labels(app="a").on("n1").build())
+    assert counter.total == 0
+    snapshot.put(node("n1").labels(rack="r1").build())
+    assert counter.total == 2
+    snapshot.remove(pod("c").build())
+    assert counter.total == 1
+
+
+def test_changed_namespace_labels_update_the_index():
     snapshot = Snapshot([node("n1").build(), pod("a", "blog").labels(app="a").on("n1").build()])
     carrier = pod("b").anti_affinity(HOSTNAME, labelSelector=selector(app="a"), namespaceSelector=selector(team="x"))
     [term] = terms_of(carrier.build()).anti
@@ -84,7 +200,7 @@ def test_changed_namespace_labels_are_seen():
     assert snapshot.affinity.matching((term,), HOSTNAME).total == 0
 
 
-def test_an_index_full_of_pods_that_are_gone_is_made_anew():
+def test_index_of_mostly_deleted_pods_is_rebuilt():
     snapshot = Snapshot([node("n1").allocatable(pods=5000).build(), pod("a").labels(app="a").on("n1").build()])
     index = snapshot.affinity
     for number in range(1100):

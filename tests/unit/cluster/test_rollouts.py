@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.api import FakeApi
-from trimtab.cluster.rollouts import read_rollouts, rollout_of, rollouts_of
+from tests.fixtures.golden import Golden
+from trimtab.cluster.workloads.rollouts import read_rollouts, rollout_of, rollouts_of
 from trimtab.kube.api import Forbidden, Gone
 from trimtab.kube.objects import LabelRequirement
 
@@ -46,12 +47,12 @@ def rolling(surge: Any, unavailable: Any) -> dict[str, Any]:
         pytest.param({"type": "Recreate"}, 1, (0, 1), id="Recreate"),
     ],
 )
-def test_surge_and_unavailable_are_rounded_as_the_deployment_controller_does_it(strategy, replicas, fence_posts):
+def test_surge_and_unavailable_are_rounded_like_the_deployment_controller(strategy, replicas, fence_posts):
     found = rollout_of(deployment(replicas=replicas, strategy=strategy))
     assert (found.surge, found.unavailable) == fence_posts
 
 
-def test_what_matters_of_a_deployment_is_read():
+def test_deployment_is_parsed():
     template = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-11-20T12:00:00Z"}}}
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
     manifest = deployment(template=template, selector=selector, paused=True)
@@ -65,7 +66,7 @@ def test_what_matters_of_a_deployment_is_read():
     assert (found.pods, found.updated, found.available) == (2, 1, 1)
 
 
-def test_what_is_no_deployment_is_not_there():
+def test_invalid_deployment_is_skipped():
     selector = {"matchLabels": {"version": 1}}  # as somebody may write it by hand
     others = [{"metadata": {}}, {"metadata": {"name": "x"}, "spec": "?"}, deployment("b", selector=selector)]
     assert set(rollouts_of([deployment("a"), *others]).found) == {"shop/a"}
@@ -91,14 +92,14 @@ class Pages(FakeApi):
         return {"metadata": {"continue": token}, "items": [deployment(each) for each in self.names[start:][:size]]}
 
 
-async def test_all_pages_are_read_and_an_expired_one_begins_anew():
+async def test_all_pages_are_read_and_expired_tokens_restart_the_list():
     found = await read_rollouts(Pages("a", "b", "c"))
     assert (sorted(found.found), found.problem) == (["shop/a", "shop/b", "shop/c"], "")
 
 
-async def test_what_may_not_be_read_is_a_problem_and_no_failure():
+async def test_forbidden_deployments_are_reported_without_raising(golden: Golden):
     api = Pages("a")
     api.fail(Forbidden("deployments.apps is forbidden", status=403))
     found = await read_rollouts(api)
     assert not found.found
-    assert found.problem == "Deployments cannot be listed: deployments.apps is forbidden"
+    golden(found.problem)

@@ -45,12 +45,12 @@ def everything(snapshot: Snapshot) -> list[KubeObject]:
     found: list[KubeObject] = [snapshot.nodes.node(slot) for slot in snapshot.nodes.order().tolist()]
     found.extend(snapshot.pods.values())
     for kind in SHELVED:
-        found.extend(snapshot.shelves.of(kind).values())
+        found.extend(snapshot.objects.of(kind).values())
     return found
 
 
 @given(worlds(), changes())
-def test_a_fork_leaves_nothing_behind(world, steps):
+def test_fork_restores_the_snapshot(world, steps):
     snapshot = Snapshot(world)
     before = fingerprint(snapshot)
     with snapshot.fork():
@@ -59,7 +59,7 @@ def test_a_fork_leaves_nothing_behind(world, steps):
     assert fingerprint(snapshot) == before
 
 
-def test_a_fork_that_an_error_ends_leaves_no_mark_open():
+def test_fork_with_an_error_closes_its_mark():
     snapshot, make = Snapshot(), Maker(1)
 
     def failing() -> None:
@@ -77,7 +77,7 @@ def test_a_fork_that_an_error_ends_leaves_no_mark_open():
 
 
 @given(worlds(pods_least=4), changes(), st.randoms(use_true_random=False))
-def test_many_moves_are_taken_back_as_one_by_one(world, steps, chance):
+def test_bulk_undo_equals_undo_one_by_one(world, steps, chance):
     snapshot = Snapshot(world)
     before = fingerprint(snapshot)
     with pytest.MonkeyPatch.context() as patch, snapshot.fork():
@@ -90,7 +90,7 @@ def test_many_moves_are_taken_back_as_one_by_one(world, steps, chance):
 
 
 @given(worlds(pods_least=4), changes(), st.randoms(use_true_random=False))
-def test_moves_between_other_changes_of_pods_are_taken_back_as_well(world, steps, chance):
+def test_moves_mixed_with_other_changes_are_undone(world, steps, chance):
     snapshot = Snapshot(world)
     before = fingerprint(snapshot)
     with pytest.MonkeyPatch.context() as patch, snapshot.fork():
@@ -104,7 +104,7 @@ def test_moves_between_other_changes_of_pods_are_taken_back_as_well(world, steps
 
 
 @given(worlds())
-def test_crowded_owners_are_those_with_two_living_pods_on_a_node(world):
+def test_owners_with_colocated_pods_have_two_active_pods_on_a_node(world):
     snapshot = Snapshot(world)
     for _ in range(2):
         expected = set()
@@ -112,7 +112,7 @@ def test_crowded_owners_are_those_with_two_living_pods_on_a_node(world):
             living = [pod for pod in snapshot.owned_by(owner) if pod.node and not pod.terminal and pod.deleted is None]
             if len({pod.node for pod in living}) < len(living):
                 expected.add(owner)
-        assert snapshot.crowded_owners() == sorted(expected)
+        assert snapshot.owners_with_colocated_pods() == sorted(expected)
         for pod in list(snapshot.pods.values()):
             snapshot.move(pod, "n1")
 
@@ -137,7 +137,7 @@ def test_forks_nest(world, first, second, third):
 
 
 @given(worlds(), changes())
-def test_kept_up_to_date_it_equals_one_built_anew(world, steps):
+def test_updated_snapshot_equals_a_new_one(world, steps):
     snapshot = Snapshot(world)
     fingerprint(snapshot)
     apply(snapshot, steps)
@@ -145,14 +145,14 @@ def test_kept_up_to_date_it_equals_one_built_anew(world, steps):
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_of_arrival_leaves_no_trace(world, chance):
+def test_snapshot_is_independent_of_arrival_order(world, chance):
     shuffled = list(world)
     chance.shuffle(shuffled)
     assert fingerprint(Snapshot(shuffled)) == fingerprint(Snapshot(world))
 
 
 @given(worlds())
-def test_columns_are_the_sum_of_the_pods_there(world):
+def test_columns_are_sums_over_bound_pods(world):
     snapshot = Snapshot(world)
     for name, slot in snapshot.nodes.slot_of.items():
         there = [pod for pod in snapshot.pods.values() if pod.node == name and not pod.terminal]
@@ -161,7 +161,7 @@ def test_columns_are_the_sum_of_the_pods_there(world):
             assert snapshot.nodes.requested[slot, column] == wanted
 
 
-def test_a_pod_counts_once_its_node_is_known():
+def test_pod_counts_when_its_node_is_added():
     chance = random.Random(1)
     from tests.builders import node, pod
 
@@ -172,7 +172,7 @@ def test_a_pod_counts_once_its_node_is_known():
         assert snapshot.nodes.utilization(snapshot.nodes.slot_of["n1"])["cpu"] == pytest.approx(12.5)
 
 
-def test_more_resources_than_columns_widen_the_table():
+def test_additional_resources_widen_the_table():
     from tests.builders import node, pod
 
     many = {f"example.com/r{number}": 3 for number in range(20)}

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.server import Handler, fake_server, json
-from trimtab.cluster.metrics_api import read_usage
-from trimtab.cluster.usage import HALF_LIFE, Usage, smooth, usage_of
+from trimtab.cluster.usage.measurement import HALF_LIFE, Usage, read_usage, smooth, usage_of
 from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.retry import Backoff
@@ -27,7 +26,7 @@ def pod_metrics(name: str, *usages: dict[str, str]) -> dict[str, Any]:
     return {"kind": "PodMetrics", "metadata": {"namespace": "shop", "name": name}, "containers": containers}
 
 
-def test_use_is_read_in_the_units_of_the_picture_and_summed_over_containers() -> None:
+def test_usage_is_summed_over_containers_in_base_units() -> None:
     usage = usage_of(
         [
             node_metrics("n1", cpu="1500000001n"),
@@ -54,7 +53,7 @@ def test_use_is_read_in_the_units_of_the_picture_and_summed_over_containers() ->
         pytest.param({"kind": "Node", "metadata": {"name": "n1"}}, id="another kind"),
     ],
 )
-def test_what_cannot_be_read_counts_as_missing(manifest: dict[str, Any]) -> None:
+def test_invalid_metrics_count_as_missing(manifest: dict[str, Any]) -> None:
     usage = usage_of([manifest], taken=1.0)
     assert (usage.nodes, usage.pods) == ({}, {})
 
@@ -72,11 +71,11 @@ def cpu(millis: int, taken: float) -> Usage:
         pytest.param(1e6, 1000, id="what is long ago is forgotten"),
     ],
 )
-def test_earlier_measurements_fade_with_time(seconds: float, expected: int) -> None:
+def test_earlier_measurements_decay(seconds: float, expected: int) -> None:
     assert smooth(cpu(0, 100.0), cpu(1000, 100.0 + seconds)).nodes["n1"]["cpu"] == expected
 
 
-def test_what_is_new_counts_as_it_is_and_what_is_gone_is_forgotten() -> None:
+def test_new_values_count_fully_and_missing_values_are_dropped() -> None:
     assert smooth(None, cpu(7, 1.0)) == cpu(7, 1.0)
     other = Usage(taken=2.0, nodes={"n2": {"cpu": 9, "memory": 9}}, problem="half of it")
     assert smooth(cpu(7, 1.0), other) == other
@@ -102,12 +101,12 @@ WEB = pod_metrics("web", {"cpu": "1", "memory": "1"})
         pytest.param([status(403)], 0, 0, "nodes.metrics.k8s.io cannot be listed", id="not allowed"),
         pytest.param([status(503)], 0, 0, "nodes.metrics.k8s.io cannot be listed", id="metrics-server is down"),
         pytest.param([items(N1), status(403)], 1, 0, "pods.metrics.k8s.io cannot be listed", id="nodes alone"),
-        pytest.param([json([])], 0, 0, "the answer is no list", id="no list"),
-        pytest.param([items(), items()], 0, 0, "has no measurement", id="nothing measured yet"),
-        pytest.param([items("?"), items()], 0, 0, "has no measurement", id="nonsense in a list"),
+        pytest.param([json([])], 0, 0, "the response is not a list", id="no list"),
+        pytest.param([items(), items()], 0, 0, "has no items", id="nothing measured yet"),
+        pytest.param([items("?"), items()], 0, 0, "has no items", id="nonsense in a list"),
     ],
 )
-def test_real_use_is_two_lists_and_never_the_end_of_a_cycle(
+def test_usage_is_read_with_two_lists_without_raising(
     answers: list[Handler], nodes: int, pods: int, problem: str
 ) -> None:
     async def main() -> tuple[Usage, list[str]]:

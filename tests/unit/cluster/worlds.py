@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 
+from trimtab.cluster.affinity import affinity_terms, terms_of
+from trimtab.cluster.node_table import TopologyKey
+from trimtab.cluster.resources import UNKNOWN
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import affinity_terms, terms_of
-from trimtab.cluster.topology import TopologyKey
 from trimtab.kube.frozen import Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
@@ -42,7 +43,7 @@ from trimtab.kube.objects import (
     Volume,
     WeightedPodTerm,
 )
-from trimtab.kube.objects.selector import LabelRequirement
+from trimtab.kube.objects.meta import LabelRequirement
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "zone"
@@ -270,11 +271,13 @@ def worlds(draw: st.DrawFn, *, nodes_least: int = 1, pods_least: int = 0, pods_m
 def fingerprint(snapshot: Snapshot) -> dict[str, object]:
     """Everything that planners read of a snapshot, in a form that does not know in which order objects came."""
     table = snapshot.nodes
+    held = {resource for node in table.at if node is not None for resource in node.allocatable}
     columns = {
         name: {
             resource: (int(table.allocatable[slot, column]), int(table.requested[slot, column]))
             for column, resource in enumerate(table.axis.names)
-            if table.allocatable[slot, column] or table.requested[slot, column]
+            if (column < UNKNOWN or resource in held)  # a request of what no node has counts for no planner
+            and (table.allocatable[slot, column] or table.requested[slot, column])
         }
         for name, slot in sorted(table.slot_of.items())
     }
@@ -289,8 +292,8 @@ def fingerprint(snapshot: Snapshot) -> dict[str, object]:
         "pods": dict(sorted(snapshot.pods.items())),
         "on": {name: snapshot.pods_on(name) for name in sorted(table.slot_of)},
         "owners": {owner: snapshot.owned_by(owner) for owner in snapshot.owners()},
-        "crowded": snapshot.crowded_owners(),
-        "shelves": {kind.__name__: dict(sorted(snapshot.shelves.of(kind).items())) for kind in SHELVED},
+        "crowded": snapshot.owners_with_colocated_pods(),
+        "objects": {kind.__name__: dict(sorted(snapshot.objects.of(kind).items())) for kind in SHELVED},
         "claims": dict(sorted(snapshot.volume_users.of_claim.items())),
         "volumes": {
             name: sorted(snapshot.volume_users.on.get(slot, ())) for name, slot in sorted(table.slot_of.items())

@@ -12,7 +12,7 @@ from tests.builders import NodeBuilder, PodBuilder, node, pod
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling import planner
+from trimtab.descheduling.planning import planner
 from trimtab.kube.objects import KubeObject
 
 NOW = 1_795_176_000.0
@@ -103,12 +103,12 @@ def ago(seconds: float) -> str:
 
 def built(things: Iterable[Any]) -> list[KubeObject]:
     """Builders as objects; objects as they are."""
-    return [thing.build() if hasattr(thing, "build") else thing for thing in things]
+    return [item.build() if hasattr(item, "build") else item for item in things]
 
 
 def plan(things: Iterable[Any], strategies: dict[str, Any], **spec: Any) -> Plan:
     """The plan of one policy for a cluster of builders."""
-    return planner.plan(Snapshot(built(things)), [policy(strategies, **spec)], now=NOW)
+    return planner.plan_evictions(Snapshot(built(things)), [policy(strategies, **spec)], now=NOW)
 
 
 def moves(plan: Plan) -> list[tuple[str, str, str]]:

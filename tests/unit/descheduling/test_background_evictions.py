@@ -6,17 +6,19 @@ import msgspec
 import pytest
 
 from tests.builders import PodBuilder, budget, node, pod
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import NOW, built, kept, moves, node_taints, plan, policy, utilization
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import Cooldown
-from trimtab.api.eviction_memory import Memory
+from trimtab.api.descheduler_status import EvictionMemory
 from trimtab.api.plan import Evict
 from trimtab.api.reasons import EVACUATION_FAILED, EVICTION_IN_BACKGROUND
+from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling import planner
 from trimtab.descheduling.memory.assess import assess
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
-from trimtab.disruption.background import IN_PROGRESS, REQUEST_EVICT_ONLY
+from trimtab.descheduling.planning import planner
+from trimtab.disruption.background_evictions import IN_PROGRESS, REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import REFUSED, STARTED, Outcome
 
 TAINTED = node("n1").taint("x")
@@ -28,29 +30,29 @@ def machine(name: str = "vm-1", on: str = "n1", *, going: bool = False, owner: s
     return virt.annotations(marks).uid(f"uid-{name}").on(on).ready()
 
 
-def test_a_machine_is_asked_to_go_whatever_its_budget_says():
+def test_background_eviction_ignores_pdb():
     """KubeVirt gives each machine a budget that allows nothing; its webhook answers before budgets are looked at."""
     guard = budget("vm", namespace="shop").selecting(app="vm").allowing(0, healthy=1, expected=1)
     assert moves(plan([TAINTED, node("n2"), machine(), guard], node_taints())) == [("vm-1", "n1", "n2")]
 
 
-def test_a_single_machine_is_asked_to_go_also_where_single_replicas_surge():
+def test_single_vm_pod_is_evicted_in_background_with_surge():
     made = plan([TAINTED, node("n2"), machine()], node_taints(), singleReplica="Surge")
     assert [(action.pod, action.how) for action in made.actions] == [("vm-1", "Evict")]
 
 
-def test_the_next_machine_needs_a_place_beside_the_one_that_goes():
+def test_background_eviction_needs_capacity_for_both_pods():
     apart = machine().anti_affinity("zone", labelSelector={"matchLabels": {"app": "vm"}})
-    things = [node("n1").taint("x").labels(zone="a"), node("n2").labels(zone="a"), apart]
-    assert kept(plan(things, node_taints())) == {"vm-1": reasons.NO_PLACE}
+    objects = [node("n1").taint("x").labels(zone="a"), node("n2").labels(zone="a"), apart]
+    assert kept(plan(objects, node_taints())) == {"vm-1": reasons.NO_PLACE}
 
 
-def test_who_is_on_the_way_is_not_evicted_again():
+def test_pod_evicted_in_background_is_not_evicted_again():
     made = plan([TAINTED, node("n2"), machine(going=True)], node_taints())
     assert (moves(made), kept(made)) == ([], {})
 
 
-def test_who_is_on_the_way_does_not_count_among_those_that_stay():
+def test_pod_evicted_in_background_counts_as_terminating():
     full = [node("n1").allocatable(cpu="4"), node("n2").allocatable(cpu="4")]
     pods = [machine(f"vm-{i}").cpu("1") for i in range(3)]
     level = utilization({"cpu": 30}, {"cpu": 60})
@@ -69,15 +71,15 @@ def test_who_is_on_the_way_does_not_count_among_those_that_stay():
         pytest.param({"perOwner": 1}, 2, id="of another owner"),
     ],
 )
-def test_who_is_on_the_way_counts_for_limits(limits, planned):
-    things = [TAINTED, node("n2"), machine("vm-0", going=True), machine("vm-1"), machine("vm-2")]
-    made = plan(things, node_taints(), limits=limits)
+def test_pod_evicted_in_background_counts_for_limits(limits, planned):
+    objects = [TAINTED, node("n2"), machine("vm-0", going=True), machine("vm-1"), machine("vm-2")]
+    made = plan(objects, node_taints(), limits=limits)
     assert len(made.actions) == planned
     assert set(kept(made).values()) <= {reasons.LIMIT_REACHED}
-    assert all("planned or under way" in each.message for each in made.kept)
+    assert all(" or in progress" in each.message for each in made.kept)
 
 
-def test_a_machine_that_has_ended_counts_for_nothing():
+def test_terminated_vm_pod_is_ignored():
     ended = machine("vm-0", going=True).phase("Succeeded")
     assert len(plan([TAINTED, node("n2"), ended, machine()], node_taints(), limits={"perCycle": 1}).actions) == 1
 
@@ -98,44 +100,55 @@ COOLDOWN = Cooldown()
 
 
 def begun(snapshot: Snapshot) -> CycleMemory:
-    memory = CycleMemory(Memory(), COOLDOWN)
+    memory = CycleMemory(EvictionMemory(), COOLDOWN)
     memory.begin([ACTION], snapshot, now=NOW)
     return memory
 
 
-def taken_over(snapshot: Snapshot, *, at: float = NOW) -> Memory:
+def taken_over(snapshot: Snapshot, *, at: float = NOW) -> EvictionMemory:
     memory = begun(snapshot)
     memory.ended(Outcome(action=ACTION, result=STARTED, reason=EVICTION_IN_BACKGROUND, message="", at=at))
-    return msgspec.json.decode(msgspec.json.encode(memory.memory), type=Memory)  # as a restart finds it
+    return msgspec.json.decode(msgspec.json.encode(memory.memory), type=EvictionMemory)  # as a restart finds it
 
 
-def test_what_was_taken_over_is_known_after_a_restart_before_the_pod_says_so():
+def test_background_eviction_is_known_after_restart():
     snapshot = Snapshot(built([TAINTED, node("n2"), machine()]))
     memory = taken_over(snapshot)
     wanted = [policy(node_taints())]
-    assert not planner.plan(snapshot, wanted, now=NOW + 500, memories={"default": memory}).actions
-    assert planner.plan(snapshot, wanted, now=NOW + 601, memories={"default": memory}).actions
+    assert not planner.plan_evictions(snapshot, wanted, now=NOW + 500, memories={"default": memory}).actions
+    assert planner.plan_evictions(snapshot, wanted, now=NOW + 601, memories={"default": memory}).actions
 
 
-def test_what_is_not_moved_within_ten_minutes_did_not_help():
+def test_background_eviction_fails_after_ten_minutes(golden: Golden):
     snapshot = Snapshot(built([TAINTED, node("n2"), machine()]))
     memory = assess(taken_over(snapshot), snapshot, COOLDOWN, now=NOW + 601)
     [setback] = memory.setbacks
     assert (setback.trouble, setback.kind, setback.failures) == ("Stayed", "VirtualMachineInstance", 1)
-    made = planner.plan(snapshot, [policy(node_taints())], now=NOW + 601, memories={"default": memory})
+    made = planner.plan_evictions(snapshot, [policy(node_taints())], now=NOW + 601, memories={"default": memory})
     assert kept(made) == {"vm-1": reasons.COOLING_DOWN}
-    assert "was to go on by itself, and left the pod on n1" in made.kept[0].message
+    golden(made.kept[0].message)
 
 
-def test_what_says_that_it_is_moved_is_waited_for():
+def test_annotated_background_eviction_is_awaited():
     going = Snapshot(built([TAINTED, node("n2"), machine(going=True)]))
     memory = assess(taken_over(going), going, COOLDOWN, now=NOW + 5000)
     assert (len(memory.watched), memory.setbacks) == (1, ())
 
 
-def test_an_evacuation_that_failed_did_not_help():
+def test_failed_evacuation_counts_as_failure():
     snapshot = Snapshot(built([TAINTED, node("n2"), machine()]))
     memory = begun(snapshot)
     memory.ended(Outcome(action=ACTION, result=REFUSED, reason=EVACUATION_FAILED, message="", at=NOW + 60))
     assert [setback.trouble for setback in memory.memory.setbacks] == ["Stayed"]
     assert memory.memory.watched == ()
+
+
+def test_outcome_during_recheck_is_settled_afterwards():
+    snapshot = Snapshot(built([TAINTED, node("n2"), machine()]))
+    memory = begun(snapshot)
+    with memory.lent_to_thread():
+        memory.ended(Outcome(action=ACTION, result=STARTED, reason=EVICTION_IN_BACKGROUND, message="", at=NOW + 9))
+        lent = memory.assess(snapshot, now=NOW + 10)
+        assert not lent.watched[0].background
+    [watched] = memory.memory.watched
+    assert (watched.background, watched.time) == (True, to_time(NOW + 9))

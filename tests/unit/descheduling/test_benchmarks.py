@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import explaining, live, run
+from benchmarks import adding, explaining, live, removing, run
 from benchmarks.clusters import Shape, cluster
+from tests.fixtures.golden import Golden
 from trimtab.cli.policies import load_policies
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(run.__file__)
 
@@ -47,7 +50,28 @@ def test_plans_of_benchmarks_act(monkeypatch, name):
     assert result["params"]["evictions"]
 
 
-def test_pods_are_explained_that_fit_and_that_do_not(monkeypatch):
+def test_the_benchmark_of_scale_down_removes_nodes_or_fails(monkeypatch, golden: Golden):
+    monkeypatch.setattr(removing, "NODES", 20)
+    monkeypatch.setattr(removing, "REMOVED", 12)
+    params = run.measure("scale-down-2000")["params"]
+    assert (params["removed"], params["moved"]) == (12, 12 * removing.PODS)
+    monkeypatch.setattr(removing, "REMOVED", 13)
+    with pytest.raises(SystemExit) as raised:
+        run.measure("scale-down-2000")
+    golden(str(raised.value))
+
+
+@pytest.mark.parametrize("name", ["affinity-surge", "affinity-surge-zone"])
+def test_the_benchmarks_of_surges_add_nodes_or_fail(monkeypatch, name):
+    monkeypatch.setattr(adding, "_NODES", 100)
+    monkeypatch.setattr(adding, "_SURGE", 10)
+    assert run.measure(name)["params"]["added"] == 10
+    monkeypatch.setattr(adding, "_SIZE", "example.com/none")
+    with pytest.raises(SystemExit, match="did not do what it measures: added is 0"):
+        run.measure(name)
+
+
+def test_fitting_and_unschedulable_pods_are_explained(monkeypatch):
     monkeypatch.setattr("benchmarks.explaining.Shape", lambda: Shape(nodes=20, pods=600))
     result = run.measure("explain-5k")
     assert set(result) == {"name", "seconds", "peak_rss_mb", "params"}
@@ -55,14 +79,14 @@ def test_pods_are_explained_that_fit_and_that_do_not(monkeypatch):
     snapshot = Snapshot(cluster(Shape(nodes=20, pods=600)))
     pods = explaining.kinds(next(iter(snapshot.pods.values())))
     assert set(result["params"]["milliseconds"]) == set(pods)
-    for name, asked in pods.items():
-        snapshot.put(asked)
-        document = explanation(Placer(snapshot), asked)
+    for name, requested in pods.items():
+        snapshot.put(requested)
+        document = explanation(Placer(snapshot), requested)
         assert bool(document["fits"]) == (name in {"fits", "fits spread", "is on a node"})
         assert bool(document["fits"]) == (document["remedy"] is None)
 
 
-def test_an_unknown_benchmark_is_refused_with_those_there_are():
+def test_unknown_benchmark_is_rejected_with_known_names():
     done = subprocess.run([sys.executable, SCRIPT, "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "no benchmark is called nothing; there are snapshot-5k, place-plain" in done.stderr

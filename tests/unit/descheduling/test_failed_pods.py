@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import budget, node, pod
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import LIFE_TIME, ago, failed, kept, life_time, messages, moves, nodes, plan, web
 
 HOUR = 3600
@@ -19,14 +20,11 @@ def names(plan):
     return [action.pod for action in plan.actions]
 
 
-def test_a_failed_pod_is_removed_without_a_place_for_it():
+def test_failed_pod_is_deleted_without_target(golden: Golden):
     done = plan([node("n1").cordoned(), lost(reason="Evicted").container_state("Error", exit_code=1)], failed())
     (action,) = done.actions
     assert (action.pod, action.node, action.target, action.reason) == ("a", "n1", "", "PodFailed")
-    assert action.message == (
-        "the pod has failed (Evicted); container main has ended: Error (exit code 1); "
-        "created 7200s ago, minPodLifetimeSeconds is 3600"
-    )
+    golden(action.message)
     assert done.document()["actions"] == [
         {
             "action": "Evict",
@@ -57,15 +55,17 @@ def test_a_failed_pod_is_removed_without_a_place_for_it():
             id="the oldest first",
         ),
         pytest.param([lost("b"), lost("a")], ["a", "b"], id="of one age by name"),
-        pytest.param([lost(), budget("web").selecting(app="web").allowing(0)], ["a"], id="budgets are not asked"),
+        pytest.param(
+            [lost(), budget("web").selecting(app="web").allowing(0)], ["a"], id="PodDisruptionBudgets are not checked"
+        ),
     ],
 )
-def test_pods_go_that_failed_long_ago(things, expected):
+def test_old_failed_pods_are_deleted(things, expected):
     assert names(plan([*nodes("n1"), *things], failed())) == expected
 
 
 @pytest.mark.parametrize(
-    ("builder", "params", "told"),
+    ("builder", "params", "recorded"),
     [
         pytest.param(
             lost(age=HOUR - 1),
@@ -77,23 +77,23 @@ def test_pods_go_that_failed_long_ago(things, expected):
             lost(age=5),
             {"minPodLifetimeSeconds": 6},
             "the pod has failed; created 5s ago, minPodLifetimeSeconds is 6",
-            id="too young for the policy",
+            id="younger than the policy's minimum",
         ),
         pytest.param(
             web("a", "n1").phase("Failed"),
             {},
-            "the pod has failed; when it was created is not known, minPodLifetimeSeconds is 3600",
+            "the pod has failed; creation time unknown, minPodLifetimeSeconds is 3600",
             id="of unknown age",
         ),
     ],
 )
-def test_what_failed_a_moment_ago_is_left_to_look_at(builder, params, told):
+def test_recently_failed_pods_are_kept(builder, params, recorded):
     done = plan([*nodes("n1"), builder], failed(**params))
     assert kept(done) == {"a": "PodTooYoung"}
-    assert messages(done) == {"a": told}
+    assert messages(done) == {"a": recorded}
 
 
-def test_without_a_least_age_all_go():
+def test_all_failed_pods_are_deleted_without_minimum_age():
     pods = [web("a", "n1").phase("Failed"), lost("b", 0)]
     assert names(plan([*nodes("n1"), *pods], failed(minPodLifetimeSeconds=0))) == ["a", "b"]
 
@@ -117,7 +117,7 @@ IN_INIT = lost().container_state("Error", exit_code=2, of="initContainer")
         ),
         pytest.param(ENDED, {"exitCodes": [1, 137]}, True, id="an exit code"),
         pytest.param(ENDED, {"exitCodes": [1]}, False, id="another exit code"),
-        pytest.param(lost(), {"exitCodes": [0]}, False, id="no container has ended"),
+        pytest.param(lost(), {"exitCodes": [0]}, False, id="no container has terminated"),
         pytest.param(ENDED, {"reasons": ["OOMKilled"], "exitCodes": [1]}, False, id="both must hold"),
         pytest.param(IN_INIT, {"exitCodes": [2]}, False, id="an init container"),
         pytest.param(
@@ -134,7 +134,7 @@ IN_INIT = lost().container_state("Error", exit_code=2, of="initContainer")
         pytest.param(lost(), {"excludeOwnerKinds": ["Job"]}, True, id="of another owner"),
     ],
 )
-def test_only_pods_that_failed_as_the_policy_says_are_looked_at(builder, params, expected):
+def test_only_matching_failed_pods_are_selected(builder, params, expected):
     done = plan([*nodes("n1"), builder], failed(**params))
     assert names(done) == (["a"] if expected else [])
     assert not done.kept
@@ -161,19 +161,19 @@ def test_only_pods_that_failed_as_the_policy_says_are_looked_at(builder, params,
         pytest.param(lost(), {"protections": {"minReplicas": 2}}, "TooFewReplicas", id="the last of its owner"),
     ],
 )
-def test_what_protects_others_protects_what_has_failed(builder, spec, expected):
+def test_protections_apply_to_failed_pods(builder, spec, expected):
     done = plan([*nodes("n1"), builder], failed(), **spec)
     assert kept(done) == ({"a": expected} if expected else {})
     assert names(done) == ([] if expected else ["a"])
 
 
-def test_limits_count_removals():
+def test_limits_count_deletions():
     done = plan([*nodes("n1"), lost("a"), lost("b", 3 * HOUR)], failed(), limits={"perNode": 1})
     assert names(done) == ["b"]
     assert kept(done) == {"a": "LimitReached"}
 
 
-def test_what_another_strategy_has_removed_is_not_removed_again():
+def test_pod_deleted_by_another_strategy_is_not_deleted_again():
     done = plan([*nodes("n1"), lost()], {**failed(), **life_time(60)})
     assert [(action.strategy, action.target) for action in done.actions] == [(LIFE_TIME, "")]
     assert moves(done) == [("a", "n1", "")]

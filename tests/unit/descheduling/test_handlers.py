@@ -1,4 +1,4 @@
-"""How Kopf is told to treat a policy's loop."""
+"""How Kopf's handlers start and stop the loop of a policy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, cast
 import kopf
 import pytest
 
-from trimtab.cluster.live import LiveCluster, in_thread
+from trimtab.cluster.shared_snapshot import SharedSnapshot, in_thread
+from trimtab.controller import kopf_handlers
 from trimtab.descheduling import handlers
-from trimtab.descheduling.services import Services
+from trimtab.descheduling.dependencies import DeschedulerDependencies
 
-NOBODY = cast("Services", None)
+NO_DEPENDENCIES = cast("DeschedulerDependencies", None)
 
 
 class Controller:
@@ -21,7 +22,7 @@ class Controller:
 
     made: list[Controller]
 
-    def __init__(self, name: str, services: Services) -> None:
+    def __init__(self, name: str, services: DeschedulerDependencies) -> None:
         del services
         self.name = name
         self.seen: list[str] = []
@@ -41,19 +42,19 @@ class Controller:
 
 def registered() -> tuple[Any, Callable[..., Coroutine[Any, Any, None]]]:
     registry = kopf.OperatorRegistry()
-    handlers.register(registry, NOBODY)
+    handlers.PolicyHandlers(NO_DEPENDENCIES).register_policies(registry)
     [daemon] = registry._spawning.get_all_handlers()
-    event, _ = registry._watching.get_all_handlers()
+    [event] = registry._watching.get_all_handlers()
     return daemon, cast("Any", event.fn)
 
 
-def test_a_daemon_is_given_time_before_it_is_cancelled() -> None:
+def test_daemon_has_time_to_stop() -> None:
     daemon, _ = registered()
     assert daemon.cancellation_backoff == handlers.LONGEST_STOP
-    assert daemon.cancellation_timeout == handlers.LONGEST_CANCEL
+    assert daemon.cancellation_timeout == kopf_handlers.CANCEL_TIMEOUT
 
 
-async def test_a_policy_that_was_deleted_and_made_again_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recreated_policy_gets_new_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     Controller.made = []
     monkeypatch.setattr(handlers, "PolicyController", Controller)
     daemon, changed = registered()
@@ -74,7 +75,7 @@ async def test_a_policy_that_was_deleted_and_made_again_is_another_one(monkeypat
     assert [each.seen for each in Controller.made] == [["1"], ["2", "2"]]
 
 
-async def test_a_policy_that_went_without_its_finalizer_does_not_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_policy_deleted_without_finalizer_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kopf stops daemons while a policy waits for its finalizer; where that was taken away it forgets them."""
     Controller.made = []
     monkeypatch.setattr(handlers, "PolicyController", Controller)
@@ -87,10 +88,10 @@ async def test_a_policy_that_went_without_its_finalizer_does_not_live_on(monkeyp
         await task
 
 
-async def test_a_cancelled_cycle_keeps_the_picture_until_the_planner_has_let_go() -> None:
+async def test_cancelled_cycle_holds_snapshot_until_planner_returns() -> None:
     import threading
 
-    live, go, planning = LiveCluster(), threading.Event(), asyncio.Event()
+    shared, go, planning = SharedSnapshot(), threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def plan() -> None:
@@ -98,16 +99,17 @@ async def test_a_cancelled_cycle_keeps_the_picture_until_the_planner_has_let_go(
         assert go.wait(10)
 
     async def cycle() -> None:
-        async with live.borrow():
+        async with shared.borrow():
             await in_thread(plan)
 
     task = asyncio.create_task(cycle())
     await planning.wait()
     task.cancel()
-    await asyncio.sleep(0.05)
-    with pytest.raises(RuntimeError, match="borrowed"):
-        live.examine(lambda snapshot: snapshot)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05), shared.borrow(short=True):
+            pass
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    live.examine(lambda snapshot: snapshot)
+    async with asyncio.timeout(5), shared.borrow():
+        pass

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import HOSTNAME, ZONE, PodBuilder, budget, node, selector
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import (
     DUPLICATES,
     PREFERRED,
@@ -48,24 +49,26 @@ def zoned(*places: tuple[str, str]) -> list[Any]:
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n2")],
             [("web", "n1", "n2")],
-            id="a pod follows the one that it must be with",
+            id="a pod moves to the pod of its required affinity",
         ),
-        pytest.param([*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n1")], [], id="together already"),
-        pytest.param([*nodes("n1", "n2"), app("web", "n1", "cache")], [], id="nobody is there to follow"),
+        pytest.param(
+            [*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n1")], [], id="affinity is satisfied"
+        ),
+        pytest.param([*nodes("n1", "n2"), app("web", "n1", "cache")], [], id="no pod matches the affinity"),
         pytest.param(
             [*zoned(("n1", "x"), ("n2", "x"), ("n3", "y")), app("web", "n1", "cache", ZONE), app("cache", "n2")],
             [],
-            id="in one zone is together, if the zone is asked for",
+            id="pods in one zone satisfy affinity by zone",
         ),
         pytest.param(
             [*zoned(("n1", "x"), ("n2", "y"), ("n3", "y")), app("web", "n1", "cache", ZONE), app("cache", "n2")],
             [("web", "n1", "n3")],
-            id="any node of the zone will do, the emptiest is best",
+            id="the emptiest node of the zone is the target",
         ),
         pytest.param(
             [node("n1"), node("n2").zone("x"), app("web", "n1", "cache", ZONE), app("cache", "n2")],
             [("web", "n1", "n2")],
-            id="a node without the topology label is nowhere",
+            id="a node without the topology label is in no domain",
         ),
         pytest.param(
             [*nodes("n1", "n2"), web("a", "n1").affinity(), web("b", "n2").affinity(), web("c", "n2").affinity()],
@@ -78,18 +81,18 @@ def zoned(*places: tuple[str, str]) -> list[Any]:
                 *(web(name, on).affinity() for name, on in zip("abc", ("n1", "n2", "n3"), strict=True)),
             ],
             [("a", "n1", "n2"), ("c", "n3", "n2")],
-            id="three that are alone are brought together by two moves",
+            id="three separate pods are joined by two moves",
         ),
         pytest.param([*nodes("n1", "n2"), web("a", "n1").affinity()], [], id="the first of its kind may be anywhere"),
         pytest.param(
             [*nodes("n1", "n2"), app("a", "n1", "b"), app("b", "n2", "a")],
             [("a", "n1", "n2")],
-            id="of two that want each other one goes, the lesser",
+            id="of two pods with mutual affinity, the one with lower priority moves",
         ),
         pytest.param(
             [*nodes("n1", "n2"), app("a", "n1", "b").priority(10), app("b", "n2", "a")],
             [("b", "n2", "n1")],
-            id="the lesser by priority",
+            id="the pod of lower priority moves",
         ),
         pytest.param(
             [
@@ -104,12 +107,12 @@ def zoned(*places: tuple[str, str]) -> list[Any]:
         pytest.param(
             [*nodes("n1", "n2", "n3"), app("web", "n1", "cache"), app("cache", "n2").deleted(), of("c", "cache", "n3")],
             [("web", "n1", "n3")],
-            id="nobody follows a pod that is on its way out",
+            id="no pod moves to a terminating pod",
         ),
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n1").deleted(), of("c", "cache", "n2")],
             [],
-            id="but stays with it until it is gone",
+            id="a pod stays with a terminating pod until it is deleted",
         ),
         pytest.param(
             [
@@ -119,7 +122,7 @@ def zoned(*places: tuple[str, str]) -> list[Any]:
                 of("c", "cache", "n2"),
             ],
             [("web", "n1", "n2")],
-            id="one that has ended is nobody",
+            id="a terminated pod does not match",
         ),
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache", weight=100), app("cache", "n2")],
@@ -128,7 +131,7 @@ def zoned(*places: tuple[str, str]) -> list[Any]:
         ),
     ],
 )
-def test_pods_follow_those_that_they_must_be_with(things, expected):
+def test_required_pod_affinity_is_restored(things, expected):
     assert moves(plan(things, HARD)) == expected
 
 
@@ -138,7 +141,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache", weight=10), app("cache", "n2")],
             [("web", "n1", "n2")],
-            id="a pod follows the one that it would rather be with",
+            id="a pod moves to the pod of its preferred affinity",
         ),
         pytest.param(
             [
@@ -149,7 +152,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
                 of("c2", "cache", "n3"),
             ],
             [("web", "n1", "n3")],
-            id="it goes where most are, as the scheduler counts them",
+            id="the target has the most matching pods, as in the scheduler",
         ),
         pytest.param(
             [
@@ -160,7 +163,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
                 of("c2", "cache", "n2"),
             ],
             [],
-            id="one is enough: it does not follow the crowd",
+            id="one matching pod satisfies the preference",
         ),
         pytest.param(
             # the scheduler counts 3 times 20 on n1 and would send it back
@@ -171,7 +174,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
                 *(of(f"l{number}", "log", "n1") for number in range(3)),
             ],
             [],
-            id="nor where the scheduler finds less",
+            id="no move to a node that the scheduler scores lower",
         ),
         pytest.param(
             [
@@ -186,7 +189,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache", weight=10), app("cache", "n2").deleted()],
             [],
-            id="nobody follows a pod that is on its way out",
+            id="no pod moves to a terminating pod",
         ),
         pytest.param(
             # b finds web on n1, and would miss as much as web would gain
@@ -197,7 +200,7 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
                 app("cache", "n2"),
             ],
             [],
-            id="nobody leaves another one alone for no more than that",
+            id="no move that costs another pod as much as it gains",
         ),
         pytest.param(
             [
@@ -207,36 +210,36 @@ def test_pods_follow_those_that_they_must_be_with(things, expected):
                 app("cache", "n2"),
             ],
             [("web", "n1", "n2"), ("b", "n1", "n2")],
-            id="if it gains more it goes, and the other one follows",
+            id="a pod that gains more moves, and the other pod follows",
         ),
         pytest.param(
             [*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n2")],
             [],
-            id="rules are not looked at where they were not asked for",
+            id="preferred terms are ignored if not configured",
         ),
     ],
 )
-def test_pods_follow_those_that_they_would_rather_be_with(things, expected):
+def test_preferred_pod_affinity_is_improved(things, expected):
     assert moves(plan(things, SOFT)) == expected
 
 
-def test_a_rule_comes_before_preferences_and_these_choose_between_places():
-    things = [*nodes("n1", "n2", "n3"), app("cache", "n2"), of("c", "cache", "n3"), app("log", "n3").cpu("3")]
-    things.append(app("web", "n1", "cache").affinity(preferred=1, labelSelector=selector(app="log")))
-    assert moves(plan(things, BOTH)) == [("web", "n1", "n3")]
+def test_required_affinity_is_handled_before_preferred():
+    objects = [*nodes("n1", "n2", "n3"), app("cache", "n2"), of("c", "cache", "n3"), app("log", "n3").cpu("3")]
+    objects.append(app("web", "n1", "cache").affinity(preferred=1, labelSelector=selector(app="log")))
+    assert moves(plan(objects, BOTH)) == [("web", "n1", "n3")]
 
 
-def test_nobody_takes_from_another_one_what_it_must_have():
+def test_moves_do_not_break_affinity_of_other_pods(golden: Golden):
     """a must be with web, web with cache: were web to go, a would be as badly off as web is now."""
-    things = [
+    objects = [
         *nodes("n1", "n2"),
         app("a", "n1", "web").volume("emptyDir"),
         app("web", "n1", "cache"),
         app("cache", "n2"),
     ]
-    result = plan(things, HARD)
+    result = plan(objects, HARD)
     assert (moves(result), kept(result)) == ([], {"web": "NoImprovement"})
-    assert messages(result)["web"] == ("1 pods without their required pod affinity with the pod on n1, 1 with it on n2")
+    golden(messages(result)["web"])
 
 
 @pytest.mark.parametrize(
@@ -247,72 +250,77 @@ def test_nobody_takes_from_another_one_what_it_must_have():
         pytest.param(lambda pod: pod.node_selector(disk="ssd"), "NoPlace", id="no node"),
     ],
 )
-def test_pods_that_stay_are_named_with_the_reason(change, reason):
-    things = [*nodes("n1", "n2"), change(app("web", "n1", "cache")), app("cache", "n2")]
-    result = plan(things, HARD)
+def test_kept_pods_have_a_reason(change, reason):
+    objects = [*nodes("n1", "n2"), change(app("web", "n1", "cache")), app("cache", "n2")]
+    result = plan(objects, HARD)
     assert (moves(result), kept(result)) == ([], {"web": reason})
 
 
-def test_a_pod_with_nobody_to_follow_is_named():
+def test_pod_without_affinity_match_is_reported(golden: Golden):
     result = plan([*nodes("n1", "n2"), app("web", "n1", "cache")], HARD)
     assert kept(result) == {"web": "NoPlace"}
-    assert messages(result)["web"] == "0/2 nodes are available: 2 node(s) didn't match pod affinity rules."
+    golden(messages(result)["web"])
 
 
-def test_budgets_and_limits_hold():
-    things = [
+def test_pdbs_and_limits_are_respected():
+    objects = [
         *nodes("n1", "n2"),
         app("cache", "n2"),
         *(of(name, "web", "n1").affinity(labelSelector=selector(app="cache")) for name in "abc"),
     ]
-    result = plan([*things, budget().selecting(app="web").allowing(1)], HARD)
+    result = plan([*objects, budget().selecting(app="web").allowing(1)], HARD)
     assert (moves(result), kept(result)) == ([("a", "n1", "n2")], dict.fromkeys("bc", "DisruptionBudget"))
-    result = plan(things, HARD, limits={"perNode": 2})
+    result = plan(objects, HARD, limits={"perNode": 2})
     assert kept(result) == {"c": "LimitReached"}
 
 
-def test_pods_out_of_scope_stay_and_are_followed_all_the_same():
+def test_pods_out_of_scope_still_match_affinity():
     blog = web("cache", "n2", owner="cache", namespace="blog")
     follower = web("web", "n1").affinity(namespaces=["blog"], labelSelector=selector(app="cache"))
-    things = [*nodes("n1", "n2"), blog, follower]
-    assert moves(plan(things, HARD, namespaces={"include": ["shop"]})) == [("web", "n1", "n2")]
-    assert moves(plan(things, HARD, namespaces={"include": ["blog"]})) == []
+    objects = [*nodes("n1", "n2"), blog, follower]
+    assert moves(plan(objects, HARD, namespaces={"include": ["shop"]})) == [("web", "n1", "n2")]
+    assert moves(plan(objects, HARD, namespaces={"include": ["blog"]})) == []
 
 
-def test_messages_have_what_was_compared():
+def test_messages_have_compared_weights(golden: Golden):
     [action] = plan([*nodes("n1", "n2"), app("web", "n1", "cache"), app("cache", "n2")], HARD).actions
     assert action.reason == "InterPodAffinityViolated"
-    assert action.message == "the pod's required pod affinity does not hold on n1; on n2 it does"
+    golden(action.message)
     [action] = plan([*nodes("n1", "n2"), app("web", "n1", "cache", weight=10), app("cache", "n2")], SOFT).actions
-    assert action.message == "what the pod's preferred pod affinity asks for weighs 0 on n1; on n2 10"
+    golden(action.message, "2")
 
 
-def test_what_must_part_is_parted_first_and_followed():
+def test_anti_affinity_is_resolved_before_affinity():
     """The foe makes cache go, and web goes with it."""
-    things = [
+    objects = [
         *nodes("n1", "n2"),
         app("web", "n1", "cache").priority(1),
         app("cache", "n1"),
         app("foe", "n1").priority(1),
     ]
-    things[-1].anti_affinity(labelSelector=selector(app="cache"))
-    result = plan(things, {**anti_affinity(), **HARD})
+    objects[-1].anti_affinity(labelSelector=selector(app="cache"))
+    result = plan(objects, {**anti_affinity(), **HARD})
     assert moves(result) == [("cache", "n1", "n2"), ("web", "n1", "n2")]
 
 
-def test_later_strategies_do_not_part_pods_again():
+def test_later_strategies_do_not_break_affinity(golden: Golden):
     """Balance would take cache away from web, duplicates one of two caches, which is as well."""
     balance = utilization({"cpu": 20}, {"cpu": 50})
-    things = [
+    objects = [
         *nodes("n1", "n2"),
         app("web", "n1", "cache").volume("emptyDir"),
         app("cache", "n1").cpu("1"),
         app("big", "n1").cpu("2"),
     ]
-    assert moves(plan(things, balance)) == [("cache", "n1", "n2")]
-    result = plan(things, {**balance, **HARD})
+    assert moves(plan(objects, balance)) == [("cache", "n1", "n2")]
+    result = plan(objects, {**balance, **HARD})
     assert moves(result) == [("big", "n1", "n2")]
     assert kept(result) == {"web": "IrrelevantResource", "cache": "NoImprovement"}
-    assert "1 node(s) parted pods that pod affinity wants together" in messages(result)["cache"]
-    things = [*nodes("n1", "n2"), app("web", "n1", "cache", weight=5), of("c1", "cache", "n1"), of("c2", "cache", "n1")]
-    assert moves(plan(things, {DUPLICATES: {}, **SOFT})) == [("c1", "n1", "n2")]
+    golden(messages(result)["cache"])
+    objects = [
+        *nodes("n1", "n2"),
+        app("web", "n1", "cache", weight=5),
+        of("c1", "cache", "n1"),
+        of("c2", "cache", "n1"),
+    ]
+    assert moves(plan(objects, {DUPLICATES: {}, **SOFT})) == [("c1", "n1", "n2")]

@@ -37,11 +37,11 @@ from tests.unit.descheduling.planning import (
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.plan import Plan
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.context import Context
-from trimtab.descheduling.planner import plan
-from trimtab.descheduling.scope import Scope, can_start_pods
+from trimtab.descheduling.planning.context import StrategyContext
+from trimtab.descheduling.planning.planner import plan_evictions
+from trimtab.descheduling.planning.scope import PolicyScope, can_start_pods
 from trimtab.descheduling.strategies.registry import IN_ORDER, IN_PLACE
-from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
@@ -118,8 +118,8 @@ def every_move_watched() -> Iterator[None]:
     """Check each single move and removal against the measures of its strategy and of those before it."""
 
     def watched(act: Any) -> Any:
-        def acting(self: Context, *pod: Any, **words: str) -> Refusal | None:
-            strategies = [each for each in self.board.watchers if PLACE[each.NAME] <= PLACE[self.strategy]]
+        def acting(self: StrategyContext, *pod: Any, **words: str) -> Refusal | None:
+            strategies = [each for each in self.plan_state.observers if PLACE[each.NAME] <= PLACE[self.strategy]]
             before = {each.NAME: each.measure() for each in strategies}
             refusal: Refusal | None = act(self, *pod, **words)
             now = {each.NAME: each.measure() for each in strategies}
@@ -131,22 +131,22 @@ def every_move_watched() -> Iterator[None]:
         return acting
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Context, "move", watched(Context.move))
-        patch.setattr(Context, "remove", watched(Context.remove))
+        patch.setattr(StrategyContext, "plan_move", watched(StrategyContext.plan_move))
+        patch.setattr(StrategyContext, "plan_removal", watched(StrategyContext.plan_removal))
         yield
 
 
 @given(worlds(), policies())
-def test_every_move_betters_its_own_measure_and_worsens_none_before_it(world, given_policy):
+def test_every_move_lowers_its_measure_only(world, given_policy):
     with every_move_watched():
-        plan(Snapshot(world), [given_policy], now=NOW)
+        plan_evictions(Snapshot(world), [given_policy], now=NOW)
 
 
 @settings(max_examples=50)
 @given(worlds(), policies())
-def test_planning_again_and_again_comes_to_an_end(world, given_policy):
+def test_repeated_planning_terminates(world, given_policy):
     for _ in range(40):
-        done = plan(Snapshot(world), [given_policy], now=NOW)
+        done = plan_evictions(Snapshot(world), [given_policy], now=NOW)
         if not done.actions:
             return
         world = after(world, done)
@@ -154,26 +154,26 @@ def test_planning_again_and_again_comes_to_an_end(world, given_policy):
 
 
 @given(worlds(), policies("a"), policies("b"), st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(world, first, second, chance):
+def test_plan_does_not_depend_on_input_order(world, first, second, chance):
     shuffled = list(world)
     chance.shuffle(shuffled)
-    one = plan(Snapshot(world), [first, second], now=NOW)
-    other = plan(Snapshot(shuffled), [second, first], now=NOW)
+    one = plan_evictions(Snapshot(world), [first, second], now=NOW)
+    other = plan_evictions(Snapshot(shuffled), [second, first], now=NOW)
     assert msgspec.json.encode(one.document()) == msgspec.json.encode(other.document())
 
 
 @given(worlds(), policies("a"), policies("b"))
-def test_the_snapshot_is_as_before(world, first, second):
+def test_planning_restores_snapshot(world, first, second):
     snapshot = Snapshot(world)
     before = fingerprint(snapshot)
-    plan(snapshot, [first, second], now=NOW)
+    plan_evictions(snapshot, [first, second], now=NOW)
     assert fingerprint(snapshot) == before
 
 
 @given(worlds(), policies("a"), policies("b"))
-def test_every_moved_pod_has_its_place_when_all_is_done(world, first, second):
+def test_every_moved_pod_fits_in_final_state(world, first, second):
     """Judged anew on the end state, by all filters: nothing is overcommitted, nothing promised twice."""
-    done = plan(Snapshot(world), [first, second], now=NOW)
+    done = plan_evictions(Snapshot(world), [first, second], now=NOW)
     end = Snapshot(after(world, done))
     placer = Placer(end)
     for action in done.actions:
@@ -183,13 +183,13 @@ def test_every_moved_pod_has_its_place_when_all_is_done(world, first, second):
         slot = end.nodes.slot_of[action.target]
         assert can_start_pods(end.nodes.node(slot))
         with end.fork():
-            assert placer.feasible(placer.lift(end.pods[action.key]))[slot], action
+            assert placer.feasible(placer.unbind(end.pods[action.key]))[slot], action
 
 
 @given(worlds(), policies("a"), policies("b"))
-def test_no_pod_is_moved_twice_or_against_the_rules(world, first, second):
+def test_no_pod_is_moved_twice_or_despite_protection(world, first, second):
     snapshot = Snapshot(world)
-    done = plan(snapshot, [first, second], now=NOW)
+    done = plan_evictions(snapshot, [first, second], now=NOW)
     by_name = {"a": first, "b": second}
     assert max(Counter(action.key for action in done.actions).values(), default=1) == 1
     for action in done.actions:
@@ -205,9 +205,9 @@ def test_no_pod_is_moved_twice_or_against_the_rules(world, first, second):
 
 
 @given(worlds(), policies("a"), policies("b"))
-def test_no_budget_and_no_limit_is_overdrawn(world, first, second):
+def test_pdbs_and_limits_are_not_exceeded(world, first, second):
     snapshot = Snapshot(world)
-    done = plan(snapshot, [first, second], now=NOW)
+    done = plan_evictions(snapshot, [first, second], now=NOW)
     moved = [snapshot.pods[action.key] for action in done.actions if action.target]
     for budget in snapshot.budgets.values():
         hit = [pod for pod in moved if pod.namespace == budget.namespace and pod.labels["app"] == budget.name]
@@ -225,8 +225,8 @@ def test_no_budget_and_no_limit_is_overdrawn(world, first, second):
 
 
 @given(worlds(), policies())
-def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, given_policy):
-    done = plan(Snapshot(world), [given_policy], now=NOW)
+def test_kept_pods_are_reported_once_per_strategy(world, given_policy):
+    done = plan_evictions(Snapshot(world), [given_policy], now=NOW)
     named = Counter((each.strategy, each.kind, each.namespace, each.name) for each in done.kept)
     assert max(named.values(), default=1) == 1
     assert not {(action.strategy, "Pod", action.namespace, action.pod) for action in done.actions} & set(named)
@@ -239,11 +239,11 @@ def test_what_stays_is_named_once_a_strategy_and_was_not_moved_by_it(world, give
 
 
 @pytest.mark.parametrize("kind", IN_ORDER, ids=lambda kind: kind.NAME)
-def test_measures_are_zero_on_an_empty_cluster(kind):
+def test_measures_of_empty_cluster_are_zero(kind):
     strategies = {**node_affinity(), **anti_affinity(), DUPLICATES: {}, **utilization({"cpu": 20}, {"cpu": 50})}
     strategies |= {**affinity(), **packing({"cpu": 20})}
     strategies |= {**node_taints(), **topology_spread(), **restarts(), **life_time(0), **failed()}
     enabled: dict[str, Any] = dict(policy(strategies).spec.strategies.enabled())
     snapshot = Snapshot()
-    scope = Scope(policy(strategies).spec, snapshot)
+    scope = PolicyScope(policy(strategies).spec, snapshot)
     assert not np.any(kind(enabled[kind.NAME].params, scope, Placer(snapshot)).measure())

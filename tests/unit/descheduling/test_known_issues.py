@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.builders import HOSTNAME, ZONE, PodBuilder, budget, expression, node, selector
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import (
     ANTI_AFFINITY,
     DUPLICATES,
@@ -31,11 +32,11 @@ from tests.unit.descheduling.planning import (
     web,
 )
 from tests.unit.descheduling.test_low_node_utilization import CPU, app, big, filled
-from tests.unit.descheduling.test_real_use import CPU as BY_USE
-from tests.unit.descheduling.test_real_use import used
-from tests.unit.descheduling.test_use_by_query import LOAD, loads
+from tests.unit.descheduling.test_measured_utilization import CPU as BY_USE
+from tests.unit.descheduling.test_measured_utilization import used
+from tests.unit.descheduling.test_queried_utilization import LOAD, loads
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling import planner
+from trimtab.descheduling.planning import planner
 
 EVICT = "descheduler.alpha.kubernetes.io/evict"
 SSD = expression("disk", "In", "ssd")
@@ -46,9 +47,9 @@ def then(things: Sequence[Any], strategies: dict[str, Any]) -> list[tuple[str, s
     """What is planned once a plan is done and every pod came to where it was planned to come."""
     targets = {pod: target for pod, _, target in moves(plan(things, strategies))}
     assert targets, "nothing was planned, so nothing is shown"
-    for thing in things:
-        if isinstance(thing, PodBuilder) and thing.build().name in targets:
-            thing.on(targets[thing.build().name])
+    for item in things:
+        if isinstance(item, PodBuilder) and item.build().name in targets:
+            item.on(targets[item.build().name])
     return moves(plan(things, strategies))
 
 
@@ -65,7 +66,7 @@ def then(things: Sequence[Any], strategies: dict[str, Any]) -> list[tuple[str, s
         pytest.param({DUPLICATES: {}}, node("n1"), [web(f"p{i}", "n1") for i in range(10)], id="duplicates"),
     ],
 )
-def test_1584_ten_pods_and_one_free_slot_are_one_move(strategies, source, pods):
+def test_1584_one_free_slot_allows_one_move(strategies, source, pods):
     target = node("n2").labels(disk="ssd").allocatable(cpu="4", memory="16Gi", pods=1)
     found = plan([source, target, *pods], strategies)
     assert moves(found) == [("p0", "n1", "n2")]
@@ -73,7 +74,7 @@ def test_1584_ten_pods_and_one_free_slot_are_one_move(strategies, source, pods):
     assert len(found.kept) == 9
 
 
-def test_1695_a_pod_that_no_single_node_takes_is_not_moved_into_the_sum_of_their_gaps():
+def test_1695_free_capacity_of_nodes_is_not_added_up():
     small = [big(f"n{i}", cpu="5") for i in (2, 3, 4)]
     found = plan([big("n1"), *small, app("large", "n1", "6")], CPU)
     assert found.actions == ()
@@ -81,37 +82,37 @@ def test_1695_a_pod_that_no_single_node_takes_is_not_moved_into_the_sum_of_their
     assert "3 Insufficient cpu" in messages(found)["large"]
 
 
-def test_1695_nor_is_it_where_each_gap_takes_it_and_would_be_too_full_then():
+def test_1695_targets_must_stay_below_target_thresholds():
     found = plan([big("n1"), big("n2"), big("n3"), app("large", "n1", "6")], CPU)
     assert found.actions == ()
     assert kept(found)["large"] == "NoImprovement"
 
 
 @pytest.mark.parametrize("mode", ["Simulate", "Approve", "Act"])
-def test_1805_a_budget_that_allows_no_disruption_is_asked_in_every_mode(mode):
-    things = [*nodes("n1", "n2"), web("a", "n1"), web("b", "n1"), budget().selecting(app="web").allowing(0)]
-    found = plan(things, {DUPLICATES: {}}, mode=mode)
+def test_1805_exhausted_pdb_is_respected_in_every_mode(mode, golden: Golden):
+    objects = [*nodes("n1", "n2"), web("a", "n1"), web("b", "n1"), budget().selecting(app="web").allowing(0)]
+    found = plan(objects, {DUPLICATES: {}}, mode=mode)
     assert found.actions == ()
     assert kept(found)["a"] == "DisruptionBudget"
-    assert "PodDisruptionBudget web allows no disruption" in messages(found)["a"]
+    golden(messages(found)["a"])
 
 
-def test_1805_a_plan_counts_the_budget_down():
-    things = [*nodes("n1", "n2", "n3"), *(web(name, "n1") for name in "abc")]
-    found = plan([*things, budget().selecting(app="web").allowing(1)], {DUPLICATES: {}})
+def test_1805_plan_consumes_pdb():
+    objects = [*nodes("n1", "n2", "n3"), *(web(name, "n1") for name in "abc")]
+    found = plan([*objects, budget().selecting(app="web").allowing(1)], {DUPLICATES: {}})
     assert moves(found) == [("a", "n1", "n2")]
     assert kept(found) == {"b": "DisruptionBudget", "c": "DisruptionBudget"}
 
 
-def test_1707_a_preferred_node_that_is_full_draws_nobody():
+def test_1707_full_preferred_node_is_no_target():
     full = node("n2").labels(disk="ssd").allocatable(cpu="4", memory="16Gi", pods=1)
-    things = [node("n1"), full, node("n3"), web("other", "n2", owner="other"), web("a", "n1").prefers_nodes(10, SSD)]
-    found = plan(things, node_affinity(PREFERRED))
+    objects = [node("n1"), full, node("n3"), web("other", "n2", owner="other"), web("a", "n1").prefers_nodes(10, SSD)]
+    found = plan(objects, node_affinity(PREFERRED))
     assert found.actions == ()
     assert kept(found) == {"a": "NoImprovement"}
 
 
-def test_three_pods_with_a_rule_against_a_fourth_are_one_move():
+def test_pod_conflicting_with_three_others_is_moved_alone():
     """The project's own table of cases has this one, and expects three evictions."""
     against = {"labelSelector": selector(app="lone")}
     around = [web(f"ring-{i}", "n1", owner=f"ring-{i}").anti_affinity(HOSTNAME, **against) for i in range(3)]
@@ -119,7 +120,7 @@ def test_three_pods_with_a_rule_against_a_fourth_are_one_move():
     assert moves(found) == [("lone", "n1", "n2")]
 
 
-def test_827_three_pods_on_two_nodes_stay_where_no_third_node_has_room():
+def test_827_duplicates_stay_without_third_node():
     full = [node(name).allocatable(cpu="4", memory="16Gi", pods=1) for name in ("n3", "n4")]
     others = [web(f"other-{name}", name, owner=f"other-{name}") for name in ("n3", "n4")]
     pods = [
@@ -130,36 +131,36 @@ def test_827_three_pods_on_two_nodes_stay_where_no_third_node_has_room():
     assert kept(found) == {"a": "NoImprovement", "b": "NoImprovement"}
 
 
-def test_827_and_where_one_has_room_a_single_move_is_the_end_of_it():
+def test_827_third_node_gets_one_duplicate():
     pods = [
         web(name, on).spread(HOSTNAME, when="ScheduleAnyway") for name, on in (("a", "n1"), ("b", "n1"), ("c", "n2"))
     ]
-    things = [*nodes("n1", "n2", "n3"), *pods]
-    assert moves(plan(things, {DUPLICATES: {}, **SPREAD})) == [("a", "n1", "n3")]
-    assert then(things, {DUPLICATES: {}, **SPREAD}) == []
+    objects = [*nodes("n1", "n2", "n3"), *pods]
+    assert moves(plan(objects, {DUPLICATES: {}, **SPREAD})) == [("a", "n1", "n3")]
+    assert then(objects, {DUPLICATES: {}, **SPREAD}) == []
 
 
 @pytest.mark.parametrize("replicas", [5, 7, 10, 12])
-def test_921_and_1040_more_replicas_than_nodes_are_no_duplicates_once_they_are_spread(replicas):
+def test_921_and_1040_evenly_spread_replicas_are_no_duplicates(replicas):
     names = [f"n{i}" for i in range(5)]
     pods = [web(f"p{i:02}", names[i % 5]) for i in range(replicas)]
     assert moves(plan([*nodes(*names), *pods], {DUPLICATES: {}})) == []
 
 
-def test_921_and_1040_a_heap_of_replicas_is_spread_once_and_for_all():
-    things = [*nodes("n1", "n2", "n3"), *(web(f"p{i}", "n1") for i in range(8))]
-    assert then(things, {DUPLICATES: {}}) == []
+def test_921_and_1040_replicas_are_spread_once():
+    objects = [*nodes("n1", "n2", "n3"), *(web(f"p{i}", "n1") for i in range(8))]
+    assert then(objects, {DUPLICATES: {}}) == []
 
 
-def test_1237_a_node_without_room_is_none_that_pods_could_be_spread_over():
+def test_1237_full_nodes_are_no_targets():
     full = node("n2").allocatable(cpu="1", memory="16Gi", pods=110)
-    things = [node("n1"), full, *(web(f"p{i}", "n1").cpu("500m") for i in range(3)), app("other", "n2", "1")]
-    found = plan(things, {DUPLICATES: {}})
+    objects = [node("n1"), full, *(web(f"p{i}", "n1").cpu("500m") for i in range(3)), app("other", "n2", "1")]
+    found = plan(objects, {DUPLICATES: {}})
     assert found.actions == ()
     assert kept(found) == dict.fromkeys(("p0", "p1", "p2"), "NoPlace")
 
 
-def test_1219_constraints_that_cannot_all_hold_move_nobody_back_and_forth():
+def test_1219_unsatisfiable_constraints_cause_no_ping_pong():
     """Zones are even and nodes are not; what would level the nodes would upset the zones."""
     places = [*(node(f"n{i}").zone("a") for i in (1, 2, 3)), node("n4").zone("b")]
     both = {"when": "ScheduleAnyway"}
@@ -172,19 +173,19 @@ def test_1219_constraints_that_cannot_all_hold_move_nobody_back_and_forth():
     assert kept(found) == {"c": "NoImprovement", "d": "NoImprovement"}
 
 
-def test_1032_the_pod_goes_whose_move_mends_both_constraints():
+def test_1032_pod_improving_both_constraints_is_moved():
     """Any of zone a's pods could go for the zones' sake; only one of n1's helps the nodes as well."""
     places = [node("n1").zone("a"), node("n2").zone("a"), node("n3").zone("b")]
     pods = [
         web(name, on).spread(ZONE).spread(HOSTNAME)
         for name, on in (("a-first-by-name", "n2"), ("b", "n1"), ("c", "n1"))
     ]
-    things = [*places, *pods]
-    assert moves(plan(things, SPREAD)) == [("b", "n1", "n3")]
-    assert then(things, SPREAD) == []
+    objects = [*places, *pods]
+    assert moves(plan(objects, SPREAD)) == [("b", "n1", "n3")]
+    assert then(objects, SPREAD) == []
 
 
-def test_1167_a_pod_that_states_no_constraint_is_not_moved_for_those_of_others():
+def test_1167_pod_without_constraint_is_not_moved():
     places = [node("n1").zone("a"), node("n2").zone("b")]
     counted = [web(f"job-{i}", "n1") for i in range(3)]
     found = plan([*places, *counted, web("a", "n2").spread(ZONE)], SPREAD)
@@ -192,22 +193,22 @@ def test_1167_a_pod_that_states_no_constraint_is_not_moved_for_those_of_others()
 
 
 @pytest.mark.parametrize("value", ["false", "no", "", "0"])
-def test_422_and_1659_an_annotation_that_says_no_means_no(value):
+def test_422_and_1659_evict_annotation_false_protects_pod(value):
     refusing = web("a", "n1").annotations({EVICT: value})
     found = plan([node("n1").taint("x"), node("n2"), refusing, web("b", "n1")], node_taints())
     assert moves(found) == [("b", "n1", "n2")]
     assert kept(found) == {"a": "EvictAnnotation"}
 
 
-def test_422_and_1659_nor_does_a_yes_lift_what_must_never_go():
+def test_422_and_1659_evict_annotation_true_keeps_hard_protections():
     mirror = web("a", "n1").annotations({EVICT: "true"}).mirror()
     found = plan([node("n1").taint("x"), node("n2"), mirror], node_taints())
     assert found.actions == ()
     assert kept(found) == {"a": "MirrorPod"}
 
 
-def test_725_nodes_that_are_all_underutilized_are_joined():
-    things = [
+def test_725_underutilized_nodes_are_merged():
+    objects = [
         big("n1"),
         big("n2"),
         big("n3"),
@@ -215,38 +216,38 @@ def test_725_nodes_that_are_all_underutilized_are_joined():
         *filled("n2", 1, prefix="q"),
         *filled("n3", 2, prefix="r"),
     ]
-    found = plan(things, packing({"cpu": 20}))
+    found = plan(objects, packing({"cpu": 20}))
     assert moves(found) == [("p0", "n1", "n3"), ("q0", "n2", "n3")]
 
 
-def test_725_and_stay_joined():
-    things = [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 2, prefix="q")]
-    assert then(things, packing({"cpu": 20})) == []
+def test_725_merged_nodes_stay_merged():
+    objects = [big("n1"), big("n2"), *filled("n1", 1), *filled("n2", 2, prefix="q")]
+    assert then(objects, packing({"cpu": 20})) == []
 
 
-def test_384_the_node_above_its_target_by_most_comes_first_whatever_bytes_weigh():
+def test_384_nodes_are_ordered_by_percentage_above_target():
     """The node with more memory in use has more bytes, and the other one is further above its target."""
     everything = utilization({"cpu": 20, "memory": 20}, {"cpu": 50, "memory": 50})
-    things = [
+    objects = [
         big("bytes", memory="100Gi"),
         big("share"),
         big("n3", pods=1),
         *(app(f"b{i}", "bytes", "1", "9Gi") for i in range(6)),
         *(app(f"s{i}", "share", "1", "1Gi") for i in range(8)),
     ]
-    assert [source for _, source, _ in moves(plan(things, everything))] == ["share"]
+    assert [source for _, source, _ in moves(plan(objects, everything))] == ["share"]
 
 
 @pytest.mark.parametrize("mode", ["Simulate", "Act"])
-def test_1882_pods_without_a_budget_are_protected_and_no_others_in_every_mode(mode):
-    things = [
+def test_1882_pods_without_pdb_protects_only_those_pods(mode):
+    objects = [
         node("n1").taint("x"),
         node("n2"),
         web("a", "n1", owner="a"),
         web("b", "n1", owner="b"),
         budget("a").selecting(app="a").allowing(1),
     ]
-    found = plan(things, node_taints(), mode=mode, protections={"extra": ["PodsWithoutPDB"]})
+    found = plan(objects, node_taints(), mode=mode, protections={"extra": ["PodsWithoutPDB"]})
     assert moves(found) == [("a", "n1", "n2")]
     assert kept(found) == {"b": "NoDisruptionBudget"}
 
@@ -258,8 +259,8 @@ BY_SOURCE = {
 
 
 @pytest.mark.parametrize(("strategies", "usage"), BY_SOURCE.values(), ids=BY_SOURCE)
-def test_1852_a_node_without_measurements_does_not_keep_the_others_from_being_levelled(strategies, usage):
-    things = built([big("n1"), big("n2"), big("n3"), *filled("n1", 7)])
-    found = planner.plan(Snapshot(things), [policy(strategies)], now=NOW, usages={"default": usage})
+def test_1852_unmeasured_node_does_not_block_others(strategies, usage):
+    objects = built([big("n1"), big("n2"), big("n3"), *filled("n1", 7)])
+    found = planner.plan_evictions(Snapshot(objects), [policy(strategies)], now=NOW, usages={"default": usage})
     assert moves(found) == [("p0", "n1", "n3")]
     assert kept(found) == {"n2": "NotMeasured"}

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from trimtab.api.plan import Evict, Kept, Plan
-from trimtab.descheduling.metrics import BARE, OTHER, WORKLOADS, DeschedulerMetrics
+from trimtab.descheduling.report.metrics import BARE, OTHER, WORKLOADS, DeschedulerMetrics
 from trimtab.disruption.outcome import EVICTED, REFUSED, STARTED, Outcome
 
 PLANNED = "trimtab_descheduler_planned_evictions"
@@ -45,8 +45,8 @@ def counted() -> Counted:
     [
         pytest.param("ReplicaSet/web", "ReplicaSet", id="a kind of Kubernetes"),
         pytest.param("StatefulSet/db", "StatefulSet", id="another one"),
-        pytest.param("CloneSet/web", OTHER, id="somebody else's controller"),
-        pytest.param("", BARE, id="nobody's pod"),
+        pytest.param("CloneSet/web", OTHER, id="controller of another namespace"),
+        pytest.param("", BARE, id="pod without owner"),
     ],
 )
 def test_evictions_are_counted_by_the_kind_of_their_workload(counted: Counted, owner: str, kind: str) -> None:
@@ -69,7 +69,7 @@ def test_evictions_are_counted_by_the_mode_that_their_cycle_ran_in(counted: Coun
     assert counted(EVICTIONS, "mode", "result") == {("Approve", EVICTED): 1, ("Act", REFUSED): 1}
 
 
-def test_rollouts_are_told_from_evictions(counted: Counted) -> None:
+def test_metrics_distinguish_rollouts_and_evictions(counted: Counted) -> None:
     surge = msgspec.structs.replace(evict(), how="Surge")
     counted.metrics.planned_by("default", "Act", Plan(0.0, (evict(), surge)))
     for action in (evict(), surge):
@@ -79,7 +79,7 @@ def test_rollouts_are_told_from_evictions(counted: Counted) -> None:
     assert counted(EVICTIONS, "how", "result") == {("Evict", EVICTED): 1, ("Surge", STARTED): 1}
 
 
-def test_names_of_a_cluster_make_no_series(counted: Counted) -> None:
+def test_cluster_names_add_no_series(counted: Counted) -> None:
     crowd = tuple(evict(f"Kind{number}/owner-{number}") for number in range(500))
     stays = tuple(
         Kept("Pod", "shop", f"p{number}", "RemoveDuplicates", "NoPlace", str(number)) for number in range(500)
@@ -91,7 +91,7 @@ def test_names_of_a_cluster_make_no_series(counted: Counted) -> None:
     assert OTHER not in WORKLOADS
 
 
-def test_what_a_plan_no_longer_has_is_no_longer_shown(counted: Counted) -> None:
+def test_series_of_previous_plan_are_removed(counted: Counted) -> None:
     counted.metrics.planned_by("default", "Act", Plan(0.0, (evict(),)))
     counted.metrics.planned_by("other", "Act", Plan(0.0, (evict(policy="other"),)))
     counted.metrics.planned_by("default", "Act", Plan(0.0))
@@ -99,7 +99,7 @@ def test_what_a_plan_no_longer_has_is_no_longer_shown(counted: Counted) -> None:
     assert counted(PLANNED, "policy") == {("other",): 1}
 
 
-def test_nothing_is_told_of_a_policy_that_is_gone(counted: Counted) -> None:
+def test_deleted_policy_has_no_series(counted: Counted) -> None:
     for policy in ("default", "other"):
         counted.metrics.acts_as(policy, "Act")
         counted.metrics.ended(Outcome(evict(policy=policy), EVICTED, EVICTED, "", 0.0))

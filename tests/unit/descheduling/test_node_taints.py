@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import budget, expression, node
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import (
     PREFERRED,
     REQUIRED,
@@ -30,12 +31,12 @@ GOING = "ToBeDeletedByClusterAutoscaler"
         pytest.param(
             [node("n1").taint(TAINT), node("n2"), web("a", "n1")],
             [("a", "n1", "n2")],
-            id="a pod leaves a node with a taint that it does not tolerate",
+            id="a pod that does not tolerate a taint is evicted",
         ),
         pytest.param(
             [node("n1").taint(TAINT, "yes"), node("n2"), web("a", "n1").tolerates(TAINT, "yes", "NoSchedule")],
             [],
-            id="a pod that tolerates the taint stays",
+            id="a pod that tolerates the taint is not evicted",
         ),
         pytest.param(
             [node("n1").taint(TAINT, "yes"), node("n2"), web("a", "n1").tolerates(TAINT, "no", "NoSchedule")],
@@ -68,12 +69,12 @@ GOING = "ToBeDeletedByClusterAutoscaler"
                 web("a", "n1").tolerates("node.kubernetes.io/not-ready", effect="NoExecute", seconds=300),
             ],
             [],
-            id="how long a pod stays on a node that is not ready is for its tolerationSeconds to say",
+            id="not-ready taints are left to tolerationSeconds",
         ),
         pytest.param(
             [node("n1").taint(TAINT, effect=SOFT), node("n2"), web("a", "n1")],
             [],
-            id="PreferNoSchedule is not looked at unless asked for",
+            id="PreferNoSchedule is ignored by default",
         ),
         pytest.param(
             [node("n1").cordoned(), node("n2"), web("a", "n1")],
@@ -83,7 +84,7 @@ GOING = "ToBeDeletedByClusterAutoscaler"
         pytest.param(
             [node("n1").taint(TAINT), node("n2").taint(OLD), node("n3"), web("a", "n1")],
             [("a", "n1", "n3")],
-            id="no pod goes from one taint to another",
+            id="no pod moves to a node with another taint",
         ),
         pytest.param(
             [
@@ -94,7 +95,7 @@ GOING = "ToBeDeletedByClusterAutoscaler"
                 web("c"),
             ],
             [],
-            id="pods on their way out, at their end or without a node are no concern",
+            id="terminating, terminated and unbound pods are ignored",
         ),
         pytest.param(
             [
@@ -110,7 +111,7 @@ GOING = "ToBeDeletedByClusterAutoscaler"
         ),
     ],
 )
-def test_pods_leave_nodes_with_a_no_schedule_taint_that_they_do_not_tolerate(things, expected):
+def test_pods_not_tolerating_no_schedule_taint_are_evicted(things, expected):
     assert moves(plan(things, node_taints())) == expected
 
 
@@ -120,7 +121,7 @@ def test_pods_leave_nodes_with_a_no_schedule_taint_that_they_do_not_tolerate(thi
         pytest.param(
             [node("n1").taint(TAINT, effect=SOFT), node("n2"), web("a", "n1")],
             [("a", "n1", "n2")],
-            id="a pod leaves for a node without",
+            id="a pod moves to a node without the taint",
         ),
         pytest.param(
             [
@@ -144,7 +145,7 @@ def test_pods_leave_nodes_with_a_no_schedule_taint_that_they_do_not_tolerate(thi
         pytest.param(
             [node("n1").taint(TAINT), node("n2").taint(OLD, effect=SOFT), node("n3"), web("a", "n1")],
             [("a", "n1", "n3")],
-            id="of the nodes that take the pod, one without is chosen",
+            id="the target is a fitting node without the taint",
         ),
         pytest.param(
             [
@@ -155,11 +156,11 @@ def test_pods_leave_nodes_with_a_no_schedule_taint_that_they_do_not_tolerate(thi
                 web("b", "n2").cpu("1"),
             ],
             [("b", "n2", "n3")],
-            id="rules first: their pods get the last place",
+            id="hard taints are processed first",
         ),
     ],
 )
-def test_pods_move_to_nodes_with_fewer_prefer_no_schedule_taints_on_request(things, expected):
+def test_prefer_no_schedule_taints_are_enforced_if_enabled(things, expected):
     assert moves(plan(things, node_taints(includePreferNoSchedule=True))) == expected
 
 
@@ -179,97 +180,91 @@ def test_pods_move_to_nodes_with_fewer_prefer_no_schedule_taints_on_request(thin
     ],
     ids=str,
 )
-def test_taints_are_picked_by_key_or_by_key_and_value(params, gone):
-    things = [node("n1").taint("one", "x"), node("n2").taint("two"), node("n3").taint("three", "y"), node("n4")]
-    things += [web("a", "n1"), web("b", "n2"), web("c", "n3")]
-    assert [pod for pod, _, _ in moves(plan(things, node_taints(**params)))] == gone
+def test_taints_are_selected_by_key_or_key_value(params, gone):
+    objects = [node("n1").taint("one", "x"), node("n2").taint("two"), node("n3").taint("three", "y"), node("n4")]
+    objects += [web("a", "n1"), web("b", "n2"), web("c", "n3")]
+    assert [pod for pod, _, _ in moves(plan(objects, node_taints(**params)))] == gone
 
 
-def test_a_node_that_is_not_ready_is_left_at_once_where_the_policy_names_its_taint():
-    things = [node("n1").not_ready().taint("node.kubernetes.io/not-ready"), node("n2"), web("a", "n1")]
-    assert moves(plan(things, node_taints())) == []
+def test_included_not_ready_taint_evicts_immediately():
+    objects = [node("n1").not_ready().taint("node.kubernetes.io/not-ready"), node("n2"), web("a", "n1")]
+    assert moves(plan(objects, node_taints())) == []
     named = node_taints(includedTaints=["node.kubernetes.io/not-ready"])
-    assert moves(plan(things, named)) == [("a", "n1", "n2")]
+    assert moves(plan(objects, named)) == [("a", "n1", "n2")]
 
 
-def test_a_place_is_promised_once():
+def test_capacity_is_reserved_once(golden: Golden):
     """Upstream finds the one free slot on n2 for each of the pods."""
-    things = [node("n1").taint(TAINT), node("n2").allocatable(pods=1), *(web(name, "n1") for name in "abc")]
-    result = plan(things, node_taints())
+    objects = [node("n1").taint(TAINT), node("n2").allocatable(pods=1), *(web(name, "n1") for name in "abc")]
+    result = plan(objects, node_taints())
     assert moves(result) == [("a", "n1", "n2")]
     assert kept(result) == {"b": "NoPlace", "c": "NoPlace"}
-    assert messages(result)["b"] == "0/2 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint(s)."
+    golden(messages(result)["b"])
 
 
-def test_pods_that_no_node_takes_stay_where_they_are():
-    things = [node("n1").taint(TAINT), node("n2").taint(OLD), web("a", "n1"), web("b", "n1").volume("emptyDir")]
-    result = plan(things, node_taints())
+def test_pods_without_feasible_node_are_kept():
+    objects = [node("n1").taint(TAINT), node("n2").taint(OLD), web("a", "n1"), web("b", "n1").volume("emptyDir")]
+    result = plan(objects, node_taints())
     assert (moves(result), kept(result)) == ([], {"a": "NoPlace", "b": "LocalStorage"})
 
 
-def test_where_every_node_repels_as_much_there_is_no_improvement():
-    things = [node("n1").taint(TAINT, effect=SOFT), node("n2").taint(OLD, effect=SOFT), web("a", "n1")]
-    result = plan(things, node_taints(includePreferNoSchedule=True))
+def test_equal_prefer_no_schedule_taints_are_no_improvement(golden: Golden):
+    objects = [node("n1").taint(TAINT, effect=SOFT), node("n2").taint(OLD, effect=SOFT), web("a", "n1")]
+    result = plan(objects, node_taints(includePreferNoSchedule=True))
     assert (moves(result), kept(result)) == ([], {"a": "NoImprovement"})
-    assert messages(result)["a"] == (
-        "0/2 nodes are available: 1 node(s) already ran the pod, "
-        "1 node(s) had 1 or more PreferNoSchedule taints that the pod does not tolerate."
-    )
+    golden(messages(result)["a"])
 
 
-def test_a_budget_that_allows_nothing_keeps_all():
-    things = [node("n1").taint(TAINT), node("n2"), web("a", "n1"), budget().selecting(app="web").allowing(0)]
-    result = plan(things, node_taints())
+def test_exhausted_pdb_keeps_all_pods():
+    objects = [node("n1").taint(TAINT), node("n2"), web("a", "n1"), budget().selecting(app="web").allowing(0)]
+    result = plan(objects, node_taints())
     assert (moves(result), kept(result)) == ([], {"a": "DisruptionBudget"})
 
 
-def test_the_message_names_the_taints():
+def test_message_lists_taints(golden: Golden):
     tainted = node("n1").taint(TAINT, "yes").taint(OLD, effect=SOFT)
-    things = [tainted, node("n2"), web("a", "n1")]
-    action = plan(things, node_taints(includePreferNoSchedule=True)).actions[0]
+    objects = [tainted, node("n2"), web("a", "n1")]
+    action = plan(objects, node_taints(includePreferNoSchedule=True)).actions[0]
     assert action.reason == "NodeTaintsViolated"
-    assert action.message == (
-        f"n1 has the taints {TAINT}=yes:NoSchedule, {OLD}:PreferNoSchedule, which the pod does not tolerate; "
-        "n2 has none such"
-    )
-    things = [tainted, node("n2").taint("other", effect=SOFT), web("a", "n1")]
-    action = plan(things, node_taints(includePreferNoSchedule=True)).actions[0]
-    assert action.message.endswith("; n2 has other:PreferNoSchedule only")
-    assert plan(things, node_taints()).actions[0].message.startswith(f"n1 has the taint {TAINT}=yes:NoSchedule, which")
+    golden(action.message)
+    objects = [tainted, node("n2").taint("other", effect=SOFT), web("a", "n1")]
+    action = plan(objects, node_taints(includePreferNoSchedule=True)).actions[0]
+    golden(action.message, "2")
+    golden(plan(objects, node_taints()).actions[0].message, "3")
 
 
-def test_only_nodes_of_the_policy_are_left_and_gone_to():
-    things = [node(f"n{i}").labels(pool="a" if i < 3 else "b") for i in range(1, 5)]
-    things = [things[0].taint(TAINT), things[1], things[2].taint(TAINT), things[3]]
-    things += [web("a", "n1"), web("b", "n3")]
-    result = plan(things, node_taints(), nodeSelector={"matchLabels": {"pool": "a"}})
+def test_only_selected_nodes_are_sources_and_targets():
+    objects = [node(f"n{i}").labels(pool="a" if i < 3 else "b") for i in range(1, 5)]
+    objects = [objects[0].taint(TAINT), objects[1], objects[2].taint(TAINT), objects[3]]
+    objects += [web("a", "n1"), web("b", "n3")]
+    result = plan(objects, node_taints(), nodeSelector={"matchLabels": {"pool": "a"}})
     assert moves(result) == [("a", "n1", "n2")]
 
 
-def test_a_preference_for_a_tainted_node_does_not_hold_a_pod_there():
-    things = [node("n1").labels(disk="ssd").taint(TAINT), node("n2").labels(disk="hdd")]
-    things += [web("a", "n1").prefers_nodes(10, expression("disk", "In", "ssd"))]
-    assert moves(plan(things, node_affinity(REQUIRED, PREFERRED) | node_taints())) == [("a", "n1", "n2")]
+def test_preferred_affinity_does_not_keep_pod_on_tainted_node():
+    objects = [node("n1").labels(disk="ssd").taint(TAINT), node("n2").labels(disk="hdd")]
+    objects += [web("a", "n1").prefers_nodes(10, expression("disk", "In", "ssd"))]
+    assert moves(plan(objects, node_affinity(REQUIRED, PREFERRED) | node_taints())) == [("a", "n1", "n2")]
 
 
-def test_no_later_strategy_brings_a_pod_to_more_prefer_no_schedule_taints():
-    things = [*nodes("n1"), node("n2").taint(TAINT, effect=SOFT), web("a", "n1"), web("b", "n1")]
-    assert moves(plan(things, {"RemoveDuplicates": {}})) == [("a", "n1", "n2")]
-    result = plan(things, node_taints(includePreferNoSchedule=True) | {"RemoveDuplicates": {}})
+def test_later_strategies_do_not_add_prefer_no_schedule_taints(golden: Golden):
+    objects = [*nodes("n1"), node("n2").taint(TAINT, effect=SOFT), web("a", "n1"), web("b", "n1")]
+    assert moves(plan(objects, {"RemoveDuplicates": {}})) == [("a", "n1", "n2")]
+    result = plan(objects, node_taints(includePreferNoSchedule=True) | {"RemoveDuplicates": {}})
     assert moves(result) == []
-    assert "1 node(s) had more PreferNoSchedule taints that the pod does not tolerate" in messages(result)["a"]
+    golden(messages(result)["a"])
 
 
-def test_a_required_node_affinity_is_met_on_a_node_with_a_prefer_no_schedule_taint_where_no_other_suits():
-    things = [node("n1").labels(disk="hdd"), node("n2").labels(disk="ssd").taint(TAINT, effect=SOFT)]
-    things += [web("a", "n1").node_selector(disk="ssd")]
-    result = plan(things, node_affinity(REQUIRED) | node_taints(includePreferNoSchedule=True))
+def test_required_affinity_may_use_node_with_prefer_no_schedule_taint():
+    objects = [node("n1").labels(disk="hdd"), node("n2").labels(disk="ssd").taint(TAINT, effect=SOFT)]
+    objects += [web("a", "n1").node_selector(disk="ssd")]
+    result = plan(objects, node_affinity(REQUIRED) | node_taints(includePreferNoSchedule=True))
     assert moves(result) == [("a", "n1", "n2")]
 
 
-def test_of_thousands_alike_without_a_place_each_is_named():
-    things = [node("n1").taint(TAINT), node("n2").taint(OLD), *(web(f"p{number}", "n1") for number in range(50))]
-    result = plan(things, node_taints())
+def test_every_equal_pod_without_target_is_reported():
+    objects = [node("n1").taint(TAINT), node("n2").taint(OLD), *(web(f"p{number}", "n1") for number in range(50))]
+    result = plan(objects, node_taints())
     assert len(result.kept) == 50
     assert len({each.message for each in result.kept}) == 1
 
@@ -278,23 +273,38 @@ def test_of_thousands_alike_without_a_place_each_is_named():
     ("tainted", "params", "gone"),
     [
         pytest.param(node("n1").taint(GOING, "1795176000"), {}, [], id="nodes that are taken away"),
-        pytest.param(node("n1").taint(GOING, "1795176000").cordoned(), {}, [], id="the cordon that goes with it"),
-        pytest.param(node("n1").taint(GOING).taint(TAINT), {}, [], id="whatever else such a node has"),
+        pytest.param(node("n1").taint(GOING, "1795176000").cordoned(), {}, [], id="the cordon of a removal"),
+        pytest.param(node("n1").taint(GOING).taint(TAINT), {}, [], id="other taints of such a node"),
         pytest.param(
             node("n1").taint("DeletionCandidateOfClusterAutoscaler", "1795176000", SOFT),
             {"includePreferNoSchedule": True},
             [],
-            id="nodes that may go soon",
+            id="deletion candidates",
         ),
-        pytest.param(node("n1").taint(GOING), {"includedTaints": [GOING]}, [("a", "n1", "n2")], id="but if named"),
+        pytest.param(
+            node("n1").taint(GOING),
+            {"includedTaints": [GOING]},
+            [("a", "n1", "n2")],
+            id="unless the policy names the taint",
+        ),
     ],
 )
-def test_what_a_cluster_autoscaler_taints_is_left_to_it(tainted, params, gone):
+def test_autoscaler_taints_are_ignored(tainted, params, gone):
     assert moves(plan([tainted, node("n2"), web("a", "n1")], node_taints(**params))) == gone
 
 
-def test_nothing_is_moved_onto_a_node_that_is_taken_away():
-    things = [node("n1").taint(TAINT), node("n2").taint(GOING), web("a", "n1").tolerates(GOING)]
-    made = plan(things, node_taints())
+@pytest.mark.parametrize("resource", ["memory", "disk", "pid"])
+def test_taints_of_nodes_under_pressure_evict_no_pod(resource):
+    taint = f"pressure.trimtab.dev/{resource}"
+    objects = [node("n1").taint(taint), node("n2"), web("a", "n1")]
+    assert moves(plan(objects, node_taints())) == []
+    assert moves(plan(objects, node_taints(includedTaints=[taint]))) == [("a", "n1", "n2")]
+    objects = [node("n1").taint(taint), node("n2").taint(TAINT), web("a", "n2")]
+    assert kept(plan(objects, node_taints())) == {"a": "NoPlace"}, "a node under pressure is no target"
+
+
+def test_nodes_being_removed_are_no_targets():
+    objects = [node("n1").taint(TAINT), node("n2").taint(GOING), web("a", "n1").tolerates(GOING)]
+    made = plan(objects, node_taints())
     assert moves(made) == []
     assert kept(made) == {"a": "NoPlace"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import DUPLICATES, packing, policy, utilization
 from trimtab.descheduling.policy_conflicts import PolicyConflict, conflicts
 
@@ -25,7 +26,7 @@ def among(*pools: str) -> dict[str, Any]:
     ("first", "second", "named"),
     [
         pytest.param(policy(EVEN, "a"), policy(FILL, "b"), True, id="over all nodes"),
-        pytest.param(policy(EVEN, "a", mode="Act"), policy(FILL, "b"), True, id="a simulation is told as well"),
+        pytest.param(policy(EVEN, "a", mode="Act"), policy(FILL, "b"), True, id="a simulating policy is reported, too"),
         pytest.param(policy(EVEN, "a", **on("x")), policy(FILL, "b", **on("x")), True, id="over the same nodes"),
         pytest.param(policy(EVEN, "a", **on("x")), policy(FILL, "b"), True, id="over all nodes and some of them"),
         pytest.param(policy(EVEN, "a", **among("x", "y")), policy(FILL, "b", **on("y")), True, id="some in common"),
@@ -33,10 +34,10 @@ def among(*pools: str) -> dict[str, Any]:
         pytest.param(policy(EVEN, "a", **among("x")), policy(FILL, "b", **among("y", "z")), False, id="other values"),
         pytest.param(policy(EVEN, "a"), policy({DUPLICATES: {}}, "b"), False, id="strategies that agree"),
         pytest.param(policy(EVEN, "a"), policy(EVEN, "b"), False, id="the same strategy twice"),
-        pytest.param(policy(EVEN, "a"), policy(FILL | {DUPLICATES: {}}, "b"), True, id="beside other strategies"),
+        pytest.param(policy(EVEN, "a"), policy(FILL | {DUPLICATES: {}}, "b"), True, id="next to other strategies"),
     ],
 )
-def test_two_policies_conflict_where_they_meet(first, second, named):
+def test_policies_conflict_on_common_nodes(first, second, named):
     assert bool(conflicts([first, second])) is named
     assert conflicts([first, second]) == conflicts([second, first])
 
@@ -47,8 +48,8 @@ def test_a_conflict_names_both_policies_and_why():
         "even",
         "fill",
         "PolicyConflict",
-        "LowNodeUtilization of policy even and HighNodeUtilization of policy fill look at the same nodes: one fills "
-        "underutilized nodes, the other empties them, and each would undo what the other did",
+        "LowNodeUtilization of policy even and HighNodeUtilization of policy fill apply to the same nodes: one fills "
+        "underutilized nodes and the other drains them, so each would undo the other's evictions",
     )
 
 
@@ -64,7 +65,7 @@ def test_a_conflict_names_both_policies_and_why():
         pytest.param(("In", "a"), ("Exists",), False, id="a value is there"),
     ],
 )
-def test_policies_are_apart_where_no_label_of_a_node_can_please_both(first, second, apart):
+def test_contradicting_node_selectors_avoid_conflict(first, second, apart):
     def wanting(operator: str, *values: str) -> dict[str, Any]:
         expression = {"key": "pool", "operator": operator, **({"values": list(values)} if values else {})}
         return {"nodeSelector": {"matchExpressions": [expression]}}
@@ -73,7 +74,7 @@ def test_policies_are_apart_where_no_label_of_a_node_can_please_both(first, seco
     assert (conflicts(policies) == ()) is apart
 
 
-def test_different_labels_do_not_keep_policies_apart_whatever_nodes_there_are_today():
+def test_different_label_keys_do_not_avoid_conflict():
     assert conflicts([policy(EVEN, "a", **on("x")), policy(FILL, "b", nodeSelector={"matchLabels": {"disk": "ssd"}})])
 
 
@@ -85,27 +86,24 @@ def test_different_labels_do_not_keep_policies_apart_whatever_nodes_there_are_to
         pytest.param("MostAllocated", FILL, False, id="both fill"),
         pytest.param("LeastAllocated", EVEN, False, id="both level"),
         pytest.param("MostAllocated", {DUPLICATES: {}}, False, id="neither"),
-        pytest.param(None, FILL, False, id="nobody knows the scheduler"),
+        pytest.param(None, FILL, False, id="unknown scoring of the scheduler"),
     ],
 )
-def test_the_scheduler_as_it_is_said_to_score_may_undo_a_policy(scoring, strategies, held):
+def test_scheduler_scoring_may_conflict_with_policy(scoring, strategies, held):
     found = conflicts([policy(strategies, "a")], scoring=scoring)
     assert [(each.names, each.reason) for each in found] == ([({"a"}, "SchedulerConflict")] if held else [])
 
 
-def test_a_conflict_with_the_scheduler_says_what_it_would_do():
+def test_conflict_with_the_scheduler_describes_its_effect(golden: Golden):
     [found] = conflicts([policy(FILL, "fill")], scoring="LeastAllocated")
-    assert found.message == (
-        "the scheduler is said to score nodes by LeastAllocated, and HighNodeUtilization of policy fill evicts pods "
-        "from the emptiest nodes, and the scheduler would put their successors there again"
-    )
+    golden(found.message)
 
 
-def test_one_policy_may_oppose_itself():
+def test_policy_may_conflict_with_itself():
     [found] = conflicts([policy(EVEN | FILL, "both")])
     assert (found.first, found.second) == ("both", "both")
 
 
-def test_every_pair_is_told():
+def test_every_conflicting_pair_is_reported():
     found = conflicts([policy(FILL, "c"), policy(EVEN, "a"), policy(EVEN, "b")])
     assert [(each.first, each.second) for each in found] == [("a", "c"), ("b", "c")]

@@ -1,4 +1,4 @@
-"""Single replicas under `singleReplica: Surge`: which go by a rollout, which stay, and what holds their place."""
+"""Single replicas under `singleReplica: Surge`: which go with a rollout, which stay, and what holds their place."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import PodBuilder, budget, node, pod, pvc
+from tests.fixtures.golden import Golden
 from tests.unit.cluster.test_rollouts import deployment, rolling, settled
 from tests.unit.descheduling.planning import NOW, built, kept, life_time, messages, moves, node_taints, policy
 from tests.unit.descheduling.test_invariants import every_move_watched, policies, worlds
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import Cooldown, DeschedulerPolicy
-from trimtab.api.eviction_memory import Memory
+from trimtab.api.descheduler_status import EvictionMemory
 from trimtab.api.plan import SURGE, Plan
-from trimtab.cluster.rollouts import Rollouts, rollouts_of
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling import planner
+from trimtab.cluster.workloads.rollouts import Rollouts, rollouts_of
 from trimtab.descheduling.memory.assess import assess
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
-from trimtab.descheduling.overlap import pending
-from trimtab.descheduling.recheck import still_holds
-from trimtab.disruption.background import REQUEST_EVICT_ONLY
+from trimtab.descheduling.planning import planner
+from trimtab.descheduling.planning.plan_state import as_pending
+from trimtab.descheduling.planning.recheck import recheck_move
+from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import EVICTED, STARTED, Outcome
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Pod
@@ -55,24 +56,24 @@ def plan(
 ) -> Plan:
     wanted = policy(strategies or node_taints(), **{"singleReplica": "Surge", **spec})
     known = rollouts or rollouts_of(deployments or (ONE,))
-    return planner.plan(Snapshot(built(things)), [wanted], now=NOW, rollouts=known)
+    return planner.plan_evictions(Snapshot(built(things)), [wanted], now=NOW, rollouts=known)
 
 
 def ways(plan: Plan) -> list[tuple[str, str]]:
     return [(action.pod, action.how) for action in plan.actions]
 
 
-def test_the_only_pod_of_a_deployment_goes_by_a_rollout():
+def test_single_replica_is_restarted_by_rollout():
     [action] = plan([TAINTED, node("n2"), replica()]).actions
     assert (action.pod, action.node, action.target, action.how) == ("web-1", "n1", "n2", SURGE)
     assert action.deployment == "web"
 
 
-def test_by_default_it_is_evicted():
+def test_single_replica_is_evicted_by_default():
     assert ways(plan([TAINTED, node("n2"), replica()], singleReplica="Evict")) == [("web-1", "Evict")]
 
 
-def test_a_plan_shows_how_only_where_it_is_no_eviction():
+def test_plan_shows_how_only_for_surges():
     [shown] = plan([TAINTED, node("n2"), replica()]).document()["actions"]  # type: ignore[misc]
     assert shown["how"] == "Surge"
     [shown] = plan([TAINTED, node("n2"), replica()], singleReplica="Evict").document()["actions"]  # type: ignore[misc]
@@ -83,11 +84,11 @@ def test_a_plan_shows_how_only_where_it_is_no_eviction():
     "things",
     [
         pytest.param([replica(), replica("web-2", "n2")], id="of two pods"),
-        pytest.param([replica().condition("Ready", "False")], id="one that is not ready, as nobody misses it"),
+        pytest.param([replica().condition("Ready", "False")], id="a pod that is not ready"),
         pytest.param([replica().merge(metadata={"ownerReferences": []}).owned_by("Job", "sum")], id="a Job's"),
     ],
 )
-def test_others_are_evicted(things):
+def test_several_replicas_are_evicted(things):
     assert ("web-1", "Evict") in ways(plan([TAINTED, node("n2"), *things]))
 
 
@@ -109,7 +110,7 @@ def test_others_are_evicted(things):
             [deployment(strategy=rolling(1, 1))],
             reasons.CANNOT_SURGE,
             "maxSurge 1 and maxUnavailable 1",
-            id="the old one may go first",
+            id="the old pod may be deleted first",
         ),
         pytest.param([replica()], [deployment(paused=True)], reasons.CANNOT_SURGE, "is paused", id="paused"),
         pytest.param(
@@ -137,7 +138,7 @@ def test_others_are_evicted(things):
             "a pod of another template, web-2",
             id="a rollout by its pods",
         ),
-        pytest.param([replica()], [deployment("db")], reasons.CANNOT_SURGE, "web is not known", id="unknown"),
+        pytest.param([replica()], [deployment("db")], reasons.CANNOT_SURGE, "web was not found", id="unknown"),
         pytest.param(
             [replica().labels(app="other")], [], reasons.CANNOT_SURGE, "does not select the pod", id="another's pod"
         ),
@@ -171,7 +172,7 @@ def test_others_are_evicted(things):
         ),
     ],
 )
-def test_who_cannot_surge_stays(things, deployments, reason, words):
+def test_pod_that_cannot_surge_is_kept(things, deployments, reason, words):
     known = [each if "status" in each else settled(each) for each in deployments]
     made = plan([TAINTED, node("n2"), *things], *known)
     assert moves(made) == []
@@ -179,19 +180,19 @@ def test_who_cannot_surge_stays(things, deployments, reason, words):
     assert words in messages(made)["web-1"]
 
 
-def test_where_deployments_cannot_be_read_no_single_replica_goes():
+def test_unreadable_deployments_keep_single_replicas(golden: Golden):
     made = plan([TAINTED, node("n2"), replica()], rollouts=Rollouts(problem="Deployments cannot be listed: forbidden"))
-    assert messages(made) == {"web-1": "Deployments cannot be listed: forbidden"}
+    golden("\n".join(f"{key}: {text}" for key, text in messages(made).items()))
     assert kept(made) == {"web-1": reasons.CANNOT_SURGE}
 
 
-def test_where_nobody_asked_for_deployments_the_pods_decide():
-    things = built([TAINTED, node("n2"), replica()])
-    made = planner.plan(Snapshot(things), [policy(node_taints(), singleReplica="Surge")], now=NOW)
+def test_without_deployments_pods_decide_about_surge():
+    objects = built([TAINTED, node("n2"), replica()])
+    made = planner.plan_evictions(Snapshot(objects), [policy(node_taints(), singleReplica="Surge")], now=NOW)
     assert ways(made) == [("web-1", SURGE)]
 
 
-def test_an_author_who_wants_the_pod_to_go_gets_the_eviction_where_a_rollout_cannot_be():
+def test_evict_annotation_allows_eviction_if_surge_is_impossible():
     willing = replica().annotations({EVICT: "true"})
     recreated = settled(deployment(strategy={"type": "Recreate"}))
     assert ways(plan([TAINTED, node("n2"), willing], recreated)) == [("web-1", "Evict")]
@@ -200,14 +201,14 @@ def test_an_author_who_wants_the_pod_to_go_gets_the_eviction_where_a_rollout_can
     assert kept(plan([TAINTED, node("n2"), willing], under_way)) == {"web-1": reasons.ROLLOUT_IN_PROGRESS}
 
 
-def test_a_budget_that_allows_nothing_does_not_hold_who_is_never_missing():
+def test_exhausted_pdb_does_not_block_surge():
     guard = budget("web", namespace="shop").selecting(app="web").allowing(0, healthy=1, expected=1)
     assert ways(plan([TAINTED, node("n2"), replica(), guard])) == [("web-1", SURGE)]
     held = plan([TAINTED, node("n2"), replica(), guard], singleReplica="Evict")
     assert kept(held) == {"web-1": reasons.DISRUPTION_BUDGET}
 
 
-def test_min_replicas_does_not_hold_who_is_never_missing():
+def test_min_replicas_does_not_block_surge():
     spec: dict[str, Any] = {"protections": {"minReplicas": 2}}
     assert ways(plan([TAINTED, node("n2"), replica()], **spec)) == [("web-1", SURGE)]
     held = plan([TAINTED, node("n2"), replica()], singleReplica="Evict", **spec)
@@ -215,13 +216,13 @@ def test_min_replicas_does_not_hold_who_is_never_missing():
 
 
 def test_limits_count_rollouts():
-    things = [TAINTED, node("n2"), replica(), replica("db-1", of="db")]
-    made = plan(things, ONE, settled(deployment("db")), limits={"perCycle": 1})
+    objects = [TAINTED, node("n2"), replica(), replica("db-1", of="db")]
+    made = plan(objects, ONE, settled(deployment("db")), limits={"perCycle": 1})
     assert len(made.actions) == 1
     assert set(kept(made).values()) == {reasons.LIMIT_REACHED}
 
 
-def test_the_new_pod_needs_a_place_beside_the_old_one():
+def test_surge_needs_capacity_for_both_pods():
     apart = replica().anti_affinity("zone", labelSelector={"matchLabels": {"app": "web"}})
     one_zone = [node("n1").taint("x").labels(zone="a"), node("n2").labels(zone="a")]
     made = plan([*one_zone, apart])
@@ -230,7 +231,7 @@ def test_the_new_pod_needs_a_place_beside_the_old_one():
     assert moves(plan([*one_zone, node("n3").labels(zone="b"), apart])) == [("web-1", "n1", "n3")]
 
 
-def test_a_pod_that_starts_anew_needs_room_for_two_on_its_node():
+def test_surge_on_same_node_needs_capacity_for_both_pods():
     old = replica().cpu("3").created("2026-11-19T12:00:00Z")
     strategies = life_time(60)
     assert kept(plan([node("n1"), old], strategies=strategies)) == {"web-1": reasons.NO_PLACE}
@@ -238,43 +239,43 @@ def test_a_pod_that_starts_anew_needs_room_for_two_on_its_node():
     assert moves(plan([node("n1").allocatable(cpu="8"), old], strategies=strategies)) == [("web-1", "n1", "n1")]
 
 
-def test_nothing_later_in_the_plan_counts_on_the_place_that_is_only_freed_in_the_end():
+def test_later_moves_do_not_use_capacity_of_surging_pods(golden: Golden):
     first, second = node("n1").taint("x").allocatable(pods="1"), node("n2").taint("y").allocatable(pods="2")
     single = replica().tolerates("y", effect="NoSchedule")  # goes first, by name
     later = replica("z-1", "n2", of="z").tolerates("x", effect="NoSchedule")
-    things = [first, second, node("n3").allocatable(pods="1"), single, later, replica("z-2", "n3", of="z")]
-    assert moves(plan(things, singleReplica="Evict")) == [("web-1", "n1", "n2"), ("z-1", "n2", "n1")]
-    made = plan(things)
+    objects = [first, second, node("n3").allocatable(pods="1"), single, later, replica("z-2", "n3", of="z")]
+    assert moves(plan(objects, singleReplica="Evict")) == [("web-1", "n1", "n2"), ("z-1", "n2", "n1")]
+    made = plan(objects)
     assert moves(made) == [("web-1", "n1", "n2")]
     assert kept(made) == {"z-1": reasons.NO_PLACE}
-    assert "1 node(s) had a pod that goes only once its successor runs" in messages(made)["z-1"]
+    golden(messages(made)["z-1"])
 
 
 def test_a_plan_does_not_depend_on_the_order_of_its_input():
-    things = [TAINTED, node("n2"), node("n3"), *(replica(f"a{i}-1", of=f"a{i}") for i in range(5))]
+    objects = [TAINTED, node("n2"), node("n3"), *(replica(f"a{i}-1", of=f"a{i}") for i in range(5))]
     known = [settled(deployment(f"a{i}")) for i in range(5)]
-    assert plan(things, *known) == plan(things[::-1], *known[::-1])
+    assert plan(objects, *known) == plan(objects[::-1], *known[::-1])
 
 
-def test_right_before_the_restart_the_pod_must_still_be_the_only_one():
-    things = [TAINTED, node("n2"), replica()]
+def test_surge_is_rechecked_for_single_replica():
+    objects = [TAINTED, node("n2"), replica()]
     wanted = policy(node_taints(), singleReplica="Surge")
-    [action] = plan(things).actions
-    assert still_holds(Snapshot(built(things)), wanted, action, NOW) is None
-    grown = Snapshot(built([*things, replica("web-2", "n2")]))
-    refusal = still_holds(grown, wanted, action, NOW)
+    [action] = plan(objects).actions
+    assert recheck_move(Snapshot(built(objects)), wanted, action, NOW) is None
+    scale_up = Snapshot(built([*objects, replica("web-2", "n2")]))
+    refusal = recheck_move(scale_up, wanted, action, NOW)
     assert refusal is not None
-    assert (refusal.reason, "no longer the only one" in refusal.message) == (reasons.PLAN_OUTDATED, True)
-    rolled = Snapshot(built([*things, replica("web-2", "n2", template="9z")]))
-    refusal = still_holds(rolled, wanted, action, NOW)
+    assert (refusal.reason, "no longer the only replica" in refusal.message) == (reasons.PLAN_OUTDATED, True)
+    rolled = Snapshot(built([*objects, replica("web-2", "n2", template="9z")]))
+    refusal = recheck_move(rolled, wanted, action, NOW)
     assert refusal is not None
     assert refusal.reason == reasons.ROLLOUT_IN_PROGRESS
 
 
 @pytest.mark.parametrize("home", ["n1", "n2"], ids=["to where it was", "to where it is not wanted either"])
-def test_a_deployment_whose_new_pod_always_comes_back_is_restarted_three_times_at_most(home):
+def test_deployment_returning_to_node_is_restarted_at_most_three_times(home):
     """By a scheduler that knows better, say: the taint is one that it does not see."""
-    remembered, restarts, now = Memory(), 0, NOW
+    remembered, restarts, now = EvictionMemory(), 0, NOW
     single = replica()
     made = None
     for cycle in range(100):
@@ -282,8 +283,10 @@ def test_a_deployment_whose_new_pod_always_comes_back_is_restarted_three_times_a
         snapshot = Snapshot(built([TAINTED, second, node("n3"), single]))
         memory = CycleMemory(remembered, Cooldown())
         wanted = [policy(node_taints(), singleReplica="Surge")]
-        known = memory.look(snapshot, now=now)
-        made = planner.plan(snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE]))
+        known = memory.assess(snapshot, now=now)
+        made = planner.plan_evictions(
+            snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE])
+        )
         memory.planned(made, snapshot, now=now)
         if made.actions:
             [action] = made.actions
@@ -293,18 +296,18 @@ def test_a_deployment_whose_new_pod_always_comes_back_is_restarted_three_times_a
             restarts += 1
             created = datetime.fromtimestamp(now + 1, tz=UTC).isoformat()
             single = replica(f"web-{cycle + 2}", home, template=f"t{cycle}").created(created)
-        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=Memory)
+        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=EvictionMemory)
         now += 3000.0
     assert restarts == 3
     assert made is not None
     assert set(kept(made).values()) == {reasons.GAVE_UP}
 
 
-def test_a_rollout_whose_new_pod_finds_no_node_did_not_help():
+def test_rollout_with_pending_pod_counts_as_failure():
     """It goes on, and nothing is restarted again; but should somebody undo it, the next one waits."""
     world = [TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]
     [action] = plan(world).actions
-    memory = CycleMemory(Memory(), Cooldown())
+    memory = CycleMemory(EvictionMemory(), Cooldown())
     memory.begin([action], Snapshot(built(world)), now=NOW)
     memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", NOW))
     waiting = replica("web-2", "", template="9z").phase("Pending").created("2026-11-20T12:00:01Z")
@@ -315,16 +318,18 @@ def test_a_rollout_whose_new_pod_finds_no_node_did_not_help():
 
 
 @pytest.mark.parametrize("pause", [300.0, 700.0, 3000.0], ids=["soon", "later", "much later"])
-def test_a_deployment_whose_rollout_is_always_undone_is_restarted_three_times_at_most(pause):
+def test_undone_rollouts_are_repeated_at_most_three_times(pause):
     """By who keeps it as a repository says, or rolls back what is not done in time: then the old pod stays for good."""
-    remembered, restarts, now = Memory(), 0, NOW
+    remembered, restarts, now = EvictionMemory(), 0, NOW
     snapshot = Snapshot(built([TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]))
     wanted = [policy(node_taints(), singleReplica="Surge")]
     made = None
     for _ in range(100):
         memory = CycleMemory(remembered, Cooldown())
-        known = memory.look(snapshot, now=now)
-        made = planner.plan(snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE]))
+        known = memory.assess(snapshot, now=now)
+        made = planner.plan_evictions(
+            snapshot, wanted, now=now, memories={"default": known}, rollouts=rollouts_of([ONE])
+        )
         memory.planned(made, snapshot, now=now)
         if made.actions:
             [action] = made.actions
@@ -332,7 +337,7 @@ def test_a_deployment_whose_rollout_is_always_undone_is_restarted_three_times_at
             memory.sent(action, snapshot)
             memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", now + 60))
             restarts += 1
-        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=Memory)
+        remembered = msgspec.json.decode(msgspec.json.encode(memory.memory), type=EvictionMemory)
         now += pause
     assert restarts == 3
     assert made is not None
@@ -340,10 +345,10 @@ def test_a_deployment_whose_rollout_is_always_undone_is_restarted_three_times_at
     assert [setback.trouble for setback in remembered.setbacks] == ["Stayed"]
 
 
-def test_a_rollout_that_goes_on_is_waited_for_however_long_it_takes():
+def test_progressing_rollout_is_awaited(golden: Golden):
     world = [TAINTED, node("n2"), replica().created("2026-11-20T10:00:00Z")]
     [action] = plan(world).actions
-    memory = CycleMemory(Memory(), Cooldown())
+    memory = CycleMemory(EvictionMemory(), Cooldown())
     memory.begin([action], Snapshot(built(world)), now=NOW)
     memory.ended(Outcome(action, STARTED, reasons.ROLLOUT_IN_PROGRESS, "", NOW))
     starting = replica("web-2", "n2", template="9z").created("2026-11-20T12:00:01Z").condition("Ready", "False")
@@ -351,7 +356,7 @@ def test_a_rollout_that_goes_on_is_waited_for_however_long_it_takes():
     left = assess(memory.memory, rolled, Cooldown(), now=NOW + 7200)
     assert (len(left.watched), left.setbacks) == (1, ())
     badly = Snapshot(built([TAINTED, node("n2").taint("x"), node("n3"), *world[2:], starting]))
-    made = planner.plan(
+    made = planner.plan_evictions(
         badly,
         [policy(node_taints(), singleReplica="Surge")],
         now=NOW + 7200,
@@ -362,9 +367,9 @@ def test_a_rollout_that_goes_on_is_waited_for_however_long_it_takes():
     undone = Snapshot(built(world))
     known = rollouts_of([ONE])
     wanted = [policy(node_taints(), singleReplica="Surge")]
-    made = planner.plan(undone, wanted, now=NOW + 7200, memories={"default": left}, rollouts=known)
+    made = planner.plan_evictions(undone, wanted, now=NOW + 7200, memories={"default": left}, rollouts=known)
     assert kept(made) == {"web-1": reasons.ROLLOUT_IN_PROGRESS}
-    assert "yet to be seen what comes of that" in messages(made)["web-1"]
+    golden(messages(made)["web-1"])
     assert [each.trouble for each in assess(left, undone, Cooldown(), now=NOW + 7200).setbacks] == ["Stayed"]
 
 
@@ -390,25 +395,25 @@ def surging(draw: st.DrawFn, name: str = "default") -> DeschedulerPolicy:
 
 
 @given(worlds().map(of_deployments), surging())
-def test_every_rollout_betters_its_measure_and_worsens_none_before_it(world, wanted):
+def test_every_surge_lowers_its_measure_only(world, wanted):
     with every_move_watched():
-        planner.plan(Snapshot(world), [wanted], now=NOW)
+        planner.plan_evictions(Snapshot(world), [wanted], now=NOW)
 
 
 @given(worlds().map(of_deployments), surging("a"), policies("b"), st.randoms(use_true_random=False))
 def test_plans_with_rollouts_do_not_depend_on_the_order_of_their_input(world, first, second, chance):
     shuffled = list(world)
     chance.shuffle(shuffled)
-    one = planner.plan(Snapshot(world), [first, second], now=NOW)
-    other = planner.plan(Snapshot(shuffled), [second, first], now=NOW)
+    one = planner.plan_evictions(Snapshot(world), [first, second], now=NOW)
+    other = planner.plan_evictions(Snapshot(shuffled), [second, first], now=NOW)
     assert msgspec.json.encode(one.document()) == msgspec.json.encode(other.document())
 
 
 @given(worlds().map(of_deployments), surging())
-def test_only_who_is_alone_surges_into_a_place_beside_itself_that_nobody_has_later(world, wanted):
-    """Who goes by a rollout is the only one; its successor fits beside it and all that went before; nobody follows."""
+def test_only_single_replicas_surge_with_reserved_capacity(world, wanted):
+    """Only single replicas surge, each with room for its replacement that no later move of the plan uses."""
     snapshot = Snapshot(world)
-    done = planner.plan(snapshot, [wanted], now=NOW)
+    done = planner.plan_evictions(snapshot, [wanted], now=NOW)
     held: set[str] = set()
     with snapshot.fork():
         placer = Placer(snapshot)
@@ -423,7 +428,7 @@ def test_only_who_is_alone_surges_into_a_place_beside_itself_that_nobody_has_lat
             if action.how == SURGE:
                 assert [each.name for each in alive if each.deleted is None] == [pod.name]
             if overlaps:
-                assert placer.feasible(pending(pod))[snapshot.nodes.slot_of[action.target]]
+                assert placer.feasible(as_pending(pod))[snapshot.nodes.slot_of[action.target]]
             if overlaps or action.target != action.node:
                 assert action.target not in held
             if overlaps:
@@ -433,9 +438,9 @@ def test_only_who_is_alone_surges_into_a_place_beside_itself_that_nobody_has_lat
 
 
 @given(worlds().map(of_deployments), surging())
-def test_no_budget_is_overdrawn_by_who_is_evicted(world, wanted):
+def test_evictions_do_not_exceed_pdbs(world, wanted):
     snapshot = Snapshot(world)
-    done = planner.plan(snapshot, [wanted], now=NOW)
+    done = planner.plan_evictions(snapshot, [wanted], now=NOW)
     moved = [snapshot.pods[action.key] for action in done.actions if action.target and action.how != SURGE]
     evicted = [pod for pod in moved if REQUEST_EVICT_ONLY not in pod.annotations]
     for guard in snapshot.budgets.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import budget, node
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import ago, kept, messages, moves, nodes, plan, restarts, web
 
 
@@ -31,7 +32,7 @@ def of_init(name: str, times: int, init: int):
         pytest.param(
             [ill("a", 100).priority(5), ill("b", 100), ill("c", 200).priority(9)],
             [("c", "n1", "n2"), ("b", "n1", "n2"), ("a", "n1", "n2")],
-            id="of equally many the lower priority, but no priority outweighs restarts",
+            id="restarts precede priority",
         ),
         pytest.param(
             [ill("a").created(ago(10)), ill("b").created(ago(20))],
@@ -39,21 +40,19 @@ def of_init(name: str, times: int, init: int):
             id="of equal rank the oldest",
         ),
         pytest.param([of_init("a", 60, 40)], [], id="init containers are not counted"),
-        pytest.param([ill().phase("Failed")], [], id="a pod that has ended restarts no more"),
+        pytest.param([ill().phase("Failed")], [], id="a terminated pod is ignored"),
         pytest.param([ill().deleted(ago(1))], [], id="a pod that is going"),
     ],
 )
-def test_pods_go_that_have_been_restarted_too_often(things, expected):
+def test_pods_with_too_many_restarts_are_evicted(things, expected):
     assert moves(plan([*nodes("n1", "n2"), *things], restarts(100))) == expected
 
 
-def test_restarts_of_init_containers_count_where_the_policy_says_so():
+def test_init_container_restarts_count_if_enabled(golden: Golden):
     done = plan([*nodes("n1", "n2"), of_init("a", 60, 40)], restarts(100, includingInitContainers=True))
     assert moves(done) == [("a", "n1", "n2")]
     assert done.actions[0].reason == "TooManyRestarts"
-    assert done.actions[0].message == (
-        "60 restarts of containers and 40 of init containers, podRestartThreshold is 100; n2 takes the next one"
-    )
+    golden(done.actions[0].message)
 
 
 WAITING = ill("waiting").container_state("CrashLoopBackOff")
@@ -76,7 +75,7 @@ IN_INIT = ill("in-init").phase("Pending").container_state("CrashLoopBackOff", of
         ),
     ],
 )
-def test_only_pods_in_one_of_the_states_go(params, expected):
+def test_only_pods_in_given_states_are_evicted(params, expected):
     pending = ill("pending").phase("Pending").container_state("ContainerCreating")
     pods = [each.created(ago(900)) for each in (WAITING, IN_INIT, pending, ill("running"))]
     done = plan([*nodes("n1", "n2"), *pods], restarts(100, **params))
@@ -90,7 +89,7 @@ def test_only_pods_in_one_of_the_states_go(params, expected):
             [*nodes("n1", "n2"), web("x", "n2", owner="x").cpu("3"), ill().cpu("1")],
             [("a", "n1", "n2")],
             {},
-            id="another node, though its own has more room",
+            id="another node, although its own has more free capacity",
         ),
         pytest.param(
             [*nodes("n1", "n2"), web("x", "n2", owner="x").cpu("4"), ill().cpu("1")],
@@ -98,12 +97,12 @@ def test_only_pods_in_one_of_the_states_go(params, expected):
             {},
             id="its own node where the others are full",
         ),
-        pytest.param([node("n1").cordoned(), ill()], [], {"a": "NoPlace"}, id="no node at all, so it stays"),
+        pytest.param([node("n1").cordoned(), ill()], [], {"a": "NoPlace"}, id="no node fits"),
         pytest.param(
             [node("n1").cordoned(), node("n2").allocatable(pods=1), ill("a"), ill("b", 200)],
             [("b", "n1", "n2")],
             {"a": "NoPlace"},
-            id="one place is promised to one pod",
+            id="free capacity is reserved for one pod",
         ),
         pytest.param(
             [*nodes("n1", "n2"), ill().anti_affinity(), web("b", "n2")],
@@ -113,26 +112,26 @@ def test_only_pods_in_one_of_the_states_go(params, expected):
         ),
     ],
 )
-def test_the_next_pod_must_have_a_place_anywhere(things, expected, stays):
+def test_pod_is_kept_if_no_node_can_run_replacement(things, expected, stays):
     done = plan(things, restarts(100))
     assert moves(done) == expected
     assert kept(done) == stays
 
 
-def test_what_is_protected_stays_with_the_reason():
-    things = [*nodes("n1", "n2"), budget("web").selecting(app="web").allowing(0), ill()]
-    done = plan(things, restarts(100))
+def test_protected_pods_are_kept_with_reason():
+    objects = [*nodes("n1", "n2"), budget("web").selecting(app="web").allowing(0), ill()]
+    done = plan(objects, restarts(100))
     assert kept(done) == {"a": "DisruptionBudget"}
     assert "allows no disruption" in messages(done)["a"]
 
 
-def test_a_budget_that_lets_the_unhealthy_go_does_not_hold_a_pod_that_is_not_ready():
+def test_unhealthy_pod_is_evicted_if_pdb_always_allows_it():
     crashing = ill().condition("Ready", "False")
     guard = budget("web").selecting(app="web").allowing(0).unhealthy_policy("AlwaysAllow")
     assert moves(plan([*nodes("n1", "n2"), guard, crashing], restarts(100))) == [("a", "n1", "n2")]
 
 
-def test_a_limit_leaves_those_with_the_fewest_restarts():
+def test_limit_keeps_pods_with_fewest_restarts():
     done = plan([*nodes("n1", "n2"), ill("a", 100), ill("b", 300)], restarts(100), limits={"perCycle": 1})
     assert [action.pod for action in done.actions] == ["b"]
     assert kept(done) == {"a": "LimitReached"}

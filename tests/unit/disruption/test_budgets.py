@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import BudgetBuilder, PodBuilder, budget, pod
+from tests.fixtures.golden import Golden
 from trimtab.api.reasons import DISRUPTION_BUDGET
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import MAX_DISRUPTED_PODS, BudgetLedger
@@ -56,7 +57,7 @@ def not_ready(name: str = "web-1") -> PodBuilder:
         pytest.param(not_ready(), [pdb().unobserved().unhealthy_policy("AlwaysAllow")], id="stale, but always allowed"),
     ],
 )
-def test_some_evictions_are_granted(asked, budgets):
+def test_ledger_grants_eviction(asked, budgets):
     assert ledger(*(each.build() for each in budgets)).refusal(asked.build()) is None
 
 
@@ -70,10 +71,14 @@ def test_some_evictions_are_granted(asked, budgets):
             id="none allowed",
         ),
         pytest.param(web(), [pdb().allowing(-1)], "allows no disruption", id="negative"),
-        pytest.param(web(), [pdb().unobserved()], "is of generation 1, its spec of 2", id="stale status"),
-        pytest.param(not_ready(), [pdb().unobserved()], "is of generation 1, its spec of 2", id="not ready but stale"),
+        pytest.param(web(), [pdb().unobserved()], "is stale (generation 1, the spec has 2)", id="stale status"),
+        pytest.param(
+            not_ready(), [pdb().unobserved()], "is stale (generation 1, the spec has 2)", id="not ready but stale"
+        ),
         pytest.param(web(), [pdb("b"), pdb("a")], "2 PodDisruptionBudgets select the pod (a, b)", id="two budgets"),
-        pytest.param(web(), [pdb().disrupted("web-1")], "has counted the pod as disrupted", id="evicted already"),
+        pytest.param(
+            web(), [pdb().disrupted("web-1")], "has already counted the pod as disrupted", id="evicted already"
+        ),
         pytest.param(
             web(),
             [pdb().disrupted(*(f"p-{number}" for number in range(MAX_DISRUPTED_PODS + 1)))],
@@ -90,29 +95,29 @@ def test_some_evictions_are_granted(asked, budgets):
             not_ready(),
             [pdb().merge(status={"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0})],
             "allows no disruption",
-            id="not ready, the budget wants none healthy",
+            id="not ready, and the budget requires no healthy pod",
         ),
     ],
 )
-def test_some_evictions_would_be_refused(asked, budgets, words):
+def test_ledger_refuses_eviction_as_the_api_server_would(asked, budgets, words):
     refusal = ledger(*(each.build() for each in budgets)).refusal(asked.build())
     assert refusal is not None
     assert refusal.reason == DISRUPTION_BUDGET
     assert words in refusal.message
 
 
-def test_an_empty_selector_selects_all_and_a_nil_one_nothing():
+def test_empty_selector_matches_all_and_nil_selector_matches_none():
     nothing = PodDisruptionBudget(namespace="shop", name="nil", selector=None)
     everything = PodDisruptionBudget(namespace="shop", name="all", selector=LabelSelector())
     assert ledger(nothing, everything).matching(web().build()) == (everything,)
 
 
-def test_what_is_taken_is_gone():
+def test_taken_disruptions_are_not_available_again(golden: Golden):
     book = ledger(pdb().allowing(1).build())
     book.take(web("web-1").build())
     refusal = book.refusal(web("web-2").build())
     assert refusal is not None
-    assert "allows 1 disruption (3 of 3 pods healthy, 2 needed), and 1 is planned" in refusal.message
+    golden(refusal.message)
 
 
 @pytest.mark.parametrize(
@@ -123,23 +128,23 @@ def test_what_is_taken_is_gone():
         pytest.param(web("gone"), id="counted by the controller already"),
     ],
 )
-def test_evictions_that_cost_nothing_take_nothing(asked):
+def test_evictions_without_cost_take_no_disruption(asked):
     book = ledger(pdb().disrupted("gone").build())
     book.take(asked.build())
     assert book.refusal(web("web-2").build()) is None
 
 
 @pytest.mark.parametrize("phase", ["", "Running", "Unknown"])
-def test_a_pod_of_a_file_that_says_nothing_of_its_readiness_counts_as_healthy(phase):
-    asked = msgspec.structs.replace(web().build(), phase=phase, ready=False)
-    assert ledger(pdb().allowing(0).build()).refusal(asked) is not None
+def test_pod_without_ready_condition_counts_as_healthy(phase):
+    requested = msgspec.structs.replace(web().build(), phase=phase, ready=False)
+    assert ledger(pdb().allowing(0).build()).refusal(requested) is not None
 
 
 @given(
     allowed=st.lists(st.integers(-1, 5), min_size=1, max_size=4),
     asked=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=40),
 )
-def test_no_budget_ever_gives_more_than_it_allows(allowed, asked):
+def test_budget_never_grants_more_than_allowed(allowed, asked):
     apps = [f"app-{number}" for number in range(len(allowed))]
     budgets = [
         budget(app, namespace="shop").selecting(app=app).allowing(number).build()

@@ -12,8 +12,8 @@ from trimtab.api.descheduler_policy import DeschedulerPolicySpec, Limits
 from trimtab.api.reasons import DISRUPTION_BUDGET, LIMIT_REACHED
 from trimtab.api.strategies import Strategies
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.gate import Gate
-from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.outcome import Refusal
+from trimtab.disruption.protections.gate import Gate
 from trimtab.kube.objects import Pod
 
 
@@ -57,7 +57,7 @@ FIRST = web("web-1").build()
         ),
     ],
 )
-def test_a_limit_that_is_used_up_keeps_the_next_pod(limits, second, message):
+def test_reached_limit_refuses_next_pod(limits, second, message):
     rules = Gate(Snapshot(), now=0.0).rules_for(limited(**limits))
     assert rules.refusal(FIRST) is None
     rules.take(FIRST)
@@ -74,13 +74,13 @@ def test_a_limit_that_is_used_up_keeps_the_next_pod(limits, second, message):
         pytest.param({}, web("web-2"), id="no limit"),
     ],
 )
-def test_a_limit_does_not_keep_others(limits, second):
+def test_limit_does_not_refuse_other_scopes(limits, second):
     rules = Gate(Snapshot(), now=0.0).rules_for(limited(**limits))
     rules.take(FIRST)
     assert rules.refusal(second.build()) is None
 
 
-def test_the_source_node_is_where_the_pod_was_when_it_was_taken():
+def test_node_limit_counts_the_source_node():
     rules = Gate(Snapshot(), now=0.0).rules_for(limited(per_node=1))
     rules.take(FIRST)
     moved = msgspec.structs.replace(web("web-2").build(), node="n2")
@@ -88,7 +88,7 @@ def test_the_source_node_is_where_the_pod_was_when_it_was_taken():
     assert rules.refusal(web("web-2").build()) is not None
 
 
-def test_a_pod_is_moved_once_a_plan():
+def test_pod_is_moved_once_per_plan():
     rules = Gate(Snapshot(), now=0.0).rules_for(limited())
     rules.take(FIRST)
     refusal = rules.refusal(msgspec.structs.replace(FIRST, node="n2"))
@@ -96,7 +96,7 @@ def test_a_pod_is_moved_once_a_plan():
     assert refusal.reason == LIMIT_REACHED
 
 
-def test_what_is_taken_back_was_never_taken():
+def test_taken_back_eviction_does_not_count():
     first, second = web("a").build(), web("b").build()
     snapshot = Snapshot([first, second, budget("web").selecting(app="web").allowing(1).build()])
     rules = Gate(snapshot, now=0.0).rules_for(limited(per_cycle=1, per_node=1, per_owner=1))
@@ -108,7 +108,7 @@ def test_what_is_taken_back_was_never_taken():
     assert rules.refusal(second) is None
 
 
-def test_policies_share_budgets_and_the_counts_of_nodes_but_not_of_cycles():
+def test_policies_share_budgets_and_node_counts_but_not_cycle_limits():
     gate = Gate(Snapshot([budget("web", namespace="shop").selecting(app="web").allowing(1).build()]), now=0.0)
     one, other = gate.rules_for(limited(per_cycle=1)), gate.rules_for(limited(per_cycle=1, per_node=1))
     one.take(FIRST)
@@ -167,7 +167,7 @@ def test_no_limit_is_ever_exceeded(limits: dict[str, int], asked: list[Pod]):
         ),
     ],
 )
-def test_what_has_ended_may_be_removed_though_not_moved(builder, moving, removing):
+def test_terminal_pod_may_be_removed_but_not_moved(builder, moving, removing):
     one = builder.build()
     rules = Gate(Snapshot([one]), now=0.0).rules_for(limited())
     for found, expected in ((rules.protected(one), moving), (rules.protected_from_removal(one), removing)):

@@ -12,15 +12,14 @@ import msgspec
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from trimtab.api.plan import Evict
-from trimtab.cluster.owners import OwnerKey
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.disruption.executor import Executor
+from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.disruption.evictor import EvictionLimits, Evictor
+from trimtab.disruption.executor import Executor, ExecutorSettings
 from trimtab.disruption.outcome import Outcome
-from trimtab.disruption.settings import ExecutorSettings
 from trimtab.kube.api import TooManyRequests, Unreachable
 from trimtab.kube.objects import OwnerReference, Pod
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import PODS
+from trimtab.kube.resources import PODS, ObjectReference
 
 POLICY = ObjectReference(
     api_version="trimtab.dev/v1alpha1", kind="DeschedulerPolicy", name="spread", uid="policy-spread"
@@ -58,17 +57,17 @@ class Server(FakeApi):
         self.taken += 1
         self.most = max(self.most, self.taken)
         try:
-            answer = await super().request(method, path, params=params, body=body, timeout=timeout)
+            response = await super().request(method, path, params=params, body=body, timeout=timeout)
         finally:
             self.taken -= 1
         if self.lose and path.endswith("/eviction"):
             self.lose -= 1
             raise Unreachable("the connection was reset")
-        return answer
+        return response
 
 
 @dataclass
-class Told:
+class RecordedEvent:
     regarding: ObjectReference
     reason: str
     action: str
@@ -79,9 +78,9 @@ class Told:
 
 @dataclass
 class Recorded:
-    """A recorder that keeps what it is told."""
+    """A recorder that stores events instead of posting them."""
 
-    events: list[Told] = field(default_factory=list)
+    events: list[RecordedEvent] = field(default_factory=list)
 
     def event(
         self,
@@ -93,7 +92,7 @@ class Recorded:
         type: str = "Normal",  # noqa: A002
         related: ObjectReference | None = None,
     ) -> None:
-        self.events.append(Told(regarding, reason, action, note, type, related))
+        self.events.append(RecordedEvent(regarding, reason, action, note, type, related))
 
 
 class World:
@@ -103,7 +102,14 @@ class World:
     the network is cut once an eviction was granted. `times`: when evictions were granted, by pod.
     """
 
-    def __init__(self, *, restart: float | None = 2.0, latency: float = 0.0, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        restart: float | None = 2.0,
+        latency: float = 0.0,
+        limits: EvictionLimits | None = None,
+        **settings: Any,
+    ) -> None:
         self.snapshot = Snapshot()
         self.api = Server(before=self._before, after=self._after)
         self.recorder = Recorded()
@@ -115,11 +121,13 @@ class World:
         self.asked: list[tuple[str, float]] = []
         self.seen: list[Outcome] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self.evictor = Evictor(clock=self.clock, view=self, limits=limits)
         self.executor = Executor(
             api=self.api,
             recorder=self.recorder,
             clock=self.clock,
             view=self,
+            evictor=self.evictor,
             observe=self.seen.append,
             settings=ExecutorSettings(**settings),
         )
@@ -189,9 +197,9 @@ class World:
         if call.path.endswith("/eviction"):
             name = call.body["metadata"]["name"]
             self.times[name] = self.clock.monotonic()
-            gone = self.snapshot.pods[f"shop/{name}"]
-            self.snapshot.remove(gone)
-            task = asyncio.create_task(self._replace(gone))
+            deleted = self.snapshot.pods[f"{call.body['metadata']['namespace']}/{name}"]
+            self.snapshot.remove(deleted)
+            task = asyncio.create_task(self._replace(deleted))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if self.cut_after_eviction:

@@ -1,10 +1,10 @@
-"""The documentation says what is so: its links lead somewhere, its policies decode, its commands and names exist."""
+"""Checks of the documentation: links, sample objects, commands, metrics and reason codes."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +14,39 @@ import yaml
 from tools.generate import ROOT
 from tools.generate.reference import commands, metrics, reason_codes
 
+from tests.node_pressure_policies import node_pressure_policy
+from tests.placement_admissions import placement_admission
 from trimtab.api import reasons
 from trimtab.api.decode import (
     decode_cluster_autoscaler,
     decode_machine_autoscaler,
+    decode_node_pressure_policy,
+    decode_placement_admission,
     decode_policy,
+    decode_scheduler_policy,
     decode_taint_manager,
 )
-from trimtab.autoscaling.actuation import signs
-from trimtab.autoscaling.groups import annotations, keys
-from trimtab.autoscaling.machine_autoscalers.capacity import COPIES
-from trimtab.autoscaling.scale_down.records import UNNEEDED_SINCE
-from trimtab.autoscaling.template.taints import STARTUP_PREFIXES
-from trimtab.descheduling.imports.formats import FORMATS
+from trimtab.api.node_pressure_policy import NodePressurePolicySpec
+from trimtab.api.placement_admission import PlacementAdmissionSpec
+from trimtab.autoscaling.actuation import node_markers
+from trimtab.autoscaling.groups import annotations
+from trimtab.autoscaling.machine_autoscalers.annotations import COPIES
+from trimtab.autoscaling.template.node_template import STARTUP_PREFIXES
+from trimtab.cluster.disruption_signals import UNNEEDED_SINCE
+from trimtab.descheduling.imports import FORMATS
 from trimtab.kube.objects.machine import MACHINE_API
-from trimtab.runtime.probes import LONGEST_SILENCE
+from trimtab.runtime.health.probes import MAX_SILENCE
 
 PAGES = sorted(
     path for where in ("*", "docs/**/*", "examples/**/*", "manifests/**/*") for path in ROOT.glob(f"{where}.md")
 )
 OURS = "https://github.com/trimtab-dev/trimtab/blob/main/"
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(?<!!)\[[^]]*\]\((?P<target>[^)\s]+)\)")
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 COMMANDS = {path: command for path, command, _ in commands()}
 CODES = {reason.code for reason in reason_codes()}
-TOLD = {"Simulated"}
-"""Events' reasons that are not reasons of a decision."""
+EVENTS_ONLY = {"Simulated"}
+"""Reasons of events that are no reason codes."""
 
 
 def relative(path: Path) -> str:
@@ -47,7 +54,7 @@ def relative(path: Path) -> str:
 
 
 def prose(path: Path) -> str:
-    """The page without its blocks of code."""
+    """The page without code blocks."""
     return FENCE.sub("", path.read_text(encoding="utf-8"))
 
 
@@ -59,7 +66,7 @@ def blocks(language: str) -> Iterator[tuple[Path, str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """What GitHub makes of the headings."""
+    """The anchors that GitHub generates for the headings."""
     headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -76,33 +83,49 @@ def broken(path: Path) -> Iterator[str]:
             yield target
 
 
-@pytest.mark.parametrize("path", PAGES, ids=relative)
-def test_every_link_leads_somewhere(path: Path) -> None:
-    assert list(broken(path)) == []
+def offenders(find: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """Findings of a check by page, without pages that have none."""
+    assert len(PAGES) > 20
+    return {relative(path): found for path in PAGES if (found := list(find(path)))}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=relative)
-def test_every_file_of_the_code_that_is_named_is_there(path: Path) -> None:
-    named = re.findall(
+def test_every_link_has_a_target() -> None:
+    assert offenders(broken) == {}
+
+
+def missing_files(path: Path) -> Iterator[str]:
+    roots = (ROOT, ROOT / "operator/trimtab")
+    for name in re.findall(
         r"`((?:operator|tests|api|cli|cluster|descheduling|disruption|kube|local|placement|runtime)/[\w./-]+)`",
         prose(path),
-    )
-    roots = (ROOT, ROOT / "operator/trimtab")
-    there = {name for name in named if any((root / name).exists() for root in roots)}
-    assert set(named) - there - {"operator/__init__.py"} == set()  # which must never be there
+    ):
+        # A page explains why operator/__init__.py must not exist.
+        if name != "operator/__init__.py" and not any((root / name).exists() for root in roots):
+            yield name
 
 
-def test_every_page_can_be_reached_from_the_first_one() -> None:
+def test_every_source_file_on_a_page_exists() -> None:
+    assert offenders(missing_files) == {}
+
+
+def test_every_page_is_linked_from_the_index() -> None:
     docs = ROOT / "docs"
-    seen, waiting = set(), [docs / "index.md"]
+    observed, waiting = set(), [docs / "index.md"]
     while waiting:
         page = waiting.pop().resolve()
-        if page in seen or not page.exists() or not page.is_relative_to(docs):
+        if page in observed or not page.exists() or not page.is_relative_to(docs):
             continue
-        seen.add(page)
+        observed.add(page)
         targets = [found["target"].partition("#")[0] for found in LINK.finditer(prose(page))]
         waiting += [page.parent / target for target in targets if target.endswith(".md") and "://" not in target]
-    assert {page for page in PAGES if page.is_relative_to(docs)} == seen
+    assert {page for page in PAGES if page.is_relative_to(docs)} == observed
+
+
+def test_site_navigation_lists_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w/-]+\.md)$", navigation, re.MULTILINE)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    assert sorted(listed) == sorted(pages)
 
 
 POLICIES: list[Any] = [
@@ -114,7 +137,7 @@ POLICIES: list[Any] = [
 
 
 @pytest.mark.parametrize("document", POLICIES)
-def test_every_policy_that_is_shown_is_good(document: Any) -> None:
+def test_sample_policies_are_valid(document: Any) -> None:
     importer = FORMATS.get((document["kind"], document["apiVersion"]))
     assert importer(document).policies if importer else decode_policy(document).name
 
@@ -123,6 +146,8 @@ AUTOSCALERS: dict[str, Callable[[Any], object]] = {
     "ClusterAutoscaler": decode_cluster_autoscaler,
     "MachineAutoscaler": decode_machine_autoscaler,
     "TaintManager": decode_taint_manager,
+    "SchedulerPolicy": decode_scheduler_policy,
+    "NodePressurePolicy": decode_node_pressure_policy,
 }
 
 
@@ -135,24 +160,24 @@ AUTOSCALERS: dict[str, Callable[[Any], object]] = {
         if isinstance(document, dict) and document.get("kind") in AUTOSCALERS
     ],
 )
-def test_every_autoscaler_and_taint_manager_that_is_shown_is_good(document: Any) -> None:
+def test_sample_autoscalers_taint_managers_and_scheduler_policies_are_valid(document: Any) -> None:
     assert AUTOSCALERS[document["kind"]](document)
 
 
-def test_what_a_page_says_a_policy_becomes_is_what_it_becomes() -> None:
-    page = ROOT / "docs/how-to/migrate-from-v1alpha2.md"
+def test_migration_page_shows_the_converted_policy() -> None:
+    page = ROOT / "docs/tasks/migrate-from-descheduler-v1alpha2.md"
     foreign, ours = (yaml.safe_load(text) for path, text in blocks("yaml") if path == page)
     (document,) = FORMATS[foreign["kind"], foreign["apiVersion"]](foreign).documents
     assert document == ours
 
 
-def test_every_difference_that_is_named_has_a_name_of_its_own() -> None:
+def test_names_of_differences_are_unique() -> None:
     page = prose(ROOT / "docs/compatibility.md")
     names = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert len(names) == len(set(names)) > 30
 
 
-def test_policies_are_shown_at_all() -> None:
+def test_pages_contain_sample_policies() -> None:
     assert len(POLICIES) >= 4
 
 
@@ -164,7 +189,13 @@ def test_policies_are_shown_at_all() -> None:
         if set(yaml.safe_load(text) or ()) == {"spec"}
     ],
 )
-def test_every_part_of_a_policy_that_is_shown_is_good(spec: Any) -> None:
+def test_sample_specs_are_valid(spec: Any) -> None:
+    if set(spec) & set(PlacementAdmissionSpec.__struct_encode_fields__) - {"mode"}:
+        decode_placement_admission(placement_admission(spec))
+        return
+    if set(spec) & set(NodePressurePolicySpec.__struct_encode_fields__) - {"mode", "nodeSelector"}:
+        decode_node_pressure_policy(node_pressure_policy(spec))
+        return
     whole = {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "DeschedulerPolicy",
@@ -174,35 +205,43 @@ def test_every_part_of_a_policy_that_is_shown_is_good(spec: Any) -> None:
     assert decode_policy(whole).name == "shown"
 
 
+def test_sample_admissions_are_valid() -> None:
+    found = [document for _, text in blocks("yaml") if (document := yaml.safe_load(text) or {})]
+    admissions = [each for each in found if each.get("kind") == "PlacementAdmission"]
+    assert len(admissions) >= 4
+    for each in admissions:
+        decode_placement_admission(each)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         pytest.param(*found, id=f"{found[0]}: {found[1]}")
         for found in re.findall(
             r"`(namespaces|(?:namespace|pod|node)Selector|priorityThreshold|protections|limits): (\{.+?\})`",
-            (ROOT / "docs/how-to/limit-and-protect.md").read_text(encoding="utf-8")
-            + (ROOT / "docs/how-to/migrate-from-v1alpha1.md").read_text(encoding="utf-8"),
+            (ROOT / "docs/tasks/limit-evictions.md").read_text(encoding="utf-8")
+            + (ROOT / "docs/tasks/migrate-from-descheduler-v1alpha1.md").read_text(encoding="utf-8"),
         )
     ],
 )
-def test_every_field_that_is_shown_in_a_line_is_good(field: str, value: str) -> None:
+def test_inline_fields_are_valid(field: str, value: str) -> None:
     spec = {"strategies": {"RemoveDuplicates": {}}, field: yaml.safe_load(value)}
     decode_policy(
         {"apiVersion": "trimtab.dev/v1alpha1", "kind": "DeschedulerPolicy", "metadata": {"name": "x"}, "spec": spec}
     )
 
 
-def typed() -> Iterator[Any]:
-    """What is typed in blocks of shell, lines joined that end with a backslash."""
+def shown_commands() -> Iterator[tuple[str, str]]:
+    """The page and the trimtab commands in its console blocks; continuation lines are joined."""
     for path, text in blocks("console"):
         for line in text.replace("\\\n", " ").splitlines():
             for part in re.split(r"\s(?:&&|\||>|\$\()\s?", line.removeprefix("$ ") if line.startswith("$ ") else ""):
                 if part.startswith("trimtab "):
-                    yield pytest.param(part, id=f"{relative(path)}: {part}")
+                    yield relative(path), part
 
 
-@pytest.mark.parametrize("line", list(typed()))
-def test_every_command_that_is_shown_exists_with_its_options(line: str) -> None:
+def is_valid(line: str) -> bool:
+    """Whether the command and its options exist; a group without a command takes none."""
     words = shlex.split(line.rstrip(")"))
     command, name = COMMANDS["trimtab"], "trimtab"
     rest = words[1:]
@@ -211,18 +250,28 @@ def test_every_command_that_is_shown_exists_with_its_options(line: str) -> None:
         command = COMMANDS[name]
     known = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
     used = {word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"}
-    assert used <= known | {"--help", "--version"}
-    assert not isinstance(command, click.Group) or used <= {"--help", "--version"}, f"{name} needs a command"
+    general = {"--help", "--version"}
+    return used <= (general if isinstance(command, click.Group) else known | general)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=relative)
-def test_every_metric_that_is_named_exists(path: Path) -> None:
+def test_every_command_on_a_page_exists_with_its_options() -> None:
+    commands = list(shown_commands())
+    assert len(commands) > 30
+    assert [(page, line) for page, line in commands if not is_valid(line)] == []
+
+
+def test_every_metric_on_a_page_exists() -> None:
     known = {metric.name for metric in metrics()}
-    named = set(re.findall(r"\btrimtab_[a-z_]+", path.read_text(encoding="utf-8")))
-    assert {name for name in named if re.sub(r"_(bucket|sum|count)$", "", name) not in known} == set()
+
+    def unknown(path: Path) -> Iterator[str]:
+        for name in re.findall(r"\btrimtab_[a-z_]+", path.read_text(encoding="utf-8")):
+            if re.sub(r"_(bucket|sum|count)$", "", name) not in known:
+                yield name
+
+    assert offenders(unknown) == {}
 
 
-def test_every_reason_is_in_the_reference_once() -> None:
+def test_reference_lists_every_reason_once() -> None:
     page = (ROOT / "docs/reference/reasons.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     defined = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
@@ -230,53 +279,67 @@ def test_every_reason_is_in_the_reference_once() -> None:
     assert defined == CODES
 
 
-@pytest.mark.parametrize("name", ["runbook.md", "reference/events.md", "how-to/read-status-and-events.md"])
-def test_the_pages_on_reasons_name_only_those_that_exist(name: str) -> None:
-    """In a table's first column, or a heading: there nothing else is in CamelCase."""
+@pytest.mark.parametrize("name", ["troubleshooting.md", "reference/events.md", "tasks/read-status-and-events.md"])
+def test_tables_and_headings_name_existing_reasons(name: str) -> None:
+    """In the first column of tables and in headings, every word in CamelCase is a reason code."""
     text = prose(ROOT / "docs" / name)
     cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     headings = set(re.findall(r"^### (\w+)$", text, re.MULTILINE))
     named = {code for cell in cells for code in re.findall(r"`([A-Z][a-z]+(?:[A-Z]+[a-z]*)+)`", cell)} | headings
-    assert named - CODES - TOLD - {"Ready", "Progressing", "Degraded", "OOMKilled", "Planned"} == set()
+    assert named - CODES - EVENTS_ONLY - {"Ready", "Progressing", "Degraded", "OOMKilled", "Planned"} == set()
 
 
-def test_the_runbook_has_a_section_for_everything_that_degrades_a_policy() -> None:
+def test_troubleshooting_has_a_section_for_every_degrading_reason() -> None:
     degrading = [reason.code for reason in reason_codes() if re.search(r"\bdegraded:", reason.meaning, re.IGNORECASE)]
     assert {"InvalidPolicy", "ClusterUnreachable", "CycleFailed", "EvictionsFailed"} <= set(degrading)
-    headings = re.findall(r"^### (\w+)$", prose(ROOT / "docs/runbook.md"), re.MULTILINE)
+    headings = re.findall(r"^### (\w+)$", prose(ROOT / "docs/troubleshooting.md"), re.MULTILINE)
     assert set(degrading) <= set(headings)
 
 
-def test_the_numbers_that_the_pages_name_are_those_of_the_code() -> None:
+def test_documented_numbers_equal_the_code() -> None:
     from trimtab.api.descheduler_status import MAX_COUNTS, MAX_EVICTIONS, MAX_KEPT
     from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS
     from trimtab.descheduling.cycle import LONGEST_ACTING, SHORTEST_ACTING
-    from trimtab.descheduling.runs.lifecycle import READING_TIME
-    from trimtab.descheduling.timetable import AFTER_FAILURE, LATEST_START
-    from trimtab.disruption.protections.starting_pod import START_GRACE
-    from trimtab.disruption.settings import ExecutorSettings
-    from trimtab.kube.events.event_series import RecorderLimits
-    from trimtab.runtime.leader_election import Timings
+    from trimtab.descheduling.cycle_schedule import RETRY_DELAY, STARTING_DEADLINE
+    from trimtab.descheduling.runs.lifecycle import APPROVED_RUN_RETENTION
+    from trimtab.disruption.executor import ExecutorSettings
+    from trimtab.disruption.protections import START_GRACE
+    from trimtab.kube.events.recorder import RecorderLimits
+    from trimtab.runtime.leader_election.elector import ElectionTimings
 
-    assert (LONGEST_ACTING, SHORTEST_ACTING, LATEST_START, AFTER_FAILURE) == (300, 30, 60, 30)
-    assert (START_GRACE, ExecutorSettings().settle, LONGEST_SILENCE) == (300, 120, 30)
+    assert (LONGEST_ACTING, SHORTEST_ACTING, STARTING_DEADLINE, RETRY_DELAY) == (300, 30, 60, 30)
+    assert (START_GRACE, ExecutorSettings().recovery_timeout, MAX_SILENCE) == (300, 120, 30)
     assert (MAX_KEPT, MAX_EVICTIONS, MAX_COUNTS) == (50, 20, 256)
-    assert (MAX_ACTIONS, MAX_KEPT_PODS, READING_TIME) == (500, 200, 600)
-    assert (Timings().lease_duration, Timings().renew_deadline) == (15, 10)
+    assert (MAX_ACTIONS, MAX_KEPT_PODS, APPROVED_RUN_RETENTION) == (500, 200, 600)
+    assert (ElectionTimings().lease_duration, ElectionTimings().renew_deadline) == (15, 10)
     limits = RecorderLimits()
     assert (limits.window, limits.object_burst, limits.object_rate, limits.burst, limits.rate) == (360, 200, 1, 500, 50)
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        *(f"{keys.OPTIONS}{option}" for option in annotations.GROUP_OPTIONS),
-        *(keys.OWNER, keys.PAUSED, keys.CAPACITY, keys.PRICE, keys.RESERVED, keys.LEARNED_NODE, COPIES),
-        *(MACHINE_API + "/delete-machine", UNNEEDED_SINCE, signs.REMOVING, signs.CORDONED_BY, signs.DELAY_DELETION),
+def test_reference_lists_every_annotation_of_the_autoscaler() -> None:
+    keys = [
+        *(f"{annotations.OPTIONS}{option}" for option in annotations.GROUP_OPTIONS),
+        *(
+            annotations.OWNER,
+            annotations.PAUSED,
+            annotations.CAPACITY,
+            annotations.PRICE,
+            annotations.RESERVED,
+            annotations.LEARNED_NODE,
+            annotations.REMOVAL_BACKOFF,
+            annotations.REMOVAL_IN_PROGRESS,
+            COPIES,
+        ),
+        *(
+            MACHINE_API + "/delete-machine",
+            UNNEEDED_SINCE,
+            node_markers.REMOVING,
+            node_markers.CORDONED_BY,
+            node_markers.DELAY_DELETION,
+        ),
         *STARTUP_PREFIXES[:1],
-    ],
-)
-def test_annotations_that_the_autoscaler_heeds_or_writes_are_on_their_page(key: str) -> None:
+    ]
     page = (ROOT / "docs/reference/annotations.md").read_text(encoding="utf-8")
-    family = page.replace(", `…-", f", `{keys.OPTIONS}")  # the last of several with one beginning
-    assert key in family
+    # A row of several annotations with a common prefix abbreviates the last ones.
+    text = page.replace(", `…-", f", `{annotations.OPTIONS}")
+    assert [key for key in keys if key not in text] == []

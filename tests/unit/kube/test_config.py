@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.kube.connection.config import Login, ServerConfig, load_config
-from trimtab.kube.connection.proxy import proxy_for
+from tests.fixtures.golden import Golden
+from trimtab.kube.connection.config import Login, ServerConfig, load_config, proxy_for
 from trimtab.kube.errors import InputError
 
 
@@ -45,14 +45,14 @@ def service_account(tmp_path: Path) -> Path:
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-def test_a_named_kubeconfig_comes_before_everything_else(tmp_path, service_account):
+def test_explicit_kubeconfig_has_precedence(tmp_path, service_account):
     named = kubeconfig(tmp_path / "named", name="named")
     other = kubeconfig(tmp_path / "other", name="other")
     environ = {"KUBECONFIG": str(other), "HOME": str(tmp_path), **IN_POD}
     assert load_config(named, environ=environ, service_account=service_account).server == "https://named.example:6443"
 
 
-def test_the_environments_kubeconfig_comes_before_the_home_directorys(tmp_path):
+def test_kubeconfig_variable_has_precedence_over_the_home_directory(tmp_path):
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path / ".kube" / "config", name="home")
     other = kubeconfig(tmp_path / "other", name="other")
@@ -82,20 +82,21 @@ def test_an_ipv6_service_address_is_bracketed(tmp_path, service_account):
     assert load_config(environ=environ, service_account=service_account).server == "https://[fd00::1]:443"
 
 
-def test_a_pod_without_a_token_is_told_so(tmp_path, service_account):
+def test_missing_service_account_token_is_an_input_error(tmp_path, service_account):
     (service_account / "token").unlink()
     with pytest.raises(InputError, match=r"serviceaccount: token: No such file.*automountServiceAccountToken"):
         load_config(environ={"HOME": str(tmp_path), **IN_POD}, service_account=service_account)
 
 
-def test_nothing_to_talk_to_names_what_was_looked_for(tmp_path):
+def test_missing_configuration_names_the_searched_locations(tmp_path):
     with pytest.raises(InputError, match=f"no kubeconfig at {tmp_path}/.kube/config, and this is not a pod"):
         load_config(environ={"HOME": str(tmp_path)})
 
 
-def test_a_named_file_that_is_missing_never_falls_back(tmp_path, service_account):
-    with pytest.raises(InputError, match=r"kubeconfig /nowhere/config: no such file"):
+def test_a_named_file_that_is_missing_never_falls_back(tmp_path, service_account, golden: Golden):
+    with pytest.raises(InputError) as raised:
         load_config("/nowhere/config", environ=IN_POD, service_account=service_account)
+    golden(str(raised.value))
 
 
 def test_files_of_a_list_are_merged_and_missing_ones_passed_over(tmp_path):
@@ -146,7 +147,7 @@ def test_logins_of_a_kubeconfig(tmp_path, user, authorization):
     assert load_config(kubeconfig(tmp_path / "config", user=user), environ={}).login.authorization == authorization
 
 
-def test_a_token_file_beside_the_kubeconfig_is_remembered_for_rotation(tmp_path):
+def test_token_file_relative_to_the_kubeconfig_is_kept_for_rotation(tmp_path):
     (tmp_path / "token").write_text("t1")
     config = load_config(kubeconfig(tmp_path / "config", user={"tokenFile": "token"}), environ={})
     assert config.login.authorization == "Bearer t1"
@@ -154,10 +155,10 @@ def test_a_token_file_beside_the_kubeconfig_is_remembered_for_rotation(tmp_path)
 
 
 def plugin(directory: Path, status: dict, *, code: int = 0) -> dict:
-    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    response = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
     script = directory / "plugin.py"
     script.write_text(
-        f"import sys\nprint({json.dumps(answer)!r})\nprint('no luck', file=sys.stderr)\nsys.exit({code})\n"
+        f"import sys\nprint({json.dumps(response)!r})\nprint('no luck', file=sys.stderr)\nsys.exit({code})\n"
     )
     command = {"command": sys.executable, "args": ["plugin.py"], "env": [{"name": "A", "value": "b"}]}
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **command}}
@@ -178,13 +179,13 @@ def test_an_exec_plugins_certificate_is_used(tmp_path):
     )
 
 
-def test_a_failing_exec_plugin_is_an_error_with_its_own_words(tmp_path):
+def test_failed_exec_plugin_error_contains_its_message(tmp_path):
     file = kubeconfig(tmp_path / "config", user=plugin(tmp_path, {}, code=3))
     with pytest.raises(InputError, match=r"config: context dev: exec: process returned 3\. no luck"):
         load_config(file, environ={})
 
 
-def test_an_exec_plugin_that_is_missing_is_told_with_its_hint(tmp_path):
+def test_missing_exec_plugin_error_contains_the_install_hint(tmp_path):
     command = {"command": "no-such-plugin", "installHint": "get it\n from the shop"}
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **command}}
     with pytest.raises(
@@ -234,7 +235,7 @@ ONE = "{contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, clust
         ),
     ],
 )
-def test_a_bad_kubeconfig_is_told_with_file_and_context(tmp_path, content, context, message):
+def test_invalid_kubeconfig_error_names_file_and_context(tmp_path, content, context, message):
     file = tmp_path / "config"
     file.write_text(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -243,7 +244,7 @@ def test_a_bad_kubeconfig_is_told_with_file_and_context(tmp_path, content, conte
     assert "\n" not in str(caught.value)
 
 
-def test_without_the_kubernetes_package_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_error_without_the_kubernetes_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kubernetes.config.config_exception", None)
     with pytest.raises(InputError, match=r"pip install 'trimtab\[cli\]'"):
         load_config(kubeconfig(tmp_path / "config", user=plugin(tmp_path, {"token": "t2"})), environ={})

@@ -47,7 +47,7 @@ def token(tmp_path: Path) -> Path:
     return file
 
 
-async def test_a_token_file_is_looked_at_once_a_minute(clock, token):
+async def test_token_file_is_read_once_a_minute(clock, token):
     credentials = TokenFileCredentials(bearer("a"), str(token), clock=clock)
     token.write_text("b\n")
     clock.time += 59
@@ -56,7 +56,7 @@ async def test_a_token_file_is_looked_at_once_a_minute(clock, token):
     assert await credentials.login() == bearer("b")
 
 
-async def test_a_refused_token_is_read_again_at_once(clock, token):
+async def test_rejected_token_is_reloaded_immediately(clock, token):
     credentials = TokenFileCredentials(bearer("a"), str(token), clock=clock)
     assert await credentials.renew(bearer("a")) is None
     token.write_text("b")
@@ -106,7 +106,7 @@ async def test_many_refused_requests_run_the_plugin_once(clock):
     assert plugin.runs == 2
 
 
-async def test_a_login_that_is_refused_again_and_again_does_not_run_the_plugin_each_time(clock):
+async def test_repeated_rejections_do_not_run_the_plugin_each_time(clock):
     plugin = Plugin(clock)
     credentials = ReloadedCredentials(plugin(), plugin, clock=clock)
     login = await credentials.renew(await credentials.login())
@@ -131,13 +131,13 @@ async def test_a_plugin_that_fails_leaves_the_last_login(clock, caplog):
     plugin.broken = True
     clock.time += 550
     assert (await credentials.login()).authorization == "Bearer t1"
-    assert "Cannot renew the login: exec: process returned 1" in caplog.text
+    assert "exec: process returned 1" in caplog.text
     plugin.broken = False
     clock.time += 5
     assert (await credentials.login()).authorization == "Bearer t3"
 
 
-async def test_a_fixed_login_has_no_successor():
+async def test_fixed_credentials_cannot_be_renewed():
     credentials = FixedCredentials(bearer("a"))
     assert await credentials.login() == bearer("a")
     assert await credentials.renew(bearer("a")) is None
@@ -152,7 +152,7 @@ async def test_a_fixed_login_has_no_successor():
         (ServerConfig(server="http://a", kubeconfig="/k", token_file="/t"), TokenFileCredentials),
     ],
 )
-def test_credentials_fit_where_the_login_came_from(config, kind):
+def test_credentials_depend_on_the_login(config, kind):
     assert type(credentials_for(config)) is kind
 
 

@@ -95,7 +95,7 @@ def test_a_disk_has_the_handle_of_its_driver(source: str, disk: str, label: str,
 @pytest.mark.parametrize(
     ("source", "disk"), [("awsElasticBlockStore", "aws://a/b/vol-1"), ("awsElasticBlockStore", "aws://vol-1")]
 )
-def test_a_disk_of_unknown_form_has_no_handle(source: str, disk: str) -> None:
+def test_disk_of_unknown_form_cannot_be_translated(source: str, disk: str) -> None:
     with pytest.raises(TranslationError, match=disk):
         handle_of(source, disk)
 
@@ -110,5 +110,5 @@ def test_a_disk_of_unknown_form_has_no_handle(source: str, disk: str) -> None:
         ("kubernetes.io/no-provisioner", "kubernetes.io/no-provisioner"),
     ],
 )
-def test_a_provisioner_stands_for_its_driver(provisioner: str, driver: str) -> None:
+def test_in_tree_provisioner_maps_to_its_csi_driver(provisioner: str, driver: str) -> None:
     assert driver_of(provisioner) == driver

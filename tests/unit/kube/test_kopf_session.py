@@ -67,8 +67,8 @@ def settings() -> kopf.OperatorSettings:
 
 async def test_kopfs_requests_carry_our_login_and_our_name(server, vault, settings):
     server.answer(answers.needs_token("old"))
-    answer = await kopf_api.get("/api/v1/nodes", settings=settings, logger=LOGGER)
-    assert answer == {"token": "Bearer old"}
+    response = await kopf_api.get("/api/v1/nodes", settings=settings, logger=LOGGER)
+    assert response == {"token": "Bearer old"}
     assert server.requests[0][2]["User-Agent"] == f"trimtab/{__version__}"
     assert await kopf_api.get_default_namespace() == "trimtab-system"
 
@@ -83,14 +83,14 @@ async def test_kopfs_requests_and_streams_renew_the_token_without_a_new_login(se
     assert streamed == [{"token": "Bearer new"}]
 
 
-async def test_a_session_that_kopf_closes_is_not_ours(server, vault, transport, settings):
+async def test_session_closed_by_kopf_leaves_the_transport_open(server, vault, transport, settings):
     server.answer(answers.needs_token("old"))
     await kopf_api.get("/api/v1/nodes", settings=settings, logger=LOGGER)
     await vault.close()
     assert await transport.request("GET", "/api/v1/nodes") == {"token": "Bearer old"}
 
 
-async def test_a_login_that_was_refused_for_good_can_be_lent_again(server, vault, transport, settings, token):
+async def test_login_can_be_lent_again_after_a_permanent_refusal(server, vault, transport, settings, token):
     server.answer(answers.needs_token("new"))
     [(key, info)] = [each async for each in vault]
     context = auth.APIContext(info)

@@ -16,7 +16,7 @@ from trimtab.cluster.kinds import versions
 from trimtab.kube.api import Forbidden, NotFound, ServerError
 from trimtab.kube.discovery import Discovery
 from trimtab.kube.resources import MACHINE_DEPLOYMENTS, MACHINE_SETS, Resource
-from trimtab.kube.watching.optional import OptionalInformer
+from trimtab.kube.watching.optional_informer import OptionalInformer
 from trimtab.kube.watching.store import Store
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -71,7 +71,7 @@ OLD = "cluster.x-k8s.io/v1beta1/machinedeployments"
 NEW = "cluster.x-k8s.io/v1beta2/machinedeployments"
 
 
-async def test_a_kind_that_is_not_served_is_empty_at_once_and_looked_for_again_with_one_request() -> None:
+async def test_absent_resource_is_empty_and_rechecked_with_one_request() -> None:
     server = Server()
     async with watching(server, MACHINE_SETS) as informer:
         await asyncio.sleep(1)
@@ -83,7 +83,7 @@ async def test_a_kind_that_is_not_served_is_empty_at_once_and_looked_for_again_w
     assert not server.opened
 
 
-async def test_one_that_appears_is_watched_within_seconds() -> None:
+async def test_resource_that_appears_is_watched_within_seconds() -> None:
     server = Server(answers=[listed(machine_set("a").manifest())])
     async with watching(server, MACHINE_SETS) as informer:
         await asyncio.sleep(20)
@@ -93,17 +93,17 @@ async def test_one_that_appears_is_watched_within_seconds() -> None:
         assert informer.state.phase == "Watching"
 
 
-async def test_one_whose_definition_goes_is_emptied_and_one_that_comes_again_works_again() -> None:
-    answers = [[*listed(machine_set("a").manifest())[:-1], 5], NotFound("gone", status=404)]
-    server = Server(SETS, answers=[*answers, listed(machine_set("b").manifest())])
-    gone = []
+async def test_removed_crd_empties_the_store_and_a_new_one_fills_it() -> None:
+    responses = [[*listed(machine_set("a").manifest())[:-1], 5], NotFound("gone", status=404)]
+    server = Server(SETS, answers=[*responses, listed(machine_set("b").manifest())])
+    deleted = []
     async with watching(server, MACHINE_SETS) as informer:
-        informer.store.subscribe(lambda old, new: gone.append(old.name) if new is None and old else None)
+        informer.store.subscribe(lambda old, new: deleted.append(old.name) if new is None and old else None)
         await asyncio.sleep(1)
         assert [each.name for each in informer.store] == ["a"]
         server.served = set()
         await asyncio.sleep(8)
-        assert (informer.state.phase, gone) == ("Absent", ["a"])
+        assert (informer.state.phase, deleted) == ("Absent", ["a"])
         server.served = {SETS}
         await asyncio.sleep(10)
         assert [each.name for each in informer.store] == ["b"]
@@ -125,7 +125,7 @@ async def test_the_newest_version_that_is_served_is_watched(served: set[str], ve
         assert found.api_version.endswith(version)
 
 
-async def test_one_that_is_forbidden_is_empty_and_hidden_and_asked_for_again_now_and_then() -> None:
+async def test_forbidden_resource_is_hidden_and_retried_periodically() -> None:
     server = Server(SETS, answers=[Forbidden("no", status=403), listed(machine_set("a").manifest())])
     async with watching(server, MACHINE_SETS) as informer:
         await asyncio.sleep(1)
@@ -135,7 +135,7 @@ async def test_one_that_is_forbidden_is_empty_and_hidden_and_asked_for_again_now
         assert [each.name for each in informer.store] == ["a"]
 
 
-async def test_who_may_not_ask_what_is_served_tries_the_newest() -> None:
+async def test_forbidden_discovery_uses_the_preferred_version() -> None:
     server = Server(SETS, answers=[listed(machine_set("a").manifest())])
     server.failures = [Forbidden("no discovery", status=403)]
     async with watching(server, MACHINE_SETS) as informer:
@@ -143,7 +143,7 @@ async def test_who_may_not_ask_what_is_served_tries_the_newest() -> None:
         assert [each.name for each in informer.store] == ["a"]
 
 
-async def test_a_server_in_trouble_is_no_server_without_the_kind() -> None:
+async def test_server_error_does_not_count_as_absent() -> None:
     server = Server(SETS, answers=[listed(machine_set("a").manifest())])
     server.failures = [ServerError("out of order", status=500)]
     async with watching(server, MACHINE_SETS) as informer:
@@ -154,7 +154,7 @@ async def test_a_server_in_trouble_is_no_server_without_the_kind() -> None:
         assert informer.store.synced
 
 
-async def test_kinds_that_ask_at_the_same_time_share_one_answer() -> None:
+async def test_concurrent_discovery_requests_share_one_response() -> None:
     server, clock = Server(SETS, NEW), LoopClock()
     discovery = Discovery(server, clock=clock)
     found = await asyncio.gather(*(discovery.first_served(versions(each)) for each in (MACHINE_SETS,) * 3))

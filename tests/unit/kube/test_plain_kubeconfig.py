@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from tests.unit.kube.test_config import kubeconfig
 from trimtab.kube.connection.config import load_config
-from trimtab.kube.connection.kubeconfig import load_any_kubeconfig
-from trimtab.kube.connection.plain_kubeconfig import read_plain
+from trimtab.kube.connection.kubeconfig import load_any_kubeconfig, read_plain
 from trimtab.kube.errors import InputError
 
 ENVIRON = {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "b.example"}
@@ -78,9 +78,9 @@ def configs(*, odd: bool) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.booleans().flatmap(lambda odd: configs(odd=odd)), st.sampled_from(["", "a", "b"]))
-def test_what_is_read_is_what_the_package_reads(config, context) -> None:
+def test_plain_reader_agrees_with_the_kubernetes_package(config, context) -> None:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "config")
         file.write_text(json.dumps(config))
@@ -161,6 +161,6 @@ def test_a_broken_entry_that_is_not_used_does_not_matter(tmp_path) -> None:
     assert found is not None
 
 
-def test_what_is_wrong_is_told_by_the_package(tmp_path) -> None:
+def test_invalid_files_are_left_to_the_kubernetes_package(tmp_path) -> None:
     with pytest.raises(InputError, match="File does not exist"):
         load_config(kubeconfig(tmp_path / "config", cluster={"certificate-authority": "missing.pem"}), environ={})

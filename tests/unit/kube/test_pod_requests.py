@@ -80,7 +80,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize(("containers", "init", "overhead", "pod_level", "want"), REQUESTS.values(), ids=REQUESTS)
-def test_requests_are_what_kube_scheduler_counts(containers, init, overhead, pod_level, want):
+def test_requests_equal_kube_schedulers(containers, init, overhead, pod_level, want):
     assert effective_requests(containers, init, overhead=overhead, pod_level=pod_level) == want
 
 
@@ -119,11 +119,11 @@ QOS = {
 
 
 @pytest.mark.parametrize(("containers", "init", "pod_level", "want"), QOS.values(), ids=QOS)
-def test_the_quality_of_service_is_what_the_api_server_computes(containers, init, pod_level, want):
+def test_qos_class_equals_the_api_servers(containers, init, pod_level, want):
     assert qos_class(containers, init, pod_level=pod_level) == want
 
 
-def test_a_limit_stands_in_for_a_missing_request():
+def test_limit_is_the_default_for_a_missing_request():
     given_requests, limits = FrozenMap(cpu=1), FrozenMap(cpu=5, memory=7)
     assert with_default_requests(given_requests, limits) == {"cpu": 1, "memory": 7}
     assert with_default_requests(limits, given_requests) is limits
@@ -175,12 +175,12 @@ def test_the_pods_own_resources_are_completed(requests, limits, containers, want
     )
 
 
-def test_a_pod_with_limits_alone_is_guaranteed():
+def test_pod_with_only_limits_is_guaranteed():
     spec = pod().limits(cpu="1", memory="1Gi").build().spec
     assert (spec.qos, spec.requests) == ("Guaranteed", {"cpu": 1000, "memory": 2**30})
 
 
-def test_a_pod_with_resources_of_its_own_counts_these():
+def test_pod_level_resources_have_precedence():
     spec = pod().cpu("1").merge(spec={"resources": {"limits": {"cpu": "3", "memory": "1Gi"}}}).build().spec
     assert spec.requests == {"cpu": 1000, "memory": 2**30}
     assert spec.pod_resources == {"cpu": 1000, "memory": 2**30}
@@ -202,7 +202,7 @@ SCORED = {
 
 
 @pytest.mark.parametrize(("made", "on_node", "to_place"), SCORED.values(), ids=SCORED)
-def test_scores_count_defaults_for_what_is_not_stated(made, on_node, to_place):
+def test_score_requests_default_for_missing_requests(made, on_node, to_place):
     spec = made.build().spec
     assert (spec.nonzero_requests["cpu"], spec.nonzero_requests["memory"]) == on_node
     assert (spec.scored_requests["cpu"], spec.scored_requests["memory"]) == to_place
@@ -215,7 +215,7 @@ CONTAINERS = st.lists(
 
 
 @given(CONTAINERS, CONTAINERS)
-def test_requests_cover_what_runs_and_every_step(containers, init):
+def test_requests_cover_running_containers_and_every_init_step(containers, init):
     total = effective_requests(containers, init)
     running = [*containers, *(each for each in init if each.restart_policy)]
     for name in ("cpu", "memory", "gpu"):
@@ -250,13 +250,13 @@ def test_containers_that_state_nothing_count_defaults(containers, steps, overhea
         assert scored_requests(containers, steps, overhead=overhead) == found
 
 
-def test_with_pod_level_requests_what_somebody_states_is_not_filled_in():
+def test_defaults_do_not_replace_pod_level_requests():
     assert nonzero_requests([container(memory=5), container()], pod_level={"cpu": 7}) == {"cpu": 7, "memory": 5}
     with_overhead = nonzero_requests([container()], overhead={"memory": 3}, pod_level={"cpu": 7})
     assert with_overhead == {"cpu": 7, "memory": 3}
 
 
-def test_a_pod_being_resized_counts_what_runs_for_scores_too_until_it_is_placed_anew():
+def test_scores_use_running_resources_of_a_resized_pod():
     running = {"name": "main", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "1"}}
     resized = pod().cpu("1").condition("PodResizeInProgress", "True").merge(status={"containerStatuses": [running]})
     spec = resized.build().spec

@@ -79,7 +79,7 @@ def test_a_quantity_is_read_as_kubernetes_reads_it(text: str | int | float, mill
     ],
     ids=repr,
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantities_are_rejected(text: str) -> None:
     with pytest.raises(QuantityError, match=re.escape(repr(text))):
         cpu_millis(text)
     with pytest.raises(QuantityError, match="allowed is"):
@@ -87,7 +87,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [True, False, None, b"1", [], float("nan"), float("inf")], ids=repr)
-def test_what_is_no_text_and_no_number_is_refused(value: object) -> None:
+def test_quantities_of_other_types_are_rejected(value: object) -> None:
     amount(1)  # True == 1: the cache must not mix them up
     with pytest.raises((QuantityError, TypeError)):
         amount(value)  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ def test_what_is_no_text_and_no_number_is_refused(value: object) -> None:
 
 @given(st.text("0123456789.+-eEinumkKMGTP ", max_size=8))
 @example("1K")
-def test_exactly_what_the_published_pattern_says_is_accepted(text: str) -> None:
+def test_quantities_match_the_published_pattern(text: str) -> None:
     if PATTERN.fullmatch(text):
         amount(text)
     else:

@@ -6,11 +6,9 @@ import pytest
 from tests.fakes.api import FakeApi
 from tests.fakes.clock import START, SetClock
 from trimtab.kube.api import Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
-from trimtab.kube.events.event import cut, event_name
-from trimtab.kube.events.event_series import RecorderLimits
-from trimtab.kube.events.recorder import EventRecorder
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import NODES, PODS
+from trimtab.kube.events.event import event_name, truncate
+from trimtab.kube.events.recorder import EventRecorder, RecorderLimits
+from trimtab.kube.resources import NODES, PODS, ObjectReference
 from trimtab.kube.retry import Backoff
 
 POD = ObjectReference.to(PODS, "web-1", namespace="shop", uid="u1")
@@ -45,7 +43,7 @@ async def drained(each: EventRecorder) -> None:
     await asyncio.wait_for(each._queue.join(), timeout=10)
 
 
-async def test_an_event_is_written_as_events_k8s_io_wants_it(api, clock):
+async def test_event_is_valid_for_events_k8s_io(api, clock):
     async with recorder(api, clock) as events:
         tell(events, related=NODE, type="Warning")
     [event] = stored(api)
@@ -118,14 +116,14 @@ async def test_a_repeat_after_the_window_is_a_new_event(api, clock):
 @pytest.mark.parametrize(
     "other", [{"note": "x"}, {"reason": "X"}, {"action": "X"}, {"type": "Warning"}, {"related": NODE}]
 )
-async def test_events_that_differ_are_told_apart(api, clock, other):
+async def test_different_occurrences_are_separate_events(api, clock, other):
     async with recorder(api, clock) as events:
         tell(events)
         tell(events, **other)
     assert len(stored(api)) == 2
 
 
-async def test_a_series_whose_event_has_expired_begins_anew(api, clock):
+async def test_expired_event_is_created_again(api, clock):
     async with recorder(api, clock) as events:
         tell(events)
         await drained(events)
@@ -201,7 +199,7 @@ async def test_an_event_that_cannot_be_delivered_is_given_up(api, clock):
     assert [event["note"] for event in stored(api)] == ["2"]
 
 
-async def test_an_answer_lost_on_the_way_makes_no_second_event(api, clock):
+async def test_lost_response_creates_no_second_event(api, clock):
     async def lost(_call) -> None:
         api.after = None
         raise Unreachable("cut")
@@ -215,7 +213,7 @@ async def test_an_answer_lost_on_the_way_makes_no_second_event(api, clock):
 
 
 @pytest.mark.parametrize("error", [NotFound("namespaces shop not found", status=404), Forbidden("no", status=403)])
-async def test_a_namespace_that_refuses_is_left_alone_for_a_while(api, clock, error, caplog):
+async def test_backoff_for_a_namespace_that_rejects_events(api, clock, error, caplog):
     caplog.set_level(logging.DEBUG)
     api.fail(error, times=100, path=SHOP)
     async with recorder(api, clock) as events:
@@ -229,7 +227,10 @@ async def test_a_namespace_that_refuses_is_left_alone_for_a_while(api, clock, er
     assert len(api.sent("POST", SHOP)) == 2
     assert len(stored(api)) == 1
     assert events.statistics().dropped == {"Refused": 4}
-    assert [record.levelname for record in caplog.records if "No event on" in record.message] == ["WARNING", "DEBUG"]
+    assert [record.levelname for record in caplog.records if "rejected an event" in record.message] == [
+        "WARNING",
+        "DEBUG",
+    ]
 
 
 async def test_an_invalid_event_is_dropped_and_the_next_one_sent(api, clock, caplog):
@@ -250,7 +251,7 @@ async def test_a_fault_of_our_own_does_not_end_the_recorder(api, clock, caplog):
     assert events.statistics().dropped == {"Undelivered": 1}
 
 
-async def test_stopping_sends_what_waits(api, clock):
+async def test_stop_sends_queued_events(api, clock):
     events = recorder(api, clock, limits=RecorderLimits(burst=1, rate=0.001))
     for number in range(20):
         tell(events, note=str(number))
@@ -259,7 +260,7 @@ async def test_stopping_sends_what_waits(api, clock):
     assert len(stored(api)) == 20
 
 
-async def test_stopping_ends_at_its_deadline_and_counts_what_is_lost(api, clock):
+async def test_stop_drops_and_counts_events_after_its_deadline(api, clock):
     never = asyncio.Event()
 
     async def hang(_call) -> None:
@@ -275,7 +276,7 @@ async def test_stopping_ends_at_its_deadline_and_counts_what_is_lost(api, clock)
     assert events.statistics().dropped == {"Stopped": 4}
 
 
-def test_a_recorder_that_never_started_can_be_told(api, clock):
+def test_recorder_can_be_stopped_before_start(api, clock):
     events = recorder(api, clock)
     tell(events)
     assert events.statistics().waiting == 1
@@ -285,16 +286,16 @@ def test_a_recorder_that_never_started_can_be_told(api, clock):
     ("text", "limit", "expected"),
     [("abc", 3, "abc"), ("abcdef", 5, "ab…"), ("äöü" * 400, 1024, "äöü" * 170 + "…"), ("", 3, "")],
 )
-def test_notes_are_cut_at_whole_characters(text, limit, expected):
-    assert cut(text, limit) == expected
-    assert len(cut(text, limit).encode()) <= limit
+def test_notes_are_truncated_at_whole_characters(text, limit, expected):
+    assert truncate(text, limit) == expected
+    assert len(truncate(text, limit).encode()) <= limit
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("web-1", "web-1.ff"), ("system:Node", "system-node.ff"), ("x" * 300, "x" * 250 + ".ff"), ("::", "event.ff")],
 )
-def test_event_names_are_valid_whatever_the_objects_name(name, expected):
+def test_event_names_are_valid_for_any_object_name(name, expected):
     assert event_name(ObjectReference(kind="ClusterRole", name=name), 255) == expected
 
 
@@ -303,3 +304,19 @@ async def test_many_events_in_one_instant_have_different_names(api, clock):
         for number in range(50):
             tell(events, note=str(number))
     assert len(stored(api)) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("one two three", 13, "one two three"),
+        ("one two three", 12, "one two…"),
+        ("one two three", 10, "one two…"),
+        ("x" * 20, 10, "xxxxxxx…"),
+        ("a " + "x" * 20, 10, "a xxxxx…"),
+        ("äää ööö", 10, "äää…"),
+    ],
+)
+def test_truncation_ends_at_a_word(text: str, limit: int, expected: str) -> None:
+    assert truncate(text, limit) == expected
+    assert len(expected.encode()) <= limit

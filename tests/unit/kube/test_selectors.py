@@ -233,7 +233,7 @@ def test_a_written_selector_means_the_same_when_read(selector: LabelSelector, of
     assert selector_string(LabelSelector(selector.match_labels, selector.match_expressions[::-1])) == text
 
 
-def test_what_no_query_can_say_is_not_written() -> None:
+def test_inexpressible_selectors_are_rejected() -> None:
     with pytest.raises(SelectorError, match="operator 'Gt' is not allowed; use In, NotIn, Exists or DoesNotExist"):
         selector_string(LabelSelector(match_expressions=(where("a", "Gt", "1"),)))
     with pytest.raises(SelectorError, match="key 'a': In needs at least one value"):

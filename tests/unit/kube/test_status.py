@@ -1,8 +1,16 @@
 import pytest
 
 from tests.protobuf import encode_body, encode_status
-from trimtab.kube.api import ApiError, Forbidden, Gone, Invalid, ServerError, TooManyRequests
-from trimtab.kube.status import error_from_answer, error_from_status
+from trimtab.kube.api import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    ServerError,
+    TooManyRequests,
+    error_from_response,
+    error_from_status,
+)
 
 
 def test_a_watchs_error_event_is_the_same_exception_as_an_answer():
@@ -18,20 +26,20 @@ def test_the_fields_an_object_is_refused_for_are_kept():
 
 
 def test_a_refusal_in_protobuf_is_read_like_one_in_json():
-    error = error_from_answer(403, encode_body("Status", encode_status(403, "Forbidden", "nodes is forbidden")))
+    error = error_from_response(403, encode_body("Status", encode_status(403, "Forbidden", "nodes is forbidden")))
     assert isinstance(error, Forbidden)
     assert (error.message, error.reason, error.status) == ("nodes is forbidden", "Forbidden", 403)
 
 
-def test_the_time_to_wait_is_read_from_protobuf_unless_the_header_says_it():
+def test_retry_after_is_read_from_the_header_or_from_protobuf():
     body = encode_body("Status", encode_status(429, "TooManyRequests", "slow down", retry_after=7))
-    assert isinstance(error_from_answer(429, body), TooManyRequests)
-    assert error_from_answer(429, body).retry_after == 7.0
-    assert error_from_answer(429, body, retry_after="3").retry_after == 3.0
+    assert isinstance(error_from_response(429, body), TooManyRequests)
+    assert error_from_response(429, body).retry_after == 7.0
+    assert error_from_response(429, body, retry_after="3").retry_after == 3.0
 
 
 def test_broken_protobuf_is_still_the_servers_failure():
-    assert type(error_from_answer(500, b"k8s\0\xff\xff\xff")) is ServerError
+    assert type(error_from_response(500, b"k8s\0\xff\xff\xff")) is ServerError
 
 
 @pytest.mark.parametrize(
@@ -44,8 +52,8 @@ def test_broken_protobuf_is_still_the_servers_failure():
     ],
     ids=["empty", "text", "other JSON", "binary"],
 )
-def test_a_body_that_is_no_status_still_makes_a_readable_message(body, message):
-    error = error_from_answer(500, body, phrase="Internal Server Error")
+def test_error_body_without_status_gives_a_readable_message(body, message):
+    error = error_from_response(500, body, phrase="Internal Server Error")
     assert (type(error), str(error)) == (ServerError, message)
 
 
@@ -63,7 +71,7 @@ def test_a_body_that_is_no_status_still_makes_a_readable_message(body, message):
     ],
 )
 def test_only_seconds_are_understood_of_retry_after(header, seconds):
-    assert error_from_answer(503, b"", retry_after=header).retry_after == seconds
+    assert error_from_response(503, b"", retry_after=header).retry_after == seconds
 
 
 @pytest.mark.parametrize("status", [{}, {"details": None}, {"details": []}, {"details": {"causes": None}}])
@@ -72,6 +80,6 @@ def test_an_empty_status_is_an_error_nonetheless(status):
     assert (type(error), str(error)) == (ApiError, "HTTP status 418")
 
 
-@pytest.mark.parametrize(("told", "seconds"), [(7, 7.0), (2**31 - 1, 60.0), (-3, None), ("soon", None), ([], None)])
-def test_what_a_webhook_asks_to_wait_is_heeded_within_reason(told, seconds):
-    assert error_from_status({"details": {"retryAfterSeconds": told}}, code=429).retry_after == seconds
+@pytest.mark.parametrize(("expected", "seconds"), [(7, 7.0), (2**31 - 1, 60.0), (-3, None), ("soon", None), ([], None)])
+def test_retry_after_is_honoured_up_to_a_maximum(expected, seconds):
+    assert error_from_status({"details": {"retryAfterSeconds": expected}}, code=429).retry_after == seconds

@@ -20,80 +20,80 @@ def store():
 
 
 @pytest.fixture
-def told(store):
+def recorded(store):
     events = []
     store.subscribe(lambda old, new: events.append((old, new)))
     return events
 
 
-def test_an_object_is_told_when_it_comes_changes_and_goes(store, told):
+def test_listener_is_notified_of_add_change_and_remove(store, recorded):
     first, second = build("a", 1), build("a", 2)
     store.apply(first)
     store.apply(second)
     store.remove("a")
-    assert told == [(None, first), (first, second), (second, None)]
+    assert recorded == [(None, first), (first, second), (second, None)]
     assert len(store) == 0
 
 
-def test_a_state_that_is_there_already_is_not_told_again(store, told):
+def test_stored_version_notifies_no_listener(store, recorded):
     first = build("a", 1)
     store.apply(first)
     store.apply(build("a", 1))
-    assert told == [(None, first)]
+    assert recorded == [(None, first)]
     assert store.get("a") is first
 
 
-def test_an_object_without_a_version_is_always_new(store, told):
+def test_an_object_without_a_version_is_always_new(store, recorded):
     store.apply(node("a").build())
     store.apply(node("a").cordoned().build())
-    assert len(told) == 2
+    assert len(recorded) == 2
 
 
-def test_another_object_of_the_same_name_is_told_as_such(store, told):
+def test_object_with_another_uid_is_removed_and_added(store, recorded):
     first, second = build("a", 1, uid="one"), build("a", 2, uid="two")
     store.apply(first)
     store.apply(second)
-    assert told == [(None, first), (first, None), (None, second)]
+    assert recorded == [(None, first), (first, None), (None, second)]
 
 
-def test_replacing_tells_what_vanished(store, told):
-    kept, gone, new = build("kept"), build("gone"), build("new")
-    store.replace([kept, gone])
-    told.clear()
+def test_replace_notifies_of_removed_objects(store, recorded):
+    kept, deleted, new = build("kept"), build("gone"), build("new")
+    store.replace([kept, deleted])
+    recorded.clear()
     store.replace([kept, new])
-    assert told == [(None, new), (gone, None)]
+    assert recorded == [(None, new), (deleted, None)]
 
 
-def test_removing_what_is_not_there_is_no_matter(store, told):
+def test_removing_an_absent_object_is_a_no_op(store, recorded):
     store.remove("nothing")
-    assert told == []
+    assert recorded == []
 
 
-def test_a_listener_is_first_told_what_is_there(store):
+def test_replay_notifies_of_existing_objects(store):
     value = build("a")
     store.apply(value)
-    told, late = [], []
-    store.subscribe(lambda old, new: told.append((old, new)))
+    recorded, late = [], []
+    store.subscribe(lambda old, new: recorded.append((old, new)))
     store.subscribe(lambda old, new: late.append((old, new)), replay=False)
-    assert (told, late) == ([(None, value)], [])
+    assert (recorded, late) == ([(None, value)], [])
 
 
 def test_a_listener_can_leave(store):
-    told = []
-    leave = store.subscribe(lambda old, new: told.append(new))
+    recorded = []
+    leave = store.subscribe(lambda old, new: recorded.append(new))
     leave()
     store.apply(build("a"))
-    assert told == []
+    assert recorded == []
 
 
-def test_a_store_knows_when_it_last_heard_something(store):
+def test_store_records_the_time_of_server_activity(store):
     assert store.last_event is None
-    store.heard()
+    store.record_activity()
     assert store.last_event == 1000.0
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 3), st.sampled_from("uv")), max_size=5)))
-def test_who_follows_the_changes_has_the_same_objects(lists):
+def test_listener_reconstructs_the_objects_of_the_store(lists):
     store = Store()
     followed = {}
 

@@ -12,9 +12,9 @@ from trimtab.kube.rules.taints import (
     NO_EXECUTE,
     NO_SCHEDULE,
     PREFER_NO_SCHEDULE,
-    taint_in_words,
+    find_untolerated_taint,
+    format_taint,
     tolerates,
-    untolerated,
 )
 
 TAINT = Taint("dedicated", NO_SCHEDULE, "db")
@@ -56,7 +56,7 @@ def test_a_toleration_tolerates_a_taint(toleration: Toleration, tolerated: bool)
         pytest.param("Gt", "-0", "6", False, id="minus-zero"),
     ],
 )
-def test_values_are_compared_only_when_asked_for(operator: str, bound: str, value: str, tolerated: bool) -> None:
+def test_values_are_compared_on_request(operator: str, bound: str, value: str, tolerated: bool) -> None:
     toleration, taint = Toleration("level", operator, bound), Taint("level", NO_SCHEDULE, value)
     assert tolerates(toleration, taint, compare_values=True) is tolerated
     assert not tolerates(toleration, taint)
@@ -67,20 +67,20 @@ def test_the_first_untolerated_taint_is_named() -> None:
     tolerated = Taint("b", NO_SCHEDULE)
     first, second = Taint("c", NO_EXECUTE), Taint("d", NO_SCHEDULE)
     node = (preferred, tolerated, first, second)
-    assert untolerated(node, (Toleration("b", "Exists"),)) == first
-    assert untolerated(node, (Toleration("b", "Exists"),), {NO_SCHEDULE}) == second
-    assert untolerated(node, (), {PREFER_NO_SCHEDULE}) == preferred
-    assert untolerated(node, (Toleration(operator="Exists"),)) is None
+    assert find_untolerated_taint(node, (Toleration("b", "Exists"),)) == first
+    assert find_untolerated_taint(node, (Toleration("b", "Exists"),), {NO_SCHEDULE}) == second
+    assert find_untolerated_taint(node, (), {PREFER_NO_SCHEDULE}) == preferred
+    assert find_untolerated_taint(node, (Toleration(operator="Exists"),)) is None
 
 
 def test_comparison_reaches_the_tolerations_of_a_pod() -> None:
     node = (Taint("level", NO_SCHEDULE, "9"),)
-    assert untolerated(node, (Toleration("level", "Gt", "5"),)) == node[0]
-    assert untolerated(node, (Toleration("level", "Gt", "5"),), compare_values=True) is None
+    assert find_untolerated_taint(node, (Toleration("level", "Gt", "5"),)) == node[0]
+    assert find_untolerated_taint(node, (Toleration("level", "Gt", "5"),), compare_values=True) is None
 
 
 @given(taints(), tolerations())
-def test_every_toleration_tolerates_what_it_was_made_for(taint: Taint, toleration: Toleration) -> None:
+def test_generated_toleration_tolerates_its_taint(taint: Taint, toleration: Toleration) -> None:
     assert tolerates(Toleration(taint.key, "Equal", taint.value, taint.effect), taint)
     assert tolerates(Toleration(operator="Exists"), taint)
     if tolerates(toleration, taint):
@@ -90,15 +90,15 @@ def test_every_toleration_tolerates_what_it_was_made_for(taint: Taint, toleratio
 
 @given(st.lists(taints(), max_size=4), st.lists(tolerations(), max_size=3), tolerations())
 def test_one_more_toleration_never_hurts(node: list[Taint], pod: list[Toleration], more: Toleration) -> None:
-    before, after = untolerated(node, pod), untolerated(node, [*pod, more])
+    before, after = find_untolerated_taint(node, pod), find_untolerated_taint(node, [*pod, more])
     if before is None:
         assert after is None
     elif after is not None:
         assert node.index(after) >= node.index(before)
 
 
-def test_a_taint_in_words() -> None:
-    assert [taint_in_words(each) for each in (Taint("a", "NoExecute", "v"), Taint("a", "NoSchedule"))] == [
+def test_format_taint() -> None:
+    assert [format_taint(each) for each in (Taint("a", "NoExecute", "v"), Taint("a", "NoSchedule"))] == [
         "a=v:NoExecute",
         "a:NoSchedule",
     ]

@@ -17,7 +17,7 @@ from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
 from trimtab.kube.api import Unauthorized, Unreachable
 from trimtab.kube.connection.config import Login, ServerConfig
-from trimtab.kube.connection.tls import tls_context
+from trimtab.kube.connection.credentials import tls_context
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.errors import InputError
 from trimtab.kube.retry import Backoff
@@ -95,7 +95,7 @@ async def test_a_client_certificate_logs_in(server):
         assert await transport.request("GET", "/") == "client-1"
 
 
-async def test_the_private_keys_file_is_gone_when_the_context_stands(tmp_path, monkeypatch):
+async def test_private_key_file_is_deleted_after_loading(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tls_context(ServerConfig(server="https://a", login=Login(certificate=CLIENT.pem, key=CLIENT.key_pem)))
     assert list(tmp_path.iterdir()) == []
@@ -171,15 +171,15 @@ ENCRYPTED = CLIENT.key.private_bytes(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ca": b"nonsense"}, "the certificate authority is no PEM certificate"),
-        ({"ca": b"\xff"}, "the certificate authority is no PEM certificate"),
+        ({"ca": b"nonsense"}, "the certificate authority is not a PEM file"),
+        ({"ca": b"\xff"}, "the certificate authority is not a PEM file"),
         ({"login": Login(certificate=b"nonsense", key=CLIENT.key_pem)}, "the client certificate or its key"),
         ({"login": Login(certificate=CLIENT.pem, key=CA.key_pem)}, "the client certificate or its key"),
         ({"login": Login(certificate=CLIENT.pem, key=ENCRYPTED)}, "the key is encrypted"),
     ],
     ids=["ca", "ca bytes", "certificate", "other key", "encrypted key"],
 )
-def test_unusable_certificates_are_told_with_their_source(options, message):
+def test_invalid_certificate_error_names_its_source(options, message):
     with pytest.raises(InputError, match=f"^kubeconfig a, context b: .*{message}"):
         tls_context(ServerConfig(server="https://a", source="kubeconfig a, context b", **options))
 

@@ -6,13 +6,14 @@ from aiohttp import web
 
 from tests.fakes import server as answers
 from tests.fakes.server import FakeServer, fake_server
+from tests.fixtures.golden import Golden
 from trimtab import __version__
 from trimtab.kube import api as kube_api
 from trimtab.kube.connection.config import Login, ServerConfig
 from trimtab.kube.connection.credentials import TokenFileCredentials
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.retry import Backoff
-from trimtab.kube.verbs import METADATA
+from trimtab.kube.verbs import METADATA_ONLY
 
 QUICK = Backoff(initial=0.0, jitter=0.0, attempts=3)
 NODES = "/api/v1/nodes"
@@ -32,7 +33,7 @@ async def transport(server: FakeServer) -> AsyncIterator[Transport]:
 
 async def test_a_request_sends_method_parameters_and_body_and_decodes_the_answer(server, transport):
     server.answer(answers.json({"kind": "Node"}))
-    answer = await transport.request(
+    response = await transport.request(
         "PATCH",
         f"{NODES}/n1",
         params={"fieldManager": "trimtab"},
@@ -40,22 +41,22 @@ async def test_a_request_sends_method_parameters_and_body_and_decodes_the_answer
         content_type="application/merge-patch+json",
     )
     [(method, path, headers, body)] = server.requests
-    assert answer == {"kind": "Node"}
+    assert response == {"kind": "Node"}
     assert (method, path, body.decode()) == ("PATCH", "/api/v1/nodes/n1?fieldManager=trimtab", '{"a":"ä"}')
     assert headers["Content-Type"] == "application/merge-patch+json"
     assert headers["User-Agent"] == f"trimtab/{__version__}"
 
 
 async def test_selectors_survive_the_way_through_the_url(server, transport):
-    seen = []
+    observed = []
 
     async def handle(request: web.Request) -> web.Response:
-        seen.append(request.query["labelSelector"])
+        observed.append(request.query["labelSelector"])
         return web.json_response({})
 
     server.answer(handle)
     await transport.request("GET", NODES, params={"labelSelector": "a in (b,c),!d,e!=f+g%2F h"})
-    assert seen == ["a in (b,c),!d,e!=f+g%2F h"]
+    assert observed == ["a in (b,c),!d,e!=f+g%2F h"]
 
 
 async def test_a_server_with_a_path_keeps_it(server):
@@ -70,25 +71,26 @@ async def test_plain_text_and_empty_answers_are_no_errors(server, transport):
     assert await transport.request("GET", "/readyz") is None
 
 
-async def test_an_answer_may_be_asked_for_in_protobuf_and_is_returned_as_it_came(server, transport):
+async def test_protobuf_response_is_returned_as_bytes(server, transport):
     async def handle(_: web.Request) -> web.Response:
         return web.Response(body=b"k8s\0\xff", content_type="application/vnd.kubernetes.protobuf")
 
     server.answer(handle)
-    assert await transport.request("DELETE", f"{NODES}/n1", body={}, accept=METADATA) == b"k8s\0\xff"
+    assert await transport.request("DELETE", f"{NODES}/n1", body={}, accept=METADATA_ONLY) == b"k8s\0\xff"
     [(_, _, headers, _)] = server.requests
-    assert headers["Accept"] == METADATA
+    assert headers["Accept"] == METADATA_ONLY
 
 
-async def test_json_is_asked_for_where_nothing_else_is(server, transport):
+async def test_json_is_requested_by_default(server, transport):
     await transport.request("DELETE", f"{NODES}/n1")
     assert server.requests[0][2]["Accept"] == "application/json"
 
 
-async def test_an_answer_that_is_not_json_is_told_with_its_beginning(server, transport):
+async def test_error_contains_the_beginning_of_a_response_that_is_not_json(server, transport, golden: Golden):
     server.answer(answers.text("<html>Please log in</html>", content_type="text/html"))
-    with pytest.raises(kube_api.ApiError, match="not JSON but text/html: <html>Please log in"):
+    with pytest.raises(kube_api.ApiError) as raised:
         await transport.request("GET", NODES)
+    golden(str(raised.value))
 
 
 @pytest.mark.parametrize(
@@ -134,10 +136,11 @@ async def test_the_retry_after_header_wins_over_the_body(server, transport):
     assert not caught.value.disruption_budget
 
 
-async def test_a_proxys_page_becomes_a_short_message(server, transport):
+async def test_a_proxys_page_becomes_a_short_message(server, transport, golden: Golden):
     server.answer(answers.text("<html>\n<h1>Bad Gateway</h1>" + " x" * 1000, status=502, content_type="text/html"))
-    with pytest.raises(kube_api.ServerError, match="HTTP status 502: <html> <h1>Bad Gateway") as caught:
+    with pytest.raises(kube_api.ServerError) as caught:
         await transport.request("POST", NODES, body={})
+    golden(str(caught.value))
     assert len(str(caught.value)) < 400
 
 
@@ -151,7 +154,7 @@ async def test_a_redirect_is_not_followed(server, transport):
 
 
 @pytest.mark.parametrize("failure", [answers.status(503), answers.status(429), answers.cut], ids=["503", "429", "cut"])
-async def test_a_get_is_tried_again(server, transport, failure):
+async def test_get_is_retried(server, transport, failure):
     server.answer(failure, failure, answers.json({"kind": "NodeList"}))
     assert await transport.request("GET", NODES) == {"kind": "NodeList"}
 
@@ -164,7 +167,7 @@ async def test_a_get_is_given_up_after_so_many_tries(server, transport):
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 410])
-async def test_a_get_with_a_final_answer_is_not_tried_again(server, transport, code):
+async def test_get_with_a_final_response_is_not_retried(server, transport, code):
     server.answer(answers.status(code))
     with pytest.raises(kube_api.ApiError):
         await transport.request("GET", NODES)
@@ -172,7 +175,7 @@ async def test_a_get_with_a_final_answer_is_not_tried_again(server, transport, c
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-async def test_a_write_without_an_answer_is_never_repeated(server, transport, method):
+async def test_write_without_a_response_is_never_repeated(server, transport, method):
     server.answer(answers.cut)
     with pytest.raises(kube_api.Unreachable, match=f"{method} http://127.0.0.1:"):
         await transport.request(method, NODES, body={})
@@ -209,18 +212,18 @@ async def test_a_closed_port_is_unreachable(server):
 
 
 async def test_requests_are_observed_with_status_and_duration(server):
-    seen = []
+    observed = []
     config = ServerConfig(server=server.url)
-    async with Transport(config, retries=QUICK, observe=lambda *each: seen.append(each)) as transport:
+    async with Transport(config, retries=QUICK, observe=lambda *each: observed.append(each)) as transport:
         server.answer(answers.cut, answers.status(500), answers.json({}))
         with pytest.raises(kube_api.Unreachable):
             await transport.request("POST", NODES, body={})
         await transport.request("GET", NODES)
-    assert [(method, status) for method, status, _ in seen] == [("POST", 0), ("GET", 500), ("GET", 200)]
-    assert all(seconds >= 0 for *_, seconds in seen)
+    assert [(method, status) for method, status, _ in observed] == [("POST", 0), ("GET", 500), ("GET", 200)]
+    assert all(seconds >= 0 for *_, seconds in observed)
 
 
-async def test_a_closed_transport_can_be_closed_again_and_closes_what_it_lent(server):
+async def test_close_is_idempotent_and_closes_borrowed_sessions(server):
     transport = Transport(ServerConfig(server=server.url))
     lent = transport.borrowed_session()
     await transport.request("GET", NODES)
@@ -252,7 +255,7 @@ async def drained(transport: Transport, **options) -> bytes:
         return b"".join([chunk async for chunk in chunks])
 
 
-async def test_a_stream_yields_all_bytes_whatever_their_amount(server, transport):
+async def test_stream_yields_all_bytes(server, transport):
     big = b"x" * 3_000_000  # one object far above aiohttp's limit for a line
     server.answer(streamed(b"a\n", big, b"\n"))
     received = await drained(transport, params={"watch": "1"}, accept="application/x")
@@ -263,7 +266,7 @@ async def test_a_stream_yields_all_bytes_whatever_their_amount(server, transport
     assert headers["Accept-Encoding"] == "identity"
 
 
-async def test_a_chunk_is_yielded_before_the_stream_goes_on(server, transport):
+async def test_chunk_is_yielded_before_the_next_arrives(server, transport):
     go_on = asyncio.Event()
     server.answer(streamed(b"first", then=go_on))
     async with transport.stream(NODES) as chunks:
@@ -273,11 +276,12 @@ async def test_a_chunk_is_yielded_before_the_stream_goes_on(server, transport):
 
 
 @pytest.mark.parametrize(("code", "kind"), [(410, kube_api.Gone), (429, kube_api.TooManyRequests)])
-async def test_a_refused_stream_raises_on_entering(server, transport, code, kind):
+async def test_a_refused_stream_raises_on_entering(server, transport, code, kind, golden: Golden):
     server.answer(answers.status(code, message="too old resource version"))
-    with pytest.raises(kind, match="too old resource version"):
+    with pytest.raises(kind) as raised:
         async with transport.stream(NODES):
             pytest.fail("the block must not run")
+    golden(str(raised.value))
 
 
 async def test_a_stream_cut_off_midway_is_unreachable(server, transport):
@@ -289,7 +293,7 @@ async def test_a_stream_cut_off_midway_is_unreachable(server, transport):
 async def test_a_silent_stream_is_unreachable_after_the_idle_timeout(server, transport):
     go_on = asyncio.Event()
     server.answer(streamed(b"first", then=go_on))
-    with pytest.raises(kube_api.Unreachable):
+    with pytest.raises(kube_api.IdleTimeout):
         await drained(transport, idle_timeout=0.05)
     go_on.set()
 
@@ -373,7 +377,7 @@ async def test_a_stream_renews_the_token_too(server, rotating, token_file):
     assert await drained(rotating) == b'{"token": "Bearer new"}'
 
 
-async def test_a_borrowed_session_logs_in_and_renews_as_ours_does(server, rotating, token_file):
+async def test_borrowed_session_logs_in_and_renews_credentials(server, rotating, token_file):
     server.answer(answers.needs_token("old"))
     session = rotating.borrowed_session()
     async with session.get(f"{server.url}{NODES}") as response:

@@ -39,14 +39,14 @@ async def test_a_list_is_read_in_pages(total, requests):
     assert all(each["fieldSelector"] == "spec.nodeName=n1" for each in api.asked)
 
 
-async def test_a_list_whose_token_expired_is_begun_anew_without_pages():
+async def test_list_with_an_expired_token_restarts_without_pages():
     api = PagedApi(1700, forgets_at=1000)
     listed = await verbs.list_objects(api, PODS)
     assert [item["n"] for item in listed.items] == list(range(1700))
     assert api.asked[-1] == {}
 
 
-async def test_a_list_that_is_gone_from_the_start_is_an_error():
+async def test_first_page_with_status_410_is_an_error():
     api = FakeApi()
     api.fail(Gone("too old", status=410))
     with pytest.raises(Gone):

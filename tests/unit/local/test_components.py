@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import re
 import sys
 from pathlib import Path
@@ -8,22 +9,26 @@ from pathlib import Path
 import pytest
 
 import trimtab
+import trimtab_local
 from trimtab.kube.errors import InputError
-from trimtab.local.components import (
+from trimtab_local.components import (
     COMPONENTS,
     DEFAULT_COMPONENTS,
+    OWN_STAGES,
     PORTS,
     STAGES,
     Layout,
     Settings,
     health,
     launch,
-    launch_machine_controller,
+    launch_own,
 )
-from trimtab.local.versions import (
+from trimtab_local.versions import (
     APISERVER,
     CONTROLLER_MANAGER,
+    DEFAULT_VERSION,
     ETCD,
+    KUBELET_STATS,
     KWOK,
     MACHINE_CONTROLLER,
     RELEASES,
@@ -48,7 +53,7 @@ def test_every_server_listens_on_loopback_only(component: str) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_health_is_asked_at_the_components_own_port(component: str) -> None:
+def test_health_uses_the_components_own_port(component: str) -> None:
     assert re.match(
         rf"https?://127\.0\.0\.1:{LAYOUT.ports[component]}/(health|healthz|readyz)$", health(component, LAYOUT)
     )
@@ -68,7 +73,8 @@ def test_health_is_asked_at_the_components_own_port(component: str) -> None:
         (SCHEDULER, Settings(scheduler_args=("--v=4",)), "--v=4"),
         (KWOK, Settings(), "--manage-nodes-with-label-selector=!local.trimtab.dev/silent"),
         (KWOK, Settings(kwok_args=("--cidr=10.1.0.0/16",)), "--cidr=10.1.0.0/16"),
-        *((KWOK, Settings(), f"--config=/state/x/stages/{stage}") for stage in STAGES),
+        (KWOK, Settings(components=COMPONENTS), f"--node-port={LAYOUT.ports[KUBELET_STATS]}"),
+        *((KWOK, Settings(), f"--config=/state/x/stages/{stage}") for stage in (*STAGES, *OWN_STAGES)),
     ],
 )
 def test_settings_become_flags(component: str, settings: Settings, flag: str) -> None:
@@ -85,12 +91,12 @@ def test_settings_become_flags(component: str, settings: Settings, flag: str) ->
         (CONTROLLER_MANAGER, Settings(), NO_NODE_LIFECYCLE),
     ],
 )
-def test_flags_are_left_out_where_they_would_be_wrong(component: str, settings: Settings, flag: str) -> None:
+def test_inapplicable_flags_are_omitted(component: str, settings: Settings, flag: str) -> None:
     assert flag not in argv(component, settings)
 
 
 @pytest.mark.parametrize("component", [APISERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK, ETCD])
-def test_the_callers_flags_come_last_so_that_they_win(component: str) -> None:
+def test_given_flags_come_last(component: str) -> None:
     names = {
         APISERVER: "apiserver_args",
         CONTROLLER_MANAGER: "controller_manager_args",
@@ -124,7 +130,7 @@ def test_components_that_cannot_run_are_refused(settings: Settings, message: str
         (Settings(node_lifecycle=False), False),
     ],
 )
-def test_it_is_known_who_removes_not_ready_taints(settings: Settings, untaints: bool) -> None:
+def test_settings_determine_who_removes_not_ready_taints(settings: Settings, untaints: bool) -> None:
     assert settings.untaints_nodes is untaints
 
 
@@ -139,7 +145,7 @@ BUILDS = [(version, name) for version, found in RELEASES.items() for name in fou
 @pytest.mark.parametrize(("version", "component"), BUILDS)
 def test_the_module_pins_the_version_that_the_table_names(version: str, component: str) -> None:
     build = RELEASES[version].builds[component]
-    root = importlib.resources.files("trimtab.local").joinpath("modules", build.module)
+    root = importlib.resources.files("trimtab_local").joinpath("modules", build.module)
     text = root.joinpath("go.mod").read_text()
     sums = root.joinpath("go.sum").read_text()
     assert re.search(rf"^(tool )?\t?{re.escape(build.package)}$", text, re.MULTILINE)
@@ -152,13 +158,14 @@ def test_the_module_pins_the_version_that_the_table_names(version: str, componen
 @pytest.mark.parametrize("version", RELEASES)
 def test_every_staging_module_is_replaced_by_the_one_of_the_same_release(version: str) -> None:
     module = RELEASES[version].builds[APISERVER].module
-    text = importlib.resources.files("trimtab.local").joinpath("modules", module, "go.mod").read_text()
+    text = importlib.resources.files("trimtab_local").joinpath("modules", module, "go.mod").read_text()
     replaced = re.findall(r"^(?:replace )?\t?(k8s\.io/\S+) => (\S+) (\S+)$", text, re.MULTILINE)
-    assert len(replaced) == 33
+    # Two of the 33 are not part of the older ones.
+    assert len(replaced) == (33 if version == DEFAULT_VERSION else 31)
     assert {(old == new, tag) for old, new, tag in replaced} == {(True, version.replace("v1.", "v0.", 1))}
 
 
-def test_the_machine_controller_runs_only_where_asked_for_and_is_no_binary() -> None:
+def test_machine_controller_is_optional_and_has_no_binary() -> None:
     settings = Settings(components=COMPONENTS)
     settings.check()
 
@@ -167,8 +174,20 @@ def test_the_machine_controller_runs_only_where_asked_for_and_is_no_binary() -> 
 
 
 def test_the_machine_controller_is_this_package_in_this_python() -> None:
-    started = launch_machine_controller(LAYOUT, Settings(components=COMPONENTS))
+    started = launch_own(MACHINE_CONTROLLER, LAYOUT, Settings(components=COMPONENTS))
 
     port = str(LAYOUT.ports[MACHINE_CONTROLLER])
-    assert started.argv == (sys.executable, "-m", "trimtab.local.machines", "/state/x/kwok.kubeconfig", port)
-    assert started.environment == {"PYTHONPATH": str(Path(trimtab.__file__).parents[1])}
+    assert started.argv == (sys.executable, "-m", "trimtab_local.machines", "/state/x/kwok.kubeconfig", port)
+    roots = [str(Path(package.__file__).parents[1]) for package in (trimtab, trimtab_local) if package.__file__]
+    assert started.environment == {"PYTHONPATH": os.pathsep.join(roots)}
+
+
+def test_kubelet_stats_are_this_package_in_this_python() -> None:
+    settings = Settings(components=COMPONENTS, stats_scenario="/scenario.yaml")
+
+    started = launch_own(KUBELET_STATS, LAYOUT, settings)
+
+    port = str(LAYOUT.ports[KUBELET_STATS])
+    expected = ("trimtab_local.kubelets", "/state/x/kwok.kubeconfig", "/state/x/keys", port, "/scenario.yaml")
+    assert started.argv == (sys.executable, "-m", *expected)
+    assert KUBELET_STATS not in Settings().components

@@ -12,15 +12,23 @@ import pytest
 
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.errors import InputError
-from trimtab.local import kubeconfig, ports
-from trimtab.local.certificates import USERS, make_keys
-from trimtab.local.cluster import LocalCluster
-from trimtab.local.components import PORTS, Settings
-from trimtab.local.errors import LocalError
-from trimtab.local.paths import cache_root, cluster_directory, state_root
-from trimtab.local.processes import Process
-from trimtab.local.record import Record, Started, Store
-from trimtab.local.versions import MACHINE_CONTROLLER
+from trimtab_local import LocalError, supervisor
+from trimtab_local.certificates import USERS, make_keys
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.components import PORTS, Settings
+from trimtab_local.files import (
+    Record,
+    RecordStore,
+    Started,
+    cache_root,
+    check_kubeconfig_target,
+    cluster_directory,
+    render_kubeconfig,
+    state_root,
+    write_kubeconfig,
+)
+from trimtab_local.processes import Process
+from trimtab_local.versions import MACHINE_CONTROLLER
 
 
 @pytest.mark.parametrize("name", ["a", "default", "test-1", "0-a"])
@@ -35,7 +43,7 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
         cluster_directory(name)
 
 
-def test_relative_xdg_directories_are_ignored_as_the_specification_says(monkeypatch, tmp_path: Path) -> None:
+def test_relative_xdg_directories_are_ignored(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", "state")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
@@ -43,7 +51,7 @@ def test_relative_xdg_directories_are_ignored_as_the_specification_says(monkeypa
     assert cache_root() == tmp_path / ".cache/trimtab"
 
 
-def test_keys_are_private_and_made_once(tmp_path: Path) -> None:
+def test_keys_are_private_and_created_once(tmp_path: Path) -> None:
     keys = make_keys(tmp_path / "keys")
     files = sorted(keys.directory.iterdir())
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
@@ -53,7 +61,7 @@ def test_keys_are_private_and_made_once(tmp_path: Path) -> None:
     assert {file: file.read_bytes() for file in files} == before
 
 
-def test_every_user_has_a_token_of_its_own(tmp_path: Path) -> None:
+def test_every_user_has_its_own_token(tmp_path: Path) -> None:
     keys = make_keys(tmp_path)
     assert len({keys.token(user) for user in USERS}) == len(USERS)
     groups = {line.split(",")[1]: line.split(",")[3:] for line in keys.tokens.read_text().splitlines()}
@@ -84,7 +92,7 @@ def test_a_strict_client_trusts_the_serving_certificate(host: str, tmp_path: Pat
 def make_kubeconfig(path: Path, name: str = "dev") -> Path:
     ca = path.with_name("ca.crt")
     ca.write_bytes(make_keys(path.with_name("keys")).ca.read_bytes())
-    kubeconfig.write(path, kubeconfig.render(name=name, server="https://127.0.0.1:1", ca=ca, token="secret"))
+    write_kubeconfig(path, render_kubeconfig(name=name, server="https://127.0.0.1:1", ca=ca, token="secret"))
     return path
 
 
@@ -99,10 +107,10 @@ def test_our_own_loader_reads_the_kubeconfig(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_kubeconfig_of_ours_may_be_written_again(tmp_path: Path) -> None:
+def test_own_kubeconfig_may_be_overwritten(tmp_path: Path) -> None:
     path = make_kubeconfig(tmp_path / "kubeconfig")
-    kubeconfig.check_target(path, "dev")
-    kubeconfig.check_target(tmp_path / "new", "dev")
+    check_kubeconfig_target(path, "dev")
+    check_kubeconfig_target(tmp_path / "new", "dev")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +122,11 @@ def test_a_kubeconfig_of_others_is_never_overwritten(content: bytes, tmp_path: P
     path = tmp_path / "config"
     path.write_bytes(content)
     with pytest.raises(InputError, match="not a kubeconfig of local cluster 'dev'"):
-        kubeconfig.check_target(path, "dev")
+        check_kubeconfig_target(path, "dev")
 
 
 def test_ports_are_free_and_all_different() -> None:
-    chosen = ports.choose(["a", "b", "c", "d"])
+    chosen = supervisor.choose_ports(["a", "b", "c", "d"])
     assert len(set(chosen.values())) == 4
     for port in chosen.values():
         with socket.socket() as probe:
@@ -130,13 +138,13 @@ def test_taken_ports_are_not_chosen(monkeypatch) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(ports, "_RANGE", range(port, port + 1))
+        monkeypatch.setattr(supervisor, "_PORT_RANGE", range(port, port + 1))
         with pytest.raises(LocalError, match="no 1 free ports"):
-            ports.choose(["a"])
+            supervisor.choose_ports(["a"])
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    store = Store(directory=tmp_path)
+    store = RecordStore(directory=tmp_path)
     assert store.read() is None
     started = Started(process=Process(pid=1, started="x"), argv=("a", "b"), log="l", version="v1")
     record = Record(name="n", settings=Settings(for_load=True), ports={"etcd": 1}, started={"etcd": started})
@@ -153,8 +161,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
     ids=["broken", "another-type", "another-format"],
 )
-def test_a_record_that_cannot_be_read_is_told_by_its_path(content: bytes, message: str, tmp_path: Path) -> None:
-    store = Store(directory=tmp_path)
+def test_unreadable_record_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+    store = RecordStore(directory=tmp_path)
     store.path.write_bytes(content)
     with pytest.raises(LocalError, match=message) as caught:
         store.read()
@@ -163,7 +171,7 @@ def test_a_record_that_cannot_be_read_is_told_by_its_path(content: bytes, messag
 
 def test_a_cluster_of_an_older_version_gets_the_ports_that_it_lacks(tmp_path: Path) -> None:
     old = {name: 20000 + index for index, name in enumerate(PORTS) if name != MACHINE_CONTROLLER}
-    Store(directory=tmp_path).write(Record(name="old", settings=Settings(), ports=old))
+    RecordStore(directory=tmp_path).write(Record(name="old", settings=Settings(), ports=old))
 
     record = LocalCluster("old", directory=tmp_path)._prepared(Settings(), None, None)
 

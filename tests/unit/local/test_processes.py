@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.local.processes import Process, alive, send, start, stop
+from tests.fixtures.golden import Golden
+from trimtab_local.processes import Process, alive, send, start, stop
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -29,7 +30,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_a_process_lives_until_it_is_stopped(log: Path) -> None:
+def test_process_runs_until_it_is_stopped(log: Path) -> None:
     process = python(SLEEP, log)
     assert alive(process)
     stop([process], patience=30)
@@ -46,7 +47,7 @@ def test_a_process_that_ignores_the_request_is_killed(log: Path) -> None:
     assert not alive(process)
 
 
-def test_another_process_with_a_recycled_id_is_left_alone(log: Path) -> None:
+def test_process_with_a_reused_id_is_not_stopped(log: Path) -> None:
     process = python(SLEEP, log)
     earlier = Process(pid=process.pid, started="another boot/1")
     try:
@@ -58,10 +59,10 @@ def test_another_process_with_a_recycled_id_is_left_alone(log: Path) -> None:
         stop([process], patience=30)
 
 
-def test_an_id_that_nobody_has_is_not_alive() -> None:
-    nobody = Process(pid=2**22 + 1, started="")  # beyond the greatest process id of Linux
-    assert not alive(nobody)
-    assert not send(nobody, signal.SIGTERM)
+def test_unused_process_id_is_not_alive() -> None:
+    ended = Process(pid=2**22 + 1, started="")  # beyond the greatest process id of Linux
+    assert not alive(ended)
+    assert not send(ended, signal.SIGTERM)
 
 
 def test_a_process_that_ended_is_reaped_and_not_alive(log: Path) -> None:
@@ -74,12 +75,12 @@ def test_a_process_that_ended_is_reaped_and_not_alive(log: Path) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def test_a_process_gets_a_small_environment_and_a_session_of_its_own(log: Path, monkeypatch) -> None:
+def test_process_has_few_variables_and_its_own_session(log: Path, monkeypatch, golden: Golden) -> None:
     monkeypatch.setenv("ETCD_NAME", "surprise")
     code = "import os; print(os.environ.get('ETCD_NAME'), os.environ.get('GIVEN'), os.getsid(0) == os.getpid(), 'end')"
     process = python(code, log, environment={"GIVEN": "yes"})
     wait_for(log, "end")
-    assert log.read_text() == "None yes True end\n"
+    golden(log.read_text())
     stop([process], patience=30)
 
 

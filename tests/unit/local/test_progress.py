@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from trimtab.local import progress
+from trimtab_local import progress
 
 
 @pytest.fixture
@@ -27,28 +27,28 @@ def test_a_long_step_shows_life(out: io.StringIO, monkeypatch) -> None:
     assert re.fullmatch(r"building: \d+ s \(go: downloading x\)\nbuilding: \d+ s\n", out.getvalue())
 
 
-def test_a_step_that_failed_is_not_told_as_done(out: io.StringIO) -> None:
+def test_failed_step_is_not_reported_as_done(out: io.StringIO) -> None:
     with pytest.raises(ZeroDivisionError), progress.PlainProgress(out).task("building"):
         raise ZeroDivisionError
     assert out.getvalue() == ""
 
 
 def test_bars_take_the_same_calls(capsys) -> None:
-    told = progress.RichProgress()
-    told.say("hello [world]")
-    with told.task("pods [of] x", total=2) as task:
+    recorded = progress.RichProgress()
+    recorded.say("hello [world]")
+    with recorded.task("pods [of] x", total=2) as task:
         task.advance(1)
         task.tick("detail [x]")
         task.expect(3)
-    with told.task("building") as task:
+    with recorded.task("building") as task:
         task.tick("")
     assert "hello [world]" in capsys.readouterr().err
 
 
 def test_the_silent_one_is_silent(capsys) -> None:
-    told = progress.Progress()
-    told.say("x")
-    with told.task("x", total=1) as task:
+    recorded = progress.Progress()
+    recorded.say("x")
+    with recorded.task("x", total=1) as task:
         task.advance(1)
         task.expect(2)
         task.tick("x")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.errors import InputError
-from trimtab.local.manifests import (
+from trimtab_local.manifests import (
     budget_manifest,
     namespace_manifests,
     node_manifests,
@@ -18,8 +18,8 @@ from trimtab.local.manifests import (
     pod_manifest,
     suffix,
 )
-from trimtab.local.nodes import as_ready, ready
-from trimtab.local.scenario import Scenario, decode_scenario, read_scenario
+from trimtab_local.nodes import as_ready, ready
+from trimtab_local.scenario import Scenario, decode_scenario, read_scenario
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "local"
 
@@ -33,7 +33,7 @@ def direct(**more) -> dict:
 
 
 @pytest.mark.parametrize(("name", "nodes", "pods"), [("small", 12, 44), ("1k", 1_000, 30_000), ("5k", 5_000, 150_000)])
-def test_the_examples_say_what_they_are_named_for(name: str, nodes: int, pods: int) -> None:
+def test_example_scenarios_match_their_names(name: str, nodes: int, pods: int) -> None:
     found = read_scenario(EXAMPLES / f"{name}.yaml")
     assert (found.node_count, found.pod_count) == (nodes, pods)
 
@@ -79,13 +79,13 @@ def test_the_examples_say_what_they_are_named_for(name: str, nodes: int, pods: i
         ),
     ],
 )
-def test_a_fault_is_told_with_its_place_and_what_is_allowed(data, message: str) -> None:
+def test_error_names_the_field_and_the_allowed_values(data, message: str) -> None:
     with pytest.raises(InputError) as caught:
         decode_scenario(data, source="f.yaml")
     assert str(caught.value).startswith(message)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     with pytest.raises(InputError) as caught:
         decode_scenario({"nodes": [{"count": 1, "cpus": 4, "mem": 1}]}, source="f.yaml")
     assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["nodes[0].cpus", "nodes[0].mem"]
@@ -96,11 +96,11 @@ def test_all_faults_are_told_at_once() -> None:
     [
         (b"a: [", "is not YAML"),
         (b"\xff", "is not YAML"),
-        (b"nodes: []\nnodes: []", "nodes is there twice"),
+        (b"nodes: []\nnodes: []", "duplicate key nodes"),
         (b"nodes: []\n---\nnodes: []", "holds 2 documents"),
     ],
 )
-def test_a_file_that_is_no_yaml_is_told_by_its_path(content: bytes, message: str, tmp_path: Path) -> None:
+def test_file_that_is_not_yaml_is_named(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_yaml_is_told_by_its_path(content: bytes, message: str
         read_scenario(tmp_path / "none.yaml")
 
 
-def test_nodes_take_the_zones_in_turn_and_keep_labels_and_taints() -> None:
+def test_nodes_alternate_between_zones_and_have_labels_and_taints() -> None:
     taint = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
     group = {"count": 3, "prefix": "big", "zones": ["a", "b"], "labels": {"disk": "ssd"}, "taints": [taint]}
     found = list(node_manifests(scenario(nodes=[{**group, "capacity": {"nvidia.com/gpu": 2}}])))
@@ -121,13 +121,13 @@ def test_nodes_take_the_zones_in_turn_and_keep_labels_and_taints() -> None:
     assert found[0]["status"]["allocatable"]["nvidia.com/gpu"] == "2"
 
 
-def test_a_node_made_ready_counts_as_ready() -> None:
+def test_node_set_to_ready_is_ready() -> None:
     (manifest,) = node_manifests(scenario(nodes=[{"count": 1}]))
     assert not ready(manifest)
     assert ready(as_ready(manifest, version="v1", now="2026-01-01T00:00:00Z"))
 
 
-def test_owners_are_dealt_to_the_namespaces_in_turn() -> None:
+def test_owners_alternate_between_namespaces() -> None:
     found = scenario(
         namespaces=[{"name": "team", "count": 2}],
         workloads=[{"kind": "Deployment", "name": "web", "namespace": "team", "owners": 3}],
@@ -153,7 +153,7 @@ def test_the_selector_of_an_owner_selects_its_pods(kind: str) -> None:
     assert container["resources"] == {"requests": {"cpu": "1"}}
 
 
-def test_the_pod_spec_is_taken_over_with_the_owners_name_filled_in() -> None:
+def test_pod_spec_contains_the_owners_name() -> None:
     term = {"labelSelector": {"matchLabels": {"app": "{owner}"}}, "topologyKey": "zone"}
     found = scenario(
         workloads=[
@@ -166,7 +166,7 @@ def test_the_pod_spec_is_taken_over_with_the_owners_name_filled_in() -> None:
     assert found.workloads[0].pod_spec["affinity"]["x"] == [term]
 
 
-def test_a_budget_is_made_for_each_owner() -> None:
+def test_each_owner_has_a_budget() -> None:
     found = scenario(workloads=[{"kind": "Deployment", "name": "web", "budget": {"maxUnavailable": "25%"}}])
     manifest = budget_manifest(owners(found, found.workloads[0])[0])
     assert manifest is not None

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from trimtab.kube.api import Conflict, Forbidden, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
-from trimtab.local.errors import LocalError
-from trimtab.local.sending import insist
-from trimtab.local.settle import running
+from trimtab_local import LocalError
+from trimtab_local.load import running_pods, send_until_accepted
 
 
 class Scripted:
-    """An API server that answers what it was told, one after the other."""
+    """An API server with a fixed sequence of responses."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -19,10 +18,10 @@ class Scripted:
 
     async def request(self, method: str, path: str, **more: Any) -> Any:
         self.sent.append((method, more["content_type"]))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.answers.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 @pytest.fixture(autouse=True)
@@ -30,36 +29,36 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         assert seconds > 0
 
-    monkeypatch.setattr("trimtab.local.sending.asyncio.sleep", sleep)
+    monkeypatch.setattr("trimtab_local.load.asyncio.sleep", sleep)
 
 
 @pytest.mark.parametrize("error", [ServerError("x"), TooManyRequests("x"), Unreachable("x")], ids=repr)
-async def test_a_server_that_is_busy_is_asked_again(error: Exception) -> None:
+async def test_busy_server_is_retried(error: Exception) -> None:
     api = Scripted(error, error, {"kind": "Pod"})
-    assert await insist(api, "POST", "/p", {}) == {"kind": "Pod"}
+    assert await send_until_accepted(api, "POST", "/p", {}) == {"kind": "Pod"}
     assert len(api.sent) == 3
 
 
-async def test_a_server_that_stays_away_is_told() -> None:
+async def test_unreachable_server_is_reported() -> None:
     with pytest.raises(Unreachable):
-        await insist(Scripted(*[Unreachable("gone")] * 20), "POST", "/p", {})
+        await send_until_accepted(Scripted(*[Unreachable("gone")] * 20), "POST", "/p", {})
 
 
-async def test_what_is_there_already_is_left() -> None:
-    assert await insist(Scripted(Conflict("exists")), "POST", "/p", {}) is None
+async def test_existing_objects_are_unchanged() -> None:
+    assert await send_until_accepted(Scripted(Conflict("exists")), "POST", "/p", {}) is None
 
 
 @pytest.mark.parametrize("error", [Invalid("spec.x: no"), Forbidden("spec.x: no"), NotFound("spec.x: no")], ids=repr)
-async def test_a_refusal_is_told_at_once_with_the_servers_words(error: Exception) -> None:
+async def test_rejection_is_reported_with_the_servers_message(error: Exception) -> None:
     api = Scripted(error)
     with pytest.raises(LocalError, match=r"POST /p: spec\.x: no"):
-        await insist(api, "POST", "/p", {})
+        await send_until_accepted(api, "POST", "/p", {})
 
 
 async def test_patches_are_merge_patches() -> None:
     api = Scripted({}, {})
-    await insist(api, "PATCH", "/p", {})
-    await insist(api, "PUT", "/p", {})
+    await send_until_accepted(api, "PATCH", "/p", {})
+    await send_until_accepted(api, "PUT", "/p", {})
     assert api.sent == [("PATCH", "application/merge-patch+json"), ("PUT", "application/json")]
 
 
@@ -82,4 +81,4 @@ async def test_patches_are_merge_patches() -> None:
     ],
 )
 def test_how_far_an_owner_is_read_from_its_status(kind: str, live: dict, expected: tuple[int, int]) -> None:
-    assert running(kind, live) == expected
+    assert running_pods(kind, live) == expected

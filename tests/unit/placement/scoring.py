@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.placement.framework import Score
+from trimtab.placement.interface import Score
 
 
 def built(things: list[Any]) -> Snapshot:
     """A snapshot of builders and values alike."""
-    return Snapshot([thing.build() if hasattr(thing, "build") else thing for thing in things])
+    return Snapshot([item.build() if hasattr(item, "build") else item for item in things])
 
 
 def points(score: Score, snapshot: Snapshot, candidate: Any, among: str = "") -> dict[str, int]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, ZONE, expression, namespace, node, pod, selector
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.wire.pod_spec import RESTART_ALL
+from trimtab.kube.wire.projection.pod import RESTART_ALL
+from trimtab.placement.filters.pods import InterPodAffinity
 from trimtab.placement.placer import Placer
 
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -26,8 +29,8 @@ CORDON = "node(s) were unschedulable"
 
 def judged(things: list[Any], candidate: Any) -> dict[str, tuple[str, ...]]:
     """The reasons node by node; none where the pod fits."""
-    placer = Placer(Snapshot([thing.build() for thing in things]))
-    return {verdict.node: verdict.reasons for verdict in placer.verdicts(candidate.build())}
+    placer = Placer(Snapshot([item.build() for item in things]))
+    return {verdict.node: verdict.reasons for verdict in placer.node_verdicts(candidate.build())}
 
 
 def in_zones() -> list[Any]:
@@ -171,7 +174,7 @@ CASES: list[Any] = [
 
 
 @pytest.mark.parametrize(("first", "candidate", "reasons"), CASES)
-def test_a_filter_of_nodes(first, candidate, reasons):
+def test_node_filters(first, candidate, reasons):
     assert judged([first], candidate) == {"n1": reasons}
 
 
@@ -245,7 +248,7 @@ def test_a_filter_of_nodes(first, candidate, reasons):
             in_zones(),
             pod("p").affinity(ZONE, labelSelector=selector(app="a")),
             {"n1": AFFINITY, "n2": AFFINITY, "n3": AFFINITY},
-            id="affinity to nobody",
+            id="affinity that matches no pod",
         ),
         pytest.param(in_zones(), app("a").affinity(ZONE), {}, id="the first of a series may go anywhere"),
         pytest.param(
@@ -353,8 +356,77 @@ def test_a_filter_of_nodes(first, candidate, reasons):
         ),
     ],
 )
-def test_a_filter_of_what_is_there(things, candidate, failing):
+def test_pod_filters(things, candidate, failing):
     found = judged(things, candidate)
     assert {name: reasons for name, reasons in found.items() if reasons} == {
         name: (reason,) for name, reason in failing.items()
     }
+
+
+def test_pod_that_names_its_node_fits_there_only():
+    found = judged([node("n1"), node("n2"), node("n3").cordoned()], pod("p").on("n1"))
+    named = "node(s) didn't match the requested node name"
+    assert found == {"n1": (), "n2": (named,), "n3": (CORDON,)}
+    assert judged([node("n2")], pod("p").on("removed")) == {"n2": (named,)}
+
+
+def test_missing_resources_are_named_for_pods_with_many_resources():
+    """As many as a pod may have are more than the bits of an integer, so rows are compared instead."""
+    names = [f"example.com/r{number:02}" for number in range(64)]
+    plenty = dict.fromkeys(names, "2")
+    capacity = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    nodes = [
+        node("all").merge(status={"allocatable": capacity | plenty}),
+        node("two").merge(status={"allocatable": capacity | plenty | {names[3]: "1", names[63]: "0"}}),
+        node("none").merge(status={"allocatable": capacity}),
+    ]
+    found = judged(nodes, pod("p").requests(dict.fromkeys(names, "2")))
+    assert found["all"] == ()
+    assert sorted(found["two"]) == [f"Insufficient {names[3]}", f"Insufficient {names[63]}"]
+    assert sorted(found["none"]) == [f"Insufficient {name}" for name in names]
+
+
+@pytest.mark.parametrize("limit", ["_MANY", "_MANY_COUNTERS", "_MAX_REJECTED"])
+def test_anti_affinity_in_many_domains_rejects_the_same_nodes(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rejected(candidate: Any) -> list[str]:
+        return [name for name, reasons in judged(things, candidate).items() if reasons]
+
+    apart = selector(app="p")
+    things = [*(node(f"n{number}").zone(f"z{number % 3}") for number in range(6))]
+    things += [app(f"a{number}").anti_affinity(labelSelector=apart).on(f"n{number}") for number in (0, 1)]
+    things += [app("z").anti_affinity(ZONE, labelSelector=apart).on("n2"), app("p").on("n3")]
+    candidates = [app("p"), app("p").anti_affinity(labelSelector=selector(app="a0")), app("other"), app("z")]
+    assert [rejected(each) for each in candidates] == [["n0", "n1", "n2", "n5"]] * 2 + [[], []]
+    monkeypatch.setattr("trimtab.placement.filters.pods._MANY_COUNTERS", 0)
+    monkeypatch.setattr(f"trimtab.placement.filters.pods.{limit}", 0)
+    assert [rejected(each) for each in candidates] == [["n0", "n1", "n2", "n5"]] * 2 + [[], []]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["a", "b"]), st.integers(0, 2)), max_size=12),
+    st.lists(st.integers(0, 4), max_size=3),
+)
+def test_cached_rejections_of_many_terms_equal_fresh_ones(
+    changes: list[tuple[int, str, int]], removed_nodes: list[int]
+) -> None:
+    nodes = [node(f"n{number}").zone(f"z{number % 2}") for number in range(5)]
+    snapshot = Snapshot([each.build() for each in nodes])
+    candidates = [pod("x").labels(app=app).build() for app in ("a", "b", "c")]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("trimtab.placement.filters.pods._MANY_COUNTERS", 1)
+        cached = InterPodAffinity(snapshot)
+        for number, (on, app, carrier) in enumerate(changes):
+            builder = pod(f"p{carrier}").labels(app=app).on(f"n{on}")
+            for key in (HOSTNAME, ZONE)[: 1 + carrier % 2]:
+                builder.anti_affinity(key, labelSelector=selector(app="ab"[carrier % 2]))
+            snapshot.put(builder.build())
+            if number == len(changes) // 2:
+                for place in removed_nodes:
+                    snapshot.put(nodes[place].zone("z2").build())
+            found = [cached.passing(each) for each in candidates]
+            patched.setattr("trimtab.placement.filters.pods._MANY_COUNTERS", 1000)
+            expected = [InterPodAffinity(snapshot).passing(each) for each in candidates]
+            patched.setattr("trimtab.placement.filters.pods._MANY_COUNTERS", 1)
+            for one, other in zip(found, expected, strict=True):
+                assert (one is None) == (other is None)
+                assert one is None or one.tolist() == other.tolist()

@@ -13,11 +13,10 @@ from tests.builders import expression, node, pod
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import LabelRequirement, Node, NodeSelector, NodeSelectorTerm, PodSpec, Taint, Toleration
-from trimtab.kube.objects.affinity import Affinity, NodeAffinity
+from trimtab.kube.objects.pod import Affinity, NodeAffinity
 from trimtab.kube.rules.selectors import matches_node_selector, matches_node_term, selects_no_node
-from trimtab.kube.rules.taints import untolerated
-from trimtab.placement.filters.named_nodes import NamedNodes
-from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
+from trimtab.kube.rules.taints import find_untolerated_taint
+from trimtab.placement.filters.nodes import NamedNodes, NodeUnschedulable
 from trimtab.placement.node_masks import affinity_mask, matches_required, term_mask, untolerated_mask
 
 KEYS, VALUES, NAMES = ("a", "b", "gen"), ("x", "y", "", "3", "7", "+8", "07", "9" * 20), ("n1", "n2", "n3", "n4")
@@ -76,12 +75,12 @@ def by_name(snapshot: Snapshot, mask: Any) -> dict[str, bool]:
     return {name: bool(mask[slot]) for name, slot in snapshot.nodes.slot_of.items()}
 
 
-def told(snapshot: Snapshot, rule: Any) -> dict[str, bool]:
+def recorded(snapshot: Snapshot, rule: Any) -> dict[str, bool]:
     return {name: rule(snapshot.nodes.get(name)) for name in snapshot.nodes.slot_of}
 
 
 @given(histories(), selectors, labels, st.booleans())
-def test_node_affinity_on_columns_is_node_affinity_per_node(history, required, selector, removing):
+def test_node_affinity_mask_equals_per_node_evaluation(history, required, selector, removing):
     snapshot = Snapshot()
     spec = PodSpec(node_selector=selector, affinity=Affinity(node=NodeAffinity(required=required)))
     for each in history:
@@ -90,31 +89,31 @@ def test_node_affinity_on_columns_is_node_affinity_per_node(history, required, s
         else:
             snapshot.put(each)
         everything = affinity_mask(snapshot, selector, required)
-        assert by_name(snapshot, everything) == told(snapshot, lambda node: matches_required(spec, node))
+        assert by_name(snapshot, everything) == recorded(snapshot, lambda node: matches_required(spec, node))
         alone = affinity_mask(snapshot, Labels(), required)
-        assert by_name(snapshot, alone) == told(
+        assert by_name(snapshot, alone) == recorded(
             snapshot, lambda node: matches_node_selector(required, node.labels, node.name)
         )
 
 
 @given(histories(), terms)
-def test_a_term_on_columns_is_the_term_per_node(history, term):
+def test_term_mask_equals_per_node_evaluation(history, term):
     snapshot = Snapshot(history)
     found = by_name(snapshot, term_mask(snapshot, term))
-    assert found == told(snapshot, lambda node: matches_node_term(term, node.labels, node.name))
+    assert found == recorded(snapshot, lambda node: matches_node_term(term, node.labels, node.name))
     assert not (selects_no_node(term) and any(found.values()))
 
 
 @given(histories(), tolerations)
-def test_taints_by_set_are_taints_per_node(history, tolerated):
+def test_taint_mask_equals_per_node_evaluation(history, tolerated):
     snapshot = Snapshot()
     for each in history:
         snapshot.put(each)
         found = by_name(snapshot, untolerated_mask(snapshot, tolerated))
-        assert found == told(snapshot, lambda node: untolerated(node.taints, tolerated) is not None)
+        assert found == recorded(snapshot, lambda node: find_untolerated_taint(node.taints, tolerated) is not None)
 
 
-def test_masks_that_nobody_asks_for_again_are_not_kept_for_ever():
+def test_unused_masks_are_dropped():
     snapshot = Snapshot([node("n1").labels(number="7").build()])
     for number in range(3000):
         term = NodeSelectorTerm((LabelRequirement("number", "In", (str(number),)),))
@@ -126,7 +125,7 @@ def test_masks_that_nobody_asks_for_again_are_not_kept_for_ever():
     [
         pytest.param(pod(), None, id="nothing named"),
         pytest.param(pod().node_affinity(fields=(expression("metadata.name", "In", "n1"),)), None, id="one name"),
-        pytest.param(pod().node_affinity(fields=(expression("metadata.name", "In", "n9"),)), None, id="nobody's name"),
+        pytest.param(pod().node_affinity(fields=(expression("metadata.name", "In", "n9"),)), None, id="no such node"),
         pytest.param(
             pod().node_affinity(
                 fields=(expression("metadata.name", "In", "n1"), expression("metadata.name", "In", "n2"))
@@ -150,12 +149,12 @@ def test_masks_that_nobody_asks_for_again_are_not_kept_for_ever():
         ),
     ],
 )
-def test_terms_that_contradict_themselves_refuse_the_pod(candidate, refusal):
+def test_contradicting_terms_reject_the_pod(candidate, refusal):
     rule = NamedNodes(Snapshot([node("n1").build(), node("n2").build()]))
     assert rule.refusal(candidate.build()) == refusal
 
 
-def test_a_pod_that_tolerates_a_cordon_is_not_concerned_by_one():
+def test_pod_tolerating_a_cordon_is_not_affected():
     rule = NodeUnschedulable(Snapshot([node("n1").cordoned().build()]))
     assert rule.concerns(pod().build())
     assert not rule.concerns(pod().tolerates("node.kubernetes.io/unschedulable").build())

@@ -37,7 +37,7 @@ def overcommitted(snapshot: Snapshot) -> dict[str, set[str]]:
 
 
 @given(worlds(), makers, st.integers(0, 14))
-def test_placing_overcommits_nothing(world, make, number):
+def test_placement_does_not_overcommit(world, make, number):
     snapshot = Snapshot(world)
     before = overcommitted(snapshot)
     placed = Placer(snapshot).place(waiting(make, number))
@@ -54,31 +54,31 @@ def test_every_placement_passes_all_filters_when_checked_again_from_scratch(worl
     snapshot = Snapshot(world)
     pods = waiting(make, number)
     placed = Placer(snapshot).place(pods)
-    seen: list[KubeObject] = list(world)
-    for each, asked in zip(placed, pods, strict=True):
-        fresh = Snapshot(seen)
+    observed: list[KubeObject] = list(world)
+    for each, requested in zip(placed, pods, strict=True):
+        fresh = Snapshot(observed)
         placer = Placer(fresh)
-        fits = placer.feasible(asked)
+        fits = placer.feasible(requested)
         if each.pod.node:
             slot = fresh.nodes.slot_of[each.pod.node]
             assert fits[slot]
-            assert slot in placer.scorer.best(asked, fits)
-            reserved = placer.reserve(asked, slot)
+            assert slot in placer.scorer.best(requested, fits)
+            reserved = placer.reserve(requested, slot)
             assert reserved == each.pod
-            seen = everything(fresh)
+            observed = everything(fresh)
         else:
             assert not fits.any()
-            assert each.message == placer.why_not(asked)
+            assert each.message == placer.unschedulable_message(requested)
 
 
 def everything(snapshot: Snapshot) -> list[KubeObject]:
     """All objects, after what a reservation does to claims and volumes as well."""
     found: list[KubeObject] = [snapshot.nodes.node(slot) for slot in snapshot.nodes.order().tolist()]
-    return [*found, *snapshot.pods.values(), *snapshot.shelves.everything()]
+    return [*found, *snapshot.pods.values(), *snapshot.objects.all_objects()]
 
 
 @given(worlds(), makers, st.integers(0, 10))
-def test_placing_in_a_fork_leaves_nothing_behind(world, make, number):
+def test_placement_in_a_fork_is_undone(world, make, number):
     snapshot = Snapshot(world)
     before = fingerprint(snapshot)
     placer = Placer(snapshot)
@@ -91,17 +91,17 @@ def test_placing_in_a_fork_leaves_nothing_behind(world, make, number):
 
 
 @given(worlds(), makers)
-def test_the_breakdown_adds_up_to_the_totals(world, make):
+def test_breakdown_adds_up_to_totals(world, make):
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
-    [asked] = waiting(make, 1)
-    fits = placer.feasible(asked)
+    [requested] = waiting(make, 1)
+    fits = placer.feasible(requested)
     if fits.any():
-        parts = placer.scorer.breakdown(asked, fits)
-        totals = placer.scorer.totals(asked, fits)
+        parts = placer.scorer.breakdown(requested, fits)
+        totals = placer.scorer.totals(requested, fits)
         assert (sum(parts.values())[fits] == totals[fits]).all()
         assert (totals[~fits] == -1).all()
-        assert placer.choose(asked, fits) == placer.scorer.best(asked, fits)[0]
+        assert placer.choose(requested, fits) == placer.scorer.best(requested, fits)[0]
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_the_breakdown_adds_up_to_the_totals(world, make):
     [(DEFAULT, ["n2", "n3", "n1", "n2"]), (MOST_ALLOCATED, ["n1", "n1", "n2", "n2"])],
     ids=["the emptiest first", "the fullest first"],
 )
-def test_each_pod_sees_the_places_of_those_before(profile: Profile, expected: list[str]):
-    things = [node(f"n{number}").allocatable(cpu="4", memory="4Gi") for number in (1, 2, 3)]
+def test_each_pod_sees_previous_reservations(profile: Profile, expected: list[str]):
+    objects = [node(f"n{number}").allocatable(cpu="4", memory="4Gi") for number in (1, 2, 3)]
     there = pod("there").on("n1").cpu("1").memory("1Gi")
-    snapshot = Snapshot([each.build() for each in (*things, there)])
+    snapshot = Snapshot([each.build() for each in (*objects, there)])
     pods = [pod(f"p{number}").cpu("1500m").memory("1500Mi").build() for number in range(4)]
     assert [each.pod.node for each in Placer(snapshot, profile).place(pods)] == expected
 
 
-def test_pods_that_wait_for_the_same_are_told_what_holds_when_their_turn_comes():
+def test_equal_pending_pods_get_current_messages():
     snapshot = Snapshot([node("n1").allocatable(cpu="2").build(), node("n2").allocatable(cpu="1").build()])
     pods = [pod(f"p{number}").cpu("1500m").build() for number in range(2)]
     small = pod("small").cpu("1").build()
@@ -127,16 +127,18 @@ def test_pods_that_wait_for_the_same_are_told_what_holds_when_their_turn_comes()
     assert placed[1].message == placed[3].message == "0/2 nodes are available: 2 Insufficient cpu."
 
 
-def test_nothing_is_placed_where_there_are_no_nodes():
+def test_pods_are_not_placed_without_nodes():
     [placed] = Placer(Snapshot()).place([pod("p").build()])
     assert not placed.pod.node
     assert not np.any(Placer(Snapshot()).feasible(pod("p").build()))
 
 
-def test_a_pod_that_asks_for_more_than_there_can_be_fits_nowhere_and_stops_nobody() -> None:
-    greedy = pod("greedy").requests({"memory": "8Ei", "cpu": "1Ei"}).merge(spec={"overhead": {"cpu": "1Ei"}}).build()
-    snapshot = Snapshot([node("n1").build(), greedy])
+def test_oversized_pod_fits_on_no_node_and_does_not_affect_others() -> None:
+    greedy_plan = (
+        pod("greedy").requests({"memory": "8Ei", "cpu": "1Ei"}).merge(spec={"overhead": {"cpu": "1Ei"}}).build()
+    )
+    snapshot = Snapshot([node("n1").build(), greedy_plan])
 
-    (placed,) = Placer(snapshot).place([greedy])
+    (placed,) = Placer(snapshot).place([greedy_plan])
 
     assert placed.message == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."

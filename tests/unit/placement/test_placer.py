@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.builders import node, pod
 from tests.unit.cluster.worlds import Maker, fingerprint, makers, worlds
+from trimtab.cluster.affinity import BoundTerm, affinity_terms, terms_of
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.terms import BoundTerm, affinity_terms, terms_of
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_node_selector
-from trimtab.kube.rules.taints import untolerated
+from trimtab.kube.rules.taints import find_untolerated_taint
+from trimtab.placement.feasibility import fit_error_message
 from trimtab.placement.placer import Placer
-from trimtab.placement.sentence import sentence
 
 
 def fits(snapshot: Snapshot, candidate: Pod, host: Node) -> bool:
@@ -27,7 +27,7 @@ def fits(snapshot: Snapshot, candidate: Pod, host: Node) -> bool:
     there = [each for each in snapshot.pods_on(host.name) if not each.terminal]
     return (
         not (host.unschedulable and not candidate.spec.tolerations)
-        and untolerated(host.taints, candidate.spec.tolerations) is None
+        and find_untolerated_taint(host.taints, candidate.spec.tolerations) is None
         and candidate.spec.node_selector.items() <= host.labels.items()
         and matches_node_selector(candidate.spec.affinity.node.required, host.labels, host.name)
         and not (candidate.spec.host_ports and any(each.spec.host_ports for each in there))
@@ -77,7 +77,7 @@ def clash(snapshot: Snapshot, candidate: Pod, other: Pod, host: Node) -> bool:
 
 
 @given(worlds(), makers.map(lambda make: Maker.pod(make, "candidate", None, ("",))))
-def test_feasible_is_what_judging_node_by_node_finds(world, candidate):
+def test_feasible_equals_per_node_evaluation(world, candidate):
     """Volumes and spread aside, which have references of their own."""
     spec = msgspec.structs.replace(candidate.spec, volumes=(), topology_spread=())
     candidate = msgspec.structs.replace(candidate, spec=spec)
@@ -92,7 +92,7 @@ def test_feasible_is_what_judging_node_by_node_finds(world, candidate):
 
 
 @given(worlds(pods_least=1), st.data())
-def test_feasible_sees_changes_at_once(world, data):
+def test_feasible_reflects_changes(world, data):
     """One placer asked before and after pods are moved answers as a new one does."""
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
@@ -100,54 +100,58 @@ def test_feasible_sees_changes_at_once(world, data):
     for _ in range(4):
         moving = snapshot.pods[data.draw(st.sampled_from(keys))]
         names = sorted(snapshot.nodes.slot_of)
-        asked = snapshot.pods[data.draw(st.sampled_from(keys))]
+        requested = snapshot.pods[data.draw(st.sampled_from(keys))]
         snapshot.move(moving, data.draw(st.sampled_from(names)))
         with snapshot.fork():
-            lifted = placer.lift(snapshot.pods[asked.key])
+            lifted = placer.unbind(snapshot.pods[requested.key])
             assert (placer.feasible(lifted) == Placer(snapshot).feasible(lifted)).all()
-            assert placer.why_not(lifted) == Placer(snapshot).why_not(lifted)
+            assert placer.unschedulable_message(lifted) == Placer(snapshot).unschedulable_message(lifted)
 
 
 @given(worlds(), makers.map(lambda make: Maker.pod(make, "candidate", None, ("",))))
-def test_verdicts_masks_and_the_sentence_agree(world, candidate):
+def test_verdicts_masks_and_message_agree(world, candidate):
     snapshot = Snapshot(world)
     nodes, placer = snapshot.nodes, Placer(snapshot)
-    verdicts = placer.verdicts(candidate)
+    verdicts = placer.node_verdicts(candidate)
     feasible = placer.feasible(candidate)
     assert [verdict.node for verdict in verdicts] == sorted(snapshot.nodes.slot_of)
     for verdict in verdicts:
         assert verdict.fits == feasible[snapshot.nodes.slot_of[verdict.node]] == (not verdict.reasons)
     refusal = placer.refusal(candidate)
     if refusal is not None:
-        assert placer.why_not(candidate) == f"0/{len(verdicts)} nodes are available: {refusal}."
+        assert placer.unschedulable_message(candidate) == f"0/{len(verdicts)} nodes are available: {refusal}."
         assert {verdict.reasons for verdict in verdicts} == {(refusal,)}
         return
     reasons = Counter(reason for verdict in verdicts for reason in verdict.reasons)
-    assert placer.why_not(candidate) == sentence(len(verdicts), reasons, fits=sum(verdict.fits for verdict in verdicts))
-    failed = {nodes.node(int(slot)).name for _, mask in placer.failing(candidate) for slot in np.flatnonzero(mask)}
+    assert placer.unschedulable_message(candidate) == fit_error_message(
+        len(verdicts), reasons, fits=sum(verdict.fits for verdict in verdicts)
+    )
+    failed = {
+        nodes.node(int(slot)).name for _, mask in placer.failing_filters(candidate) for slot in np.flatnonzero(mask)
+    }
     assert failed == {verdict.node for verdict in verdicts if not verdict.fits}
 
 
 @given(worlds(pods_least=1), st.data())
-def test_plain_pods_can_be_judged_where_they_are(world, data):
+def test_pods_ignoring_others_can_be_evaluated_in_place(world, data):
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
     candidate = snapshot.pods[data.draw(st.sampled_from(sorted(snapshot.pods)))]
     here = snapshot.slot(candidate)
-    if here is None or not placer.plain(candidate):
+    if here is None or not placer.ignores_other_pods(candidate):
         return
-    from trimtab.descheduling.context import pending
+    from trimtab.descheduling.planning.context import as_pending
 
-    in_place = placer.feasible(pending(candidate))
+    in_place = placer.feasible(as_pending(candidate))
     with snapshot.fork():
-        lifted = placer.feasible(placer.lift(candidate))
+        lifted = placer.feasible(placer.unbind(candidate))
     in_place[here] = lifted[here] = False
     assert (in_place == lifted).all()
 
 
-def test_the_emptiest_node_is_chosen_and_ties_go_by_name():
-    things = [node("n3"), node("n1"), node("n2"), pod("a").on("n1").cpu("1")]
-    snapshot = Snapshot([thing.build() for thing in things])
+def test_emptiest_node_is_chosen_and_ties_are_broken_by_name():
+    objects = [node("n3"), node("n1"), node("n2"), pod("a").on("n1").cpu("1")]
+    snapshot = Snapshot([item.build() for item in objects])
     placer = Placer(snapshot)
     candidate = pod("p").cpu("1").build()
     chosen = placer.choose(candidate, placer.feasible(candidate))
@@ -156,14 +160,16 @@ def test_the_emptiest_node_is_chosen_and_ties_go_by_name():
     assert placer.choose(candidate, np.zeros(snapshot.nodes.capacity, dtype=np.bool_)) is None
 
 
-def test_what_is_reserved_is_taken_until_it_is_undone():
+def test_reservation_holds_until_undone():
     snapshot = Snapshot([node("n1").build(), node("n2").cordoned().build()])
     placer = Placer(snapshot)
     first, second = (pod(name).cpu("3").build() for name in ("a", "b"))
     before = fingerprint(snapshot)
     with snapshot.fork():
         placer.reserve(first, snapshot.nodes.slot_of["n1"])
-        assert placer.why_not(second) == ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.")
+        assert placer.unschedulable_message(second) == (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+        )
     assert fingerprint(snapshot) == before
     assert placer.feasible(second)[snapshot.nodes.slot_of["n1"]]
 
@@ -181,22 +187,24 @@ def test_what_is_reserved_is_taken_until_it_is_undone():
     ],
     ids=["no nodes", "one reason", "counted texts are sorted as texts"],
 )
-def test_the_sentence_is_kube_schedulers(number, counts, expected):
-    assert sentence(number, counts) == expected
+def test_message_equals_kube_scheduler(number, counts, expected):
+    assert fit_error_message(number, counts) == expected
 
 
-def test_further_rules_count_only_nodes_that_pass_the_filters():
-    things = [node("n1"), node("n2").taint("x"), node("n3")]
-    snapshot = Snapshot([thing.build() for thing in things])
-    nowhere = np.zeros(snapshot.nodes.capacity, dtype=np.bool_)
-    all_but_first = ~nowhere
+def test_additional_filters_count_only_feasible_nodes():
+    objects = [node("n1"), node("n2").taint("x"), node("n3")]
+    snapshot = Snapshot([item.build() for item in objects])
+    unplaced = np.zeros(snapshot.nodes.capacity, dtype=np.bool_)
+    all_but_first = ~unplaced
     all_but_first[snapshot.nodes.slot_of["n1"]] = False
-    text = Placer(snapshot).why_not(pod("p").build(), ((all_but_first, "node(s) one"), (nowhere, "node(s) two")))
+    text = Placer(snapshot).unschedulable_message(
+        pod("p").build(), ((all_but_first, "node(s) one"), (unplaced, "node(s) two"))
+    )
     assert text == "0/3 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) one, 1 node(s) two."
     assert sum(map(int, re.findall(r"(\d+) node\(s\)", text))) == 3
 
 
-def test_nodes_that_change_are_judged_anew():
+def test_changed_nodes_are_evaluated_again():
     snapshot = Snapshot([node("n1").build()])
     placer = Placer(snapshot)
     candidate = pod("p").node_selector(disk="ssd").build()

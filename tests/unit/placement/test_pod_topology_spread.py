@@ -30,13 +30,13 @@ from trimtab.kube.objects import (
     TopologySpread,
 )
 from trimtab.kube.rules.selectors import matches_labels
-from trimtab.kube.rules.taints import untolerated
-from trimtab.placement import spread_domains
-from trimtab.placement.filters.pod_topology_spread import UNEVEN, UNLABELLED
-from trimtab.placement.filters.pod_topology_spread import PodTopologySpread as Filter
+from trimtab.kube.rules.taints import find_untolerated_taint
+from trimtab.placement import topology_spread
+from trimtab.placement.filters.pods import UNEVEN, UNLABELLED
+from trimtab.placement.filters.pods import PodTopologySpread as Filter
 from trimtab.placement.node_masks import matches_required
-from trimtab.placement.scores.pod_topology_spread import PodTopologySpread as Score
-from trimtab.placement.topology_spread import least, skews, stated
+from trimtab.placement.scores.pods import PodTopologySpread as Score
+from trimtab.placement.topology_spread import global_minimum, skews, stated
 
 REVISION = "pod-template-hash"
 
@@ -68,7 +68,7 @@ def points(snapshot: Snapshot, candidate: Pod, among: set[str] | None = None) ->
 
 
 def world(*things: Any) -> Snapshot:
-    return Snapshot([thing.build() if hasattr(thing, "build") else thing for thing in things])
+    return Snapshot([item.build() if hasattr(item, "build") else item for item in things])
 
 
 def zones(*names: str) -> list[Any]:
@@ -118,16 +118,16 @@ FAILING: list[Any] = [
         id="and adds nothing",
     ),
     pytest.param(
-        [*zones("a", "b"), *webs("n1", "n1")], web().spread(labelSelector={}), "", id="an empty selector counts nobody"
+        [*zones("a", "b"), *webs("n1", "n1")], web().spread(labelSelector={}), "", id="an empty selector counts no pod"
     ),
     pytest.param(
-        [*zones("a", "b"), *webs("n1", "n1")], web().spread(labelSelector=None), "", id="a nil selector picks nobody"
+        [*zones("a", "b"), *webs("n1", "n1")], web().spread(labelSelector=None), "", id="a nil selector selects no pods"
     ),
     pytest.param(
         [*zones("a", "b"), *webs("n1", "n1")],
         web().spread(labelSelector=None, matchLabelKeys=["app"]),
         "",
-        id="a nil selector picks nobody with matchLabelKeys either",
+        id="a nil selector selects no pods with matchLabelKeys either",
     ),
     pytest.param(
         [*zones("a", "b"), *webs("n1", "n1")],
@@ -224,17 +224,15 @@ FAILING: list[Any] = [
 
 
 @pytest.mark.parametrize(("things", "candidate", "failing"), FAILING)
-def test_a_domain_may_not_be_further_above_the_smallest_than_max_skew(
-    things: list[Any], candidate: Any, failing: str
-) -> None:
+def test_max_skew_limits_domains(things: list[Any], candidate: Any, failing: str) -> None:
     found = reasons(world(*things), candidate.build())
     assert {name for name, reason in found.items() if reason} == set(failing.split())
     assert set(found.values()) <= {"", UNEVEN}
 
 
-def test_the_first_constraint_that_fails_names_the_reason() -> None:
-    things = [*zones("a", "b"), node("bare"), node("far").labels({ZONE: "a", HOSTNAME: ""}), *webs("n1")]
-    snapshot = world(*things, node("rackless").zone("a"))
+def test_first_failing_constraint_gives_the_reason() -> None:
+    objects = [*zones("a", "b"), node("bare"), node("far").labels({ZONE: "a", HOSTNAME: ""}), *webs("n1")]
+    snapshot = world(*objects, node("rackless").zone("a"))
     assert reasons(snapshot, web().spread().build()) == {
         "bare": UNLABELLED,
         "far": UNEVEN,
@@ -254,13 +252,13 @@ def test_the_first_constraint_that_fails_names_the_reason() -> None:
     assert reasons(racked, web().spread("rack").spread().build())["n2"] == UNLABELLED
 
 
-def test_a_domain_without_a_counting_node_is_judged_as_empty() -> None:
+def test_domain_without_included_nodes_counts_as_empty() -> None:
     snapshot = world(*zones("a", "b", "c"), *webs("n1", "n2", "n3"))
     candidate = web().spread().node_affinity(expression(ZONE, "In", "a")).build()
     assert reasons(snapshot, candidate) == {"n1": "", "n2": "", "n3": ""}
 
 
-def test_the_filter_concerns_pods_with_a_hard_constraint_only() -> None:
+def test_filter_affects_pods_with_hard_constraints_only() -> None:
     rule = Filter(world(*zones("a")))
     assert rule.concerns(web().spread().build())
     assert not rule.concerns(web().spread(when="ScheduleAnyway").build())
@@ -269,7 +267,7 @@ def test_the_filter_concerns_pods_with_a_hard_constraint_only() -> None:
     assert rule.passing(web().spread(when="ScheduleAnyway").build()) is None
 
 
-def test_min_domains_that_no_api_server_allows_let_every_node_pass_where_no_domain_is_eligible() -> None:
+def test_invalid_min_domains_without_eligible_domains_pass_every_node() -> None:
     snapshot = world(*zones("a", "b"), *webs("n1", "n1"))
     candidate = web().spread(minDomains=0).node_selector(disk="ssd").build()
     assert set(reasons(snapshot, candidate).values()) == {""}
@@ -277,16 +275,16 @@ def test_min_domains_that_no_api_server_allows_let_every_node_pass_where_no_doma
 
 def test_skew_is_measured_from_the_smallest_domain() -> None:
     counts = np.array([3, 1, 2])
-    assert least(counts) == 1
-    assert least(counts, 3) == 1
-    assert least(counts, 4) == 0
-    assert least(counts[:0]) == 0
-    assert least(counts[:0], 0) == 2**31 - 1
+    assert global_minimum(counts) == 1
+    assert global_minimum(counts, 3) == 1
+    assert global_minimum(counts, 4) == 0
+    assert global_minimum(counts[:0]) == 0
+    assert global_minimum(counts[:0], 0) == 2**31 - 1
     assert skews(counts, 1).tolist() == [2, 0, 1]
     assert skews(counts, 1, own=1).tolist() == [3, 1, 2]
 
 
-def test_constraints_are_read_as_the_scheduler_does() -> None:
+def test_constraints_are_read_like_the_scheduler() -> None:
     candidate = web().labels({REVISION: "2"}).spread(matchLabelKeys=[REVISION], nodeTaintsPolicy="Honor").build()
     [read] = stated(candidate, "DoNotSchedule")
     assert read.selector == LabelSelector(Labels({"app": "web", REVISION: "2"}))
@@ -355,13 +353,13 @@ SCORED: list[Any] = [
 
 
 @pytest.mark.parametrize(("things", "candidate", "among", "expected"), SCORED)
-def test_fewer_pods_around_score_higher(
+def test_domains_with_fewer_pods_score_higher(
     things: list[Any], candidate: Any, among: set[str] | None, expected: dict[str, int]
 ) -> None:
     assert points(world(*things), candidate.build(), among) == expected
 
 
-def test_a_zone_weighs_by_the_number_of_zones_to_choose_from() -> None:
+def test_zone_weight_depends_on_the_number_of_candidate_zones() -> None:
     snapshot = world(*zones("a", "b", "c", "c"), *webs("n1", "n1", "n2"))
     weight = math.log(3 + 2)
     assert (round(2 * weight), round(weight)) == (3, 2)
@@ -417,7 +415,7 @@ DEDUCED: list[Any] = [
         [SERVICE, ReplicaSet("shop", "db", selector=LabelSelector(Labels(app="db")))],
         web().owned_by("ReplicaSet", "db"),
         "none",
-        id="a service and an owner that contradict each other pick nobody",
+        id="a service and an owner that contradict each other select no pods",
     ),
     pytest.param(
         [SERVICE, ReplicationController("shop", "db", selector=Labels(app="db"))],
@@ -429,7 +427,7 @@ DEDUCED: list[Any] = [
 
 
 @pytest.mark.parametrize(("picking", "candidate", "picked"), DEDUCED)
-def test_pods_without_constraints_are_spread_with_those_that_the_same_objects_pick(
+def test_pods_without_constraints_use_the_default_selector(
     picking: list[KubeObject], candidate: Any, picked: str
 ) -> None:
     names = ("db", "old", "web")
@@ -446,7 +444,7 @@ def test_pods_without_constraints_are_spread_with_those_that_the_same_objects_pi
         assert {name for name, score in found.items() if score < 100} == set(picked.split()) - {"none"}
 
 
-def test_the_selector_is_deduced_anew_when_a_service_comes() -> None:
+def test_default_selector_is_updated_for_a_new_service() -> None:
     snapshot = world(*zones("a", "b"), *webs("n1"))
     score, mask = Score(snapshot), snapshot.nodes.used
     assert score.scores(web().build(), mask) == 0
@@ -458,7 +456,7 @@ def test_the_selector_is_deduced_anew_when_a_service_comes() -> None:
     assert score.scores(web().build(), mask) == 0
 
 
-def test_by_default_a_node_without_a_zone_is_spread_by_host_alone() -> None:
+def test_default_constraints_spread_nodes_without_zone_by_host() -> None:
     nodes = [*zones("a", "a"), node("bare"), node("blank").zone("")]
     snapshot = world(*nodes, *webs("n1", "bare", "bare"), SERVICE)
     hosts, domains = math.log(4 + 2), math.log(2 + 2)  # without the label and with an empty one is one domain
@@ -567,7 +565,7 @@ def counts(there: Node, candidate: Pod, constraint: TopologySpread) -> bool:
     spec = candidate.spec
     if constraint.node_affinity_policy != "Ignore" and not matches_required(spec, there):
         return False
-    return constraint.node_taints_policy != "Honor" or untolerated(there.taints, spec.tolerations) is None
+    return constraint.node_taints_policy != "Honor" or find_untolerated_taint(there.taints, spec.tolerations) is None
 
 
 def expected_reasons(snapshot: Snapshot, candidate: Pod) -> dict[str, str]:
@@ -629,13 +627,13 @@ def expected_points(snapshot: Snapshot, objects: list[KubeObject], candidate: Po
     if not given_:
         deduced = default_selector(objects, candidate)
         labels: dict[str, str] = {}
-        asked: list[LabelRequirement] = []
+        requested: list[LabelRequirement] = []
         for each in deduced:
             labels |= each.match_labels
-            asked += [LabelRequirement(key, "In", (value,)) for key, value in each.match_labels.items()]
-            asked += each.match_expressions
+            requested += [LabelRequirement(key, "In", (value,)) for key, value in each.match_labels.items()]
+            requested += each.match_expressions
         if deduced:
-            joined = LabelSelector(match_expressions=tuple(asked))
+            joined = LabelSelector(match_expressions=tuple(requested))
             constraints = [
                 TopologySpread(3, HOSTNAME, "ScheduleAnyway", joined),
                 TopologySpread(5, "topology.kubernetes.io/zone", "ScheduleAnyway", joined),
@@ -666,7 +664,7 @@ def expected_points(snapshot: Snapshot, objects: list[KubeObject], candidate: Po
 
 
 @given(makers, st.integers(1, len(NODE_NAMES)), st.integers(0, 40))
-def test_filter_and_score_say_what_the_scheduler_works_out_node_by_node(seeded: Maker, number: int, size: int) -> None:
+def test_filter_and_score_equal_per_node_evaluation(seeded: Maker, number: int, size: int) -> None:
     make = SpreadMaker(seeded.pick(*range(2**16)))
     names = NODE_NAMES[:number]
     picking = make.picking()
@@ -686,26 +684,26 @@ def test_filter_and_score_say_what_the_scheduler_works_out_node_by_node(seeded: 
             mask = np.zeros(snapshot.nodes.capacity, dtype=np.bool_)
             mask[[snapshot.nodes.slot_of[name] for name in among]] = True
             found = score.scores(candidate, mask)
-            told = {
+            recorded = {
                 name: found if isinstance(found, int) else int(found[snapshot.nodes.slot_of[name]]) for name in among
             }
-            assert told == expected_points(snapshot, picking, candidate, among)
+            assert recorded == expected_points(snapshot, picking, candidate, among)
         snapshot.put(make.pod("p00", make.pick(*shared), names))
         snapshot.put(make.node(make.pick(*names)))
 
 
-def test_dense_counts_and_sparse_ones_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_and_sparse_counts_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = world(*zones("a", "a", "b"), *webs("n1", "n1", "n2", "n3"), SERVICE)
     hard, plain = web().spread().spread(HOSTNAME).build(), web().build()
     sparse = reasons(snapshot, hard), points(snapshot, plain), points(snapshot, soft().build())
-    monkeypatch.setattr(spread_domains, "_SPARSE", 0)
+    monkeypatch.setattr(topology_spread, "_SPARSE", 0)
     assert (reasons(snapshot, hard), points(snapshot, plain), points(snapshot, soft().build())) == sparse
 
 
-def test_only_the_arrays_that_were_asked_for_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread_domains, "_SPARSE", 0)
-    monkeypatch.setattr(spread_domains, "_MOST_DENSE", 2)
-    monkeypatch.setattr(spread_domains, "_MOST_GROUNDS", 2)
+def test_least_recently_used_arrays_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology_spread, "_SPARSE", 0)
+    monkeypatch.setattr(topology_spread, "_MAX_DENSE", 2)
+    monkeypatch.setattr(topology_spread, "_MAX_INCLUSIONS", 2)
     apps = [f"app-{number}" for number in range(5)]
     snapshot = world(*zones("a", "b"), *[pod(app).labels(app=app).on("n1") for app in apps])
     rule = Filter(snapshot)
@@ -715,7 +713,7 @@ def test_only_the_arrays_that_were_asked_for_last_are_kept(monkeypatch: pytest.M
         assert {
             name for name, reason in reasons(snapshot, pod("new").labels(app=app).spread().build()).items() if reason
         } == {"n1"}
-    tables = spread_domains.tables_of(snapshot.nodes)
+    tables = topology_spread.tables_of(snapshot.nodes)
     counters = [snapshot.affinity.staying("shop", LabelSelector(Labels(app=app))) for app in apps]
     assert sum(counter._dense is not None for counter in counters) == 2
     assert len(tables._domains) == 2

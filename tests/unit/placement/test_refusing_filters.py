@@ -7,9 +7,8 @@ import numpy as np
 from tests.unit.placement.volume_worlds import node
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod, PodSpec
-from trimtab.placement.filters.dynamic_resources import DynamicResources
-from trimtab.placement.filters.scheduling_gates import SchedulingGates
-from trimtab.placement.framework import Filter
+from trimtab.placement.filters.nodes import DynamicResources, SchedulingGates
+from trimtab.placement.interface import Filter
 
 SNAPSHOT = Snapshot([node("n1")])
 
@@ -24,14 +23,14 @@ def refusal(kind: type[Filter], spec: PodSpec) -> str | None:
     return found
 
 
-def test_a_gated_pod_is_refused_in_the_words_of_its_condition() -> None:
+def test_gated_pod_has_the_message_of_its_condition() -> None:
     assert refusal(SchedulingGates, PodSpec()) is None
     gated = PodSpec(scheduling_gates=("example.com/a", "example.com/b"))
     assert refusal(SchedulingGates, gated) == "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def test_resource_claims_are_named_and_not_judged() -> None:
+def test_resource_claims_are_named_but_not_evaluated() -> None:
     assert refusal(DynamicResources, PodSpec()) is None
     assert refusal(DynamicResources, PodSpec(resource_claims=("gpu", "nic"))) == (
-        "trimtab does not judge ResourceClaims (dynamic resource allocation), and the pod has some: gpu, nic"
+        "trimtab does not evaluate ResourceClaims (dynamic resource allocation), and the pod has some: gpu, nic"
     )

@@ -43,8 +43,8 @@ from trimtab.kube.objects import (
     TopologyRequirement,
     Volume,
 )
-from trimtab.placement.filters.volume_binding import VolumeBinding
-from trimtab.placement.volumes import binder_of, reserve_volumes
+from trimtab.placement.filters.volumes import VolumeBinding
+from trimtab.placement.volume_binding import binder_of, reserve_volumes
 
 AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 BIND = "node(s) didn't find available persistent volumes to bind"
@@ -80,17 +80,17 @@ def against(*objects: KubeObject, pod: Pod | None = None) -> dict[str, tuple[str
         pytest.param(affinity("missing", "x"), {"n1": (AFFINITY,), "n2": (AFFINITY,)}, id="label-no-node-has"),
     ],
 )
-def test_a_bound_volume_must_be_in_reach(where: NodeSelector | None, expected: dict[str, Any]) -> None:
+def test_bound_volume_must_match_the_node(where: NodeSelector | None, expected: dict[str, Any]) -> None:
     assert against(bound("c", node_affinity=where), bound_claim("c")) == expected
 
 
-def test_a_volume_that_is_gone_is_missed_on_nodes_that_no_earlier_claim_excludes() -> None:
+def test_missing_volume_is_reported_unless_an_earlier_claim_fails() -> None:
     objects = (bound("c", node_affinity=ON_1), bound_claim("c"), bound_claim("d", "gone"))
     assert against(*objects, pod=using("c", "d")) == {"n1": (MISSING,), "n2": (AFFINITY,)}
     assert against(*objects, pod=using("d", "c")) == {"n1": (MISSING,), "n2": (MISSING,)}
 
 
-def test_reasons_about_bound_and_unbound_claims_come_together() -> None:
+def test_reasons_for_bound_and_unbound_claims_are_combined() -> None:
     objects = (bound("c", node_affinity=ON_1), bound_claim("c"), claim("d"), waiting())
     assert against(*objects, pod=using("c", "d")) == {"n1": (BIND,), "n2": (AFFINITY, BIND)}
     assert against(bound_claim("c", "gone"), claim("d"), waiting(), pod=using("d", "c")) == {
@@ -127,7 +127,7 @@ def test_reasons_about_bound_and_unbound_claims_come_together() -> None:
         ),
     ],
 )
-def test_an_in_tree_volume_is_judged_as_its_driver_states_it_where_migrated(
+def test_migrated_in_tree_volume_uses_the_affinity_of_its_driver(
     fields: dict[str, Any], labels: dict[str, str], migrated: bool, fits: bool
 ) -> None:
     plugins = ("kubernetes.io/aws-ebs", "kubernetes.io/azure-disk") if migrated else ()
@@ -162,7 +162,7 @@ def test_an_in_tree_volume_is_judged_as_its_driver_states_it_where_migrated(
         ),
     ],
 )
-def test_a_volume_without_a_counterpart_is_an_error_where_migrated(fields: dict[str, Any], text: str | None) -> None:
+def test_untranslatable_volume_is_an_error_if_migrated(fields: dict[str, Any], text: str | None) -> None:
     given = {"source": "gcePersistentDisk", "disk": ("pd",)} | fields
     plugins = ("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs")
     objects = (csi_node("n1", migrated=plugins), bound("c", **given), bound_claim("c"))
@@ -170,15 +170,15 @@ def test_a_volume_without_a_counterpart_is_an_error_where_migrated(fields: dict[
     if text is None:
         assert VolumeBinding(snapshot).errors(using("c")) == {}
         return
-    told = f"could not translate pv: {text}"
-    assert reasons(VolumeBinding, snapshot, using("c")) == {"n1": (told,)}
-    assert VolumeBinding(snapshot).errors(using("c")) == {snapshot.nodes.slot_of["n1"]: told}
+    recorded = f"could not translate pv: {text}"
+    assert reasons(VolumeBinding, snapshot, using("c")) == {"n1": (recorded,)}
+    assert VolumeBinding(snapshot).errors(using("c")) == {snapshot.nodes.slot_of["n1"]: recorded}
     # A claim before it that the node fails hides the error, and what else the node fails is hidden by it.
     snapshot.put(bound("b", node_affinity=ON_2))
     for changed in (bound_claim("b"), claim("d"), waiting()):
         snapshot.put(changed)
     assert reasons(VolumeBinding, snapshot, using("b", "c")) == {"n1": (AFFINITY,)}
-    assert reasons(VolumeBinding, snapshot, using("c", "d")) == {"n1": (told,), "n2": (BIND,)}
+    assert reasons(VolumeBinding, snapshot, using("c", "d")) == {"n1": (recorded,), "n2": (BIND,)}
 
 
 # --- claims that wait: volumes that are there ----------------------------------------------------------------------
@@ -223,22 +223,22 @@ LABELLED = LabelSelector(Labels({"tier": "fast"}))
         pytest.param({}, {"claim": "default/c", "storage_class": "other"}, False, id="reserved-but-other-class"),
     ],
 )
-def test_a_claim_is_bound_to_a_volume_that_suits_it(wanted: dict[str, Any], there: dict[str, Any], found: bool) -> None:
+def test_claim_is_bound_to_a_matching_volume(wanted: dict[str, Any], there: dict[str, Any], found: bool) -> None:
     assert against(waiting(), claim("c", **wanted), volume("v", **there)) == ({} if found else NOWHERE)
 
 
-def test_volumes_are_looked_for_node_by_node() -> None:
+def test_volumes_are_matched_per_node() -> None:
     objects = (waiting(), claim("c"), volume("v", node_affinity=ON_1))
     assert against(*objects) == {"n2": (BIND,)}
     assert against(*objects, volume("w", node_affinity=affinity(ZONE, "b"))) == {}
 
 
-def test_a_reserved_volume_out_of_reach_keeps_the_claim_from_free_ones() -> None:
+def test_unreachable_reserved_volume_prevents_other_volumes() -> None:
     objects = (waiting(), claim("c"), volume("v", claim="default/c", node_affinity=ON_1), volume("w"))
     assert against(*objects) == {"n2": (BIND,)}
 
 
-def test_each_claim_needs_a_volume_of_its_own_and_the_smallest_chooses_first() -> None:
+def test_smallest_claim_chooses_its_volume_first() -> None:
     small, large = claim("c", request=5 * GIB), claim("d", request=8 * GIB)
     objects = (
         waiting(),
@@ -251,11 +251,17 @@ def test_each_claim_needs_a_volume_of_its_own_and_the_smallest_chooses_first() -
     # The small claim takes the smallest that suits it, though only that one would suit the other.
     modes = ("ReadWriteOnce", "ReadWriteMany")
     picky = claim("d", request=8 * GIB, access_modes=("ReadWriteMany",))
-    greedy = (waiting(), small, picky, volume("v", capacity=8 * GIB, access_modes=modes), volume("w", capacity=9 * GIB))
-    assert against(*greedy, pod=using("c", "d")) == NOWHERE
+    greedy_plan = (
+        waiting(),
+        small,
+        picky,
+        volume("v", capacity=8 * GIB, access_modes=modes),
+        volume("w", capacity=9 * GIB),
+    )
+    assert against(*greedy_plan, pod=using("c", "d")) == NOWHERE
 
 
-def test_a_claim_named_twice_needs_two_volumes() -> None:
+def test_claim_used_twice_needs_two_volumes() -> None:
     assert against(waiting(), claim("c"), volume("v"), pod=using("c", "c")) == NOWHERE
     assert against(waiting(), claim("c"), volume("v"), volume("w"), pod=using("c", "c")) == {}
     reserved = volume("v", claim="default/c")
@@ -290,11 +296,11 @@ IN_A = (TopologyRequirement(ZONE, ("a",)),)
         pytest.param(dynamic(allowed_topologies=((TopologyRequirement(ZONE),),)), NOWHERE, id="no-values"),
     ],
 )
-def test_a_volume_is_made_where_the_class_allows_it(storage_class: StorageClass, expected: dict[str, Any]) -> None:
+def test_volume_is_provisioned_in_allowed_topologies(storage_class: StorageClass, expected: dict[str, Any]) -> None:
     assert against(storage_class, claim("c")) == expected
 
 
-def test_a_volume_that_is_there_needs_none_to_be_made() -> None:
+def test_available_volume_prevents_provisioning() -> None:
     objects = (dynamic(allowed_topologies=(IN_A,)), claim("c"), volume("v", node_affinity=ON_2))
     assert against(*objects) == {}
 
@@ -333,11 +339,11 @@ FULL = {"n1": (SPACE,), "n2": (SPACE,)}
         pytest.param([dynamic(allowed_topologies=(IN_A,))], {"n1": (SPACE,), "n2": (BIND,)}, id="topology-first"),
     ],
 )
-def test_there_must_be_room_where_the_driver_tracks_it(objects: list[KubeObject], expected: dict[str, Any]) -> None:
+def test_storage_capacity_is_checked_if_tracked(objects: list[KubeObject], expected: dict[str, Any]) -> None:
     assert against(dynamic(), claim("c"), TRACKED, *objects) == expected
 
 
-def test_the_first_claim_that_cannot_be_made_is_told() -> None:
+def test_first_unprovisionable_claim_is_reported() -> None:
     bad, full = claim("c", storage_class="static"), claim("d", request=6 * GIB)
     objects = (waiting("static"), dynamic(), TRACKED, bad, full)
     assert against(*objects, pod=using("d", "c")) == NOWHERE  # c asks for less
@@ -354,13 +360,13 @@ def test_the_first_claim_that_cannot_be_made_is_told() -> None:
         pytest.param({"selected_node": "n1"}, waiting(), NOWHERE, id="volumes-that-are-there-do-not-help"),
     ],
 )
-def test_a_claim_that_is_being_made_ties_the_pod_to_its_node(
+def test_claim_being_provisioned_restricts_the_pod_to_its_node(
     fields: dict[str, Any], storage_class: StorageClass, expected: dict[str, Any]
 ) -> None:
     assert against(storage_class, claim("c", **fields), volume("v")) == expected
 
 
-def test_a_claim_being_made_elsewhere_hides_what_else_stands_against_a_node() -> None:
+def test_claim_provisioned_elsewhere_hides_other_reasons() -> None:
     objects = (dynamic(), TRACKED, claim("c", selected_node="n1"), claim("d", request=9 * GIB))
     assert against(*objects, pod=using("d", "c")) == {"n1": (SPACE,), "n2": (BIND,)}
     assert against(*objects, claim("d", selected_node="n2"), pod=using("c", "d")) == NOWHERE
@@ -434,11 +440,11 @@ EPHEMERAL = with_volumes(Volume("ephemeral", name="v"))
         pytest.param([], with_volumes(Volume("hostPath")), None, id="no-claims"),
     ],
 )
-def test_a_pod_is_refused_whose_claims_cannot_be_used(objects: list[KubeObject], pod: Pod, text: str | None) -> None:
+def test_pod_with_unusable_claims_is_rejected(objects: list[KubeObject], pod: Pod, text: str | None) -> None:
     assert VolumeBinding(Snapshot([*NODES, *objects])).refusal(pod) == text
 
 
-def test_pods_without_claims_are_not_its_concern() -> None:
+def test_pods_without_claims_are_not_affected() -> None:
     rule = VolumeBinding(Snapshot(NODES))
     assert not rule.concerns(with_volumes(Volume("hostPath")))
     assert rule.passing(with_volumes(Volume("hostPath"))) is None
@@ -449,10 +455,10 @@ def test_pods_without_claims_are_not_its_concern() -> None:
 
 
 def shelf(snapshot: Snapshot) -> tuple[dict[str, PersistentVolume], dict[str, PersistentVolumeClaim]]:
-    return snapshot.shelves.of(PersistentVolume), snapshot.shelves.of(PersistentVolumeClaim)
+    return snapshot.objects.of(PersistentVolume), snapshot.objects.of(PersistentVolumeClaim)
 
 
-def test_a_reserved_volume_is_taken_for_the_next_pod_until_undone() -> None:
+def test_reserved_volume_is_unavailable_until_undone() -> None:
     snapshot = Snapshot([*NODES, waiting(), claim("c"), claim("d"), volume("v", node_affinity=ON_1), volume("w")])
     with snapshot.fork():
         reserve_volumes(snapshot, using("c"), "n1")
@@ -471,7 +477,7 @@ def test_a_reserved_volume_is_taken_for_the_next_pod_until_undone() -> None:
     assert reasons(VolumeBinding, snapshot, using("c")) == {}
 
 
-def test_a_volume_to_be_made_ties_pods_that_share_the_claim_to_the_node() -> None:
+def test_provisioned_claim_restricts_pods_sharing_it() -> None:
     snapshot = Snapshot([*NODES, dynamic(), claim("c"), claim("d")])
     with snapshot.fork():
         reserve_volumes(snapshot, using("c"), "n2")
@@ -481,7 +487,7 @@ def test_a_volume_to_be_made_ties_pods_that_share_the_claim_to_the_node() -> Non
     assert reasons(VolumeBinding, snapshot, using("c")) == {}
 
 
-def test_a_pod_takes_the_smallest_volumes_and_has_the_rest_made() -> None:
+def test_pod_gets_smallest_volumes_and_others_are_provisioned() -> None:
     claims = [claim("c", request=3 * GIB), claim("d", request=2 * GIB), claim("e", request=9 * GIB)]
     volumes = [volume("large"), volume("small", capacity=2 * GIB), volume("far", capacity=2 * GIB, node_affinity=ON_2)]
     snapshot = Snapshot([*NODES, dynamic(), *claims, *volumes])
@@ -499,7 +505,7 @@ def test_a_pod_takes_the_smallest_volumes_and_has_the_rest_made() -> None:
     }
 
 
-def test_a_volume_reserved_by_hand_is_left_where_it_is_out_of_reach_and_another_is_made() -> None:
+def test_unreachable_manually_reserved_volume_is_not_used() -> None:
     there = volume("v", claim="default/c", node_affinity=ON_1)
     snapshot = Snapshot([*NODES, dynamic(), claim("c"), there, volume("w")])
     reserve_volumes(snapshot, using("c"), "n2")
@@ -507,7 +513,7 @@ def test_a_volume_reserved_by_hand_is_left_where_it_is_out_of_reach_and_another_
     assert (found["v"], found["w"].claim, claimed["default/c"].selected_node) == (there, "", "n2")
 
 
-def test_a_volume_reserved_by_hand_gets_the_uid_of_its_claim() -> None:
+def test_manually_reserved_volume_gets_the_uid_of_its_claim() -> None:
     snapshot = Snapshot([*NODES, waiting(), claim("c"), volume("v", claim="default/c"), volume("w", capacity=5 * GIB)])
     reserve_volumes(snapshot, using("c"), "n1")
     found, _ = shelf(snapshot)
@@ -523,19 +529,19 @@ def test_a_volume_reserved_by_hand_gets_the_uid_of_its_claim() -> None:
         pytest.param([], with_volumes(Volume("hostPath")), id="no-claims"),
     ],
 )
-def test_nothing_is_taken_where_nothing_is_to_be_bound(objects: list[KubeObject], pod: Pod) -> None:
+def test_nothing_is_reserved_without_unbound_claims(objects: list[KubeObject], pod: Pod) -> None:
     snapshot = Snapshot([*NODES, *objects])
     before = [dict(each) for each in shelf(snapshot)]
     reserve_volumes(snapshot, pod, "n1")
     assert [dict(each) for each in shelf(snapshot)] == before
 
 
-def test_reserving_on_a_node_that_is_not_there_is_an_error() -> None:
+def test_reserving_on_a_missing_node_raises() -> None:
     with pytest.raises(KeyError):
         reserve_volumes(Snapshot([waiting(), claim("c")]), using("c"), "gone")
 
 
-def test_a_binder_lives_no_longer_than_its_snapshot() -> None:
+def test_binder_is_released_with_its_snapshot() -> None:
     snapshot = Snapshot(NODES)
     assert binder_of(snapshot) is binder_of(snapshot)
     alive = weakref.ref(snapshot)

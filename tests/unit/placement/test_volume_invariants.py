@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from tests.unit.placement.volume_worlds import (
     GIB,
     HOST,
@@ -25,7 +26,7 @@ from tests.unit.placement.volume_worlds import (
     volume,
     waiting,
 )
-from trimtab.cluster import changes
+from trimtab.cluster import object_store
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import (
     CSINode,
@@ -38,9 +39,8 @@ from trimtab.kube.objects import (
     VolumeAttachment,
 )
 from trimtab.kube.rules.selectors import matches_node_selector
-from trimtab.placement.filters.node_volume_limits import NodeVolumeLimits
-from trimtab.placement.filters.volume_binding import REASONS, VolumeBinding
-from trimtab.placement.volumes import AFFINITY, BINDING, MISSING, reserve_volumes
+from trimtab.placement.filters.volumes import REASONS, NodeVolumeLimits, VolumeBinding
+from trimtab.placement.volume_binding import AFFINITY, BINDING, MISSING, reserve_volumes
 
 TEXTS = dict(REASONS)
 NAMES = tuple("abcde")
@@ -50,8 +50,8 @@ PLACES = (None, affinity(ZONE, "a"), affinity(ZONE, "a", "b"), affinity(HOST, "n
 
 def find(snapshot: Snapshot, pod: Pod, there: Node) -> set[int]:
     """``FindPodVolumes`` on one node, step by step, without storage capacity."""
-    claims = [snapshot.shelves.of(PersistentVolumeClaim)[f"default/{each.claim}"] for each in pod.spec.volumes]
-    volumes = snapshot.shelves.of(PersistentVolume)
+    claims = [snapshot.objects.of(PersistentVolumeClaim)[f"default/{each.claim}"] for each in pod.spec.volumes]
+    volumes = snapshot.objects.of(PersistentVolume)
     found: set[int] = set()
     for each in claims:
         if each.bind_completed:
@@ -74,7 +74,7 @@ def find(snapshot: Snapshot, pod: Pod, there: Node) -> set[int]:
         else:
             taken.add(chosen.name)
     for each in to_make:
-        provisioner = snapshot.shelves.of(StorageClass)[each.storage_class or ""].provisioner
+        provisioner = snapshot.objects.of(StorageClass)[each.storage_class or ""].provisioner
         if provisioner == "kubernetes.io/no-provisioner":
             return found | {BINDING}
     return found
@@ -112,15 +112,15 @@ def reaches(persistent: PersistentVolume, there: Node) -> bool:
 
 def full(snapshot: Snapshot, pod: Pod, there: Node) -> bool:
     """``CSILimits.Filter`` on one node, counted from nothing."""
-    csi = snapshot.shelves.of(CSINode).get(there.name)
+    csi = snapshot.objects.of(CSINode).get(there.name)
     limits = {driver.name: driver.limit for driver in csi.drivers if driver.limit is not None} if csi else {}
     wanted = attachable(snapshot, pod)
     held = {each for other in snapshot.pods_on(there.name) for each in attachable(snapshot, other)}
     left = {
         (each.attacher, persistent.handle)
-        for each in snapshot.shelves.of(VolumeAttachment).values()
+        for each in snapshot.objects.of(VolumeAttachment).values()
         if each.node == there.name
-        and (persistent := snapshot.shelves.of(PersistentVolume).get(each.volume)) is not None
+        and (persistent := snapshot.objects.of(PersistentVolume).get(each.volume)) is not None
         and persistent.source == "csi"
     }
     for driver, limit in limits.items():
@@ -133,11 +133,11 @@ def full(snapshot: Snapshot, pod: Pod, there: Node) -> bool:
 def attachable(snapshot: Snapshot, pod: Pod) -> set[tuple[str, str]]:
     found = set()
     for each in pod.spec.volumes:
-        held = snapshot.shelves.of(PersistentVolumeClaim).get(f"default/{each.claim}")
+        held = snapshot.objects.of(PersistentVolumeClaim).get(f"default/{each.claim}")
         if held is None:
             continue
-        persistent = snapshot.shelves.of(PersistentVolume).get(held.volume)
-        storage_class = snapshot.shelves.of(StorageClass).get(held.storage_class or "")
+        persistent = snapshot.objects.of(PersistentVolume).get(held.volume)
+        storage_class = snapshot.objects.of(StorageClass).get(held.storage_class or "")
         if persistent is not None:
             if persistent.source == "csi":
                 found.add((persistent.driver, persistent.handle))
@@ -167,8 +167,8 @@ def anything(seed: random.Random) -> KubeObject:
         ),
         lambda: node(seed.choice(("n1", "n2", "n3", "n4")), zone=seed.choice(("a", "b"))),
     ]
-    thing: KubeObject = seed.choice(made)()
-    return thing
+    item: KubeObject = seed.choice(made)()
+    return item
 
 
 def any_volume(seed: random.Random, name: str) -> PersistentVolume:
@@ -185,22 +185,22 @@ def any_volume(seed: random.Random, name: str) -> PersistentVolume:
 
 
 def check(snapshot: Snapshot, pod: Pod) -> None:
-    told = reasons(VolumeBinding, snapshot, pod)
+    recorded = reasons(VolumeBinding, snapshot, pod)
     limited = reasons(NodeVolumeLimits, snapshot, pod)
     for name in sorted(snapshot.nodes.slot_of):
         there = snapshot.nodes.get(name)
         assert there is not None
         expected = tuple(TEXTS[bit] for bit in sorted(find(snapshot, pod, there)))
-        assert told.get(name, ()) == expected, name
+        assert recorded.get(name, ()) == expected, name
         assert (name in limited) is full(snapshot, pod, there), name
 
 
 @pytest.mark.parametrize("log", [pytest.param(65_536, id="log-kept"), pytest.param(2, id="log-cut-all-the-time")])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(number=st.integers(0, 2**32))
-def test_verdicts_on_all_nodes_are_those_on_each(number: int, log: int) -> None:
+def test_zone_mask_equals_per_node_evaluation(number: int, log: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes, "_LOG", log)
+        patch.setattr(object_store, "_LOG", log)
         _change_and_check(random.Random(number))
 
 
@@ -213,11 +213,11 @@ def _change_and_check(seed: random.Random) -> None:
     for _ in range(25):
         step = seed.random()
         mark = snapshot.mark()
-        thing = anything(seed)
+        item = anything(seed)
         if step < 0.7:
-            snapshot.put(thing)
-        elif not isinstance(thing, PersistentVolumeClaim):
-            snapshot.remove(thing)
+            snapshot.put(item)
+        elif not isinstance(item, PersistentVolumeClaim):
+            snapshot.remove(item)
         if step > 0.5:
             on = seed.choice(sorted(snapshot.nodes.slot_of) or ["n1"])
             if on in snapshot.nodes.slot_of:

@@ -24,7 +24,7 @@ from trimtab.kube.objects import (
     StorageClass,
     Volume,
 )
-from trimtab.placement.framework import Filter
+from trimtab.placement.interface import Filter
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -124,6 +124,6 @@ def reasons(kind: type[Filter], objects: Iterable[Any] | Snapshot, pod: Pod) -> 
     if passing is None:
         return {}
     failing = np.flatnonzero(snapshot.nodes.used & ~passing)
-    told = [(slot, texts) for texts, slots in rule.failures(pod, failing) for slot in slots.tolist()]
-    assert sorted(slot for slot, _ in told) == failing.tolist()
-    return {snapshot.nodes.node(slot).name: texts for slot, texts in told}
+    recorded = [(slot, texts) for texts, slots in rule.failures(pod, failing) for slot in slots.tolist()]
+    assert sorted(slot for slot, _ in recorded) == failing.tolist()
+    return {snapshot.nodes.node(slot).name: texts for slot, texts in recorded}

@@ -9,16 +9,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from trimtab.cli.run import run
-from trimtab.runtime.metrics import RuntimeMetrics
-from trimtab.runtime.probes import Heartbeat, ProbeServer
+from trimtab.runtime.health.probes import Heartbeat, ProbeServer
+from trimtab.runtime.metrics.process import RuntimeMetrics
 
 
 async def answers(server: ProbeServer, path: str) -> tuple[int, str]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{server.port}{path}") as answer:
-        return answer.status, await answer.text()
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{server.port}{path}") as response:
+        return response.status, await response.text()
 
 
-async def test_probes_name_what_is_wrong() -> None:
+async def test_probes_report_failed_checks() -> None:
     state: dict[str, str | None] = {"ready": "waiting for pods"}
     registry = CollectorRegistry()
     RuntimeMetrics(registry).observe("GET", 200, 0.01)
@@ -43,18 +43,18 @@ async def test_probes_name_what_is_wrong() -> None:
         await server.stop()
 
 
-def test_a_loop_that_stands_still_is_not_healthy() -> None:
+def test_hung_event_loop_is_unhealthy() -> None:
     heartbeat = Heartbeat(lambda _lag: None)
     assert heartbeat.check() is None
     heartbeat._last -= 31
     assert "31 s" in (heartbeat.check() or "")
 
 
-async def test_without_a_host_it_listens_to_ipv4_and_where_there_is_one_ipv6() -> None:
+async def test_without_host_it_listens_on_ipv4_and_ipv6() -> None:
     server = ProbeServer("", 0, metrics=CollectorRegistry(), health={}, ready={})
     await server.start()
     try:
-        families = {":" in str(address[0]) for address in server._runner.addresses}
+        families = {":" in str(address[0]) for address in server.server.addresses}
         assert families >= {False}
         assert (True in families) == ipv6()
     finally:
@@ -76,3 +76,13 @@ def ipv6() -> bool:
 def test_an_address_may_be_of_ipv6(given: str, host: str, port: int) -> None:
     parsed = run.make_context("run", [f"--listen={given}"]).params
     assert parsed["listen"] == (host, port)
+
+
+async def test_metrics_with_an_address_of_their_own_are_not_served_with_the_probes() -> None:
+    server = ProbeServer("127.0.0.1", 0, metrics=None, health={}, ready={})
+    await server.start()
+    try:
+        assert (await answers(server, "/metrics"))[0] == 404
+        assert (await answers(server, "/healthz"))[0] == 200
+    finally:
+        await server.stop()

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from trimtab.kube.objects import Node, Pod, PodSpec, Taint, Toleration
-from trimtab.tainting.deadlines import Deadline, NodeTaints, Tolerating, deadline, observe
+from trimtab.tainting.deadlines import Deadline, NodeTaints, TolerationRule, deadline, observe_taints
 
 START = 1_800_000_000.0
-ALL = Tolerating()
-FIRST = Tolerating(first=True)
+ALL = TolerationRule()
+FIRST = TolerationRule(first=True)
 
 
 def taint(key: str = "a", value: str = "", *, added: float | None = 0, effect: str = "NoExecute") -> Taint:
-    """A taint that was put on so many seconds after the start; ``None`` where nobody has written when."""
+    """A taint that was put on so many seconds after the start; ``None`` if its time is not recorded."""
     return Taint(key, effect, value, None if added is None else START + added)
 
 
@@ -49,9 +49,9 @@ def pod(
     )
 
 
-def standing(*taints: Taint, seen: float = 0) -> NodeTaints:
+def observed(*taints: Taint, seen: float = 0) -> NodeTaints:
     """What is known of a node that was first seen with these taints so many seconds after the start."""
-    return observe(node(*taints), None, now=START + seen)
+    return observe_taints(node(*taints), None, now=START + seen)
 
 
 def of(
@@ -59,13 +59,13 @@ def of(
     taints: Sequence[Taint],
     *,
     at: float = 0,
-    rule: Tolerating = ALL,
+    rule: TolerationRule = ALL,
     started: float | None = -1000,
 ) -> Deadline | None:
     """The deadline of a pod with these tolerations beside these taints, that were seen when they were put on."""
     latest = max((each.time_added or START) - START for each in taints) if taints else 0.0
-    known = standing(*taints, seen=latest)
-    return deadline(pod(*tolerations, started=started), known.standing, rule, now=START + max(at, latest))
+    known = observed(*taints, seen=latest)
+    return deadline(pod(*tolerations, started=started), known.observed, rule, now=START + max(at, latest))
 
 
 def due(found: Deadline | None) -> float | None:

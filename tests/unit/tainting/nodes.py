@@ -13,20 +13,19 @@ from msgspec.structs import replace
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, NodeCondition, Pod, PodSpec, Taint
-from trimtab.tainting.conditions import NO_EXECUTE_KEYS, TaintChange
-from trimtab.tainting.health import Answer
-from trimtab.tainting.lifecycle_memory import (
-    LifecycleMemory,
+from trimtab.tainting.lifecycle.node_conditions import NO_EXECUTE_KEYS, TaintChange
+from trimtab.tainting.lifecycle.node_health import ProbeResult
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.state import (
     LifecycleRecord,
+    LifecycleState,
+    build_record,
     decode_record,
     encode_record,
-    recall,
-    remember,
+    restore_state,
 )
-from trimtab.tainting.lifecycle_settings import LifecycleSettings
-from trimtab.tainting.patches import patches
-from trimtab.tainting.planner import LifecyclePlan, plan_lifecycle
-from trimtab.tainting.sight import SnapshotSight
+from trimtab.tainting.lifecycle.taint_patches import patches
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 ZONE = "topology.kubernetes.io/zone"
@@ -152,12 +151,12 @@ class World:
         self.leases = {name: self._lease(name, 0.0) for name in self.nodes}
         self.dead: set[str] = set()
         self.settings = settings
-        self.memory = LifecycleMemory()
+        self.memory = LifecycleState()
         self.before = LifecycleRecord()
         self.second = 0.0
         self.watch: float | None = None  # second at which our watches froze
         self.frozen: dict[str, Lease] = {}
-        self.answers: dict[str, Answer] = {}
+        self.probe_results: dict[str, ProbeResult] = {}
         self.plan: LifecyclePlan | None = None
         self.tainted: list[tuple[str, float]] = []
         self.freed: list[tuple[str, float]] = []
@@ -196,11 +195,11 @@ class World:
 
         ``unwritten``: it was killed after it acted and before it wrote down that it did.
         """
-        record = self.before if unwritten else remember(self.memory, self.nodes, now=START + self.second)
+        record = self.before if unwritten else build_record(self.memory, self.nodes, now=START + self.second)
         for _ in range(int(away)):
             self._tick()
-        self.answers = {}
-        self.memory = recall(decode_record(encode_record(record)), now=START + self.second)
+        self.probe_results = {}
+        self.memory = restore_state(decode_record(encode_record(record)), now=START + self.second)
 
     def _tick(self) -> None:
         self.second += 1
@@ -217,23 +216,23 @@ class World:
 
     def step(self) -> LifecyclePlan:
         """One pass, and what it says is done."""
-        self.before = remember(self.memory, self.nodes, now=START + self.second)
+        self.before = build_record(self.memory, self.nodes, now=START + self.second)
         now = START + self.second
         leases = self.frozen if self.watch is not None else self.leases
-        picture = SnapshotSight(Snapshot([*self.nodes.values(), *leases.values()]))
+        snapshot = SnapshotNodes(Snapshot([*self.nodes.values(), *leases.values()]))
         plan = plan_lifecycle(
-            picture,
+            snapshot,
             self.settings,
             now=now,
             memory=self.memory,
             watching=now if self.watch is None else START + self.watch,
-            answers=self.answers,
+            probe_results=self.probe_results,
         )
         self.plan, self.memory = plan, plan.memory
-        for question in plan.ask:
+        for question in plan.probes:
             node, lease = self.nodes[question.node], self.leases[question.node]
             self.asked.append((question.node, self.second))
-            self.answers[question.node] = Answer(node.uid, (lease.renewed, node.heartbeat), now)
+            self.probe_results[question.node] = ProbeResult(node.uid, (lease.renewed, node.heartbeat), now)
         for mark in plan.unknown:
             self._set(mark.node, "Unknown", others="Unknown")
             self.unknown.append((mark.node, self.second))

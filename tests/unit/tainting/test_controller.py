@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 
 from tests.builders import node
-from tests.unit.tainting.running import NODES, PATH, PODS, Process, a_cell, a_pod, running
+from tests.unit.tainting.running_taint_manager import NODES, PATH, PODS, Process, a_cell, a_pod, running
+from trimtab.disruption.evictor import EvictionLimits, Permit
+from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.kube.api import ServerError
 from trimtab.kube.resources import TAINT_MANAGERS
-from trimtab.tainting.controller import refuse
+from trimtab.tainting.handlers import refuse
 
 pytestmark = pytest.mark.looptime(start=0)
-ACTING = ["EarlierOnly", "Own"]
+ACTING = ["EvictPods", "TaintAndEvict"]
 
 
 @pytest.mark.parametrize("mode", ACTING)
-async def test_pods_go_when_their_toleration_ends_and_not_before(mode: str) -> None:
+async def test_pods_are_deleted_when_toleration_seconds_expire(mode: str) -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60), a_pod("other"), a_pod("stays", key="b"))
     async with running(cell, mode=mode):
@@ -33,7 +35,7 @@ async def test_pods_go_when_their_toleration_ends_and_not_before(mode: str) -> N
     assert [call.body["preconditions"] for call in cell.sent("DELETE", "/pods/web")] == [{"uid": "uid-web"}]
 
 
-async def test_to_observe_is_to_write_nothing_to_nodes_and_pods_and_to_say_who_would_go() -> None:
+async def test_observe_mode_reports_deadlines_and_writes_nothing_else() -> None:
     cell = a_cell("n1", "n2")
     cell.add(a_pod(seconds=60), a_pod("other"), a_pod("third", "n2"))
     cell.objects[f"{NODES}/n2"]["status"]["conditions"][0]["status"] = "Unknown"
@@ -56,33 +58,33 @@ async def test_a_restart_in_the_middle_of_a_toleration_changes_nothing(added: fl
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     cell.taint("n1", added=added)
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         await asyncio.sleep(30)
         if end == "stopped":
             await process.stop()
     assert (cell.note("n1") is not None) is (added is None)
     await asyncio.sleep(10)
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(60)
     assert cell.gone == [("uid-web", 60)]
 
 
-async def test_what_fell_due_while_nobody_ran_goes_at_once() -> None:
+async def test_pods_due_during_downtime_are_deleted_at_start() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     cell.taint("n1")
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(30)
     await asyncio.sleep(100)
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(5)
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
     assert 130 <= cell.gone[0][1] < 131
 
 
-async def test_notes_are_taken_off_when_they_are_of_no_account() -> None:
+async def test_annotations_are_removed_when_not_needed() -> None:
     cell = a_cell()
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         cell.taint("n1")
         await asyncio.sleep(1)
         assert cell.note("n1") is not None
@@ -94,19 +96,19 @@ async def test_notes_are_taken_off_when_they_are_of_no_account() -> None:
         assert len(cell.sent("PATCH", "/nodes/n1")) == written == 2
 
 
-async def test_a_note_that_was_not_written_is_written_again() -> None:
+async def test_failed_annotation_write_is_retried() -> None:
     cell = a_cell()
     cell.fail(ServerError("overloaded", status=500), times=3, method="PATCH", path="/nodes/n1")
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         cell.taint("n1")
         await asyncio.sleep(10)
     assert cell.note("n1") is not None
 
 
-async def test_a_taint_that_is_taken_off_and_put_on_again_counts_anew() -> None:
+async def test_readded_taint_counts_from_now() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         cell.taint("n1")
         await asyncio.sleep(50)
         cell.untaint("n1")
@@ -114,27 +116,27 @@ async def test_a_taint_that_is_taken_off_and_put_on_again_counts_anew() -> None:
         cell.taint("n1")
         await asyncio.sleep(40)
         assert cell.gone == [], "its first time ended at 60"
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(60)
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
     assert cell.gone[0][1] == pytest.approx(115, abs=1)
 
 
-async def test_a_toleration_that_is_lengthened_a_second_before_the_end_counts() -> None:
+async def test_toleration_extended_before_deadline_counts() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     cell.taint("n1", added=0)
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(59 - cell.clock.monotonic())
         cell.add(a_pod(seconds=90))
         await asyncio.sleep(60)
     assert cell.gone == [("uid-web", 90)]
 
 
-async def test_a_node_that_is_made_anew_with_its_name_starts_anew() -> None:
+async def test_new_node_with_same_name_starts_from_scratch() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         cell.taint("n1")
         await asyncio.sleep(40)
         cell.drop(f"{NODES}/n1")
@@ -148,11 +150,11 @@ async def test_a_node_that_is_made_anew_with_its_name_starts_anew() -> None:
     assert cell.gone[0][1] == pytest.approx(130, abs=1)
 
 
-async def test_a_pod_that_is_made_anew_with_its_name_has_its_own_time() -> None:
+async def test_new_pod_with_same_name_has_its_own_deadline() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     cell.taint("n1", added=0)
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         await asyncio.sleep(50)
         cell.drop(f"{PODS}/web")
         cell.add(a_pod(seconds=60).uid("second").started("2027-01-15T08:00:50Z"))
@@ -160,10 +162,10 @@ async def test_a_pod_that_is_made_anew_with_its_name_has_its_own_time() -> None:
     assert cell.gone == [("second", 110)]
 
 
-async def test_a_relist_takes_in_all_that_was_missed() -> None:
+async def test_relist_processes_missed_changes() -> None:
     cell = a_cell("n1", "n2")
     cell.add(a_pod(seconds=60), a_pod("other", "n2", seconds=60))
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         cell.taint("n1")
         await asyncio.sleep(20)
         cell.cut, process.followed, process.wrong = True, False, "no word from the API server on nodes"
@@ -177,11 +179,11 @@ async def test_a_relist_takes_in_all_that_was_missed() -> None:
     assert cell.note("n1") is None
 
 
-async def test_nothing_is_done_while_the_picture_is_stale() -> None:
+async def test_no_action_while_caches_are_stale() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     cell.taint("n1", added=0)
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         await asyncio.sleep(30)
         process.wrong = "no word from the API server on pods (refused)"
         await asyncio.sleep(60)
@@ -194,7 +196,7 @@ async def test_nothing_is_done_while_the_picture_is_stale() -> None:
 
 
 @pytest.mark.parametrize("mode", ACTING)
-async def test_nothing_is_done_while_a_watch_hangs(mode: str) -> None:
+async def test_no_action_while_a_watch_is_stalled(mode: str) -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=30))
     cell.taint("n1", added=0)
@@ -209,17 +211,17 @@ async def test_nothing_is_done_while_a_watch_hangs(mode: str) -> None:
         process.write(mode="Observe")
         process.hung = "the watch hangs of pods for 21 s"
         await asyncio.sleep(60)
-        assert process.condition("Ready") == ("True", "Observing"), "nobody asks after watches, and nobody acts"
+        assert process.condition("Ready") == ("True", "Observing"), "watches are not checked, and nothing is written"
 
 
-async def test_who_may_not_see_leases_ends_pods_and_says_why_nodes_are_left_alone() -> None:
+async def test_missing_lease_permission_pauses_only_the_node_lifecycle() -> None:
     cell = a_cell("n1", "n2")
     cell.add(a_pod(seconds=30))
     cell.taint("n1", added=0)
     process = Process(cell)
     process.blind = "waiting for leases (forbidden)"
     try:
-        await process.start(mode="Own")
+        await process.start(mode="TaintAndEvict")
         cell.add(node("n2").uid("uid-n2").not_ready())
         await asyncio.sleep(60)
         assert [uid for uid, _ in cell.gone] == ["uid-web"]
@@ -232,17 +234,17 @@ async def test_who_may_not_see_leases_ends_pods_and_says_why_nodes_are_left_alon
         await process.kill()
 
 
-async def test_nothing_is_judged_before_all_has_been_seen_once() -> None:
+async def test_no_deadlines_before_initial_sync() -> None:
     cell = a_cell()
     cell.add(a_pod())
     cell.taint("n1", added=0)
     process = Process(cell)
     process.wrong = "waiting for pods"
     try:
-        await process.start(mode="Own")
+        await process.start(mode="TaintAndEvict")
         await asyncio.sleep(20)
         assert cell.writes() == []
-        assert process.condition("Ready") == ("Unknown", "WaitingForFirstLook")
+        assert process.condition("Ready") == ("Unknown", "WaitingForFirstSync")
         process.wrong = None
         await asyncio.sleep(1)
         assert [uid for uid, _ in cell.gone] == ["uid-web"]
@@ -250,13 +252,13 @@ async def test_nothing_is_judged_before_all_has_been_seen_once() -> None:
         await process.kill()
 
 
-async def test_nobody_acts_who_does_not_lead() -> None:
+async def test_non_leader_does_not_act() -> None:
     cell = a_cell()
     cell.add(a_pod())
     process = Process(cell)
     process.leads = False
     try:
-        await process.start(mode="Own")
+        await process.start(mode="TaintAndEvict")
         cell.taint("n1")
         await asyncio.sleep(60)
     finally:
@@ -264,10 +266,10 @@ async def test_nobody_acts_who_does_not_lead() -> None:
     assert cell.calls == []
 
 
-async def test_who_loses_the_lease_sends_nothing_more() -> None:
+async def test_process_without_leadership_sends_nothing() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="Own") as process:
+    async with running(cell, mode="TaintAndEvict") as process:
         cell.taint("n1")
         await asyncio.sleep(30)
         process.leads = False
@@ -280,10 +282,10 @@ async def test_who_loses_the_lease_sends_nothing_more() -> None:
 # ── modes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_only_goes_earlier_does_nothing_about_the_life_of_nodes() -> None:
+async def test_evict_pods_mode_does_not_taint_nodes() -> None:
     cell = a_cell("n1", "n2")
     cell.add(a_pod())
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         cell.objects[f"{NODES}/n1"]["status"]["conditions"][0]["status"] = "False"
         cell.add(node("n3").uid("uid-n3").not_ready())
         await asyncio.sleep(200)
@@ -291,10 +293,10 @@ async def test_who_only_goes_earlier_does_nothing_about_the_life_of_nodes() -> N
     assert cell.writes() == []
 
 
-async def test_the_owner_taints_nodes_that_fail_and_frees_them() -> None:
+async def test_taint_and_evict_mode_taints_and_untaints_nodes() -> None:
     cell = a_cell("n1", "n2", "n3")
     cell.add(a_pod(key="node.kubernetes.io/not-ready", seconds=30))
-    async with running(cell, mode="Own") as process:
+    async with running(cell, mode="TaintAndEvict") as process:
         await asyncio.sleep(5)
         cell.add(node("n1").uid("uid-n1").not_ready(since="2027-01-15T08:00:05Z"))
         await process.until(lambda: len(cell.objects[f"{NODES}/n1"]["spec"].get("taints", ())) == 2)
@@ -304,39 +306,39 @@ async def test_the_owner_taints_nodes_that_fail_and_frees_them() -> None:
     assert cell.gone == []
 
 
-async def test_each_mode_can_be_left_for_each_other_and_times_stay() -> None:
+async def test_mode_changes_keep_deadlines() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=100), a_pod("soon", seconds=20))
     async with running(cell) as process:
         cell.taint("n1")
         await asyncio.sleep(30)
         assert cell.writes() == []
-        process.write(mode="EarlierOnly")
+        process.write(mode="EvictPods")
         await asyncio.sleep(1)
         assert [uid for uid, _ in cell.gone] == ["uid-soon"], "what is overdue goes at once"
         assert cell.note("n1") is not None
-        process.write(mode="Own")
+        process.write(mode="TaintAndEvict")
         await asyncio.sleep(5)
         assert process.status["zones"]
-        process.write(mode="EarlierOnly")
+        process.write(mode="EvictPods")
         await asyncio.sleep(5)
         process.write(mode="Observe")
         await asyncio.sleep(5)
-        assert cell.note("n1") is None, "nobody keeps it true any more"
+        assert cell.note("n1") is None, "it is no longer kept up to date"
         written = len(cell.writes())
         await asyncio.sleep(100)
         assert len(cell.writes()) == written
         assert process.status["counts"]["deleted"] == 1
-        process.write(mode="Own")
+        process.write(mode="TaintAndEvict")
         await asyncio.sleep(5)
     assert [uid for uid, _ in cell.gone] == ["uid-soon", "uid-web"]
 
 
-async def test_notes_that_nobody_kept_are_not_believed() -> None:
+async def test_outdated_annotations_are_ignored() -> None:
     """Left by a process that was killed on its way to Observe; the taint was put on again since."""
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         cell.taint("n1")
         await asyncio.sleep(30)
     async with running(cell, mode="Observe") as process:
@@ -347,34 +349,34 @@ async def test_notes_that_nobody_kept_are_not_believed() -> None:
     async with running(cell, mode="Observe") as process:
         await asyncio.sleep(5)
         assert process.status["counts"]["overdue"] == 0
-        process.write(mode="EarlierOnly")
+        process.write(mode="EvictPods")
         await asyncio.sleep(40)
         assert cell.gone == []
         await asyncio.sleep(30)
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
-async def test_another_reading_of_tolerations_counts_at_once() -> None:
+async def test_changed_toleration_matching_applies_at_once() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=300).tolerates("a", effect="NoExecute", seconds=60))
     cell.taint("n1", added=0)
-    async with running(cell, mode="EarlierOnly", tolerationMatching="First") as process:
+    async with running(cell, mode="EvictPods", tolerationMatching="First") as process:
         await asyncio.sleep(100)
         assert cell.gone == []
-        process.write(mode="EarlierOnly")
+        process.write(mode="EvictPods")
         await asyncio.sleep(1)
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
-async def test_counts_go_on_from_those_of_earlier_processes() -> None:
+async def test_counts_continue_from_earlier_processes() -> None:
     cell = a_cell()
     cell.add(a_pod())
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         cell.taint("n1")
         await asyncio.sleep(15)
         await process.stop()
     cell.add(a_pod("second"))
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         await asyncio.sleep(15)
         assert process.status["counts"]["deleted"] == 2
 
@@ -382,28 +384,28 @@ async def test_counts_go_on_from_those_of_earlier_processes() -> None:
 # ── what cannot be used, and what is gone ───────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_spec_that_cannot_be_used_is_told_and_nothing_is_done() -> None:
+async def test_invalid_spec_is_reported_and_stops_acting() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=30))
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         cell.taint("n1")
         await asyncio.sleep(10)
-        process.write(mode="EarlierOnly", nodeLifecycle={"nodeMonitorPeriod": "soon"})
+        process.write(mode="EvictPods", nodeLifecycle={"nodeMonitorPeriod": "soon"})
         await asyncio.sleep(60)
         assert process.condition("Ready") == ("False", "InvalidTaintManager")
         assert process.condition("Degraded") == ("True", "InvalidTaintManager")
         assert "spec.nodeLifecycle.nodeMonitorPeriod" in str(process.status["conditions"])
         assert cell.gone == []
-        process.write(mode="EarlierOnly")
+        process.write(mode="EvictPods")
         await asyncio.sleep(5)
         assert process.condition("Ready") == ("True", "ManagingTaints")
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
-async def test_one_of_another_name_is_refused_once() -> None:
+async def test_other_name_is_rejected_once() -> None:
     cell = a_cell()
     process = Process(cell)
-    body = process.write(name="mine", mode="Own")
+    body = process.write(name="mine", mode="TaintAndEvict")
     await refuse(process.services, body)
     path = TAINT_MANAGERS.path("mine")
     conditions = cell.objects[path]["status"]["conditions"]
@@ -417,10 +419,10 @@ async def test_one_of_another_name_is_refused_once() -> None:
     assert len(cell.calls) == sent
 
 
-async def test_without_a_taint_manager_nothing_is_done_and_our_annotations_go() -> None:
+async def test_deleted_taint_manager_removes_annotations() -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="Own") as process:
+    async with running(cell, mode="TaintAndEvict") as process:
         cell.taint("n1")
         await asyncio.sleep(10)
         assert cell.note("n1") is not None
@@ -433,9 +435,9 @@ async def test_without_a_taint_manager_nothing_is_done_and_our_annotations_go() 
     assert cell.gone == []
 
 
-async def test_one_that_went_without_our_finalizer_leaves_no_annotation_either() -> None:
+async def test_forced_deletion_removes_annotations() -> None:
     cell = a_cell()
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         cell.taint("n1")
         await asyncio.sleep(10)
         del cell.objects[PATH]
@@ -445,7 +447,7 @@ async def test_one_that_went_without_our_finalizer_leaves_no_annotation_either()
         assert cell.note("n1") is None
 
 
-async def test_cleaning_up_goes_on_over_failures_and_tells_of_what_is_left() -> None:
+async def test_clean_up_retries_and_reports_remaining_nodes() -> None:
     cell = a_cell()
     cell.add(node("n1").uid("uid-n1").annotations({"trimtab.dev/taints-since": "[]"}))
     process = Process(cell)
@@ -458,7 +460,7 @@ async def test_cleaning_up_goes_on_over_failures_and_tells_of_what_is_left() -> 
         await process.controller.clean_up()
 
 
-async def test_a_loop_that_fails_begins_anew_and_the_status_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_task_is_restarted_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = a_cell()
     cell.add(a_pod(seconds=60))
     failures = iter([True] * 4)
@@ -468,23 +470,47 @@ async def test_a_loop_that_fails_begins_anew_and_the_status_says_so(monkeypatch:
             raise ValueError("no such thing")
         await asyncio.sleep(1000)
 
-    monkeypatch.setattr("trimtab.tainting.notes.Notes.run", fails_at_first)
+    monkeypatch.setattr("trimtab.tainting.since_annotations.SinceAnnotations.run", fails_at_first)
     cell.taint("n1", added=0)
-    async with running(cell, mode="EarlierOnly") as process:
+    async with running(cell, mode="EvictPods") as process:
         await process.until(lambda: process.condition("Degraded")[0] == "True", seconds=5)
         await process.until(lambda: process.condition("Degraded")[0] == "False", seconds=20)
         await asyncio.sleep(60)
     assert [uid for uid, _ in cell.gone] == ["uid-web"]
 
 
-async def test_an_object_that_cannot_be_taken_in_costs_a_look_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trimtab.tainting.deadlines import DeadlineBook
+async def test_failed_event_causes_resync(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trimtab.tainting.deadlines import TaintDeadlineTracker
 
     cell = a_cell()
     cell.add(a_pod(seconds=60))
-    async with running(cell, mode="EarlierOnly"):
+    async with running(cell, mode="EvictPods"):
         with monkeypatch.context() as patched:
-            patched.setattr(DeadlineBook, "node_changed", lambda *_, **__: 1 / 0)
+            patched.setattr(TaintDeadlineTracker, "node_changed", lambda *_, **__: 1 / 0)
             cell.taint("n1", added=0)
         await asyncio.sleep(70)
+    assert [uid for uid, _ in cell.gone] == ["uid-web"]
+
+
+async def test_status_reports_pending_evictions() -> None:
+    cell = a_cell()
+    cell.add(a_pod())
+    async with running(cell, mode="EvictPods") as process:
+        await asyncio.sleep(3)
+        pod = process.services.lister.pod("shop/web")
+        assert pod is not None
+        evictor = process.services.evictor
+        evictor.limits = EvictionLimits(max_concurrent=1)
+        held = EvictionRequest(namespace="shop", pod="other", uid="other", requester=Requester(DESCHEDULER, "spread"))
+        permit = evictor.admit(held, pod)
+        assert isinstance(permit, Permit)
+        evictor.begin(permit)
+        cell.taint("n1")
+        await asyncio.sleep(20)
+        [entry] = process.status["waitingEvictions"]
+        assert (entry["reason"], entry["waitsFor"]) == ("WaitingForEvictionLimit", "descheduler spread")
+        assert cell.gone == []
+        evictor.cancel(permit)
+        await asyncio.sleep(20)
+        assert "waitingEvictions" not in process.status
     assert [uid for uid, _ in cell.gone] == ["uid-web"]

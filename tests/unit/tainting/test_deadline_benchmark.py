@@ -6,7 +6,7 @@ from benchmarks import deadlines, run
 from benchmarks.clusters import Shape
 
 
-def test_the_benchmark_tells_of_all_that_is_asked_of_it() -> None:
+def test_benchmark_reports_all_results() -> None:
     result = deadlines.recompute(Shape(nodes=20, pods=600), due=50, lead=0.0)
 
     assert result["params"].items() >= {"nodes": 20, "pods": 600, "due_in_a_second": 50}.items()

@@ -8,23 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.strategies import examples
 from tests.unit.tainting.deadlines import ALL, FIRST, START, node, pod
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod, Taint, Toleration
 from trimtab.tainting.deadlines import (
-    Change,
     Deadline,
-    DeadlineBook,
+    DeadlineChange,
     NodeTaints,
-    Tolerating,
-    columns,
+    TaintDeadlineTracker,
+    TolerationRule,
     deadline,
     deadlines,
-    observe,
+    observe_taints,
+    tracker,
 )
 
 KEYS = ["a", "b", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
-RULES = [ALL, FIRST, Tolerating(not_ready=20, unreachable=0)]
+RULES = [ALL, FIRST, TolerationRule(not_ready=20, unreachable=0)]
 NOW = START + 1000
 
 taints = st.lists(
@@ -53,9 +54,9 @@ starts = st.sampled_from([None, -100.0, 500.0, 2000.0])
 rules = st.sampled_from(RULES)
 
 
-def of(carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: Tolerating) -> float:
-    known = observe(node(*there), None, now=NOW)
-    found = deadline(pod(*carried, started=start), known.standing, rule, now=NOW)
+def of(carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: TolerationRule) -> float:
+    known = observe_taints(node(*there), None, now=NOW)
+    found = deadline(pod(*carried, started=start), known.observed, rule, now=NOW)
     return float("inf") if found is None else found.due
 
 
@@ -64,30 +65,30 @@ def test_a_deadline_does_not_depend_on_the_order_of_taints_or_tolerations(
     carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, seed: random.Random
 ) -> None:
     def whole(said: tuple[Toleration, ...], on: tuple[Taint, ...]) -> Deadline | None:
-        known = observe(node(*on), None, now=NOW)
-        return deadline(pod(*said, started=start), known.standing, ALL, now=NOW)
+        known = observe_taints(node(*on), None, now=NOW)
+        return deadline(pod(*said, started=start), known.observed, ALL, now=NOW)
 
     shuffled = tuple(seed.sample(carried, len(carried))), tuple(seed.sample(there, len(there)))
     assert whole(*shuffled) == whole(carried, there)
 
 
 @given(carried=tolerations, there=taints, start=starts, rule=rules, seed=st.randoms(use_true_random=False))
-def test_by_every_rule_the_order_of_taints_does_not_matter(
+def test_order_of_taints_does_not_matter(
     carried: tuple[Toleration, ...],
     there: tuple[Taint, ...],
     start: float | None,
-    rule: Tolerating,
+    rule: TolerationRule,
     seed: random.Random,
 ) -> None:
     assert of(carried, tuple(seed.sample(there, len(there))), start, rule) == of(carried, there, start, rule)
 
 
 @given(carried=tolerations, there=taints, start=starts, rule=rules, place=st.integers(0, 3), more=st.integers(0, 999))
-def test_more_toleration_seconds_never_make_a_pod_go_earlier(
+def test_longer_toleration_never_gives_earlier_deadline(
     carried: tuple[Toleration, ...],
     there: tuple[Taint, ...],
     start: float | None,
-    rule: Tolerating,
+    rule: TolerationRule,
     place: int,
     more: int,
 ) -> None:
@@ -102,21 +103,21 @@ def test_more_toleration_seconds_never_make_a_pod_go_earlier(
 
 
 @given(carried=tolerations, there=taints, start=starts, rule=rules, place=st.integers(0, 3))
-def test_removing_a_taint_never_makes_a_pod_go_earlier(
-    carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: Tolerating, place: int
+def test_removed_taint_never_gives_earlier_deadline(
+    carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: TolerationRule, place: int
 ) -> None:
     """Also where the other one of an outage stays: the book has seen both."""
-    known = observe(node(*there), None, now=NOW)
-    fewer = observe(node(*there[:place], *there[place + 1 :]), known, now=NOW + 5)
+    known = observe_taints(node(*there), None, now=NOW)
+    fewer = observe_taints(node(*there[:place], *there[place + 1 :]), known, now=NOW + 5)
     web = pod(*carried, started=start)
 
-    before = deadline(web, known.standing, rule, now=NOW + 5)
-    after = deadline(web, fewer.standing, rule, now=NOW + 5)
+    before = deadline(web, known.observed, rule, now=NOW + 5)
+    after = deadline(web, fewer.observed, rule, now=NOW + 5)
     assert after is None or (before is not None and after.due >= before.due)
 
 
 @given(carried=tolerations, there=taints, start=starts, more=tolerations)
-def test_by_our_rule_a_pod_that_bears_a_taint_for_ever_by_one_toleration_more_goes_no_earlier(
+def test_additional_unlimited_toleration_never_gives_earlier_deadline(
     carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, more: tuple[Toleration, ...]
 ) -> None:
     endless = tuple(replace(each, seconds=None) for each in more)
@@ -125,11 +126,11 @@ def test_by_our_rule_a_pod_that_bears_a_taint_for_ever_by_one_toleration_more_go
 
 
 @given(carried=tolerations, there=taints, start=starts, rule=rules)
-def test_no_pod_goes_before_it_was_on_its_node_or_the_taint_was_seen_to_stand(
-    carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: Tolerating
+def test_deadline_is_never_before_binding_or_taint(
+    carried: tuple[Toleration, ...], there: tuple[Taint, ...], start: float | None, rule: TolerationRule
 ) -> None:
-    known = observe(node(*there), None, now=NOW)
-    found = deadline(pod(*carried, started=start), known.standing, rule, now=NOW)
+    known = observe_taints(node(*there), None, now=NOW)
+    found = deadline(pod(*carried, started=start), known.observed, rule, now=NOW)
 
     if found is not None:
         assert found.due >= found.since
@@ -154,28 +155,28 @@ pods = st.builds(
     there=st.lists(taints, min_size=3, max_size=3),
     rule=rules,
 )
-def test_columns_say_what_the_rule_says_of_each_pod(
-    several: list[Pod], there: list[tuple[Taint, ...]], rule: Tolerating
+def test_table_equals_rule_for_each_pod(
+    several: list[Pod], there: list[tuple[Taint, ...]], rule: TolerationRule
 ) -> None:
-    known = {f"n{number + 1}": observe(node(*each), None, now=NOW) for number, each in enumerate(there)}
-    known = {name: each for name, each in known.items() if each.standing}
+    known = {f"n{number + 1}": observe_taints(node(*each), None, now=NOW) for number, each in enumerate(there)}
+    known = {name: each for name, each in known.items() if each.observed}
     one_by_one = {
         each.key: found
         for each in several
-        if each.node in known and (found := deadline(each, known[each.node].standing, rule, now=NOW)) is not None
+        if each.node in known and (found := deadline(each, known[each.node].observed, rule, now=NOW)) is not None
     }
 
     items = [(each.key, each) for each in several]
-    there = [each for each in several if each.node in known and columns.concerned(each)]
+    there = [each for each in several if each.node in known and tracker.subject_to_taints(each)]
     keys = [each.key for each in there]
-    assert columns._Table(keys, there, known, rule, now=NOW).deadlines() == one_by_one
+    assert tracker._DeadlineTable(keys, there, known, rule, now=NOW).deadlines() == one_by_one
     assert deadlines(items, known, rule, now=NOW) == one_by_one
     assert deadlines(reversed(items), known, rule, now=NOW) == one_by_one
 
 
-def test_many_pods_are_computed_as_columns_and_the_same() -> None:
+def test_many_pods_are_computed_with_arrays() -> None:
     many = [pod(Toleration("a", "Exists", "", "NoExecute", number % 7), name=f"p{number}") for number in range(100)]
-    known = {"n1": observe(node(Taint("a", "NoExecute", "", START)), None, now=NOW)}
+    known = {"n1": observe_taints(node(Taint("a", "NoExecute", "", START)), None, now=NOW)}
 
     found = deadlines(((each.key, each) for each in many), known, ALL, now=NOW)
     assert {key: each.due - START for key, each in found.items()} == {f"shop/p{n}": n % 7 for n in range(100)}
@@ -195,13 +196,13 @@ steps = st.lists(
 class World:
     """A snapshot, and the book beside it that is told of each change."""
 
-    def __init__(self, rule: Tolerating) -> None:
+    def __init__(self, rule: TolerationRule) -> None:
         self.snapshot = Snapshot()
-        self.book = DeadlineBook(self.snapshot.items_on, rule)
+        self.book = TaintDeadlineTracker(self.snapshot.items_on, rule)
         self.now = NOW
         self.known: dict[str, NodeTaints] = {}
 
-    def apply(self, what: str, who: object, there: tuple[Taint, ...]) -> list[Change]:
+    def apply(self, what: str, who: object, there: tuple[Taint, ...]) -> list[DeadlineChange]:
         self.now += 7
         if what in ("node", "gone"):
             assert isinstance(who, str)
@@ -210,7 +211,7 @@ class World:
             if new is None:
                 self.known.pop(who, None)
             else:
-                self.known[who] = observe(new, self.known.get(who), now=self.now)
+                self.known[who] = observe_taints(new, self.known.get(who), now=self.now)
             return self.book.node_changed(old, new, now=self.now)
         new_pod = who if isinstance(who, Pod) else None
         old_pod = self.snapshot.pods.get(who.key if isinstance(who, Pod) else str(who))
@@ -226,49 +227,49 @@ class World:
             self.snapshot.remove(old)
 
     def fresh(self) -> dict[str, Deadline]:
-        known = {name: each for name, each in self.known.items() if each.standing}
+        known = {name: each for name, each in self.known.items() if each.observed}
         return deadlines(self.snapshot.pods.items(), known, self.book.rule, now=self.now)
 
 
-@settings(max_examples=200)
-@given(story=steps, rule=rules)
-def test_after_any_changes_the_book_holds_what_a_look_at_everything_gives(
-    story: list[tuple[str, object, tuple[Taint, ...]]], rule: Tolerating
+@settings(max_examples=examples(200))
+@given(without_numbers=steps, rule=rules)
+def test_incremental_updates_equal_resync(
+    without_numbers: list[tuple[str, object, tuple[Taint, ...]]], rule: TolerationRule
 ) -> None:
     """But for what is still to come when it is first looked at, which depends on when that is."""
     world = World(rule)
-    told: dict[str, Deadline] = {}
-    for what, who, there in story:
+    recorded: dict[str, Deadline] = {}
+    for what, who, there in without_numbers:
         there = tuple(replace(each, time_added=START + 400) for each in there)
         if isinstance(who, Pod) and (who.started is None or who.started > NOW):
             who = replace(who, started=START)
         for change in world.apply(what, who, there):
-            assert told.get(change.key) == change.before
+            assert recorded.get(change.key) == change.before
             assert change.before != change.after
             if change.after is None:
-                del told[change.key]
+                del recorded[change.key]
             else:
-                told[change.key] = change.after
+                recorded[change.key] = change.after
 
-        assert world.book.deadlines == told == world.fresh()
+        assert world.book.deadlines == recorded == world.fresh()
 
 
-@given(story=steps, rule=rules, other=rules)
-def test_reading_by_another_rule_and_a_look_at_everything_leave_nothing_behind(
-    story: list[tuple[str, object, tuple[Taint, ...]]], rule: Tolerating, other: Tolerating
+@given(without_numbers=steps, rule=rules, other=rules)
+def test_rule_change_and_resync_leave_no_stale_deadlines(
+    without_numbers: list[tuple[str, object, tuple[Taint, ...]]], rule: TolerationRule, other: TolerationRule
 ) -> None:
     world = World(rule)
-    for step in story:
+    for step in without_numbers:
         world.apply(*step)
     world.now += 10_000  # all that was still to come has come
 
     nodes = [each for each in world.snapshot.nodes.at if each is not None]
     world.known = {
-        each.name: observe(each, world.known.get(each.name), now=world.now, followed=False) for each in nodes
+        each.name: observe_taints(each, world.known.get(each.name), now=world.now, in_sync=False) for each in nodes
     }
-    world.book.everything(nodes, world.snapshot.pods.items(), now=world.now)
+    world.book.resync(nodes, world.snapshot.pods.items(), now=world.now)
     assert world.book.deadlines == world.fresh()
-    world.book.read_by(other, now=world.now)
+    world.book.set_rule(other, now=world.now)
     assert world.book.deadlines == world.fresh()
-    world.book.everything((), (), now=world.now)
+    world.book.resync((), (), now=world.now)
     assert not world.book.deadlines

@@ -7,11 +7,11 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.tainting.deadlines import ALL, FIRST, START, bears, due, of, pod, standing, taint
+from tests.unit.tainting.deadlines import ALL, FIRST, START, bears, due, observed, of, pod, taint
 from trimtab.api.decode import decode_taint_manager
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import PodCondition, Taint, Toleration
-from trimtab.tainting.deadlines import Tolerating, deadline, start_on_node, tolerance
+from trimtab.tainting.deadlines import TolerationRule, deadline, start_on_node, tolerance
 
 A, B = taint("a"), taint("b")
 NEVER = None
@@ -80,7 +80,7 @@ PROMISES: dict[str, tuple[tuple[Toleration, ...], tuple[Taint, ...], float | Non
 
 
 @pytest.mark.parametrize(("tolerations", "taints", "expected"), PROMISES.values(), ids=PROMISES)
-def test_a_pod_goes_when_it_was_promised_whatever_the_order(
+def test_deadline_does_not_depend_on_toleration_order(
     tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...], expected: float | None
 ) -> None:
     for said in permutations(tolerations):
@@ -100,24 +100,22 @@ FIRST_MATCH: dict[str, tuple[tuple[Toleration, ...], float | None]] = {
 
 
 @pytest.mark.parametrize(("tolerations", "expected"), FIRST_MATCH.values(), ids=FIRST_MATCH)
-def test_by_upstreams_rule_the_first_toleration_in_the_list_counts(
-    tolerations: tuple[Toleration, ...], expected: float | None
-) -> None:
+def test_first_matching_uses_the_first_toleration(tolerations: tuple[Toleration, ...], expected: float | None) -> None:
     assert due(of(tolerations, (A,), rule=FIRST)) == expected
 
 
-def test_the_rule_is_what_the_taint_manager_says() -> None:
+def test_rule_is_built_from_the_spec() -> None:
     spec = "{tolerationMatching: First, defaultTolerations: {defaultNotReadyTolerationSeconds: 0}}"
     manifest = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "TaintManager", "metadata": {"name": "default"}}
     import msgspec
 
-    assert Tolerating.of(decode_taint_manager({**manifest, "spec": msgspec.yaml.decode(spec)}).spec) == Tolerating(
-        first=True, not_ready=0
-    )
-    assert Tolerating.of(decode_taint_manager(manifest).spec) == ALL
+    assert TolerationRule.of(
+        decode_taint_manager({**manifest, "spec": msgspec.yaml.decode(spec)}).spec
+    ) == TolerationRule(first=True, not_ready=0)
+    assert TolerationRule.of(decode_taint_manager(manifest).spec) == ALL
 
 
-def test_the_deadline_names_the_taint_and_the_toleration_that_decide() -> None:
+def test_deadline_has_deciding_taint_and_toleration() -> None:
     found = of((bears("a", 300), bears("a", 30), bears("b", 100)), (A, B))
 
     assert found is not None
@@ -125,7 +123,7 @@ def test_the_deadline_names_the_taint_and_the_toleration_that_decide() -> None:
     assert (found.key, found.uid, found.node, found.since) == ("shop/web", "uid-web", "n1", START)
 
 
-def test_a_taint_that_nothing_tolerates_decides_without_a_toleration() -> None:
+def test_untolerated_taint_has_no_toleration() -> None:
     found = of((bears("a", 300),), (A, B))
 
     assert found is not None
@@ -133,7 +131,7 @@ def test_a_taint_that_nothing_tolerates_decides_without_a_toleration() -> None:
 
 
 @pytest.mark.parametrize("there", list(permutations((A, B))))
-def test_of_two_taints_that_end_it_at_one_time_the_first_by_key_is_named(there: tuple[Taint, ...]) -> None:
+def test_equal_deadlines_name_the_first_taint_by_key(there: tuple[Taint, ...]) -> None:
     found = of((), there)
 
     assert found is not None
@@ -141,7 +139,7 @@ def test_of_two_taints_that_end_it_at_one_time_the_first_by_key_is_named(there: 
 
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-DEFAULTS = Tolerating(not_ready=20, unreachable=40)
+DEFAULTS = TolerationRule(not_ready=20, unreachable=40)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +167,7 @@ DEFAULTS = Tolerating(not_ready=20, unreachable=40)
         "a word of scheduling is none",
     ],
 )
-def test_defaults_are_for_pods_that_carry_nothing(
+def test_default_tolerations_apply_to_pods_without_their_own(
     tolerations: tuple[Toleration, ...], key: str, expected: float | None
 ) -> None:
     assert due(of(tolerations, (taint(key),), rule=DEFAULTS)) == expected
@@ -180,27 +178,27 @@ def test_defaults_are_for_pods_that_carry_nothing(
     [(0, -1000, 300), (0, 50, 350), (0, 0, 300), (100, 50, 400)],
     ids=["the pod was there", "the pod came later", "both at once", "the taint came later"],
 )
-def test_time_runs_from_the_later_of_taint_and_pod(added: float, started: float, expected: float) -> None:
+def test_toleration_time_counts_from_later_of_taint_and_pod(added: float, started: float, expected: float) -> None:
     assert due(of((bears("a", 300),), (taint(added=added),), started=started, at=200)) == expected
 
 
-def test_a_pod_that_lands_on_an_old_taint_has_the_full_time() -> None:
+def test_pod_bound_to_tainted_node_gets_full_toleration_time() -> None:
     assert due(of((bears("a", 300),), (A,), at=9000, started=8999)) == 9299
 
 
 @pytest.mark.parametrize("ahead", [0.5, 3600], ids=["a bit", "an hour"])
-def test_a_time_that_is_still_to_come_counts_from_now(ahead: float) -> None:
-    seen = standing(taint(added=ahead), seen=10)
+def test_future_taint_time_counts_from_now(ahead: float) -> None:
+    seen = observed(taint(added=ahead), seen=10)
 
-    assert due(deadline(pod(bears("a", 60)), seen.standing, ALL, now=START + 10)) == 60 + min(ahead, 10)
-    assert due(deadline(pod(bears("a", 60)), seen.standing, ALL, now=START + 40)) == 60 + min(ahead, 10)
+    assert due(deadline(pod(bears("a", 60)), seen.observed, ALL, now=START + 10)) == 60 + min(ahead, 10)
+    assert due(deadline(pod(bears("a", 60)), seen.observed, ALL, now=START + 40)) == 60 + min(ahead, 10)
 
 
-def test_a_start_that_is_still_to_come_counts_from_now_and_never_ends_a_pod_too_soon() -> None:
+def test_future_start_time_counts_from_now() -> None:
     late = pod(bears("a", 60), started=100)
 
-    assert due(deadline(late, standing(A).standing, ALL, now=START + 10)) == 70
-    assert due(deadline(late, standing(A).standing, ALL, now=START + 500)) == 160
+    assert due(deadline(late, observed(A).observed, ALL, now=START + 10)) == 70
+    assert due(deadline(late, observed(A).observed, ALL, now=START + 500)) == 160
 
 
 SCHEDULED = PodCondition("PodScheduled", "True", since=START - 30)
@@ -229,7 +227,7 @@ SCHEDULED = PodCondition("PodScheduled", "True", since=START - 30)
         "now, where the scheduler's clock is ahead",
     ],
 )
-def test_a_pod_is_on_its_node_since(changed: dict[str, object], expected: float) -> None:
+def test_start_on_node_is_computed(changed: dict[str, object], expected: float) -> None:
     assert start_on_node(replace(pod(), **changed), now=START) - START == expected
 
 
@@ -243,17 +241,17 @@ def test_a_pod_is_on_its_node_since(changed: dict[str, object], expected: float)
     ],
     ids=["has succeeded", "has failed", "is going", "is a mirror pod"],
 )
-def test_taints_end_no_pod_that(changed: dict[str, object]) -> None:
-    assert deadline(replace(pod(), **changed), standing(A).standing, ALL, now=START) is None
+def test_pods_not_subject_to_taints(changed: dict[str, object]) -> None:
+    assert deadline(replace(pod(), **changed), observed(A).observed, ALL, now=START) is None
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", ""])
-def test_taints_end_pods_that_wait_or_run(phase: str) -> None:
-    assert deadline(replace(pod(), phase=phase), standing(A).standing, ALL, now=START) is not None
+def test_pending_and_running_pods_are_subject_to_taints(phase: str) -> None:
+    assert deadline(replace(pod(), phase=phase), observed(A).observed, ALL, now=START) is not None
 
 
 @pytest.mark.parametrize("tolerations", list(permutations((bears("", 5), bears("a", 5), bears("a", 5, effect="")))))
-def test_which_of_equal_tolerations_is_named_does_not_depend_on_their_order(
+def test_equal_tolerations_are_chosen_independent_of_order(
     tolerations: tuple[Toleration, ...],
 ) -> None:
     assert tolerance(tolerations, A, ALL).toleration == bears("", 5)

@@ -7,25 +7,22 @@ from collections.abc import Callable
 from operator import itemgetter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
+from tests.fakes.caches import Caches
 from tests.fakes.clock import START, LoopClock
-from tests.unit.tainting.deadlines import ALL, bears, node, pod, standing, taint
+from tests.unit.tainting.deadlines import ALL, bears, node, observed, pod, taint
 from trimtab.api.scalars import to_time
+from trimtab.controller.timers import Timers
 from trimtab.kube.objects import Node, Pod
 from trimtab.tainting.deadlines import (
-    Change,
     Deadline,
-    DeadlineBook,
-    PlacedPods,
+    DeadlineChange,
+    TaintDeadlineTracker,
     deadlines,
     next_deadlines,
-    note,
     overdue,
+    since_annotation,
 )
-from trimtab.tainting.timers import Timers
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
@@ -35,8 +32,8 @@ class Process:
 
     def __init__(self, end: Callable[[Deadline, float], None]) -> None:
         self.clock = LoopClock()
-        self.placed = PlacedPods()
-        self.book = DeadlineBook(self.placed.on, ALL)
+        self.caches = Caches()
+        self.book = TaintDeadlineTracker(self.caches.lister.items_on, ALL)
         self.timers: Timers[Deadline] = Timers(self._end, self.clock)
         self.task = asyncio.create_task(self.timers.run())
         self._delete = end
@@ -44,15 +41,15 @@ class Process:
     def _end(self, deadline: Deadline) -> None:
         self._delete(deadline, self.clock.now())
 
-    def told(self, old: Node | Pod | None, new: Node | Pod | None) -> None:
+    def recorded(self, old: Node | Pod | None, new: Node | Pod | None) -> None:
         now = self.clock.now()
         if isinstance(new or old, Node):
             self._follow(self.book.node_changed(old, new, now=now))  # type: ignore[arg-type]
         else:
-            self.placed.pod_changed(old, new)  # type: ignore[arg-type]
+            self.caches.apply(old, new)
             self._follow(self.book.pod_changed(old, new, now=now))  # type: ignore[arg-type]
 
-    def _follow(self, changes: list[Change]) -> None:
+    def _follow(self, changes: list[DeadlineChange]) -> None:
         for change in changes:
             if change.after is None:
                 self.timers.cancel(change.key)
@@ -78,24 +75,24 @@ class Cluster:
         assert there.uid == deadline.uid
         self.gone.append((deadline.uid, round(now - START, 3)))
         del self.objects[deadline.key]
-        self.process.told(there, None)
+        self.process.recorded(there, None)
 
     def put(self, new: Node | Pod) -> None:
         old = self.objects.get(new.key)
         self.objects[new.key] = new
-        self.process.told(old, new)
+        self.process.recorded(old, new)
 
     async def restart(self, *, after: float = 0) -> None:
         """Kill the process in the middle of what it does; another one comes, after a while."""
         for name, known in self.process.book.taints.items():
             there = self.objects[name]
             assert isinstance(there, Node)
-            self.objects[name] = node(*there.taints, name=name, uid=there.uid, since=note(known) or "")
+            self.objects[name] = node(*there.taints, name=name, uid=there.uid, since=since_annotation(known) or "")
         await self.process.kill()
         await asyncio.sleep(after)
         self.process = Process(self._delete)
         for each in self.objects.values():
-            self.process.told(None, each)
+            self.process.recorded(None, each)
 
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -113,7 +110,7 @@ async def test_a_restart_in_the_middle_of_a_toleration_changes_nothing(added: fl
     assert cluster.gone == [("uid-web", 60)]
 
 
-async def test_what_fell_due_while_nobody_ran_goes_at_once() -> None:
+async def test_pods_due_during_downtime_are_deleted_at_start() -> None:
     cluster = Cluster()
     cluster.put(pod(bears("a", 60)))
     cluster.put(node(taint()))
@@ -125,7 +122,7 @@ async def test_what_fell_due_while_nobody_ran_goes_at_once() -> None:
 
 
 @pytest.mark.parametrize("kill", range(0, 300, 30))
-async def test_whenever_it_is_killed_in_an_outage_nothing_is_lost_and_nothing_is_early(kill: int) -> None:
+async def test_kills_during_outage_keep_deadlines(kill: int) -> None:
     """Not-ready at 0, unreachable in its place at 50 and back at 120; one pod comes late."""
     cluster = Cluster()
     carried = (bears(NOT_READY, 200), bears(UNREACHABLE, 200))
@@ -136,8 +133,8 @@ async def test_whenever_it_is_killed_in_an_outage_nothing_is_lost_and_nothing_is
         (100, pod(*carried, name="late", started=100)),
         (120, node(taint(NOT_READY, added=120))),
     ]
-    told = [(at, lambda new=new: cluster.put(new)) for at, new in steps]
-    for at, do in sorted([*told, (kill + 0.5, None)], key=itemgetter(0)):
+    recorded = [(at, lambda new=new: cluster.put(new)) for at, new in steps]
+    for at, do in sorted([*recorded, (kill + 0.5, None)], key=itemgetter(0)):
         await asyncio.sleep(at - cluster.process.clock.monotonic())
         if do is None:
             await cluster.restart()
@@ -149,7 +146,7 @@ async def test_whenever_it_is_killed_in_an_outage_nothing_is_lost_and_nothing_is
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(600, 600), (None, None), (10, 59)], ids=["longer", "ever", "less"])
-async def test_a_toleration_changed_a_second_before_the_end_counts(seconds: int | None, expected: float | None) -> None:
+async def test_toleration_changed_before_deadline_counts(seconds: int | None, expected: float | None) -> None:
     cluster = Cluster()
     cluster.put(node(taint()))
     cluster.put(pod(bears("a", 60)))
@@ -160,7 +157,7 @@ async def test_a_toleration_changed_a_second_before_the_end_counts(seconds: int 
     assert cluster.gone == ([] if expected is None else [("uid-web", expected)])
 
 
-async def test_a_pod_made_anew_under_its_name_on_a_node_tainted_again_goes_at_its_own_time() -> None:
+async def test_new_pod_on_retainted_node_has_its_own_deadline() -> None:
     cluster = Cluster()
     cluster.put(node(taint()))
     cluster.put(pod(bears("a", 60), uid="first"))
@@ -174,7 +171,7 @@ async def test_a_pod_made_anew_under_its_name_on_a_node_tainted_again_goes_at_it
     assert cluster.gone == [("second", 110)]
 
 
-async def test_recovery_cancels_all_of_a_node() -> None:
+async def test_node_recovery_cancels_all_its_deadlines() -> None:
     cluster = Cluster()
     for number in range(30):
         cluster.put(pod(bears(NOT_READY, 300), name=f"p{number}"))
@@ -188,40 +185,16 @@ async def test_recovery_cancels_all_of_a_node() -> None:
     assert len(cluster.process.timers) == 0
 
 
-pods = st.builds(
-    lambda number, on: replace(pod(name=f"p{number}"), node=on),
-    number=st.integers(0, 5),
-    on=st.sampled_from(["", "n1", "n2"]),
-)
-
-
-@given(told=st.lists(st.tuples(pods, st.booleans()), max_size=30))
-def test_placed_pods_are_where_the_watches_last_told(told: list[tuple[Pod, bool]]) -> None:
-    placed, there = PlacedPods(), dict[str, Pod]()
-    for each, goes in told:
-        old = there.pop(each.key, None)
-        if not goes:
-            there[each.key] = each
-        placed.pod_changed(old or each, None if goes else each)
-
-    assert {name: dict(placed.on(name)) for name in ("n1", "n2")} == {
-        name: {key: each for key, each in there.items() if each.node == name} for name in ("n1", "n2")
-    }
-    assert dict(placed.every()) == {key: each for key, each in there.items() if each.node}
-    assert len(placed) == len(dict(placed.every()))
-    assert not placed._on.keys() - {each.node for each in there.values()}
-
-
-def test_the_status_has_the_soonest_and_counts_the_rest() -> None:
+def test_status_lists_earliest_deadlines_and_counts_the_rest() -> None:
     many = [pod(bears("a", 100 + number % 7), name=f"p{number}") for number in range(20)]
     items = [(each.key, each) for each in many]
-    found = list(deadlines(items, {"n1": standing(taint("a", "v", added=0.5), seen=1)}, ALL, now=START + 1).values())
-    told, omitted = next_deadlines(found, limit=4)
+    found = list(deadlines(items, {"n1": observed(taint("a", "v", added=0.5), seen=1)}, ALL, now=START + 1).values())
+    recorded, omitted = next_deadlines(found, limit=4)
 
-    assert [each.pod for each in told] == ["p0", "p14", "p7", "p1"]
+    assert [each.pod for each in recorded] == ["p0", "p14", "p7", "p1"]
     assert omitted == 16
-    assert told[0].due == to_time(START + 101)
-    assert (told[0].namespace, told[0].node) == ("shop", "n1")
-    assert (told[0].taint, told[0].toleration) == ("a=v:NoExecute", "a:NoExecute for 100s")
-    assert next_deadlines(list(reversed(found)), limit=4) == (told, omitted)
+    assert recorded[0].due == to_time(START + 101)
+    assert (recorded[0].namespace, recorded[0].node) == ("shop", "n1")
+    assert (recorded[0].taint, recorded[0].toleration) == ("a=v:NoExecute", "a:NoExecute for 100s")
+    assert next_deadlines(list(reversed(found)), limit=4) == (recorded, omitted)
     assert (overdue(found, now=START + 100), overdue(found, now=START + 101)) == (0, 3)

@@ -7,21 +7,20 @@ from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, NodeCondition, Taint
-from trimtab.tainting.health import Answer, Heard, listen
-from trimtab.tainting.lifecycle.record import LARGEST, fitting
-from trimtab.tainting.lifecycle.todo import todos
-from trimtab.tainting.lifecycle.wakes import failed, matters
-from trimtab.tainting.lifecycle_memory import (
-    LifecycleMemory,
+from trimtab.tainting.lifecycle.controller import affects_plan, became_not_ready
+from trimtab.tainting.lifecycle.node_eviction_queue import QueuedNode
+from trimtab.tainting.lifecycle.node_health import NodeHealth, ProbeResult, update_health
+from trimtab.tainting.lifecycle.node_updates import node_updates
+from trimtab.tainting.lifecycle.planner import SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.record_writer import MAX_BYTES, truncate_record
+from trimtab.tainting.lifecycle.state import (
     LifecycleRecord,
+    LifecycleState,
     QueueRecord,
     SilentRecord,
     encode_record,
-    shifted,
+    shift_times,
 )
-from trimtab.tainting.planner import plan_lifecycle
-from trimtab.tainting.queue import Queued
-from trimtab.tainting.sight import SnapshotSight
 
 NOW = START + 1000.0
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -33,7 +32,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 def planned():
     """A plan with a bit of everything, on nodes that are named after what is to be done with them."""
     well = [replace(a_node(f"well{place}"), heartbeat=NOW) for place in range(4)]
-    known = {name: Heard(f"uid-{name}", (None, START), START) for name in ("mark", "ask", "longer")}
+    known = {name: NodeHealth(f"uid-{name}", (None, START), START) for name in ("mark", "ask", "longer")}
     known["longer"] = replace(known["longer"], at=START - 50)
     nodes = [
         *(replace(a_node(name), heartbeat=START) for name in known),
@@ -42,45 +41,45 @@ def planned():
         a_node("cordoned", heartbeat=NOW, unschedulable=True),
         *well,
     ]
-    answers = {"mark": Answer("uid-mark", (None, START), NOW)}
+    responses = {"mark": ProbeResult("uid-mark", (None, START), NOW)}
     plan = plan_lifecycle(
-        SnapshotSight(Snapshot(nodes)), DEFAULTS, now=NOW, memory=LifecycleMemory(heard=known), answers=answers
+        SnapshotNodes(Snapshot(nodes)), DEFAULTS, now=NOW, memory=LifecycleState(heard=known), probe_results=responses
     )
     return plan, {node.name: node for node in nodes}
 
 
-def test_what_pods_go_or_stay_by_comes_first_then_marks_then_questions_the_longest_silence_first():
+def test_updates_are_ordered_by_urgency():
     plan, nodes = planned()
-    found = todos(plan, nodes)
+    found = node_updates(plan, nodes)
     assert list(found) == ["take", "free", "mark", "cordoned", "longer", "ask"]
     assert found["take"].taken
     assert found["free"].executes
     assert found["mark"].mark is not None
     assert found["mark"].patch is not None
-    assert found["ask"].ask is not None
+    assert found["ask"].probe is not None
 
 
-def test_of_more_than_a_pass_hands_over_the_most_urgent_remain():
+def test_truncated_updates_keep_the_most_urgent():
     plan, nodes = planned()
-    assert list(todos(plan, nodes, most=2)) == ["take", "free"]
+    assert list(node_updates(plan, nodes, most=2)) == ["take", "free"]
 
 
-def test_nodes_that_went_meanwhile_are_left_out():
+def test_deleted_nodes_have_no_update():
     plan, nodes = planned()
     del nodes["mark"]
-    assert "mark" not in todos(plan, nodes)
+    assert "mark" not in node_updates(plan, nodes)
 
 
 # ── who rests, and what was heard when ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_node_that_rests_keeps_its_place_and_lets_the_next_one_go_first():
+def test_resting_node_keeps_its_place_in_the_queue():
     nodes = [
         a_node("n1", "False", since=1),
         a_node("n2", "False", since=2),
         *(a_node(f"w{place}") for place in range(5)),
     ]
-    sight = SnapshotSight(Snapshot(nodes))
+    sight = SnapshotNodes(Snapshot(nodes))
     assert list(plan_lifecycle(sight, DEFAULTS, now=NOW).taken) == ["n1"]
     plan = plan_lifecycle(sight, DEFAULTS, now=NOW, resting={"n1"})
     assert list(plan.taken) == ["n2"]
@@ -93,16 +92,16 @@ def test_a_node_that_rests_keeps_its_place_and_lets_the_next_one_go_first():
     [({}, 1000.0), ({"n1": NOW - 3}, 997.0), ({"n1": NOW + 5}, 1000.0)],
     ids=["not told", "three seconds ago", "a time ahead"],
 )
-def test_a_renewal_counts_from_when_it_was_seen_not_from_the_pass(news, at):
-    before = {"n1": Heard("uid-n1", (START, None), START)}
+def test_renewal_counts_from_its_observation(news, at):
+    before = {"n1": NodeHealth("uid-n1", (START, None), START)}
     leases = {f"{NODE_LEASES}/n1": Lease(NODE_LEASES, "n1", renewed=START + 10)}
-    assert listen(before, [a_node()], leases, now=NOW, news=news)["n1"].at == START + at
+    assert update_health(before, [a_node()], leases, now=NOW, changed_at=news)["n1"].at == START + at
 
 
-def test_a_taint_whose_time_lies_ahead_holds_up_nobody():
+def test_taint_with_future_time_does_not_block():
     tainted = a_node("n1", "Unknown", taints=[Taint(UNREACHABLE, "NoExecute", "", NOW + 3600)])
     plan = plan_lifecycle(
-        SnapshotSight(Snapshot([tainted, a_node("n2", "False"), *(a_node(f"w{place}") for place in range(5))])),
+        SnapshotNodes(Snapshot([tainted, a_node("n2", "False"), *(a_node(f"w{place}") for place in range(5))])),
         DEFAULTS,
         now=NOW,
     )
@@ -143,8 +142,8 @@ NODE = a_node()
         "condition",
     ],
 )
-def test_what_wakes_the_loop(old, new, wakes):
-    assert matters(old, new) is wakes
+def test_node_changes_that_affect_the_plan(old, new, wakes):
+    assert affects_plan(old, new) is wakes
 
 
 @pytest.mark.parametrize(
@@ -160,35 +159,35 @@ def test_what_wakes_the_loop(old, new, wakes):
     ],
     ids=["not ready", "unknown", "the same", "was not ready before", "came so", "went", "another node of its name"],
 )
-def test_when_a_node_has_failed(old, new, has_failed):
-    assert failed(old, new) is has_failed
+def test_transition_to_not_ready_is_detected(old, new, has_failed):
+    assert became_not_ready(old, new) is has_failed
 
 
 # ── what is remembered ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_record_of_too_many_nodes_keeps_those_that_have_been_silent_longest():
+def test_truncated_record_keeps_longest_silent_nodes():
     silent = {f"node-{place:05}.example.internal": SilentRecord("u" * 36, START + place) for place in range(20_000)}
     queue = {name: QueueRecord("u" * 36, each.heard) for name, each in silent.items()}
     record = LifecycleRecord(silent=silent, queue=queue, spent={"": NOW}, all_down=True)
-    kept = fitting(record)
-    assert len(encode_record(kept)) <= LARGEST
+    kept = truncate_record(record)
+    assert len(encode_record(kept)) <= MAX_BYTES
     assert len(kept.silent) >= 2500
     assert set(kept.silent) == set(list(silent)[: len(kept.silent)])
     assert set(kept.queue) == set(list(queue)[: len(kept.queue)])
     assert (kept.spent, kept.all_down) == (record.spent, True)
-    assert fitting(kept) == kept
+    assert truncate_record(kept) == kept
 
 
-def test_a_clock_that_is_set_moves_all_times_along_and_places_in_the_queue_stay():
-    memory = LifecycleMemory(
-        heard={"n1": Heard("u", (1.0, 2.0), 100.0, believed=120.0)},
-        queue={"n2": Queued("u", 50.0)},
+def test_clock_change_shifts_times_and_keeps_queue_order():
+    memory = LifecycleState(
+        heard={"n1": NodeHealth("u", (1.0, 2.0), 100.0, believed=120.0)},
+        queue={"n2": QueuedNode("u", 50.0)},
         spent={"": 90.0},
         back=80.0,
     )
-    moved = shifted(memory, 3600.0)
-    assert moved.heard["n1"] == Heard("u", (1.0, 2.0), 3700.0, believed=3720.0)
-    assert (moved.spent, moved.back, moved.blind_since) == ({"": 3690.0}, 3680.0, None)
+    moved = shift_times(memory, 3600.0)
+    assert moved.heard["n1"] == NodeHealth("u", (1.0, 2.0), 3700.0, believed=3720.0)
+    assert (moved.spent, moved.back, moved.stale_since) == ({"": 3690.0}, 3680.0, None)
     assert moved.queue == memory.queue
-    assert shifted(moved, -3600.0) == memory
+    assert shift_times(moved, -3600.0) == memory

@@ -5,20 +5,20 @@ from typing import Any
 
 import msgspec
 
-from tests.fixtures.audit import Asked, ObjectRef, User
-from tests.fixtures.tainting import Taken, ended_uid, put_by, taken_off_by
+from tests.fixtures.audit import AuditEvent, ObjectRef, User
+from tests.fixtures.tainting import RecordedTaint, ended_uid, put_by, taken_off_by
 from tests.unit.tainting.nodes import START, a_node
 from trimtab.kube.objects import Taint
-from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.patches import patches
+from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.lifecycle.taint_patches import patches
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 NOW = datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC)
 
 
-def asked(body: Any) -> Asked:
+def asked(body: Any) -> AuditEvent:
     ref = ObjectRef(resource="nodes", name="n1")
-    return Asked(
+    return AuditEvent(
         "patch",
         User("operator"),
         NOW,
@@ -32,7 +32,7 @@ def change(key: str, effect: str, *, add: bool) -> TaintChange:
     return TaintChange("n1", Taint(key, effect, "", START if add else None), add, "", "")
 
 
-def test_taints_put_on_and_taken_off_are_read_from_one_patch():
+def test_added_and_removed_taints_are_read_from_one_patch():
     node = a_node(ready="Unknown", taints=[Taint(NOT_READY, "NoSchedule"), Taint(NOT_READY, "NoExecute")])
     changes = [
         change(UNREACHABLE, "NoExecute", add=True),
@@ -41,10 +41,10 @@ def test_taints_put_on_and_taken_off_are_read_from_one_patch():
         change(NOT_READY, "NoSchedule", add=False),
     ]
     [patch] = patches(changes, {"n1": node})
-    seen = asked(patch.operations)
+    observed = asked(patch.operations)
 
-    assert list(put_by(seen)) == [Taken(NOW.timestamp(), "n1", UNREACHABLE, START)]
-    assert list(taken_off_by(seen)) == [Taken(NOW.timestamp(), "n1", NOT_READY, 0.0)]
+    assert list(put_by(observed)) == [RecordedTaint(NOW.timestamp(), "n1", UNREACHABLE, START)]
+    assert list(taken_off_by(observed)) == [RecordedTaint(NOW.timestamp(), "n1", NOT_READY, 0.0)]
 
 
 def test_the_first_taint_of_a_node_is_read_too():
@@ -52,11 +52,11 @@ def test_the_first_taint_of_a_node_is_read_too():
     assert [each.key for each in put_by(asked(patch.operations))] == [UNREACHABLE]
 
 
-def test_other_writes_to_nodes_put_no_taint():
+def test_other_node_writes_add_no_taint():
     note = {"metadata": {"annotations": {"trimtab.dev/taints-since": "[]"}}}
     assert not [*put_by(asked(note)), *taken_off_by(asked(note)), *put_by(asked(None))]
 
 
-def test_whose_pod_is_meant_is_read_from_deletions_and_evictions():
+def test_pod_is_read_from_deletions_and_evictions():
     options = {"preconditions": {"uid": "u"}}
     assert [ended_uid(body) for body in (options, {"deleteOptions": options}, None, {})] == ["u", "u", "", ""]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.unit.tainting.living import LEASES, NODES, LivingCluster, Manager, _ready
+from tests.unit.tainting.lifecycle_world import LEASES, NODES, LivingCluster, Manager, _ready
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -28,7 +28,7 @@ async def _post(cluster: LivingCluster) -> None:
 
 
 @pytest.mark.parametrize("zones", [1, 3])
-async def test_nodes_whose_leases_are_gone_are_judged_by_their_status(zones: int) -> None:
+async def test_nodes_without_leases_are_assessed_by_status(zones: int) -> None:
     cluster = LivingCluster()
     for place in range(12):
         cluster.join(f"n{place:02}", zone=f"z{place % zones}")
@@ -40,13 +40,13 @@ async def test_nodes_whose_leases_are_gone_are_judged_by_their_status(zones: int
         await manager.until(1000)
         assert (cluster.unknown, cluster.tainted) == ([], [])
         cluster.dead.add("n00")
-        dead = manager.cluster.time
-        await manager.until(dead + 900)
+        stopped = manager.cluster.time
+        await manager.until(stopped + 900)
         kubelets.cancel()
     assert [name for name, _ in cluster.unknown] == ["n00"]
 
 
-async def test_a_node_whose_lease_comes_again_is_judged_by_that() -> None:
+async def test_node_with_restored_lease_is_assessed_by_it() -> None:
     cluster = LivingCluster()
     for place in range(12):
         cluster.join(f"n{place:02}")

@@ -10,13 +10,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.fakes.clock import SetClock
-from tests.fakes.recorder import Told
+from tests.fakes.history import FakeHistory
+from tests.fakes.recorder import FakeRecorder
+from tests.fixtures.golden import Golden
 from tests.unit.tainting.deadlines import START, taint
-from tests.unit.tainting.telling import change, ended, limit, refused, seen, stuck, zone
-from trimtab.api.taint_manager_status import MAX_REFUSED, PodCounts, TaintManagerStatus
-from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.ending.outcome import What
-from trimtab.tainting.report import EventTeller, Reporter, TaintManagerMetrics, build_status
+from tests.unit.tainting.reporting import change, ended, limit, refused, seen, stuck, zone
+from trimtab.api.taint_manager import MAX_REFUSED, PodCounts, TaintManagerStatus
+from trimtab.kube.objects import Taint
+from trimtab.tainting.eviction.due_pod import DuePodResult
+from trimtab.tainting.lifecycle.node_conditions import TaintChange
+from trimtab.tainting.report import EventReporter, Reporter, TaintManagerMetrics, build_status
 
 
 class Counted:
@@ -26,8 +29,8 @@ class Counted:
         self.registry = CollectorRegistry()
         self.metrics = TaintManagerMetrics(self.registry)
         self.clock = SetClock(START)
-        self.told = Told()
-        self.events = EventTeller(self.told, self.clock, uid_of=lambda _: "")
+        self.recorded = FakeRecorder()
+        self.events = EventReporter(self.recorded, self.clock, uid_of=lambda _: "")
         self.reporter = Reporter(self.events, self.metrics, self.clock)
 
     def __call__(self, name: str) -> dict[tuple[str, ...], float]:
@@ -49,7 +52,7 @@ def status(**more: object) -> TaintManagerStatus:
     return build_status(seen(**more), TaintManagerStatus(), base=PodCounts())
 
 
-def test_a_look_shows_how_things_are(counted: Counted) -> None:
+def test_gauges_show_the_status(counted: Counted) -> None:
     counted.reporter.observe(
         status(
             deadlines=(limit("a", due=-1), limit("b", due=9)),
@@ -64,12 +67,12 @@ def test_a_look_shows_how_things_are(counted: Counted) -> None:
     assert counted("next_deadline_timestamp_seconds") == {(): START - 1}
 
 
-def test_without_deadlines_the_next_one_is_0(counted: Counted) -> None:
+def test_next_deadline_is_0_without_deadlines(counted: Counted) -> None:
     counted.reporter.observe(status())
     assert counted("next_deadline_timestamp_seconds") == {(): 0}
 
 
-def test_zones_show_their_state_numbers_and_rate_and_go_when_they_are_gone(counted: Counted) -> None:
+def test_zone_gauges_follow_zones(counted: Counted) -> None:
     counted.reporter.observe(status(zones=(zone("a", not_ready=1, waiting=1), zone("b"))))
     counted.reporter.observe(status(zones=(zone("a", "PartialDisruption", nodes=9, not_ready=6, waiting=5),)))
     assert counted("zone_state") == {("PartialDisruption", "a"): 1}
@@ -78,30 +81,30 @@ def test_zones_show_their_state_numbers_and_rate_and_go_when_they_are_gone(count
 
 
 @pytest.mark.parametrize(
-    ("what", "timed"),
+    ("result", "timed"),
     [
-        (What.DELETED, True),
-        (What.EVICTED, True),
-        (What.GONE, False),
-        (What.NOT_DUE, False),
-        (What.REFUSED, False),
-        (What.FAILED, False),
+        (DuePodResult.DELETED, True),
+        (DuePodResult.EVICTED, True),
+        (DuePodResult.GONE, False),
+        (DuePodResult.NOT_DUE, False),
+        (DuePodResult.REFUSED, False),
+        (DuePodResult.FAILED, False),
     ],
 )
-def test_what_becomes_of_pods_is_counted_and_how_late_they_went(counted: Counted, what: What, *, timed: bool) -> None:
-    counted.reporter.ended(ended(limit(), what, at=310, held=9.8, reason="PodsRefused"))
-    assert counted("ended_pods_total") == {("PodsRefused", what.value): 1}
-    assert counted("lateness_seconds_count") == ({(what.value,): 1} if timed else {})
+def test_outcomes_and_lateness_are_counted(counted: Counted, result: DuePodResult, *, timed: bool) -> None:
+    counted.reporter.due_pod_outcome(ended(limit(), result, at=310, held=9.8, reason="PodsRefused"))
+    assert counted("ended_pods_total") == {("PodsRefused", result.value): 1}
+    assert counted("lateness_seconds_count") == ({(result.value,): 1} if timed else {})
     if timed:
-        assert math.isclose(counted("lateness_seconds_sum")[(what.value,)], 0.2, abs_tol=1e-6)
+        assert math.isclose(counted("lateness_seconds_sum")[(result.value,)], 0.2, abs_tol=1e-6)
 
 
-def test_a_reason_that_is_not_ours_counts_as_other(counted: Counted) -> None:
-    counted.reporter.ended(ended(limit(), reason="whatever a server says"))
+def test_unknown_reason_counts_as_other(counted: Counted) -> None:
+    counted.reporter.due_pod_outcome(ended(limit(), reason="whatever a server says"))
     assert counted("ended_pods_total") == {("Other", "Deleted"): 1}
 
 
-def test_taints_are_counted_by_key_those_of_users_together(counted: Counted) -> None:
+def test_taint_changes_are_counted_by_key(counted: Counted) -> None:
     counted.reporter.taint_changed(change(), uid="u")
     counted.reporter.taint_changed(change(add=False, reason="NodeRecovered"), uid="u")
     counted.reporter.taint_changed(TaintChange("n", taint("example.com/mine"), True, "NodeCondition", ""), uid="u")
@@ -112,7 +115,7 @@ def test_taints_are_counted_by_key_those_of_users_together(counted: Counted) -> 
     }
 
 
-def test_the_age_of_the_watches_is_that_of_the_moment_in_which_somebody_asks(counted: Counted) -> None:
+def test_watch_age_is_computed_at_scrape(counted: Counted) -> None:
     heard: list[float | None] = [None]
     counted.metrics.follow(lambda: heard[0], counted.clock.now)
     assert counted("watch_age_seconds") == {(): -1}
@@ -122,7 +125,7 @@ def test_the_age_of_the_watches_is_that_of_the_moment_in_which_somebody_asks(cou
     assert counted("watch_age_seconds") == {(): 15}
 
 
-def test_no_label_has_the_name_of_a_node_a_pod_or_a_namespace(counted: Counted) -> None:
+def test_no_label_has_object_names(counted: Counted) -> None:
     labels = {
         label
         for collector in counted.registry._collector_to_names
@@ -132,29 +135,44 @@ def test_no_label_has_the_name_of_a_node_a_pod_or_a_namespace(counted: Counted) 
     assert labels == {"result", "reason", "change", "key", "effect", "zone", "state"}
 
 
-def test_every_refusal_counts_and_the_same_one_is_told_once_in_five_minutes(
-    counted: Counted, caplog: pytest.LogCaptureFixture
+def test_repeated_refusal_is_logged_once_in_five_minutes(
+    counted: Counted, caplog: pytest.LogCaptureFixture, golden: Golden
 ) -> None:
     def refuse(message: str) -> list[str]:
         caplog.clear()
-        outcome = ended(limit(), What.REFUSED, reason="DeletionRefused", message=message)
-        counted.reporter.ended(outcome)
+        outcome = ended(limit(), DuePodResult.REFUSED, reason="DeletionRefused", message=message)
+        counted.reporter.due_pod_outcome(outcome)
         counted.events.drain()
-        assert len(counted.told.take()) == len(caplog.records)
+        assert len(counted.recorded.take()) == len(caplog.records)
         return [record.getMessage() for record in caplog.records]
 
-    assert refuse("denied, 1 of 9") == ["shop/web is still on n1: denied, 1 of 9"]
+    golden("\n".join(refuse("denied, 1 of 9")))
     assert refuse("denied, 2 of 9") == []
-    assert refuse("gone fishing") == ["shop/web is still on n1: gone fishing"]
+    golden("\n".join(refuse("gone fishing")), "2")
     counted.clock.time += 300
-    assert refuse("gone fishing") == ["shop/web is still on n1: gone fishing"]
+    golden("\n".join(refuse("gone fishing")), "3")
     assert counted("ended_pods_total") == {("DeletionRefused", "Refused"): 4}
 
 
-def test_a_pod_that_goes_is_logged_with_what_a_search_needs(counted: Counted, caplog: pytest.LogCaptureFixture) -> None:
+def test_deletion_is_logged_with_structured_fields(
+    counted: Counted, caplog: pytest.LogCaptureFixture, golden: Golden
+) -> None:
     caplog.set_level(logging.INFO)
-    counted.reporter.ended(ended(limit(), at=300.5))
+    counted.reporter.due_pod_outcome(ended(limit(), at=300.5))
     [record] = caplog.records
-    assert record.getMessage() == "shop/web deleted from n1, 0.5s after its time"
+    golden(record.getMessage())
     wanted = {"pod": "web", "namespace": "shop", "uid": "uid-web", "node": "n1", "result": "Deleted"}
     assert wanted.items() <= vars(record).items()
+
+
+def test_taints_are_recorded_in_the_history(counted: Counted) -> None:
+    history = FakeHistory()
+    reporter = Reporter(counted.events, counted.metrics, counted.clock, history=history)
+    for add in (True, False):
+        change = TaintChange("n1", Taint("node.kubernetes.io/unreachable", "NoExecute"), add, "Unreachable", "why")
+        reporter.taint_changed(change, uid="uid-n1")
+    assert [(entry.action, entry.node, entry.uid) for entry in history.entries] == [
+        ("Taint", "n1", "uid-n1"),
+        ("Untaint", "n1", "uid-n1"),
+    ]
+    assert {entry.taint for entry in history.entries} == {"node.kubernetes.io/unreachable:NoExecute"}

@@ -8,8 +8,8 @@ Each has its place below or in another file:
   ``test_lifecycle_loop.py``. TestPodStatusChange writes reason NodeLost, which the controller itself does not any more.
 - TestApplyNoExecuteTaints, …ToUnreachableNode, …ToNodesEnqueueTwice, TestSwapUnreachableNotReadyTaints: below.
 - TestTaintsNodeByCondition: ``test_conditions.py``. Test_isNodeExcludedFromDisruptionChecks: ``test_zones.py``.
-- TestNodeEventGeneration and TestReconcileNodeLabels: nobody's, as
-  ``docs/how-to/run-beside-kube-controller-manager.md`` says.
+- TestNodeEventGeneration and TestReconcileNodeLabels: not ported, as
+  ``docs/tasks/run-alongside-kube-controller-manager.md`` says.
 
 Those of its queue (9 functions) are in ``test_zones.py`` (order, one place a node, a new node of the name), in
 ``test_lifecycle_timelines.py`` (who recovers while it waits) and in ``test_lifecycle_parts.py`` (a try that failed).
@@ -24,11 +24,9 @@ from tests.unit.tainting.nodes import DEFAULTS, START, a_node, a_pod, no_execute
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
-from trimtab.tainting.health import Answer, pods_not_ready
-from trimtab.tainting.health.heard import stamp_of
-from trimtab.tainting.lifecycle_memory import LifecycleMemory
-from trimtab.tainting.planner import LifecyclePlan, plan_lifecycle
-from trimtab.tainting.sight import SnapshotSight
+from trimtab.tainting.lifecycle.node_health import ProbeResult, pods_not_ready, stamp_of
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, SnapshotNodes, plan_lifecycle
+from trimtab.tainting.lifecycle.state import LifecycleState
 
 HOUR = 3600.0
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
@@ -38,7 +36,7 @@ class Passes:
     """Passes over nodes as a test of upstream's writes them down, each with the memory of the one before."""
 
     def __init__(self) -> None:
-        self.memory = LifecycleMemory()
+        self.memory = LifecycleState()
         self.nodes: dict[str, Node] = {}
 
     def look(self, *nodes: Node, leases: dict[str, float] | None = None, at: float = 0.0) -> LifecyclePlan:
@@ -52,10 +50,11 @@ class Passes:
         self.nodes.update((node.name, node) for node in nodes)
         found = [Lease(NODE_LEASES, name, duration=40, renewed=START + time) for name, time in (leases or {}).items()]
         plan = self._pass(found, {}, at)
-        if plan.ask:
+        if plan.probes:
             of = {lease.name: lease for lease in found}
             said = {
-                name: Answer(node.uid, stamp_of(node, of.get(name)), START + at) for name, node in self.nodes.items()
+                name: ProbeResult(node.uid, stamp_of(node, of.get(name)), START + at)
+                for name, node in self.nodes.items()
             }
             plan = self._pass(found, said, at)
         return plan
@@ -70,9 +69,9 @@ class Passes:
             changes = [change for change in plan.taints if change.node == name]
             self.nodes[name] = written(self.nodes[name], changes)
 
-    def _pass(self, leases: list[Lease], answers: dict[str, Answer], at: float) -> LifecyclePlan:
-        sight = SnapshotSight(Snapshot([*self.nodes.values(), *leases]))
-        plan = plan_lifecycle(sight, DEFAULTS, now=START + at, memory=self.memory, answers=answers)
+    def _pass(self, leases: list[Lease], answers: dict[str, ProbeResult], at: float) -> LifecyclePlan:
+        sight = SnapshotNodes(Snapshot([*self.nodes.values(), *leases]))
+        plan = plan_lifecycle(sight, DEFAULTS, now=START + at, memory=self.memory, probe_results=answers)
         self.memory = plan.memory
         return plan
 
@@ -100,7 +99,7 @@ ZONES = {
         {"/a": "Normal"},
         {"/a": "PartialDisruption"},
     ),
-    "of two that are down nobody makes a disruption, until the last one fails": (
+    "two nodes that are down make no disruption, until the last one fails": (
         {"a0": ILL, "a1": ILL, "a2": WELL},
         {"a0": ILL, "a1": ILL, "a2": ILL},
         {"/a": "Normal"},
@@ -143,7 +142,7 @@ def in_zone(name: str, ready: str | None, at: float) -> Node:
 
 
 @pytest.mark.parametrize(("before", "after", "first", "then"), ZONES.values(), ids=ZONES)
-def test_zones_are_found_as_upstream_finds_them(before, after, first, then):
+def test_zones_equal_upstream(before, after, first, then):
     passes = Passes()
     for statuses, at, expected in ((before, 0.0, first), (after, HOUR, then)):
         plan = passes.look(*(in_zone(name, ready, at) for name, ready in statuses.items()), at=at)
@@ -167,17 +166,17 @@ LEASES = {
 
 
 @pytest.mark.parametrize(("created", "ready", "posted", "renewed", "at", "reason"), LEASES.values(), ids=LEASES)
-def test_a_node_is_unknown_that_says_nothing_in_its_status_and_its_lease(created, ready, posted, renewed, at, reason):
+def test_silent_node_becomes_unknown(created, ready, posted, renewed, at, reason):
     """What it says later than the first pass is seen to be new in the second."""
     passes = Passes()
     posted_at = None if posted is None else START + posted
     node = replace(a_node("n1", ready), created=START + created, heartbeat=posted_at)
-    beside = a_node("beside", heartbeat=START)
+    next_to = a_node("n2", heartbeat=START)
     if at:
         first = replace(node, heartbeat=None if posted is None else START + LONG_AGO)
-        passes.look(first, beside, leases={} if renewed is None else {"n1": min(renewed, -HOUR)})
+        passes.look(first, next_to, leases={} if renewed is None else {"n1": min(renewed, -HOUR)})
     plan = passes.look(
-        node, replace(beside, heartbeat=START + at), leases={} if renewed is None else {"n1": renewed}, at=at
+        node, replace(next_to, heartbeat=START + at), leases={} if renewed is None else {"n1": renewed}, at=at
     )
 
     assert {mark.node: mark.reason for mark in plan.unknown} == ({} if reason is None else {"n1": reason})
@@ -191,14 +190,14 @@ GRACE = {
 
 
 @pytest.mark.parametrize(("ready", "late"), GRACE.values(), ids=GRACE)
-def test_a_status_stands_for_the_grace_period_and_is_unknown_after_it(ready, late):
+def test_status_is_unknown_after_grace_period(ready, late):
     passes = Passes()
     grace = DEFAULTS.node_startup_grace_period if ready is None else DEFAULTS.node_monitor_grace_period
     node = replace(a_node("n1", ready), created=START, heartbeat=None if ready is None else START)
     leases = {} if ready is None else {"n1": 0.0}
-    passes.look(node, a_node("beside", heartbeat=START), leases=leases)
+    passes.look(node, a_node("n2", heartbeat=START), leases=leases)
     at = grace + late
-    plan = passes.look(a_node("beside", heartbeat=START + at), leases=leases, at=at)
+    plan = passes.look(a_node("n2", heartbeat=START + at), leases=leases, at=at)
 
     assert [mark.node for mark in plan.unknown] == (["n1"] if late and ready != "Unknown" else [])
     assert (UNREACHABLE in {each.taint.key for each in plan.taints}) == (late or ready == "Unknown")
@@ -224,13 +223,13 @@ def marked(plan: LifecyclePlan, *pods: Pod, at: float) -> list[str]:
 
 
 @pytest.mark.parametrize(("ready", "created", "at", "expected"), NOT_READY_PODS.values(), ids=NOT_READY_PODS)
-def test_pods_are_not_ready_where_their_node_is_not(ready, created, at, expected):
+def test_pods_on_not_ready_node_become_not_ready(ready, created, at, expected):
     passes = Passes()
     node = replace(a_node("n1", ready), created=START + created, heartbeat=None if ready is None else START)
-    plan = passes.look(node, a_node("beside", heartbeat=START))
+    plan = passes.look(node, a_node("n2", heartbeat=START))
     if at:
-        plan = passes.look(a_node("beside", heartbeat=START + at), at=at)
-    pods = [a_pod("web", "n1", ready_since=-100.0), a_pod("other", "beside", ready_since=-100.0)]
+        plan = passes.look(a_node("n2", heartbeat=START + at), at=at)
+    pods = [a_pod("web", "n1", ready_since=-100.0), a_pod("other", "n2", ready_since=-100.0)]
 
     assert marked(plan, *pods, at=at) == (["web"] if expected else [])
 
@@ -249,7 +248,7 @@ def look_and_taint(passes: Passes, *nodes: Node, at: float) -> None:
     passes.carry_out(passes.look(*(replace(node, heartbeat=START + at) for node in nodes), leases=leases, at=at))
 
 
-def test_nodes_that_are_unknown_or_not_ready_are_tainted_and_freed_when_they_are_ready():
+def test_nodes_are_tainted_and_untainted_by_ready_status():
     """TestApplyNoExecuteTaints. Upstream's limiter lets two go in a pass there; here the second waits."""
     passes = Passes()
     nodes = [a_node("n0", "Unknown", since=-100), a_node("n1"), a_node("n2", "False", since=-90), a_node("n3")]
@@ -263,7 +262,7 @@ def test_nodes_that_are_unknown_or_not_ready_are_tainted_and_freed_when_they_are
     assert passes.nodes["n2"].taints == ()
 
 
-def test_a_node_whose_ready_condition_is_gone_when_its_turn_comes_is_not_tainted():
+def test_node_without_ready_condition_is_not_tainted():
     """TestApplyNoExecuteTaints, ``node3``: it was in the queue as not ready."""
     passes = Passes()
     look_and_taint(passes, a_node("n0", "Unknown", since=-100), a_node("n1"), a_node("n3", "False"), at=0)
@@ -274,7 +273,7 @@ def test_a_node_whose_ready_condition_is_gone_when_its_turn_comes_is_not_tainted
     assert taints(passes, "n0", "n3") == [{"unreachable"}, set()]
 
 
-def test_a_node_is_tainted_after_its_grace_period_and_freed_by_a_heartbeat():
+def test_heartbeat_untaints_node():
     """TestApplyNoExecuteTaintsToUnreachableNode."""
     passes = Passes()
     look_and_taint(passes, a_node("n0"), a_node("n1"), at=1)
@@ -288,7 +287,7 @@ def test_a_node_is_tainted_after_its_grace_period_and_freed_by_a_heartbeat():
     assert passes.nodes["n0"].taints == ()
 
 
-def test_nodes_that_are_queued_while_one_before_them_recovers_are_all_tainted():
+def test_recovered_node_does_not_block_the_queue():
     """TestApplyNoExecuteTaintsToNodesEnqueueTwice: a node that is queued twice jammed the queue once."""
     passes = Passes()
     look_and_taint(passes, a_node("n0", "Unknown", since=-100), a_node("n1"), a_node("n2", "False", since=-90), at=0)
@@ -305,7 +304,7 @@ def test_nodes_that_are_queued_while_one_before_them_recovers_are_all_tainted():
     ]  # fmt: skip
 
 
-def test_unreachable_becomes_not_ready_at_once_and_the_other_goes():
+def test_unreachable_is_swapped_to_not_ready_at_once():
     """TestSwapUnreachableNotReadyTaints: ``node0`` speaks again and is not ready; ``node1`` was never ill."""
     passes = Passes()
     look_and_taint(passes, a_node("n0", "Unknown", since=-100), a_node("n1"), at=0)

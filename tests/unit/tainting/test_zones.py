@@ -6,8 +6,16 @@ from msgspec.structs import replace
 from tests.unit.tainting.nodes import DEFAULTS, START, a_node
 from trimtab.kube.frozen import FrozenMap
 from trimtab.kube.objects import Taint
-from trimtab.tainting.queue import Queued, failed_at, latest_time, next_at, queued, spent_at
-from trimtab.tainting.zones import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
+from trimtab.tainting.lifecycle.node_eviction_queue import (
+    QueuedNode,
+    answered_at,
+    failed_at,
+    latest_taint_time,
+    next_at,
+    queued,
+    spent_at,
+)
+from trimtab.tainting.lifecycle.zone_state import FULL, NORMAL, PARTIAL, all_down, rate_of, state_of, zone_of, zones
 
 OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
 
@@ -26,7 +34,7 @@ OLD, NEW = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
     ],
     ids=["none", "zone", "region", "both", "old labels", "the old one wins", "an empty one is none", "mixed"],
 )
-def test_the_zone_of_a_node_is_in_its_labels(labels, name):
+def test_zone_is_read_from_labels(labels, name):
     assert zone_of(FrozenMap(labels)) == name
 
 
@@ -47,7 +55,7 @@ def test_the_zone_of_a_node_is_in_its_labels(labels, name):
         (0, 100, FULL, 0.1),
     ],
     ids=[
-        "nobody counts",
+        "no node counts",
         "one node",
         "two of twelve",
         "two of three are too few",
@@ -61,12 +69,12 @@ def test_the_zone_of_a_node_is_in_its_labels(labels, name):
         "all of a hundred",
     ],
 )
-def test_a_zone_has_upstreams_state_and_rate(ready, not_ready, state, rate):
+def test_zone_has_upstream_state_and_rate(ready, not_ready, state, rate):
     assert state_of(ready, not_ready, DEFAULTS) == state
     assert rate_of(state, ready + not_ready, DEFAULTS) == rate
 
 
-def test_a_zone_that_is_all_down_can_have_its_own_rate():
+def test_full_disruption_has_its_own_rate():
     settings = replace(DEFAULTS, full_disruption_eviction_rate=0.02)
     assert [rate_of(state, 10, settings) for state in (NORMAL, FULL)] == [0.1, 0.02]
 
@@ -79,7 +87,7 @@ def excluded(node):
     return replace(node, labels=FrozenMap({**node.labels, "node.kubernetes.io/exclude-disruption": ""}))
 
 
-def test_nodes_that_are_excluded_are_not_counted():
+def test_excluded_nodes_are_not_counted():
     found = counted(a_node("n1", zone="a"), excluded(a_node("n2", "Unknown", zone="a")))
     assert (found["/a"].ready, found["/a"].not_ready) == (1, 0)
 
@@ -97,7 +105,7 @@ def test_nodes_that_are_excluded_are_not_counted():
     ],
     ids=["no node", "one that is well", "one", "all zones", "one zone", "the rest is excluded", "all is excluded"],
 )
-def test_all_zones_are_down_when_no_node_that_counts_is_ready(nodes, down):
+def test_all_zones_are_down_without_counted_ready_nodes(nodes, down):
     assert all_down(counted(*nodes).values()) is down
 
 
@@ -111,31 +119,36 @@ def test_all_zones_are_down_when_no_node_that_counts_is_ready(nodes, down):
         (a_node(ready="True", since=10), "Unknown", 99),
         (a_node(ready=None), "Unknown", 99),
     ],
-    ids=["as it stands", "as we judge it, since now", "without a condition"],
+    ids=["as it stands", "as we assess_health it, since now", "without a condition"],
 )
-def test_a_node_has_failed_when_its_condition_changed(node, ready, second):
+def test_node_failure_time_is_condition_transition(node, ready, second):
     assert failed_at(node, ready, START + 99) == START + second
 
 
-def test_the_first_to_fail_is_the_first_to_go_and_names_decide_between_equals():
-    failed = {"c": Queued("c", 5.0), "b": Queued("b", 7.0), "a": Queued("a", 7.0), "d": Queued("d", 1.0)}
+def test_queue_is_sorted_by_failure_time_and_name():
+    failed = {
+        "c": QueuedNode("c", 5.0),
+        "b": QueuedNode("b", 7.0),
+        "a": QueuedNode("a", 7.0),
+        "d": QueuedNode("d", 1.0),
+    }
     assert list(queued({}, failed, now=10.0)) == ["d", "c", "a", "b"]
 
 
-def test_a_node_keeps_its_place_though_its_condition_changes_again():
-    before = queued({}, {"a": Queued("a", 1.0), "b": Queued("b", 2.0)}, now=3.0)
-    after = queued(before, {"a": Queued("a", 9.0), "b": Queued("b", 2.0)}, now=10.0)
+def test_changed_condition_keeps_place_in_queue():
+    before = queued({}, {"a": QueuedNode("a", 1.0), "b": QueuedNode("b", 2.0)}, now=3.0)
+    after = queued(before, {"a": QueuedNode("a", 9.0), "b": QueuedNode("b", 2.0)}, now=10.0)
     assert after == before
     assert list(after) == ["a", "b"]
 
 
-def test_a_new_node_of_the_same_name_comes_in_anew():
-    before = queued({}, {"a": Queued("a", 1.0), "b": Queued("b", 2.0)}, now=3.0)
-    assert list(queued(before, {"a": Queued("new", 9.0), "b": Queued("b", 2.0)}, now=10.0)) == ["b", "a"]
+def test_new_node_with_same_name_is_queued_from_scratch():
+    before = queued({}, {"a": QueuedNode("a", 1.0), "b": QueuedNode("b", 2.0)}, now=3.0)
+    assert list(queued(before, {"a": QueuedNode("new", 9.0), "b": QueuedNode("b", 2.0)}, now=10.0)) == ["b", "a"]
 
 
-def test_a_time_ahead_of_ours_counts_as_now():
-    assert queued({}, {"a": Queued("a", 99.0)}, now=3.0) == {"a": Queued("a", 3.0)}
+def test_future_time_counts_as_now():
+    assert queued({}, {"a": QueuedNode("a", 99.0)}, now=3.0) == {"a": QueuedNode("a", 3.0)}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +164,7 @@ def test_a_time_ahead_of_ours_counts_as_now():
     ],
     ids=["never", "lately", "at another rate", "no rate", "no rate any more", "a clock set back", "long ago"],
 )
-def test_the_next_one_goes_a_whole_interval_after_the_last(spent, rate, at):
+def test_next_node_is_taken_one_interval_after_the_last(spent, rate, at):
     assert next_at(spent, rate, now=100.0) == at
 
 
@@ -160,8 +173,24 @@ def test_the_next_one_goes_a_whole_interval_after_the_last(spent, rate, at):
     [(90.0, 0.1, 100.0), (99.9, 4.0, 100.0), (99.9, 10.0, 99.9), (90.0, 10.0, 99.75), (100.0, 10.0, 100.0)],
     ids=["slow", "four a second", "quicker than passes come", "no more than a burst", "right now"],
 )
-def test_what_passes_are_too_slow_for_is_made_up_for_within_a_burst(at, rate, spent):
+def test_fast_rate_is_caught_up_within_a_burst(at, rate, spent):
     assert spent_at(at, rate, now=100.0) == spent
+
+
+@pytest.mark.parametrize(
+    ("spent", "rate", "in_flight", "counted"),
+    [
+        (None, 0.1, 1, 100.0),
+        (90.0, 0.1, 1, 100.0),
+        (101.0, 0.1, 1, 101.0),
+        (90.0, 0.0, 1, 100.0),
+        (99.0, 100.0, 5, 99.8),
+        (99.9, 100.0, 5, 99.9),
+        (99.0, 100.0, 50, 100.0),
+    ],
+)
+def test_token_counts_from_the_response(spent, rate, in_flight, counted):
+    assert answered_at(spent, rate, in_flight=in_flight, now=100.0) == pytest.approx(counted)
 
 
 @pytest.mark.parametrize(
@@ -182,5 +211,5 @@ def test_what_passes_are_too_slow_for_is_made_up_for_within_a_burst(at, rate, sp
     ],
     ids=["none", "without a time", "one", "the last of both, and of no other"],
 )
-def test_a_node_says_by_its_taints_when_it_was_taken(taints, time):
-    assert latest_time(a_node("n1", taints=taints)) == time
+def test_latest_taint_time_is_read(taints, time):
+    assert latest_taint_time(a_node("n1", taints=taints)) == time

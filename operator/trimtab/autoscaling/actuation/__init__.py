@@ -1,7 +1,13 @@
-"""Scale-down's acting: nodes are tainted, looked at again, drained and taken away, or returned to how they were."""
+"""Carries out scale-down: taints, reviews, drains and removes nodes, or rolls them back if they must be kept."""
 
-from trimtab.autoscaling.actuation.removal import Phase, RemovalOutcome, RemovalState, Result, Teller
+from trimtab.autoscaling.actuation.removal import (
+    Phase,
+    RemovalObserver,
+    RemovalOutcome,
+    RemovalResult,
+    RemovalSettings,
+    RemovalState,
+)
 from trimtab.autoscaling.actuation.removals import Removals
-from trimtab.autoscaling.actuation.settings import RemovalSettings
 
-__all__ = ["Phase", "RemovalOutcome", "RemovalSettings", "RemovalState", "Removals", "Result", "Teller"]
+__all__ = ["Phase", "RemovalObserver", "RemovalOutcome", "RemovalResult", "RemovalSettings", "RemovalState", "Removals"]

@@ -1,7 +1,7 @@
-"""Groups that are no objects of a machine API: their providers are asked once a pass; one package a kind of them."""
+"""Node groups of external providers, which are read once per iteration. Each kind of provider has its own package."""
 
-from trimtab.autoscaling.external.registry import open_sources
-from trimtab.autoscaling.external.settings import ExternalSettings, GrpcEndpoint
-from trimtab.autoscaling.external.source import Source, Sources
+from trimtab.autoscaling.external.grpc_channel import GrpcEndpoint
+from trimtab.autoscaling.external.registry import ExternalSettings, open_sources
+from trimtab.autoscaling.external.source import ExternalSource, ExternalSources
 
-__all__ = ["ExternalSettings", "GrpcEndpoint", "Source", "Sources", "open_sources"]
+__all__ = ["ExternalSettings", "ExternalSource", "ExternalSources", "GrpcEndpoint", "open_sources"]

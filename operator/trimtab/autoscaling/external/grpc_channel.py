@@ -1,6 +1,6 @@
-"""One gRPC connection: calls by their paths, with a time limit, failing in our terms.
+"""A gRPC connection: sends calls by path with a timeout, and converts errors to :class:`CallFailed`.
 
-gRPC is loaded by the first call: a process that asks nobody does without it.
+The first call imports gRPC, so a process without external providers does not load it.
 """
 
 from __future__ import annotations
@@ -10,60 +10,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
-
-from trimtab.autoscaling.external.settings import GrpcEndpoint
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import grpc.aio
 
+
+class GrpcEndpoint(Struct, frozen=True):
+    """Address of a gRPC server, and the TLS files of its connection.
+
+    Attributes:
+        address: ``host:port``, or another gRPC target, e.g. ``unix:/run/provider.sock``.
+        ca_file: PEM file with the CA certificates of the server. If only ``cert_file`` is set, the system's CA
+            certificates are used.
+        cert_file: PEM file with the client certificate, if the server requires one.
+        key_file: PEM file with the key of the client certificate.
+
+    If no file is set, the connection is not encrypted, and every client that can reach the server can remove nodes.
+    """
+
+    address: str
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    @property
+    def encrypted(self) -> bool:
+        """Return whether the connection uses TLS."""
+        return bool(self.ca_file or self.cert_file)
+
+
 M = TypeVar("M", bound=Message)
 
 CALL_SECONDS: Final = 5.0
-"""For one call, as upstream."""
+"""Timeout of one call in seconds, as in upstream."""
 
 _MEBIBYTE: Final = 1 << 20
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", 64 * _MEBIBYTE),
-    # A provider that comes back is found within seconds; gRPC would wait two minutes in the end.
+    # Reconnect within seconds after an outage; gRPC's default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 500),
     ("grpc.max_reconnect_backoff_ms", 5000),
 )
 
 _LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
-"""The codes that do not say whether the server has done what it was asked."""
+"""Status codes after which it is unknown whether the server has executed the call."""
 
 _log = logging.getLogger(__name__)
 
 
 class CallFailed(Exception):
-    """A call that did not go well.
+    """A gRPC call failed.
 
     Attributes:
-        code: gRPC's, e.g. ``UNAVAILABLE``.
+        code: gRPC status code, e.g. ``UNAVAILABLE``.
     """
 
     def __init__(self, code: str, message: str, *, method: str = "") -> None:
-        words = f"{message} ({code})" if message else code
-        super().__init__(f"{method}: {words}" if method else words)
+        text = f"{message} ({code})" if message else code
+        super().__init__(f"{method}: {text}" if method else text)
         self.code = code
 
     @property
     def lost(self) -> bool:
-        """Whether nobody knows if the server has done it."""
+        """Return whether the server may have executed the call despite the failure."""
         return self.code in _LOST
 
     @property
     def unimplemented(self) -> bool:
-        """Whether the server does not know the call."""
+        """Return whether the server does not implement the call."""
         return self.code == "UNIMPLEMENTED"
 
 
 class GrpcChannel:
-    """Calls to one server.
+    """A connection to one server.
 
     Args:
-        endpoint: where it is.
-        seconds: the time limit of a call.
+        endpoint: address and TLS files.
+        seconds: timeout of a call.
     """
 
     def __init__(self, endpoint: GrpcEndpoint, *, seconds: float = CALL_SECONDS) -> None:
@@ -73,24 +97,24 @@ class GrpcChannel:
         self._files: tuple[bytes | None, ...] = ()
 
     async def call(self, path: str, request: Message, answer: type[M]) -> M:
-        """Call once.
+        """Send one request, and return the response.
 
         Args:
             path: ``/package.Service/Method``.
-            request: what is sent.
-            answer: the type of what comes back.
+            request: the request message.
+            answer: the type of the response message.
 
         Raises:
-            CallFailed: also where no answer comes in time, or it is none of that type.
+            CallFailed: the call failed, timed out, or returned an invalid message.
         """
         import grpc.aio
 
         if self._channel is None:
             await self.renew()
         assert self._channel is not None
-        ask: Any = self._channel.unary_unary(path)
+        rpc: Any = self._channel.unary_unary(path)
         try:
-            raw = await ask(request.SerializeToString(), timeout=self._seconds)
+            raw = await rpc(request.SerializeToString(), timeout=self._seconds)
         except grpc.aio.AioRpcError as error:
             method = path.rpartition("/")[2]
             raise CallFailed(error.code().name, error.details() or "", method=method) from None
@@ -102,10 +126,10 @@ class GrpcChannel:
         return found
 
     async def renew(self) -> None:
-        """Open the connection, or another one where the certificates have been renewed since.
+        """Open the connection, or reopen it if the certificate files have changed.
 
         Raises:
-            CallFailed: a file cannot be read, or does not hold what it should.
+            CallFailed: a file cannot be read.
         """
         import grpc.aio
 
@@ -119,12 +143,12 @@ class GrpcChannel:
             credentials = grpc.ssl_channel_credentials(authorities, key, certificate)
             self._channel = grpc.aio.secure_channel(endpoint.address, credentials, options=_OPTIONS)
         else:
-            _log.warning("the connection to %s is not encrypted: give it certificates", endpoint.address)
+            _log.warning("Connection to %s is not encrypted; configure its certificates", endpoint.address)
             self._channel = grpc.aio.insecure_channel(endpoint.address, options=_OPTIONS)
         self._files = files
 
     async def close(self) -> None:
-        """Close the connection; calls under way fail."""
+        """Close the connection. Calls in flight fail."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()

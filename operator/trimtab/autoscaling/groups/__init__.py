@@ -1,6 +1,6 @@
-"""Node groups: nodes that one number governs, made from the snapshot's objects; one file a kind of provider."""
+"""Node groups: groups of identical nodes with one target size, built from the snapshot and from external providers."""
 
-from trimtab.autoscaling.groups.build import groups
+from trimtab.autoscaling.groups.build import build_groups
 from trimtab.autoscaling.groups.external import NO_EXTERNAL_GROUPS, ExternalGroup, ExternalGroups, ExternalMachine
 from trimtab.autoscaling.groups.node_group import (
     GroupMachine,
@@ -8,7 +8,7 @@ from trimtab.autoscaling.groups.node_group import (
     Groups,
     MachineState,
     NodeGroup,
-    Problem,
+    ObjectProblem,
     TemplateSource,
 )
 
@@ -22,7 +22,7 @@ __all__ = [
     "Groups",
     "MachineState",
     "NodeGroup",
-    "Problem",
+    "ObjectProblem",
     "TemplateSource",
-    "groups",
+    "build_groups",
 ]

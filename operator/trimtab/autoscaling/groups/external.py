@@ -1,8 +1,7 @@
-"""Groups that no object of the cluster stands for: their provider says what they are, and they join all others here.
+"""Merges the groups of external providers, which have no object in the cluster, with all other groups.
 
-Whoever asks a provider (:mod:`trimtab.autoscaling.external`) makes :class:`ExternalGroups` of its answers: values as
-any others, so that planners stay pure and take them as a part of their input. Which node an instance is follows from
-the snapshot, as with machines.
+:mod:`trimtab.autoscaling.external` calls the providers and converts their responses to :class:`ExternalGroups`, which
+are an input of the planners. The node of each instance is looked up in the snapshot, as for machines.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.autoscaling.groups.keys import PRICE
+from trimtab.autoscaling.groups.annotations import PRICE
 from trimtab.autoscaling.groups.membership import nodes_by_provider_id
 from trimtab.autoscaling.groups.node_group import (
     GroupMachine,
     GroupOptions,
     MachineState,
     NodeGroup,
-    Problem,
+    ObjectProblem,
     TemplateSource,
 )
 from trimtab.cluster.snapshot import Snapshot
@@ -28,22 +27,23 @@ from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import Node
 
 KIND: Final = "NodeGroup"
-"""What such a group is called where others have the kind of their object."""
+"""Kind of a group that has no object."""
 
 _INT32: Final = 2**31 - 1
 
 
 class ExternalMachine(Struct, frozen=True, gc=False):
-    """An instance as its provider tells it.
+    """An instance as reported by its provider.
 
     Attributes:
-        provider_id: the provider's name for it, unique in the cluster; nodes have the same as ``spec.providerID``.
-        node: the name of its node where the provider knows it; else the provider ID leads to it.
-        deleting: whether it is on its way out.
-        creating: whether it is being made.
-        reason: the provider's code for what is wrong with it; empty where nothing is.
-        message: the same in words.
-        since: when its state began, in seconds since the epoch; ``None`` where nobody says it.
+        provider_id: the provider's id of the instance, unique in the cluster; the same as ``spec.providerID`` of its
+            node.
+        node: name of its node if the provider knows it. Otherwise the node is looked up by provider ID.
+        deleting: whether the instance is being deleted.
+        creating: whether the instance is being created.
+        reason: the provider's error code; empty if there is no error.
+        message: the provider's error message.
+        since: the time at which its current state began, in seconds since the epoch; ``None`` if unknown.
     """
 
     provider_id: str
@@ -56,20 +56,20 @@ class ExternalMachine(Struct, frozen=True, gc=False):
 
 
 class ExternalGroup(Struct, frozen=True, gc=False):
-    """A group as its provider tells it.
+    """A group as reported by its provider.
 
     Attributes:
-        provider: which provider acts on it: what its id begins with, and its ``api_version``.
-        name: the provider's own name for it.
-        minimum: the fewest nodes that scale-down leaves.
-        maximum: the most nodes that scale-up asks for.
-        target: the size that is asked for at present.
-        machines: its instances, in any order.
-        options: what it wants otherwise than the ClusterAutoscaler.
-        node: what a new node of it would be, as the provider says; ``None`` where it does not say.
-        untold: why it does not say, in words.
-        price: what a node of it costs an hour as the annotation ``trimtab.dev/price`` has it; empty if unknown.
-        paused: why it must not be acted on at present, in words.
+        provider: name of the provider; the prefix of the group's id, and its ``api_version``.
+        name: the provider's name of the group.
+        minimum: minimum size.
+        maximum: maximum size.
+        target: current target size.
+        machines: its instances in any order.
+        options: options that differ from the ClusterAutoscaler's.
+        node: a new node of the group; ``None`` if the provider does not describe it.
+        no_node_reason: the reason why ``node`` is ``None``.
+        price: price of a node per hour, in the format of the annotation ``trimtab.dev/price``; empty if unknown.
+        paused: the reason why the group must not be scaled at present; empty if it may be scaled.
     """
 
     provider: str
@@ -80,29 +80,29 @@ class ExternalGroup(Struct, frozen=True, gc=False):
     machines: tuple[ExternalMachine, ...] = ()
     options: GroupOptions = GroupOptions()
     node: Node | None = None
-    untold: str = ""
+    no_node_reason: str = ""
     price: str = ""
     paused: str = ""
 
     @property
     def id(self) -> str:
-        """What the group is known by, e.g. ``external/workers-a``."""
+        """Return the group's id, e.g. ``external/workers-a``."""
         return f"{self.provider}/{self.name}"
 
 
 class ExternalGroups(Struct, frozen=True):
-    """The groups of providers outside of the cluster.
+    """The groups of external providers.
 
     Attributes:
-        groups: in any order.
-        problems: what is wrong with the answers of providers.
+        groups: the groups in any order.
+        problems: problems with the providers' responses.
     """
 
     groups: tuple[ExternalGroup, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ObjectProblem, ...] = ()
 
     def __or__(self, other: ExternalGroups) -> ExternalGroups:
-        """Both."""
+        """Return the groups and problems of both operands."""
         return ExternalGroups((*self.groups, *other.groups), (*self.problems, *other.problems))
 
 
@@ -110,23 +110,29 @@ NO_EXTERNAL_GROUPS: Final = ExternalGroups()
 
 
 def external_groups(
-    external: ExternalGroups, snapshot: Snapshot, taken: Mapping[str, str]
-) -> tuple[list[NodeGroup], list[Problem]]:
-    """The node groups that providers tell, and what is wrong with what they tell; pure, whatever the order.
+    external: ExternalGroups, snapshot: Snapshot, group_of_node: Mapping[str, str]
+) -> tuple[list[NodeGroup], list[ObjectProblem]]:
+    """Return the node groups of external providers, and their problems.
+
+    The result does not depend on the order of the groups.
 
     Args:
-        external: the providers' answers.
+        external: the providers' responses.
         snapshot: the nodes.
-        taken: the ids of the groups that nodes belong to already, by the nodes' names; they keep them.
+        group_of_node: group ids by the names of nodes that belong to other groups already.
     """
     problems = list(external.problems)
     if not external.groups:
         return [], problems
     by_provider_id = nodes_by_provider_id(snapshot)
-    claimed = dict(taken)
+    claimed = dict(group_of_node)
     made: dict[str, NodeGroup] = {}
     for group in sorted(external.groups, key=lambda each: (each.id, each.minimum, each.maximum, each.target)):
-        wrong = "is told twice by its provider; the first counts" if group.id in made else _wrong(group)
+        wrong = (
+            "is reported twice by its provider; the first report is used"
+            if group.id in made
+            else _invalid_size_reason(group)
+        )
         if wrong:
             problems.append(_problem(group, reasons.INVALID_LIMITS, wrong))
             continue
@@ -137,15 +143,15 @@ def external_groups(
     return list(made.values()), problems
 
 
-def _wrong(group: ExternalGroup) -> str:
-    """What cannot be in the sizes that a provider tells; empty where they can be."""
+def _invalid_size_reason(group: ExternalGroup) -> str:
+    """Return the reason why a provider's sizes are invalid; empty if they are valid."""
     if not group.name:
         return "has no id: its provider must give each group one"
-    for what, size in (("smallest size", group.minimum), ("largest size", group.maximum), ("target", group.target)):
+    for what, size in (("minimum size", group.minimum), ("maximum size", group.maximum), ("target", group.target)):
         if not 0 <= size <= _INT32:
-            return f"its provider says that its {what} is {size}: it must be 0 or more"
+            return f"its provider reports the {what} {size}: it must be 0 or more"
     if group.maximum < group.minimum:
-        return f"its provider says that its largest size is {group.maximum}, less than its smallest, {group.minimum}"
+        return f"its provider reports the maximum size {group.maximum}, less than the minimum size {group.minimum}"
     return ""
 
 
@@ -154,9 +160,9 @@ def _machines(
     snapshot: Snapshot,
     by_provider_id: Mapping[str, str],
     claimed: dict[str, str],
-    problems: list[Problem],
+    problems: list[ObjectProblem],
 ) -> Iterator[GroupMachine]:
-    """The instances with their nodes, by their provider IDs; each node is that of one instance of one group."""
+    """Yield the instances with their nodes; each node belongs to one instance of one group."""
     seen: set[str] = set()
     for machine in _in_order(group.machines):
         if machine.provider_id in seen:
@@ -165,7 +171,7 @@ def _machines(
         node = machine.node if machine.node in snapshot.nodes.slot_of else ""
         node = node or by_provider_id.get(machine.provider_id, "")
         if node in claimed:
-            message = f"instance {machine.provider_id}: the node {node} belongs to {claimed[node]}, for which it counts"
+            message = f"instance {machine.provider_id}: the node {node} already belongs to {claimed[node]}"
             problems.append(_problem(group, reasons.NODE_CLAIMED_TWICE, message))
             node = ""
         elif node:
@@ -191,7 +197,7 @@ def _in_order(machines: Iterable[ExternalMachine]) -> list[ExternalMachine]:
 
 
 def _state(machine: ExternalMachine, node: str) -> MachineState:
-    """What an instance is doing. An error of an instance whose node is there and works is the node's to tell."""
+    """Return the state of an instance. An instance's error is ignored while its node exists."""
     if machine.deleting:
         return MachineState.DELETING
     if machine.reason and (machine.creating or not node):
@@ -214,11 +220,13 @@ def _node_group(group: ExternalGroup, machines: Iterable[GroupMachine]) -> NodeG
         template=TemplateSource(
             annotations=Labels({PRICE: group.price} if group.price else {}),
             node=group.node,
-            untold="" if group.node is not None else group.untold or "its provider does not say it",
+            no_node_reason=""
+            if group.node is not None
+            else group.no_node_reason or "its provider does not describe its nodes",
         ),
         paused=group.paused,
     )
 
 
-def _problem(group: ExternalGroup, reason: str, message: str) -> Problem:
-    return Problem(KIND, "", group.id, reason, message)
+def _problem(group: ExternalGroup, reason: str, message: str) -> ObjectProblem:
+    return ObjectProblem(KIND, "", group.id, reason, message)

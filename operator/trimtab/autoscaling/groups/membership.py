@@ -1,104 +1,218 @@
-"""Which node is which machine's, and what the machines do.
+"""Matches machines with nodes: a machine references its node, and the node must confirm the reference.
 
-A machine names its node (``status.nodeRef``); a node may name its machine (an annotation); and both may have the same
-provider ID. That is asked in this order over all machines: what a machine says of itself outweighs what is inferred.
-Provider IDs must be equal as they are: upstream compares what follows the last slash, which two providers, or two
-zones of one, may well have in common.
+A machine references its node (``status.nodeRef``), a node may name its machine in an annotation, and both may have the
+same provider ID. The rules are applied in this order, each to all machines, because a machine's status is more reliable
+than an inference. Provider IDs must be equal. Cluster-autoscaler compares only the part after the last slash, which may
+be the same in two providers or zones.
+
+A user who may write machines in some namespace can claim any node: a reference, a provider ID or an owner proves
+nothing. Therefore the node must confirm each claim by fields that only its kubelet and administrators can write (see
+``docs/security.md``, "Identity of machines and nodes"), and nothing on it may contradict the claim. If several claims
+on a node are confirmed, the claim with the strongest confirmation is used, and among equals that of the oldest machine,
+because a forged machine is younger than the node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import IntEnum
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.autoscaling.groups.keys import (
+from trimtab.autoscaling.groups.annotations import (
     DELETE_MACHINE,
+    NODES_CLUSTER,
     NODES_CLUSTER_MACHINE,
     NODES_CLUSTER_NAMESPACE,
     NODES_MACHINE,
 )
-from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, Problem
-from trimtab.autoscaling.groups.provider import Candidate
+from trimtab.autoscaling.groups.machine_groups import GroupCandidate
+from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, ObjectProblem
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import AnyMachine, Node
 from trimtab.kube.objects.machine import CLUSTER_API, MACHINE_API
 
-FAILED_PHASE = "Failed"
+FAILED_PHASE: Final = "Failed"
 
 
-class _NodeNames(Struct, frozen=True):
-    """The names of nodes by all that leads to them."""
+class Confirmation(IntEnum):
+    """The evidence on a node that it belongs to a machine, strongest first."""
 
-    known: frozenset[str]
+    ANNOTATION = 0
+    """The node's annotation names the machine."""
+    UID = 1
+    """The machine's ``status.nodeRef.uid`` is the node's UID."""
+    PROVIDER_ID = 2
+    """Machine and node have the same provider ID."""
+    NO_IDENTITY_KNOWN = 3
+    """Neither UID is known, so the name must suffice.
+
+    This occurs in hand-written files. An API server never returns such nodes.
+    """
+
+
+class Contradiction(Struct, frozen=True):
+    """The reason why a node does not belong to a machine that claims it."""
+
+    reason: str
+    message: str
+
+
+class _Claim(Struct, frozen=True):
+    """A machine's claim on a node that the node confirms. Claims are compared by ``rank``."""
+
+    rank: tuple[int, float, int]
+    machine: AnyMachine
+    node: str
+
+
+class _NodeIndex(Struct, frozen=True):
+    """Indexes of the nodes by name, by machine and by provider ID."""
+
+    nodes: dict[str, Node]
     of_machine: dict[tuple[str, str], str]
     of_provider_id: dict[str, str]
 
 
 class Membership(Struct, frozen=True):
-    """The machines of each candidate by its id, nodes of no Machine last; and nodes that two machines claim."""
+    """The result of matching machines and nodes.
+
+    It contains the machines of each candidate, by candidate id, and the problems of rejected claims. Nodes that have no
+    Machine come after the machines.
+    """
 
     machines: dict[str, tuple[GroupMachine, ...]]
-    problems: tuple[Problem, ...]
+    problems: tuple[ObjectProblem, ...]
 
 
-def membership(candidates: Sequence[Candidate], snapshot: Snapshot) -> Membership:
-    """Match machines and nodes.
+def match_nodes(candidates: Sequence[GroupCandidate], snapshot: Snapshot) -> Membership:
+    """Match the machines of the candidates with nodes.
 
     Args:
-        candidates: in the order in which a node goes to one of several that claim it.
+        candidates: the candidates. If two have equally good claims on a node, the node is assigned to the first one.
         snapshot: the nodes.
     """
-    names = _node_names(snapshot)
+    index = _node_index(snapshot)
     everyone = [machine for candidate in candidates for machine in _in_order(candidate)]
     node_of: dict[int, str] = {}
-    taken: dict[str, AnyMachine] = {}
+    claimed_by: dict[str, AnyMachine] = {}
     problems = []
-    for claim in _CLAIMS:
-        for machine in everyone:
-            node = "" if id(machine) in node_of else claim(machine, names)
-            if not node:
-                continue
-            first = taken.setdefault(node, machine)
-            if first is machine:
-                node_of[id(machine)] = node
-            elif claim is _by_reference:
-                problems.append(_twice(machine, node, first))
+    for rule in _CLAIM_RULES:
+        claims, refused = _claims(rule, [each for each in everyone if id(each) not in node_of], index)
+        problems += refused
+        for claim in sorted(claims, key=lambda each: each.rank):
+            first = claimed_by.setdefault(claim.node, claim.machine)
+            if first is claim.machine:
+                node_of[id(claim.machine)] = claim.node
+            elif rule is _by_reference:
+                problems.append(_duplicate_reference(claim.machine, claim.node, first))
     machines = {}
-    claimed = set(taken)
+    claimed = set(claimed_by)
     for candidate in candidates:
-        strays = _without_machine(candidate, names, claimed)
+        strays = _without_machine(candidate, index, claimed)
         claimed |= {stray.node for stray in strays}
         own = (_group_machine(machine, node_of.get(id(machine), "")) for machine in _in_order(candidate))
         machines[candidate.id] = (*own, *strays)
     return Membership(machines, tuple(problems))
 
 
-def _in_order(candidate: Candidate) -> list[AnyMachine]:
+def _claims(
+    rule: Callable[[AnyMachine, _NodeIndex], str], machines: Sequence[AnyMachine], index: _NodeIndex
+) -> tuple[list[_Claim], list[ObjectProblem]]:
+    """Return the claims that one rule confirms, and the problems of references that were not confirmed."""
+    claims, refused = [], []
+    for order, machine in enumerate(machines):
+        name = rule(machine, index)
+        if not name:
+            continue
+        found = confirm_node(machine, index.nodes[name])
+        if isinstance(found, Confirmation):
+            created = machine.created if machine.created is not None else float("inf")
+            claims.append(_Claim((found, created, order), machine, name))
+        elif rule is _by_reference:
+            refused.append(ObjectProblem(machine.kind, machine.namespace, machine.name, found.reason, found.message))
+    return claims, refused
+
+
+def confirm_node(machine: AnyMachine, node: Node) -> Confirmation | Contradiction:
+    """Determine whether a node belongs to a machine.
+
+    Args:
+        machine: a machine that claims the node, or that the node names.
+        node: the node.
+
+    Returns:
+        The confirmation by the node, or the contradiction. If nothing on the node confirms the claim, that is a
+        contradiction too.
+    """
+    named = [key for api_group, key in _machine_keys(node) if api_group == machine.api_group]
+    if named and machine.key not in named:
+        return _mismatch(f"the node {node.name} names the machine {named[0]}")
+    if machine.node and machine.node != node.name:
+        return _mismatch(f"it references the node {machine.node}, not {node.name}")
+    cluster = node.annotations.get(NODES_CLUSTER, "") if machine.api_group == CLUSTER_API else ""
+    if cluster and machine.cluster and cluster != machine.cluster:
+        return _mismatch(f"the node {node.name} belongs to the cluster {cluster}, the machine to {machine.cluster}")
+    uids_known = bool(machine.node_uid and node.uid)
+    if uids_known and machine.node_uid != node.uid:
+        return _mismatch(f"status.nodeRef.uid is {machine.node_uid}, and that of the node {node.name} is {node.uid}")
+    ids_known = bool(machine.provider_id and node.provider_id)
+    if ids_known and _instance(machine.provider_id) != _instance(node.provider_id):
+        return _mismatch(f"its provider ID is {machine.provider_id}, and that of {node.name} is {node.provider_id}")
+    if named:
+        return Confirmation.ANNOTATION
+    if uids_known:
+        return Confirmation.UID
+    if ids_known and machine.provider_id == node.provider_id:
+        return Confirmation.PROVIDER_ID
+    if not machine.node_uid and not node.uid:
+        return Confirmation.NO_IDENTITY_KNOWN
+    message = (
+        f"status.nodeRef: nothing on the node {node.name} confirms that it belongs to this machine: "
+        "neither UID, provider ID nor annotation"
+    )
+    return Contradiction(reasons.NODE_NOT_CONFIRMED, message)
+
+
+def _mismatch(message: str) -> Contradiction:
+    return Contradiction(reasons.NODE_IDENTITY_MISMATCH, message)
+
+
+def _instance(provider_id: str) -> str:
+    """Return the part of a provider ID that identifies the instance.
+
+    For some providers, the rest differs between the provider ID of a machine and that of its node.
+    """
+    return provider_id.rpartition("/")[2]
+
+
+def _in_order(candidate: GroupCandidate) -> list[AnyMachine]:
     return sorted(candidate.machines, key=lambda machine: machine.key)
 
 
-def _node_names(snapshot: Snapshot) -> _NodeNames:
+def _node_index(snapshot: Snapshot) -> _NodeIndex:
+    nodes = {node.name: node for node in _live_nodes(snapshot)}
     of_machine: dict[tuple[str, str], str] = {}
     of_provider_id: dict[str, str] = {}
     ambiguous = set()
-    for node in _nodes(snapshot):
+    for node in nodes.values():
         for key in _machine_keys(node):
             of_machine.setdefault(key, node.name)
         if node.provider_id and of_provider_id.setdefault(node.provider_id, node.name) != node.name:
             ambiguous.add(node.provider_id)
-    for provider_id in ambiguous:  # the old node of a machine that joined again, or a mistake: nobody can tell
+    for provider_id in ambiguous:  # a node that joined again under a new name, or an error: ambiguous
         del of_provider_id[provider_id]
-    return _NodeNames(frozenset(snapshot.nodes.slot_of), of_machine, of_provider_id)
+    return _NodeIndex(nodes, of_machine, of_provider_id)
 
 
 def nodes_by_provider_id(snapshot: Snapshot) -> dict[str, str]:
-    """The names of nodes by their provider IDs; IDs that several nodes have lead nowhere."""
-    return _node_names(snapshot).of_provider_id
+    """Return node names by provider ID. IDs that several nodes share are not included."""
+    return _node_index(snapshot).of_provider_id
 
 
-def _nodes(snapshot: Snapshot) -> Iterator[Node]:
+def _live_nodes(snapshot: Snapshot) -> Iterator[Node]:
     for slot in snapshot.nodes.order().tolist():
         yield snapshot.nodes.node(slot)
 
@@ -112,19 +226,19 @@ def _machine_keys(node: Node) -> Iterator[tuple[str, str]]:
         yield CLUSTER_API, f"{namespace}/{annotations[NODES_CLUSTER_MACHINE]}"
 
 
-def _by_reference(machine: AnyMachine, names: _NodeNames) -> str:
-    return machine.node if machine.node in names.known else ""
+def _by_reference(machine: AnyMachine, index: _NodeIndex) -> str:
+    return machine.node if machine.node in index.nodes else ""
 
 
-def _by_annotation(machine: AnyMachine, names: _NodeNames) -> str:
-    return names.of_machine.get((machine.api_group, machine.key), "")
+def _by_annotation(machine: AnyMachine, index: _NodeIndex) -> str:
+    return index.of_machine.get((machine.api_group, machine.key), "")
 
 
-def _by_provider_id(machine: AnyMachine, names: _NodeNames) -> str:
-    return names.of_provider_id.get(machine.provider_id, "")
+def _by_provider_id(machine: AnyMachine, index: _NodeIndex) -> str:
+    return index.of_provider_id.get(machine.provider_id, "")
 
 
-_CLAIMS: Sequence[Callable[[AnyMachine, _NodeNames], str]] = (_by_reference, _by_annotation, _by_provider_id)
+_CLAIM_RULES: Sequence[Callable[[AnyMachine, _NodeIndex], str]] = (_by_reference, _by_annotation, _by_provider_id)
 
 
 def _group_machine(machine: AnyMachine, node: str) -> GroupMachine:
@@ -152,17 +266,40 @@ def _state(machine: AnyMachine, node: str) -> MachineState:
     return MachineState.RUNNING if node else MachineState.PENDING
 
 
-def _without_machine(candidate: Candidate, names: _NodeNames, claimed: Collection[str]) -> list[GroupMachine]:
-    """Nodes of a pool whose provider shows no Machine for them."""
-    told = {node for node in candidate.nodes if node in names.known}
-    told |= {names.of_provider_id[each] for each in candidate.provider_ids if each in names.of_provider_id}
+def _without_machine(candidate: GroupCandidate, index: _NodeIndex, claimed: Collection[str]) -> list[GroupMachine]:
+    """Return one entry for each node of a MachinePool whose provider creates no Machine objects."""
+    found = {name for name, uid in candidate.nodes if _of_pool(index.nodes.get(name), uid, candidate)}
+    by_id = (index.of_provider_id[each] for each in candidate.provider_ids if each in index.of_provider_id)
+    found |= {name for name in by_id if not _names_others(index.nodes[name], candidate)}
     namespace = candidate.source.namespace
     return [
         GroupMachine(namespace=namespace, name="", state=MachineState.RUNNING, node=node)
-        for node in sorted(told.difference(claimed))
+        for node in sorted(found.difference(claimed))
     ]
 
 
-def _twice(machine: AnyMachine, node: str, first: AnyMachine) -> Problem:
-    message = f"status.nodeRef: the node {node} is also that of the {first.kind} {first.key}, for which it counts"
-    return Problem(machine.kind, machine.namespace, machine.name, reasons.NODE_CLAIMED_TWICE, message)
+def _of_pool(node: Node | None, uid: str, candidate: GroupCandidate) -> bool:
+    """Return whether a node confirms the reference in a MachinePool's status."""
+    if node is None or _names_others(node, candidate) or (uid and node.uid and uid != node.uid):
+        return False
+    if node.provider_id and candidate.provider_ids and node.provider_id not in candidate.provider_ids:
+        return False
+    if uid == node.uid:
+        return True
+    return bool(node.provider_id) and node.provider_id in candidate.provider_ids
+
+
+def _names_others(node: Node, candidate: GroupCandidate) -> bool:
+    """Return whether a node names a machine or another cluster.
+
+    If it does, it does not belong to the nodes of the MachinePool that have no Machine.
+    """
+    cluster = node.annotations.get(NODES_CLUSTER, "")
+    if cluster and candidate.source.cluster and cluster != candidate.source.cluster:
+        return True
+    return any(True for _ in _machine_keys(node))
+
+
+def _duplicate_reference(machine: AnyMachine, node: str, first: AnyMachine) -> ObjectProblem:
+    message = f"status.nodeRef: the node {node} already belongs to the {first.kind} {first.key}"
+    return ObjectProblem(machine.kind, machine.namespace, machine.name, reasons.NODE_CLAIMED_TWICE, message)

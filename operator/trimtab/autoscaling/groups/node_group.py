@@ -1,7 +1,7 @@
-"""NodeGroup: nodes that one number governs, whatever kind of object holds the number.
+"""Defines NodeGroup: a group of identical nodes with one target size, for any kind of object that contains the size.
 
-All of it is a frozen value made from the snapshot, so that planners need not know a provider. What acts on a group
-(patching replicas, marking machines) finds its object by :attr:`NodeGroup.api_version`, ``kind``, namespace and name.
+A NodeGroup is a frozen value that is built from the snapshot, so planners need not know the provider. Code that changes
+a group (patches replicas, marks machines) finds its object by :attr:`NodeGroup.api_version`, kind, namespace and name.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from trimtab.kube.objects import Node, Taint
 
 
 class MachineState(StrEnum):
-    """What a machine is doing, as far as capacity goes; the first that holds of Deleting, Failed, Running, Pending."""
+    """The state of a machine. If several apply, it is the first of Deleting, Failed, Running and Pending."""
 
     PENDING = "Pending"
-    """It has no node (yet): it is being made, or its node is gone."""
+    """The machine has no node: it is being created, or its node was deleted."""
     RUNNING = "Running"
-    """Its node is in the snapshot; whether that is ready the node says."""
+    """The machine's node is in the snapshot, ready or not."""
     FAILED = "Failed"
-    """Its API says that it failed for good. It keeps its place in the group's size until somebody deletes it."""
+    """The machine's API reports a permanent failure. The machine counts toward the group's size until it is deleted."""
     DELETING = "Deleting"
-    """It has a deletion timestamp. The group's controller no longer counts it."""
+    """The machine has a deletion timestamp. The group's controller no longer counts it."""
 
 
 class GroupMachine(Struct, frozen=True, gc=False):
     """A machine of a group.
 
     Attributes:
-        namespace: of the Machine object; empty of an instance that no object stands for.
-        name: of the Machine object; empty of a node that a MachinePool has without showing a Machine; the provider ID
-            of an instance that no object stands for.
-        state: what it is doing.
-        node: the name of its node, where that is in the snapshot; a failed or deleting machine may have one.
-        since: when the state that counts began, as far as that is recorded: of a machine that is being deleted when
-            that was asked for, of all others when the machine was created; seconds since the epoch.
-        marked: whether its deletion is asked for by annotation, so that it goes first when replicas fall.
-        reason: of a failed machine, its API's own code, e.g. ``InsufficientResources``.
-        message: the same in words.
-        node_labels: what the Machine gives its node; a set's template may say otherwise by now.
-        node_taints: what the Machine gives its node.
+        namespace: namespace of the Machine object; empty for an instance without one.
+        name: name of the Machine object. It is the provider ID for an instance without a Machine object, and empty for
+            a node of a MachinePool without Machine objects.
+        state: state of the machine.
+        node: name of its node if the node is in the snapshot; a failed or deleting machine may have one.
+        since: the time at which the deletion was requested if the machine is being deleted, else the creation time, in
+            seconds since the epoch; ``None`` if unknown.
+        marked: whether an annotation requests its deletion, so that it is deleted first when replicas are lowered.
+        reason: error code of a failed machine, e.g. ``InsufficientResources``.
+        message: error message of a failed machine.
+        node_labels: labels that the Machine gives its node; the group's template may have changed since.
+        node_taints: taints that the Machine gives its node.
     """
 
     namespace: str
@@ -59,14 +59,14 @@ class GroupMachine(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """``namespace/name`` of the Machine; the provider ID of an instance that has no object."""
+        """Return ``namespace/name`` of the Machine object, or the provider ID of an instance without one."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class GroupOptions(Struct, frozen=True, gc=False):
-    """What a group's annotations (``autoscaling-options-…``) say otherwise than the ClusterAutoscaler; else ``None``.
+    """Options in a group's annotations (``autoscaling-options-…``) that override the ClusterAutoscaler's.
 
-    Thresholds are shares of allocatable between 0 and 1, times are seconds.
+    An option that is not set is ``None``. Thresholds are shares of allocatable from 0 to 1, times are in seconds.
     """
 
     utilization_threshold: float | None = None
@@ -78,16 +78,16 @@ class GroupOptions(Struct, frozen=True, gc=False):
 
 
 class TemplateSource(Struct, frozen=True, gc=False):
-    """What the group's object says of the nodes it makes; :mod:`trimtab.autoscaling.template` reads it.
+    """The description of nodes in a group's object; input of :mod:`trimtab.autoscaling.template`.
 
     Attributes:
-        annotations: of the object: capacities, labels and taints by upstream's keys.
-        labels: what its template gives each node.
-        taints: what its template gives each node.
-        initial_taints: those of them that nodes get once, and that may be taken off soon after.
-        node: a new node as a whole, where a provider outside of the cluster says it.
-        untold: why such a provider does not say it, in words.
-        machine_type: what is rented for each node, as far as that is told; to be compared only.
+        annotations: annotations of the object: capacities, labels and taints by upstream's keys.
+        labels: labels that its template gives each node.
+        taints: taints that its template gives each node.
+        initial_taints: the subset of ``taints`` that a node gets only when it joins, and that may be removed later.
+        node: a new node as described by an external provider.
+        no_node_reason: the reason why the external provider does not return a node.
+        machine_type: the machine type as far as it is known; only used for comparison.
     """
 
     annotations: Labels = NO_LABELS
@@ -95,31 +95,32 @@ class TemplateSource(Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
     initial_taints: tuple[Taint, ...] = ()
     node: Node | None = None
-    untold: str = ""
+    no_node_reason: str = ""
     machine_type: str = ""
 
 
 class NodeGroup(Struct, frozen=True, gc=False):
-    """A group of alike nodes that can grow and shrink.
+    """A group of identical nodes that can be scaled up and down.
 
     Attributes:
-        id: unique in the cluster: ``MachineSet/openshift-machine-api/workers-a``. A MachineSet of Cluster API is
-            ``MachineSet.cluster.x-k8s.io/…``, since both APIs may have one of that name. A group that is no object
-            has its provider before its name: ``external/workers-a``.
-        api_version: of the object that holds the size; else the provider's name.
-        kind: of the object.
-        namespace: of the object.
-        name: of the object.
-        uid: of the object.
-        resource_version: of the object as it was read: what a guarded patch names.
-        minimum: the fewest nodes that scale-down leaves.
-        maximum: the most nodes that scale-up asks for.
-        target: the size that is asked for at present (``spec.replicas``).
-        autoscaler: the MachineAutoscaler that the limits are from, ``namespace/name``; empty if they are annotations.
-        machines: by ``namespace/name``; nodes of a pool that have no Machine come last, by node.
-        options: what the group wants otherwise.
-        template: what its nodes are like, as far as the object says.
-        paused: why the group must not be acted on, in words; empty where it may be. It still counts and is reported.
+        id: unique id in the cluster, e.g. ``MachineSet/openshift-machine-api/workers-a``. The kind of a Cluster API
+            MachineSet is ``MachineSet.cluster.x-k8s.io``, since both APIs may have a MachineSet of that name. A group
+            without an object has its provider as prefix: ``external/workers-a``.
+        api_version: API version of the object that contains the size, or the provider's name if there is no object.
+        kind: kind of the object.
+        namespace: namespace of the object.
+        name: name of the object.
+        uid: UID of the object.
+        resource_version: resource version at which the object was read.
+        minimum: minimum size.
+        maximum: maximum size.
+        target: current target size (``spec.replicas``).
+        autoscaler: the MachineAutoscaler that sets the limits, as ``namespace/name``; empty if annotations set them.
+        machines: the machines by ``namespace/name``; nodes without a Machine come last, by node name.
+        options: options that override the ClusterAutoscaler's.
+        template: what the object defines about its nodes.
+        paused: the reason why the group must not be scaled; empty if it may be scaled. The nodes of a paused group
+            still count toward limits, and the group is still reported.
     """
 
     id: str
@@ -140,16 +141,16 @@ class NodeGroup(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """``namespace/name``, as plans name a group; the id of a group that is no object."""
+        """Return ``namespace/name``, by which plans refer to a group, or the id of a group without an object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.id
 
     def in_state(self, *states: MachineState) -> tuple[GroupMachine, ...]:
-        """The machines in one of the states."""
+        """Return the machines in one of the given states."""
         return tuple(machine for machine in self.machines if machine.state in states)
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of the nodes that belong to the group and are not being deleted, sorted; ready or not."""
+        """Return the names of the group's nodes that are not being deleted, sorted. They may be ready or not."""
         return tuple(
             sorted(
                 machine.node for machine in self.machines if machine.node and machine.state is not MachineState.DELETING
@@ -158,24 +159,27 @@ class NodeGroup(Struct, frozen=True, gc=False):
 
     @property
     def upcoming(self) -> int:
-        """How many nodes are asked for and can still join: the target without nodes that are there and failures.
+        """Return the number of requested nodes that can still register.
 
-        A machine that failed without a node takes part of the target and never joins. Machines that are being deleted
-        do not count: their controller replaces them up to the target.
+        This is the target size minus the number of existing nodes and failed machines. A machine that failed without a
+        node uses up part of the target size and never registers. Machines that are being deleted do not count, because
+        their controller replaces them.
         """
         failed = sum(not machine.node for machine in self.in_state(MachineState.FAILED))
         return max(0, self.target - len(self.nodes) - failed)
 
 
-class Problem(Struct, frozen=True, order=True, gc=False):
-    """What is wrong with an object that was to be a group, or to govern one; told, and the rest goes on.
+class ObjectProblem(Struct, frozen=True, order=True, gc=False):
+    """A problem with an object, for example with one that should be a node group.
+
+    It is reported, and other objects are still processed.
 
     Attributes:
-        kind: of the object, e.g. ``MachineAutoscaler``.
-        namespace: of the object.
-        name: of the object.
+        kind: kind of the object, e.g. ``MachineAutoscaler``.
+        namespace: namespace of the object.
+        name: name of the object.
         reason: a code of :mod:`trimtab.api.reasons`.
-        message: what is wrong, naming the field or annotation, what it says, and what is allowed.
+        message: which field or annotation is invalid, its value, and what is allowed.
     """
 
     kind: str
@@ -189,21 +193,21 @@ class Groups(Struct, frozen=True):
     """The node groups of a snapshot.
 
     Attributes:
-        by_id: the groups by their ids, in the order of the ids.
-        of_node: the id of the group that a node belongs to, by the node's name; nodes of no group are not in it.
-        problems: sorted.
+        by_id: the groups by id, in the order of ids.
+        of_node: group ids by node name; nodes that belong to no group are not included.
+        problems: problems of objects, sorted.
     """
 
     by_id: Mapping[str, NodeGroup] = {}
     of_node: Mapping[str, str] = {}
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ObjectProblem, ...] = ()
 
     @property
     def all(self) -> tuple[NodeGroup, ...]:
-        """The groups in the order of their ids."""
+        """Return the groups in the order of their ids."""
         return tuple(self.by_id.values())
 
     def group_of(self, node: str) -> NodeGroup | None:
-        """The group that a node belongs to."""
+        """Return the group of a node, or ``None`` if the node belongs to no group."""
         found = self.of_node.get(node)
         return None if found is None else self.by_id[found]

@@ -1,13 +1,12 @@
-"""MachineAutoscalers: their limits on their targets, and in their status whether that is so.
+"""MachineAutoscalers: writes their limits to their targets as annotations, and reports the result in their status.
 
-For whoever composes the process: every store of :data:`KINDS` tells
-:meth:`~.controller.MachineAutoscalerController.target_changed` from its first object on; then
-:func:`~.handlers.register` gives the controller its events, its start and its end.
+Before the first object arrives, register :meth:`~.controller.MachineAutoscalerController.target_changed` as a listener
+on the stores of all :data:`KINDS`. :func:`~.handlers.register` connects the controller to Kopf.
 """
 
 from trimtab.autoscaling.machine_autoscalers.controller import MachineAutoscalerController
-from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalers
-from trimtab.autoscaling.machine_autoscalers.rights import RULES
+from trimtab.autoscaling.machine_autoscalers.rbac import RULES
+from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalerRegistry
 from trimtab.autoscaling.machine_autoscalers.targets import KINDS
 
-__all__ = ["KINDS", "RULES", "MachineAutoscalerController", "MachineAutoscalers"]
+__all__ = ["KINDS", "RULES", "MachineAutoscalerController", "MachineAutoscalerRegistry"]

@@ -1,8 +1,8 @@
-"""The controller of MachineAutoscalers: their limits on their targets, and in their status what came of it.
+"""The controller of MachineAutoscalers: writes their limits to their targets, and the result to their status.
 
-It has no loop that asks: events of MachineAutoscalers and changes of what the watches show put keys into a queue, and
-each is looked at as it is then. What was decided before is not remembered; a process that is killed anywhere is gone
-on from by the next. It works without a ClusterAutoscaler: limits are there when one comes.
+Events of MachineAutoscalers and of their targets add keys to a work queue. Each reconcile relies only on the objects,
+so if the process is killed at any point, the next process continues. The controller works without a ClusterAutoscaler,
+so that the limits are already set when one is created.
 """
 
 from __future__ import annotations
@@ -18,54 +18,74 @@ from msgspec.structs import replace
 from trimtab.api import reasons
 from trimtab.api.conditions import READY, find_condition
 from trimtab.api.machine_autoscaler import MachineAutoscalerStatus
-from trimtab.autoscaling.groups.keys import OWNER
-from trimtab.autoscaling.machine_autoscalers.annotations import is_limit, released, told, wanted
-from trimtab.autoscaling.machine_autoscalers.capacity import Changes
-from trimtab.autoscaling.machine_autoscalers.contest import Contest
+from trimtab.autoscaling.groups.annotations import OWNER
+from trimtab.autoscaling.machine_autoscalers.annotations import (
+    Changes,
+    changes_limits,
+    describe_changes,
+    release_changes,
+    target_changes,
+)
 from trimtab.autoscaling.machine_autoscalers.decision import Decision, decide
-from trimtab.autoscaling.machine_autoscalers.registry import Entry, MachineAutoscalers
-from trimtab.autoscaling.machine_autoscalers.status import is_urgent, next_status, told_anew
+from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalerRegistry, RegistryEntry
+from trimtab.autoscaling.machine_autoscalers.status import (
+    KEY,
+    MachineAutoscalerEventReporter,
+    is_new_reason,
+    is_urgent,
+    next_status,
+)
 from trimtab.autoscaling.machine_autoscalers.targets import TargetKey, Targets, mirrors_of
-from trimtab.autoscaling.machine_autoscalers.telling import Telling
-from trimtab.autoscaling.machine_autoscalers.writing import NotLeading, Outdated, Writing
+from trimtab.autoscaling.machine_autoscalers.writer import LeadershipLost, ObjectWriter, StaleObject
+from trimtab.autoscaling.permissions import machine_autoscaler_permissions
+from trimtab.controller.loop import Loop, end_tasks
+from trimtab.controller.metrics import WorkQueueMetrics
+from trimtab.controller.permissions import permissions
+from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.events.recorder import Recorder
 from trimtab.kube.objects import AnyMachineSet, KubeObject
-from trimtab.kube.resources import MACHINE_AUTOSCALERS
+from trimtab.kube.resources import MACHINE_AUTOSCALERS, Resource
 from trimtab.kube.retry import Backoff
-from trimtab.kube.work_queue import WorkQueue
+from trimtab.kube.token_bucket import SlidingWindow
 
 log = logging.getLogger(__name__)
 
 WORKERS: Final = 8
-"""MachineAutoscalers at once: one whose target's API hangs keeps no other one waiting."""
+"""Number of MachineAutoscalers reconciled concurrently, so that a target whose API hangs does not delay the others."""
 
 RETRY: Final = Backoff(initial=0.5, maximum=60.0)
-"""After what the API server refused or did not answer."""
+"""Backoff after requests that the API server rejected or did not answer."""
 
-LOOK_AGAIN: Final = 1.0
-"""Seconds until a key is looked at again whose turn came without a picture to decide on."""
+NOT_READY_PERIOD: Final = 1.0
+"""Seconds until a key is requeued if the caches were too stale to decide."""
 
-SIZES_SETTLE: Final = 10.0
-"""Seconds that another size of a target waits to be told: a set that grows by one node at a time is told once."""
+SIZE_WRITE_PERIOD: Final = 10.0
+"""Seconds between status writes for a new target size, so that gradual scaling causes few writes."""
 
-LIST_EVERY: Final = 300.0
-"""Seconds between two lists of all: what went unheard between two watches, because somebody took our finalizer away,
-would stay for ever."""
+RELIST_PERIOD: Final = 300.0
+"""Seconds between relists. Watches may miss a deletion if trimtab's finalizer was removed manually."""
 
-LONGEST_STOP: Final = 12.0
-"""Seconds that requests get to end when the process does."""
+MAX_RESTORES: Final = (5, 60.0)
+"""Maximum number of times that a target's annotations are restored, and the period in seconds.
+
+Without this limit, another controller that sets other values could respond to each write with a write of its own. The
+autoscaler uses the limits of the MachineAutoscaler regardless of the annotations, so waiting is harmless.
+"""
+
+STOP_TIMEOUT: Final = 12.0
+"""Seconds that outstanding requests may take when the process stops."""
 
 
-class Told(Struct, frozen=True):
-    """What was last written of one.
+class WrittenStatus(Struct, frozen=True):
+    """The status of a MachineAutoscaler that was last written.
 
     Attributes:
-        uid: its UID.
-        status: its status.
-        at: when that was, by the monotonic clock.
+        uid: UID of the MachineAutoscaler.
+        status: the status.
+        at: the time of the write, on the monotonic clock.
     """
 
     uid: str
@@ -73,12 +93,12 @@ class Told(Struct, frozen=True):
     at: float
 
 
-class MachineAutoscalerController:
-    """One for a process.
+class MachineAutoscalerController(Loop):
+    """Reconciles all MachineAutoscalers; there is one controller per process.
 
     Attributes:
-        autoscalers: all that there are, for the autoscaler's passes.
-        synced: whether all have been read once.
+        autoscalers: the registry of MachineAutoscalers, for the iterations of the ClusterAutoscaler.
+        synced: whether all MachineAutoscalers have been listed once.
     """
 
     def __init__(
@@ -90,45 +110,62 @@ class MachineAutoscalerController:
         stale: Callable[[], str | None],
         changed: Callable[[], None] = lambda: None,
         clock: Clock = SYSTEM_CLOCK,
+        metrics: WorkQueueMetrics | None = None,
     ) -> None:
-        """Prepare; nothing is asked before :meth:`start`.
+        """Initialize the controller. No request is sent before :meth:`start`.
 
         Args:
             api: the API server.
             recorder: posts events.
-            leading: whether this process may still act; asked before each request.
-            stale: what keeps the picture of the targets from being decided on, ``None`` where nothing does.
-            changed: called when :attr:`autoscalers` say something else than before: a pass is due.
-            clock: tells and waits.
+            leading: returns whether this process is the leader. It is checked before each request.
+            stale: returns the reason why the caches of the targets are too stale to decide, or ``None``.
+            changed: called when :attr:`autoscalers` has changed, to trigger an iteration of the ClusterAutoscaler.
+            clock: the clock.
+            metrics: the metrics of work queues; ``None`` to export nothing.
         """
-        self.autoscalers = MachineAutoscalers(changed)
+        super().__init__("machine autoscalers", clock)
+        self.autoscalers = MachineAutoscalerRegistry(changed)
         self.synced = False
+        self._failures = 0
         self._api = api
         self._leading = leading
         self._stale = stale
         self._clock = clock
         self._targets = Targets()
-        self._writing = Writing(api, leading=leading, autoscalers=self.autoscalers, targets=self._targets)
-        self._telling = Telling(recorder)
-        self._contest = Contest(clock)
-        self._queue = WorkQueue(self._reconcile, workers=WORKERS, clock=clock, retry=RETRY)
-        self._told: dict[str, Told] = {}
+        self._writer = ObjectWriter(api, leading=leading, autoscalers=self.autoscalers, targets=self._targets)
+        self._events = MachineAutoscalerEventReporter(recorder)
+        self._restores: dict[str, SlidingWindow] = {}
+        self._queue = WorkQueue(
+            self._reconcile,
+            workers=WORKERS,
+            clock=clock,
+            retry=RETRY,
+            metrics=(metrics or WorkQueueMetrics()).queue("machine-autoscalers"),
+        )
+        self._permissions = permissions()
+        self._end_subscription = self._permissions.subscribe(self._permissions_changed)
+        self._written: dict[str, WrittenStatus] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def observe(self, body: Mapping[str, Any], *, gone: bool = False) -> None:
-        """Take in an event of a MachineAutoscaler."""
+    def observe(self, body: Mapping[str, Any], *, deleted: bool = False) -> None:
+        """Handle a watch event for a MachineAutoscaler.
+
+        Args:
+            body: the object.
+            deleted: whether it was deleted.
+        """
         key = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         before = self.autoscalers.get(key)
-        if gone:
-            self.autoscalers.forget(key, uid=str(body["metadata"].get("uid", "")))
+        if deleted:
+            self.autoscalers.remove(key, uid=str(body["metadata"].get("uid", "")))
         else:
             self.autoscalers.observe(body)
-        self._wake(key, before)
+        self._enqueue(key, before)
 
     def target_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Take in a change of what can be a target: a listener of stores (:data:`.targets.KINDS`).
+        """Handle a change to a possible target, as a listener on the stores of :data:`.targets.KINDS`.
 
-        It must be told of everything from the start, and may be told of other kinds too.
+        It must be registered before the first object arrives. Objects of other kinds are ignored.
         """
         source = new if isinstance(new, AnyMachineSet) else old
         if not isinstance(source, AnyMachineSet) or not self._targets.observe(old, new):
@@ -138,95 +175,111 @@ class MachineAutoscalerController:
             if owner:
                 self._queue.add(owner)
         for key in (TargetKey.of(source), *mirrors_of(source)):
-            for autoscaler in self.autoscalers.wanting(key):
+            for autoscaler in self.autoscalers.claiming(key):
                 self._queue.add(autoscaler.key)
 
     def start(self) -> None:
-        """Start working."""
+        """Start the work queue and the relists."""
         self._tasks = [
             asyncio.create_task(self._queue.run(), name="machine autoscalers"),
-            asyncio.create_task(self._list_often(), name="list machine autoscalers"),
+            asyncio.create_task(self._iterate_until_closed(), name="list machine autoscalers"),
         ]
 
     async def stop(self) -> None:
-        """End: requests that are under way are waited for, nothing new is begun."""
+        """Start no new work, and wait for outstanding requests."""
         if not self._tasks:
             return
-        await self._queue.drain(LONGEST_STOP)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.close()
+        self._end_subscription()
+        self._permissions.release(KEY)
+        await self._queue.drain(STOP_TIMEOUT)
+        await end_tasks(self._tasks)
         self._tasks = []
 
-    async def _list_often(self) -> None:
-        retry = 0
-        while True:
-            try:
-                if self._leading():
-                    await self._list()
-                    retry = 0
-                await self._clock.sleep(LIST_EVERY if self.synced else LOOK_AGAIN)
-            except (ApiError, Unreachable) as error:
-                log.warning("MachineAutoscalers cannot be listed: %s", error)
-            except Exception:  # without a first list no pass would ever be made
-                log.exception("MachineAutoscalers cannot be listed")
-            else:
-                continue
-            await self._clock.sleep(RETRY.delay(retry))
-            retry += 1
+    async def _iterate(self) -> float:
+        """List all MachineAutoscalers, to detect deletions that watches missed."""
+        try:
+            if self._leading():
+                await self._list()
+        except (ApiError, Unreachable) as error:
+            log.warning("Failed to list MachineAutoscalers, will retry: %s", error)
+            return self._back_off()
+        self._failures = 0
+        return RELIST_PERIOD if self.synced else NOT_READY_PERIOD
+
+    async def _failed(self, error: Exception) -> float:
+        del error  # logged by the loop, which must retry: the autoscaler waits for the first list
+        return self._back_off()
+
+    def _back_off(self) -> float:
+        self._failures += 1
+        return RETRY.delay(self._failures - 1)
 
     async def _list(self) -> None:
-        """Read all, and look at each; also at those that targets name and that are not there any more."""
+        """List all MachineAutoscalers, and enqueue them and those that annotations of targets name."""
         listed = await verbs.list_objects(self._api, MACHINE_AUTOSCALERS)
         before = {key: self.autoscalers.get(key) for key in self.autoscalers}
         self.autoscalers.replace(listed.items, resource_version=listed.resource_version)
         self.synced = True
         for key in {*before, *self.autoscalers, *self._targets.owners()}:
-            self._wake(key, before.get(key))
+            self._enqueue(key, before.get(key))
 
-    def _wake(self, key: str, before: Entry | None) -> None:
-        """Look at one, and at those that want what it wants or wanted: it may have let them in."""
+    def _enqueue(self, key: str, before: RegistryEntry | None) -> None:
+        """Enqueue a MachineAutoscaler, and those that reference its old or new target and may own it now."""
         self._queue.add(key)
+        self._permissions.require(KEY, machine_autoscaler_permissions(self._target_kinds()))
         now = self.autoscalers.get(key)
         claims = {entry.claim for entry in (before, now) if entry is not None}
         if len(claims) > 1 or before is None or now is None:
             for claim in claims - {None}:
                 assert claim is not None
-                for autoscaler in self.autoscalers.wanting(claim):
+                for autoscaler in self.autoscalers.claiming(claim):
                     self._queue.add(autoscaler.key)
+
+    def _target_kinds(self) -> set[Resource]:
+        claims = (autoscaler.claim for autoscaler in map(self.autoscalers.get, self.autoscalers) if autoscaler)
+        kinds = (None if claim is None else claim.resource() for claim in claims)
+        return {kind for kind in kinds if kind is not None}
+
+    def _permissions_changed(self) -> None:
+        """Report the change in all statuses, and retry what the API server refused."""
+        for key in self.autoscalers:
+            self._queue.forget(key)
+            self._queue.add(key)
 
     async def _reconcile(self, key: str) -> float | None:
         if not self.synced or self._stale() is not None or not self._leading():
-            return LOOK_AGAIN
+            return NOT_READY_PERIOD
         entry = self.autoscalers.get(key)
         try:
             if entry is None:
                 await self._release(key, None, self._targets.owned_by(key))
-                self._told.pop(key, None)
-                self._contest.forget(key)
+                self._written.pop(key, None)
+                self._restores.pop(key, None)
                 return None
-            return await self._look_at(self._as_told(entry))
-        except Outdated as outdated:
-            log.info("MachineAutoscaler %s: %s", key, outdated)
+            return await self._reconcile_entry(self._as_written(entry))
+        except StaleObject as outdated:
+            log.debug("Requeued MachineAutoscaler %s: %s", key, outdated)
             return 0.0
-        except NotLeading:
-            return LOOK_AGAIN
+        except LeadershipLost:
+            return NOT_READY_PERIOD
 
-    async def _look_at(self, entry: Entry) -> float | None:
-        """Do what is to be done about one; what the server refuses is told in its status, and tried again."""
+    async def _reconcile_entry(self, entry: RegistryEntry) -> float | None:
+        """Reconcile one MachineAutoscaler. If the API server rejects a request, report this in the status and retry."""
         try:
-            return await (self._delete(entry) if entry.deleting else self._carry_out(entry))
+            return await (self._delete(entry) if entry.deleting else self._apply(entry))
         except (TooManyRequests, ServerError, Unreachable):
             raise
         except ApiError as error:
             message = f"{error.message or type(error).__name__} ({error.status})"
-            await self._tell(entry, Decision(False, reasons.LIMITS_NOT_SET, message))
+            await self._write_status(entry, Decision(False, reasons.LIMITS_NOT_SET, message))
             raise
 
-    async def _delete(self, entry: Entry) -> None:
-        """Take everything of ours from its targets, then let it go.
+    async def _delete(self, entry: RegistryEntry) -> None:
+        """Remove trimtab's annotations from the targets, then the finalizer.
 
-        The picture may be older than what an earlier process wrote, so those that it names are read themselves.
+        The cache may not contain what an earlier process wrote, so the targets that the object names are read from the
+        API server.
         """
         named = {entry.last_target}
         if entry.autoscaler is not None:
@@ -234,70 +287,77 @@ class MachineAutoscalerController:
             named.add(TargetKey.of_reference(reference, entry.metadata.namespace))
         for key in named - {None}:
             assert key is not None
-            await self._writing.look(key)
+            await self._writer.read_target(key)
         await self._release(entry.key, entry, self._targets.owned_by(entry.key))
-        await self._writing.let_go(entry)
+        await self._writer.remove_finalizer(entry)
 
-    async def _carry_out(self, entry: Entry) -> float | None:
+    async def _apply(self, entry: RegistryEntry) -> float | None:
         decision = decide(entry, self.autoscalers, self._targets)
         target = decision.target
         changes: Changes = {}
         if target is not None and entry.autoscaler is not None:
-            changes = wanted(target, entry.autoscaler, adopt=entry.is_openshifts)
-        again = bool(changes) and _had(entry, decision)
+            changes = target_changes(target, entry.autoscaler, adopt=entry.managed_by_openshift)
+        again = bool(changes) and _had_limits(entry, decision)
         if again:
-            pause = self._contest.pause(entry.key)
+            restores = self._restores.setdefault(entry.key, SlidingWindow(MAX_RESTORES))
+            pause = restores.wait(self._clock.monotonic())
             if pause:
                 return pause
         await self._release(entry.key, entry, decision.release)
         if target is not None:
-            await self._writing.keep(entry)
+            await self._writer.add_finalizer(entry)
             if changes:
-                await self._writing.annotate(target, changes)
+                await self._writer.annotate(target, changes)
                 if again:
-                    self._contest.count(entry.key)
-                self._telling.updated(entry, target, told(target, changes), put_back=again and is_limit(changes))
-        return await self._tell(entry, decision)
+                    restores.take(self._clock.monotonic())
+                self._events.updated(
+                    entry, target, describe_changes(target, changes), restored=again and changes_limits(changes)
+                )
+        return await self._write_status(entry, decision)
 
-    async def _release(self, key: str, entry: Entry | None, targets: tuple[AnyMachineSet, ...]) -> None:
-        """Take the annotations that name one from targets."""
+    async def _release(self, key: str, entry: RegistryEntry | None, targets: tuple[AnyMachineSet, ...]) -> None:
+        """Remove the annotations of a MachineAutoscaler from former targets."""
         for target in targets:
-            changes = released(target, key)
+            changes = release_changes(target, key)
             if changes:
-                await self._writing.annotate(target, changes)
+                await self._writer.annotate(target, changes)
                 if entry is not None:
-                    self._telling.updated(entry, target, told(target, changes))
+                    self._events.updated(entry, target, describe_changes(target, changes))
 
-    async def _tell(self, entry: Entry, decision: Decision) -> float | None:
-        """Write the status where it has changed; returns the seconds until that is due, if it is not yet."""
+    async def _write_status(self, entry: RegistryEntry, decision: Decision) -> float | None:
+        """Write the status if it changed.
+
+        Returns:
+            The seconds to wait if the write is not due yet, else ``None``.
+        """
         now = self._clock.now()
-        status = next_status(entry, decision, now=now)
-        if status == entry.status:
+        status = next_status(entry, decision, now=now, registry=self._permissions)
+        written = self._written.get(entry.key)
+        if status == entry.status or (written is not None and _was_written(status, written.status, entry.status)):
             return None
-        told = self._told.get(entry.key)
-        since = SIZES_SETTLE if told is None else self._clock.monotonic() - told.at
-        if not is_urgent(entry.status, status) and since < SIZES_SETTLE:
-            return SIZES_SETTLE - since
-        if not decision.ready and told_anew(entry.status, decision):
-            self._telling.failed(entry, decision)
-        await self._writing.tell(entry, status)
-        self._told[entry.key] = Told(entry.metadata.uid, status, self._clock.monotonic())
+        since = SIZE_WRITE_PERIOD if written is None else self._clock.monotonic() - written.at
+        if not is_urgent(entry.status, status) and since < SIZE_WRITE_PERIOD:
+            return SIZE_WRITE_PERIOD - since
+        if not decision.ready and is_new_reason(entry.status, decision):
+            self._events.failed(entry, decision)
+        await self._writer.write_status(entry, status)
+        self._written[entry.key] = WrittenStatus(entry.metadata.uid, status, self._clock.monotonic())
         return None
 
-    def _as_told(self, entry: Entry) -> Entry:
-        """One with the status that was written, where the server did not keep it.
+    def _as_written(self, entry: RegistryEntry) -> RegistryEntry:
+        """Return the entry with the status that was last written, if the API server pruned it.
 
-        OpenShift's definition knows ``lastTargetRef`` alone, so its server drops the rest. Else everything would be
-        told anew each time.
+        OpenShift's CRD contains only ``lastTargetRef``. Otherwise each reconcile would write the status and emit an
+        event again.
         """
-        told = self._told.get(entry.key)
-        if told is None or told.uid != entry.metadata.uid or entry.status.conditions:
+        written = self._written.get(entry.key)
+        if written is None or written.uid != entry.metadata.uid or entry.status.conditions:
             return entry
-        return replace(entry, status=told.status)
+        return replace(entry, status=written.status)
 
 
-def _had(entry: Entry, decision: Decision) -> bool:
-    """Whether a target had the limits already, so that whatever differs somebody else has changed."""
+def _had_limits(entry: RegistryEntry, decision: Decision) -> bool:
+    """Return whether the target already had the limits, so that another client must have changed the annotations."""
     ready, status = find_condition(entry.status.conditions, READY), entry.status
     assert decision.target is not None
     return (
@@ -306,3 +366,10 @@ def _had(entry: Entry, decision: Decision) -> bool:
         and status.observed_generation == entry.metadata.generation
         and entry.last_target == TargetKey.of(decision.target)
     )
+
+
+def _was_written(
+    status: MachineAutoscalerStatus, written: MachineAutoscalerStatus, found: MachineAutoscalerStatus
+) -> bool:
+    """Return whether the status was written and only ``state`` is missing, because an older CRD does not contain it."""
+    return status == written and replace(found, state=status.state) == status

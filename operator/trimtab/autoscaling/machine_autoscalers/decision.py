@@ -1,4 +1,4 @@
-"""What is to be done about one MachineAutoscaler, and what is to be told: pure."""
+"""Decides which annotations to write for a MachineAutoscaler and what to report, as a pure function."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from msgspec import Struct
 from trimtab.api import reasons
 from trimtab.api.decode import InvalidObject
 from trimtab.api.machine_autoscaler import MachineAutoscaler
-from trimtab.autoscaling.groups.build import DEFAULT_REPLICAS
-from trimtab.autoscaling.groups.keys import OWNER
-from trimtab.autoscaling.groups.limits import governed_target, no_target, owned_target, rightful
-from trimtab.autoscaling.groups.ownership import why_paused
-from trimtab.autoscaling.machine_autoscalers.registry import Entry, MachineAutoscalers
+from trimtab.autoscaling.groups.annotations import OWNER
+from trimtab.autoscaling.groups.build import (
+    DEFAULT_REPLICAS,
+    choose_owner,
+    target_not_found_message,
+    target_owned_message,
+    target_unsupported_message,
+)
+from trimtab.autoscaling.groups.machine_groups import pause_reason
+from trimtab.autoscaling.machine_autoscalers.registry import MachineAutoscalerRegistry, RegistryEntry
 from trimtab.autoscaling.machine_autoscalers.targets import TargetKey, Targets
 from trimtab.kube.objects import AnyMachineSet
 
 
 class Decision(Struct, frozen=True):
-    """What holds for one MachineAutoscaler now.
+    """The target and the result to report for a MachineAutoscaler.
 
     Attributes:
-        ready: whether its target is there and is its own.
+        ready: whether its target exists and no other MachineAutoscaler owns it.
         reason: a code of :mod:`trimtab.api.reasons`.
-        message: the reason in words.
-        target: what is to have its limits; ``None`` where nothing is.
-        release: what has its annotations and is not to have them.
+        message: a description of the reason.
+        target: the object to which its annotations must be written; ``None`` if there is none.
+        release: the objects from which its annotations must be removed.
     """
 
     ready: bool
@@ -34,10 +39,10 @@ class Decision(Struct, frozen=True):
     release: tuple[AnyMachineSet, ...] = ()
 
 
-def decide(entry: Entry, autoscalers: MachineAutoscalers, targets: Targets) -> Decision:
-    """Decide on one that is not being deleted.
+def decide(entry: RegistryEntry, autoscalers: MachineAutoscalerRegistry, targets: Targets) -> Decision:
+    """Decide the target and the report of a MachineAutoscaler that is not being deleted.
 
-    One that cannot be used keeps what it had: its last good limits hold until somebody mends or deletes it.
+    An invalid MachineAutoscaler keeps its targets with the last valid limits until it is fixed or deleted.
     """
     autoscaler, claim = entry.autoscaler, entry.claim
     if autoscaler is None or claim is None:
@@ -45,46 +50,46 @@ def decide(entry: Entry, autoscalers: MachineAutoscalers, targets: Targets) -> D
     release = tuple(each for each in targets.owned_by(entry.key) if TargetKey.of(each) != claim)
     target = targets.get(claim)
     if target is None:
-        return Decision(False, reasons.TARGET_NOT_FOUND, no_target(autoscaler), release=release)
+        return Decision(False, reasons.TARGET_NOT_FOUND, target_not_found_message(autoscaler), release=release)
     governed = targets.governed(target)
     if governed:
-        message = governed_target(autoscaler, governed)
+        message = target_unsupported_message(autoscaler, governed)
         return Decision(False, reasons.TARGET_UNSUPPORTED, message, release=release)
-    first = rightful(autoscalers.wanting(claim), target.annotations.get(OWNER, ""))
+    first = choose_owner(autoscalers.claiming(claim), target.annotations.get(OWNER, ""))
     if first.key != entry.key:
-        message = owned_target(autoscaler, first.key)
+        message = target_owned_message(autoscaler, first.key)
         return Decision(False, reasons.TARGET_ALREADY_OWNED, message, release=release)
     if target.deleted is not None:
         message = f"spec.scaleTargetRef: {claim} is being deleted"
         return Decision(False, reasons.TARGET_NOT_FOUND, message, release=release)
-    reason, message = size_told(autoscaler, target)
+    reason, message = limits_message(autoscaler, target)
     return Decision(True, reason, message, target=target, release=release)
 
 
-def size_told(autoscaler: MachineAutoscaler, target: AnyMachineSet) -> tuple[str, str]:
-    """What there is to say of a target that has the limits: a reason, and that in words."""
+def limits_message(autoscaler: MachineAutoscaler, target: AnyMachineSet) -> tuple[str, str]:
+    """Return the reason and the message for a target that has the limits."""
     spec, size = autoscaler.spec, size_of(target)
     message = f"{TargetKey.of(target)} has the limits {spec.min_replicas} to {spec.max_replicas}"
     reason = reasons.LIMITS_SET
     if size > spec.max_replicas:
         reason = reasons.ABOVE_MAXIMUM
-        message += f", and a size of {size}, above maxReplicas: only nodes that nobody needs go, none for that"
+        message += f"; its size {size} is above maxReplicas, and only unneeded nodes are removed"
     elif size < spec.min_replicas:
         reason = reasons.BELOW_MINIMUM
         message += (
-            f", and a size of {size}, below minReplicas: it is raised to that only where the ClusterAutoscaler has "
+            f"; its size {size} is below minReplicas, and it is scaled up to that only if the ClusterAutoscaler sets "
             "enforceNodeGroupMinSize: Enabled"
         )
-    paused = why_paused(target)
-    return reason, f"{message}; it is not scaled at present: {paused}" if paused else message
+    paused = pause_reason(target)
+    return reason, f"{message}; it is paused: {paused}" if paused else message
 
 
 def size_of(target: AnyMachineSet) -> int:
-    """The size that a target asks for."""
+    """Return the target size of an object that can be scaled."""
     return DEFAULT_REPLICAS if target.replicas is None else target.replicas
 
 
-def _invalid(entry: Entry) -> Decision:
+def _invalid(entry: RegistryEntry) -> Decision:
     problem = entry.problem
     message = "; ".join(map(str, problem.errors)) if isinstance(problem, InvalidObject) else str(problem)
     unsupported = isinstance(problem, InvalidObject) and all(

@@ -1,8 +1,8 @@
-"""Kopf's side of MachineAutoscalers: thin closures that hand events to their controller.
+"""The Kopf handlers of MachineAutoscalers, which forward events to the controller.
 
-A plain event handler, which puts no finalizer of Kopf's and no annotation on anything: there may be five hundred of
-them, OpenShift's operator may have to take them over again, and its finalizer does all that one is needed for. A daemon
-each would be five hundred tasks that wait.
+A plain event handler is used, so that Kopf adds no finalizer and no annotation: there may be 500 objects, OpenShift's
+operator may have to take them over again, and its own finalizer suffices. One daemon per object would mean 500 waiting
+tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trimtab.kube.resources import MACHINE_AUTOSCALERS
 
 
 def register(registry: kopf.OperatorRegistry, controller: MachineAutoscalerController) -> None:
-    """Register the handlers of MachineAutoscalers; the controller works from Kopf's start to its end."""
+    """Register the handlers of MachineAutoscalers. Kopf starts and stops the controller together with the operator."""
     resource = (MACHINE_AUTOSCALERS.group, MACHINE_AUTOSCALERS.version, MACHINE_AUTOSCALERS.plural)
 
     @kopf.on.startup(registry=registry)
@@ -29,4 +29,4 @@ def register(registry: kopf.OperatorRegistry, controller: MachineAutoscalerContr
 
     @kopf.on.event(*resource, registry=registry)
     async def machine_autoscaler_changed(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002
-        controller.observe(body, gone=type == "DELETED")
+        controller.observe(body, deleted=type == "DELETED")

@@ -1,4 +1,4 @@
-"""The MachineAutoscalers that there are, as they were last heard of; bad ones beside the good ones."""
+"""The registry of all MachineAutoscalers, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from trimtab.autoscaling.machine_autoscalers.targets import TargetKey
 from trimtab.kube.errors import InputError
 
 OPENSHIFT_FINALIZER: Final = "machinetarget.autoscaling.openshift.io"
-"""Keeps a MachineAutoscaler until its target has its annotations no more.
+"""Finalizer that delays the deletion of a MachineAutoscaler until its annotations are removed from its target.
 
-OpenShift's operator has the same: objects that it has left behind can be deleted under trimtab, and those of trimtab
-under it.
+OpenShift's operator uses the same one, so either operator can delete objects of the other.
 """
 
 
-class Entry(Struct, frozen=True):
-    """One MachineAutoscaler.
+class RegistryEntry(Struct, frozen=True):
+    """The last known version of a MachineAutoscaler.
 
     Attributes:
-        metadata: what identifies this state of it.
-        finalizers: in their order.
-        autoscaler: what it says; ``None`` where that cannot be used.
-        problem: why it cannot.
-        status: as it stands on the server.
+        metadata: its metadata.
+        finalizers: its finalizers, in order.
+        autoscaler: the decoded object; ``None`` if it is invalid.
+        problem: the reason why the object is invalid; ``None`` if it is valid.
+        status: its status on the API server.
     """
 
     metadata: ObjectMeta
@@ -41,54 +40,57 @@ class Entry(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``."""
+        """Return ``namespace/name`` of the MachineAutoscaler."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def deleting(self) -> bool:
-        """Whether it waits for its finalizers only."""
+        """Return whether the MachineAutoscaler is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def claim(self) -> TargetKey | None:
-        """The target it asks for; ``None`` where it is being deleted or cannot be used."""
+        """Return the target that it references, or ``None`` if it is being deleted or invalid."""
         if self.deleting or self.autoscaler is None:
             return None
         return TargetKey.of_reference(self.autoscaler.spec.scale_target_ref, self.metadata.namespace)
 
     @property
-    def is_openshifts(self) -> bool:
-        """Whether OpenShift's operator has reported on it, and trimtab never has: conditions are ours alone."""
+    def managed_by_openshift(self) -> bool:
+        """Return whether OpenShift's operator has written the status, and trimtab has not.
+
+        Only trimtab writes conditions.
+        """
         return self.status.last_target_ref is not None and not self.status.conditions
 
     @property
     def last_target(self) -> TargetKey | None:
-        """The target that ``status.lastTargetRef`` names."""
+        """Return the target in ``status.lastTargetRef``."""
         found = self.status.last_target_ref
         return None if found is None else TargetKey.of_reference(found, self.metadata.namespace)
 
 
-class MachineAutoscalers:
-    """All of them, fed with events and lists.
+class MachineAutoscalerRegistry:
+    """The registry of all MachineAutoscalers, updated by watch events and lists.
 
-    What arrives late changes nothing: the newest state of an object counts, whoever brings it.
+    An older version of an object never replaces a newer one, regardless of its source.
     """
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
-        """Prepare.
+        """Initialize an empty registry.
 
         Args:
-            changed: called whenever :attr:`all` says something else than before, changes of status excepted: what the
-                autoscaler's loop wakes up for. It must be quick and must not raise.
+            changed: called when :attr:`all` changes, except if only a status changes. It wakes the autoscaler's loop.
+                It must be fast and must not raise.
         """
         self._changed = changed
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RegistryEntry] = {}
         self._claims: dict[TargetKey, set[str]] = {}
         self._all: tuple[MachineAutoscaler, ...] | None = None
 
     @property
     def all(self) -> tuple[MachineAutoscaler, ...]:
-        """Those that can be used, by ``namespace/name``; those being deleted are among them, and say so."""
+        """Return the valid MachineAutoscalers sorted by ``namespace/name``, including those that are being deleted."""
         if self._all is None:
             found = (self._entries[key].autoscaler for key in sorted(self._entries))
             self._all = tuple(each for each in found if each is not None)
@@ -96,24 +98,24 @@ class MachineAutoscalers:
 
     @property
     def invalid(self) -> Mapping[str, InputError]:
-        """Those that cannot be used, by ``namespace/name``, each with the reason."""
+        """Return the errors of invalid MachineAutoscalers, by ``namespace/name``."""
         entries = sorted(self._entries.items())
         return {key: entry.problem for key, entry in entries if entry.problem is not None}
 
     def __iter__(self) -> Iterator[str]:
         return iter(tuple(self._entries))
 
-    def get(self, key: str) -> Entry | None:
-        """The one of that ``namespace/name``."""
+    def get(self, key: str) -> RegistryEntry | None:
+        """Return the MachineAutoscaler with this ``namespace/name``."""
         return self._entries.get(key)
 
-    def wanting(self, target: TargetKey) -> tuple[MachineAutoscaler, ...]:
-        """Those that ask for a target and are not being deleted, by ``namespace/name``."""
+    def claiming(self, target: TargetKey) -> tuple[MachineAutoscaler, ...]:
+        """Return the MachineAutoscalers that reference a target and are not being deleted, by ``namespace/name``."""
         found = (self._entries[key].autoscaler for key in sorted(self._claims.get(target, ())))
         return tuple(each for each in found if each is not None)
 
-    def observe(self, body: Mapping[str, Any]) -> Entry:
-        """Take in one as it is written now; returns what is known of it then."""
+    def observe(self, body: Mapping[str, Any]) -> RegistryEntry:
+        """Add or update a MachineAutoscaler, and return the newest known entry."""
         new = read(body)
         old = self._entries.get(new.key)
         if old is not None and old.metadata.uid == new.metadata.uid and _older(new.metadata, old.metadata):
@@ -121,27 +123,28 @@ class MachineAutoscalers:
         self._put(new.key, old, new)
         return new
 
-    def forget(self, key: str, *, uid: str = "") -> None:
-        """Take out one that is gone; one of another UID has its name by now and stays."""
+    def remove(self, key: str, *, uid: str = "") -> None:
+        """Remove a deleted MachineAutoscaler, unless a new one has the same name."""
         old = self._entries.get(key)
         if old is not None and uid in ("", old.metadata.uid):
             self._put(key, old, None)
 
     def replace(self, bodies: Iterable[Mapping[str, Any]], *, resource_version: str) -> tuple[str, ...]:
-        """Take in a whole list; returns the keys of those that are gone.
+        """Replace all MachineAutoscalers with those of a list, and return the keys of the removed ones.
 
         Args:
-            bodies: all that the server has.
-            resource_version: of the list: what is known from later is not gone because the list lacks it.
+            bodies: the listed objects.
+            resource_version: the list's resource version. Objects with a later version are kept even if the list does
+                not contain them.
         """
         there = {self.observe(body).key for body in bodies}
         listed = ObjectMeta(resource_version=resource_version)
-        gone = [key for key, each in self._entries.items() if key not in there and not _older(listed, each.metadata)]
-        for key in gone:
-            self.forget(key)
-        return tuple(gone)
+        deleted = [key for key, each in self._entries.items() if key not in there and not _older(listed, each.metadata)]
+        for key in deleted:
+            self.remove(key)
+        return tuple(deleted)
 
-    def _put(self, key: str, old: Entry | None, new: Entry | None) -> None:
+    def _put(self, key: str, old: RegistryEntry | None, new: RegistryEntry | None) -> None:
         if new is None:
             del self._entries[key]
         else:
@@ -152,12 +155,12 @@ class MachineAutoscalers:
                 if not self._claims[entry.claim]:
                     del self._claims[entry.claim]
         self._all = None
-        if _meant(old) != _meant(new):
+        if _planner_view(old) != _planner_view(new):
             self._changed()
 
 
-def read(body: Mapping[str, Any]) -> Entry:
-    """One MachineAutoscaler as the server has it. Nothing that it may hold raises anything."""
+def read(body: Mapping[str, Any]) -> RegistryEntry:
+    """Decode a MachineAutoscaler. An invalid one raises no exception."""
     body = dict(body)
     raw = body["metadata"]
     metadata = msgspec.convert({key: raw[key] for key in _READ if raw.get(key) is not None}, ObjectMeta, strict=False)
@@ -166,7 +169,7 @@ def read(body: Mapping[str, Any]) -> Entry:
         autoscaler = decode_machine_autoscaler(body)
     except InputError as error:
         problem = error
-    return Entry(
+    return RegistryEntry(
         metadata=metadata,
         finalizers=tuple(raw.get("finalizers") or ()),
         autoscaler=autoscaler,
@@ -179,15 +182,15 @@ _READ: Final = tuple(field.encode_name for field in msgspec.structs.fields(Objec
 
 
 def _status(data: object) -> MachineAutoscalerStatus:
-    """A status as far as it can be read: OpenShift's operator writes one as well, and it is only a report."""
+    """Decode a status, which OpenShift's operator may have written. An invalid status is treated as empty."""
     try:
         return msgspec.convert(data or {}, MachineAutoscalerStatus)
     except msgspec.ValidationError:
         return MachineAutoscalerStatus()
 
 
-def _meant(entry: Entry | None) -> object:
-    """What planners read of one."""
+def _planner_view(entry: RegistryEntry | None) -> object:
+    """Return the parts of an entry that planners use."""
     if entry is None or entry.autoscaler is None:
         return None
     metadata = entry.metadata
@@ -195,6 +198,9 @@ def _meant(entry: Entry | None) -> object:
 
 
 def _older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
-    """Whether one state is older than another, as far as their versions tell (they are numbers on every server)."""
+    """Return whether ``metadata`` has a lower resource version than ``than``.
+
+    Resource versions are numbers on all API servers.
+    """
     one, other = metadata.resource_version, than.resource_version
     return one.isdecimal() and other.isdecimal() and int(one) < int(other)

@@ -1,20 +1,38 @@
-"""What the status of a MachineAutoscaler says: pure."""
+"""Reports on MachineAutoscalers: builds their status, decides when it is written, and posts events."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
-from trimtab.api.conditions import READY, find_condition, set_condition
+from trimtab.api import reasons
+from trimtab.api.conditions import PERMISSIONS_MISSING, READY, find_condition, set_condition
 from trimtab.api.machine_autoscaler import MachineAutoscalerStatus, TargetReference
+from trimtab.api.state import with_state
 from trimtab.autoscaling.machine_autoscalers.decision import Decision, size_of
-from trimtab.autoscaling.machine_autoscalers.registry import Entry
+from trimtab.autoscaling.machine_autoscalers.registry import RegistryEntry
+from trimtab.autoscaling.machine_autoscalers.targets import TargetKey
+from trimtab.controller.permissions import ObjectKey, PermissionRegistry, without_permissions
+from trimtab.kube.events.event import WARNING
+from trimtab.kube.events.recorder import Recorder
+from trimtab.kube.objects import AnyMachineSet
+from trimtab.kube.resources import MACHINE_AUTOSCALERS, ObjectReference
 
 
-def next_status(entry: Entry, decision: Decision, *, now: float) -> MachineAutoscalerStatus:
-    """The status after a decision was carried out; equal to the old one where there is nothing new to say.
+def next_status(
+    entry: RegistryEntry, decision: Decision, *, now: float, registry: PermissionRegistry | None = None
+) -> MachineAutoscalerStatus:
+    """Return the status after a decision was applied. It equals the old status if nothing has changed.
 
-    ``lastTargetRef`` stays what it was where there is no target now: what had the limits last is known to whoever comes
-    next, be it OpenShift's operator.
+    Args:
+        entry: the MachineAutoscaler.
+        decision: the decision.
+        now: seconds since the epoch.
+        registry: the permissions of the process; ``None`` if they are not checked.
+
+    If there is no target, ``lastTargetRef`` is kept. It names the object that last had the limits, for OpenShift's
+    operator or a later process.
     """
     old = entry.status
     generation = entry.metadata.generation
@@ -27,43 +45,102 @@ def next_status(entry: Entry, decision: Decision, *, now: float) -> MachineAutos
         now=now,
         generation=generation,
     )
+    if registry is not None:
+        own = without_permissions(conditions)
+        conditions = registry.add_to(own, KEY, before=old.conditions, now=now, generation=generation)
     target = decision.target
     reference = old.last_target_ref
     if target is not None:
-        version = _said_version(entry, target.api_version)
+        version = _spec_version(entry, target.api_version)
         reference = TargetReference(kind=target.kind, name=target.name, api_version=version)
-    return replace(
+    status = replace(
         old,
         observed_generation=generation,
         conditions=conditions,
         last_target_ref=reference,
         replicas=None if target is None else size_of(target),
     )
+    return with_state(status)
 
 
 def is_urgent(old: MachineAutoscalerStatus, new: MachineAutoscalerStatus) -> bool:
-    """Whether a status says more than another size of the target, which may wait for further ones."""
+    """Return whether more than the target size has changed. A new size may wait for further changes."""
     return _without_size(old) != _without_size(new)
 
 
-def told_anew(old: MachineAutoscalerStatus, decision: Decision) -> bool:
-    """Whether a decision has not been told yet: then it is worth an event."""
+def is_new_reason(old: MachineAutoscalerStatus, decision: Decision) -> bool:
+    """Return whether the reason or message has changed since the last report, so that an event is due."""
     ready = find_condition(old.conditions, READY)
     return ready is None or (ready.reason, ready.message) != (decision.reason, decision.message)
 
 
-def _said_version(entry: Entry, served: str) -> str:
-    """The version that the spec says, as OpenShift's operator has it; it compares the two references as they stand."""
+def _spec_version(entry: RegistryEntry, served: str) -> str:
+    """Return the API version for ``lastTargetRef``: the one in the spec, or ``served`` if the spec is invalid.
+
+    OpenShift's operator writes the spec's version too, and compares the two references.
+    """
     return served if entry.autoscaler is None else entry.autoscaler.spec.scale_target_ref.api_version
 
 
 def _without_size(status: MachineAutoscalerStatus) -> object:
+    missing = find_condition(status.conditions, PERMISSIONS_MISSING)
     ready = find_condition(status.conditions, READY)
-    told = None if ready is None else (ready.status, ready.reason, ready.observed_generation)
-    held = ready is not None and ready.status == "True"  # its message has the size in it
+    summary = None if ready is None else (ready.status, ready.reason, ready.observed_generation)
+    is_ready = ready is not None and ready.status == "True"  # its message contains the size
     return (
         status.observed_generation,
         status.last_target_ref,
-        told,
-        "" if ready is None or held else ready.message,
+        summary,
+        "" if ready is None or is_ready else ready.message,
+        None if missing is None else (missing.status, missing.message, missing.observed_generation),
     )
+
+
+KEY: Final = ObjectKey(MACHINE_AUTOSCALERS)
+"""The key of the permissions of all MachineAutoscalers."""
+
+UPDATE: Final = "UpdateTarget"
+VALIDATE: Final = "Validate"
+
+_FAILURES: Final = {
+    reasons.TARGET_NOT_FOUND: (reasons.FAILED_GET_TARGET, UPDATE),
+    reasons.TARGET_UNSUPPORTED: (reasons.FAILED_GET_TARGET, UPDATE),
+    reasons.TARGET_ALREADY_OWNED: (reasons.FAILED_SET_OWNER, UPDATE),
+    reasons.LIMITS_NOT_SET: (reasons.FAILED_UPDATE_TARGET, UPDATE),
+    reasons.INVALID_MACHINE_AUTOSCALER: (reasons.FAILED_VALIDATION, VALIDATE),
+}
+"""Reason and action of the event to post, by the condition's reason."""
+
+
+class MachineAutoscalerEventReporter:
+    """Posts events on MachineAutoscalers."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def updated(self, entry: RegistryEntry, target: AnyMachineSet, changes: str, *, restored: bool = False) -> None:
+        """Report that annotations of a target were changed, or restored after another client changed them."""
+        how = " restored after a change by another client" if restored else ""
+        self._recorder.event(
+            _reference(entry),
+            reason=reasons.SUCCESSFUL_UPDATE,
+            action=UPDATE,
+            note=f"{TargetKey.of(target)}{how}: {changes}",
+            related=ObjectReference(
+                kind=target.kind,
+                name=target.name,
+                namespace=target.namespace,
+                uid=target.uid,
+                api_version=target.api_version,
+            ),
+        )
+
+    def failed(self, entry: RegistryEntry, decision: Decision) -> None:
+        """Report why a target does not have the limits."""
+        reason, action = _FAILURES[decision.reason]
+        self._recorder.event(_reference(entry), reason=reason, action=action, note=decision.message, type=WARNING)
+
+
+def _reference(entry: RegistryEntry) -> ObjectReference:
+    metadata = entry.metadata
+    return ObjectReference.to(MACHINE_AUTOSCALERS, metadata.name, namespace=metadata.namespace, uid=metadata.uid)

@@ -1,4 +1,4 @@
-"""What MachineAutoscalers can have for a target, as the watches show it, and whose annotations each has."""
+"""Tracks the objects that MachineAutoscalers can target, and the MachineAutoscaler that their annotation names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from trimtab.autoscaling.groups.cluster_api import MIRROR_NAMESPACES
-from trimtab.autoscaling.groups.cluster_api import governed_set as governed_by_cluster_api
-from trimtab.autoscaling.groups.keys import OWNER
-from trimtab.autoscaling.groups.machine_api import governed_set as governed_by_machine_api
+from trimtab.autoscaling.groups.annotations import OWNER
+from trimtab.autoscaling.groups.machine_groups import (
+    MIRROR_NAMESPACES,
+    cluster_api_size_manager,
+    machine_api_size_manager,
+)
 from trimtab.kube.objects import AnyMachineSet, ClusterMachineSet, KubeObject, MachineSet
 from trimtab.kube.objects.machine import CLUSTER_API
 from trimtab.kube.resources import (
@@ -23,7 +25,7 @@ from trimtab.kube.resources import (
 from trimtab.kube.wire.decode import decode_object
 
 KINDS: Final[tuple[Resource, ...]] = (MACHINE_SETS, MACHINE_DEPLOYMENTS, CLUSTER_MACHINE_SETS, MACHINE_POOLS)
-"""What can be a target; which version a server has is not said by this."""
+"""Resources that can be targets. The version that the API server serves may differ."""
 
 _BY_KIND: Final = {(resource.group, resource.kind): resource for resource in KINDS}
 
@@ -32,29 +34,29 @@ AnyObject = KubeObject | AnyMachineSet
 
 
 class Reference(Protocol):
-    """What names a target: a spec's ``scaleTargetRef``, or a status's ``lastTargetRef``."""
+    """A reference to a target: a spec's ``scaleTargetRef`` or a status's ``lastTargetRef``."""
 
     @property
     def api_version(self) -> str:
-        """``group/version``."""
+        """Return the API group and version as ``group/version``."""
         ...
 
     @property
     def kind(self) -> str:
-        """The kind."""
+        """Return the kind of the target."""
         ...
 
     @property
     def name(self) -> str:
-        """The name."""
+        """Return the name of the target."""
         ...
 
 
 class TargetKey(Struct, frozen=True, order=True):
-    """A target, in whatever version it is read.
+    """Identifies a target regardless of its API version.
 
     Attributes:
-        group: the API's group.
+        group: the API group.
         kind: the kind.
         key: ``namespace/name``.
     """
@@ -65,16 +67,16 @@ class TargetKey(Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, source: AnyMachineSet) -> TargetKey:
-        """The key of an object."""
+        """Return the key of an object."""
         return cls(source.api_group, source.kind, source.key)
 
     @classmethod
     def of_reference(cls, reference: Reference, namespace: str) -> TargetKey:
-        """The key of what a reference in that namespace names."""
+        """Return the key of the object that a reference in a namespace names."""
         return cls(reference.api_version.partition("/")[0], reference.kind, f"{namespace}/{reference.name}")
 
     def resource(self, version: str = "") -> Resource | None:
-        """Where such objects are; ``None`` for what can be no target."""
+        """Return the API resource of such objects, or ``None`` if the kind cannot be a target."""
         found = _BY_KIND.get((self.group, self.kind))
         if found is None or not version:
             return found
@@ -85,7 +87,7 @@ class TargetKey(Struct, frozen=True, order=True):
 
 
 class Targets:
-    """All objects that can be targets, by their keys and by the MachineAutoscaler that their annotation names."""
+    """All objects that can be targets, by key and by the MachineAutoscaler that their annotation names."""
 
     def __init__(self) -> None:
         self._objects: dict[TargetKey, AnyMachineSet] = {}
@@ -93,27 +95,28 @@ class Targets:
         self._owned: dict[str, set[TargetKey]] = {}
 
     def get(self, key: TargetKey) -> AnyMachineSet | None:
-        """The object of that key."""
+        """Return the object with this key, or ``None`` if it does not exist."""
         return self._objects.get(key)
 
     def owned_by(self, owner: str) -> tuple[AnyMachineSet, ...]:
-        """The objects whose annotation names a MachineAutoscaler (``namespace/name``), by key."""
+        """Return the objects whose annotation names this MachineAutoscaler (``namespace/name``), sorted by key."""
         return tuple(self._objects[key] for key in sorted(self._owned.get(owner, ())))
 
     def owners(self) -> tuple[str, ...]:
-        """All MachineAutoscalers that annotations name, sorted."""
+        """Return the ``namespace/name`` of all MachineAutoscalers that annotations name, sorted."""
         return tuple(sorted(self._owned))
 
     def governed(self, source: AnyMachineSet) -> str:
-        """What else sets the size of an object, in words; empty where nothing does."""
+        """Return a description of the object that controls the size of ``source``; empty if no other object does."""
         if isinstance(source, ClusterMachineSet):
-            return governed_by_cluster_api(source, self._machine_sets)
-        return governed_by_machine_api(source) if isinstance(source, MachineSet) else ""
+            return cluster_api_size_manager(source, self._machine_sets)
+        return machine_api_size_manager(source) if isinstance(source, MachineSet) else ""
 
     def observe(self, old: AnyObject | None, new: AnyObject | None) -> bool:
-        """Take a change of a watch in, as a listener of a store is told it; whether it told something new.
+        """Handle a watch event, and return whether it was newer than the known version.
 
-        What the server has answered to a write may be newer than what a watch shows, and then stays.
+        This is a listener on stores. The API server's response to a write may be newer than the watch, and is kept in
+        that case.
         """
         if isinstance(new, AnyMachineSet):
             known = self._objects.get(TargetKey.of(new))
@@ -128,11 +131,11 @@ class Targets:
                 return True
         return False
 
-    def take(self, manifest: Mapping[str, Any]) -> AnyMachineSet:
-        """Take in an object as the server has answered it.
+    def put(self, manifest: Mapping[str, Any]) -> AnyMachineSet:
+        """Update an object from an API server response, to a read or a write.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: it cannot be decoded.
         """
         found = decode_object(manifest)
         assert isinstance(found, AnyMachineSet)
@@ -156,7 +159,7 @@ class Targets:
 
 
 def mirrors_of(source: AnyMachineSet) -> tuple[TargetKey, ...]:
-    """The targets whose size an object may set beside its own."""
+    """Return the Cluster API targets whose size follows an object's size."""
     if not isinstance(source, MachineSet):
         return ()
     namespaces = (mirror for mirror, original in MIRROR_NAMESPACES.items() if original == source.namespace)

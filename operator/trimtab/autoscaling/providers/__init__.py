@@ -1,18 +1,35 @@
-"""Acting on node groups: sizes raised, machines taken away; one file an API of machines, registered in one place."""
+"""Providers change node groups: they raise and lower target sizes, and delete chosen machines."""
 
-from trimtab.autoscaling.providers.outcome import Failure, Removal, Scaled, Verdict, verify
-from trimtab.autoscaling.providers.provider import Dialect, Provider
-from trimtab.autoscaling.providers.registry import DIALECTS, api_group_of, providers
+from trimtab.autoscaling.providers.dialects import (
+    DIALECTS,
+    annotate_group,
+    api_group_of,
+    failed_machines_tie,
+    providers,
+)
+from trimtab.autoscaling.providers.outcome import (
+    MachineRemoval,
+    MarkedMachines,
+    ScaleFailure,
+    ScaleResult,
+    VerifiedRemoval,
+    verify_removal,
+)
+from trimtab.autoscaling.providers.provider import MARK_DELAY, Dialect, Provider
 
 __all__ = [
     "DIALECTS",
+    "MARK_DELAY",
     "Dialect",
-    "Failure",
+    "MachineRemoval",
+    "MarkedMachines",
     "Provider",
-    "Removal",
-    "Scaled",
-    "Verdict",
+    "ScaleFailure",
+    "ScaleResult",
+    "VerifiedRemoval",
+    "annotate_group",
     "api_group_of",
+    "failed_machines_tie",
     "providers",
-    "verify",
+    "verify_removal",
 ]

@@ -1,122 +1,151 @@
-"""What must hold before a group is scaled, from the group alone: no request is spent on what cannot be right."""
+"""Checks whether a group can be scaled before any request is sent.
+
+The checks use only the group itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from trimtab.autoscaling.groups import GroupMachine, MachineState, NodeGroup
-from trimtab.autoscaling.providers.outcome import Failed, Failure
+from trimtab.autoscaling.providers.outcome import ScaleError, ScaleFailure
 
 
 def check_increase(group: NodeGroup, to: int) -> None:
-    """Refuse an increase that the group does not take.
+    """Check an increase of a group's target size.
 
     Raises:
-        Failed: it is paused, ``to`` is no increase, or more than its maximum.
+        ScaleError: the group is paused, ``to`` is not above the target, or it is above the maximum.
     """
     _check_paused(group)
     if to <= group.target:
-        raise Failed(Failure.REFUSED, f"{to} is no increase: the target is {group.target}")
+        raise ScaleError(ScaleFailure.REFUSED, f"{to} is not an increase: the target is {group.target}")
     if to > group.maximum:
-        raise Failed(Failure.REFUSED, f"{to} is more than the maximum of {group.maximum}")
+        raise ScaleError(ScaleFailure.REFUSED, f"{to} is more than the maximum of {group.maximum}")
 
 
 def check_lowering(group: NodeGroup, to: int) -> None:
-    """Refuse to lower a target where a machine would have to go, or the minimum would not hold.
+    """Check a decrease of a target size that must not delete existing machines.
 
     Raises:
-        Failed: what is against it, with the numbers compared.
+        ScaleError: an existing machine would be deleted, or the target size would fall below the minimum. The message
+            contains the numbers.
     """
     _check_paused(group)
     if to >= group.target:
-        raise Failed(Failure.REFUSED, f"{to} is no less: the target is {group.target}")
+        raise ScaleError(ScaleFailure.REFUSED, f"{to} is not a decrease: the target is {group.target}")
     if to < group.minimum:
-        raise Failed(Failure.REFUSED, f"{to} is below the minimum of {group.minimum}")
-    there = len(alive(group))
-    if to < there:
-        raise Failed(Failure.REFUSED, f"{to} is fewer than the {there} machines that are there: one of them would go")
-
-
-def check_there(there: int, to: int) -> None:
-    """Refuse to lower a target below the machines that the provider tells of at this moment.
-
-    Raises:
-        Failed: it tells of more.
-    """
-    if there > to:
-        raise Failed(
-            Failure.CONFLICT, f"{to} is fewer than the {there} machines that it tells of: one of them would go"
+        raise ScaleError(ScaleFailure.REFUSED, f"{to} is below the minimum of {group.minimum}")
+    existing = len(live_machines(group))
+    if to < existing:
+        raise ScaleError(
+            ScaleFailure.REFUSED, f"{to} is fewer than the {existing} existing machines: one of them would be deleted"
         )
 
 
-def alive(group: NodeGroup) -> list[GroupMachine]:
-    """The machines that count for the group's size: all but those that are being deleted."""
+def check_provider_machines(existing: int, to: int) -> None:
+    """Check that the new target size is not below the number of machines that the provider reports now.
+
+    Raises:
+        ScaleError: the provider reports more machines.
+    """
+    if existing > to:
+        raise ScaleError(
+            ScaleFailure.CONFLICT,
+            f"{to} is fewer than the {existing} machines that its provider reports: one of them would be deleted",
+        )
+
+
+def live_machines(group: NodeGroup) -> list[GroupMachine]:
+    """Return the machines that count toward the group's size, which are all that are not being deleted."""
     return [machine for machine in group.machines if machine.state is not MachineState.DELETING]
 
 
-def going(group: NodeGroup, chosen: Sequence[GroupMachine], *, failed_tie: bool) -> tuple[GroupMachine, ...]:
-    """All machines that have to go so that the chosen ones do, by name.
+def machines_to_delete(
+    group: NodeGroup, chosen: Sequence[GroupMachine], *, failed_tie: bool
+) -> tuple[GroupMachine, ...]:
+    """Return the chosen machines plus those that the group's controller might delete instead, sorted by name.
 
-    Where a failed machine goes as readily as a marked one, failed ones go along: they hold a place in the target and
-    never become nodes. Where only failed ones are to go that is not needed, for it is all the same which of them do.
-    Machines that somebody else has marked would go as readily, too, with all that runs there.
+    Some controllers give failed and marked machines the same priority when they choose machines to delete. For such a
+    controller, failed machines are deleted together with the chosen ones: they count toward the target size, but never
+    become nodes. If only failed machines are chosen, no others are added, because it does not matter which of them are
+    deleted.
 
     Raises:
-        Failed: what keeps the machines from being removed, with the numbers compared.
+        ScaleError: the machines cannot be deleted, for example because another actor has marked further machines.
     """
     _check_paused(group)
-    there = alive(group)
-    known = {machine.name for machine in there if machine.name}
+    existing = live_machines(group)
+    known = {machine.name for machine in existing if machine.name}
     wanted = {machine.name for machine in chosen}
     if not wanted or not wanted <= known:
         strays = ", ".join(sorted(name or "(a node without a Machine)" for name in wanted - known))
-        raise Failed(Failure.REFUSED, f"not machines of the group that could go: {strays or 'none was given'}")
-    if len(there) != group.target:
-        message = f"the group has {len(there)} machines and wants {group.target}: its controller has yet to catch up"
-        raise Failed(Failure.REFUSED, message)
-    rivals = [machine.name for machine in there if machine.marked and machine.name not in wanted]
+        raise ScaleError(ScaleFailure.REFUSED, f"not deletable machines of the group: {strays or 'none was given'}")
+    if len(existing) != group.target:
+        message = (
+            f"the group has {len(existing)} machines and a target of {group.target}: "
+            "its controller has not caught up yet"
+        )
+        raise ScaleError(ScaleFailure.REFUSED, message)
+    rivals = [machine.name for machine in existing if machine.marked and machine.name not in wanted]
     if rivals:
-        message = f"{', '.join(sorted(rivals))}: marked by somebody else, and might go instead"
-        raise Failed(Failure.REFUSED, message)
-    found = [machine for machine in there if machine.name in wanted]
+        message = f"{', '.join(sorted(rivals))}: marked by another actor, and might be deleted instead"
+        raise ScaleError(ScaleFailure.REFUSED, message)
+    found = [machine for machine in existing if machine.name in wanted]
     if failed_tie:
-        found += _ties(found, [machine for machine in there if failed(machine) and machine.name not in wanted])
+        found += _ties(found, [machine for machine in existing if has_failed(machine) and machine.name not in wanted])
     if group.target - len(found) < group.minimum:
-        message = f"{group.target} less {len(found)}{_of_which(found, wanted)} is below the minimum of {group.minimum}"
-        raise Failed(Failure.REFUSED, message)
+        message = (
+            f"{group.target} less {len(found)}{_describe_added(found, wanted)} is below the minimum of {group.minimum}"
+        )
+        raise ScaleError(ScaleFailure.REFUSED, message)
     return tuple(sorted(found, key=lambda machine: machine.name))
 
 
-def failed(machine: GroupMachine) -> bool:
-    """Whether the machine failed for good."""
+def check_ties(marked: Sequence[GroupMachine], deletable: Sequence[GroupMachine]) -> None:
+    """Check that no machine failed after the others were marked, because it might be deleted instead of them.
+
+    Raises:
+        ScaleError: such a machine exists; the message names it.
+    """
+    more = sorted({each.name for each in deletable} - {each.name for each in marked})
+    if more:
+        raise ScaleError(ScaleFailure.CONFLICT, f"{', '.join(more)}: failed meanwhile and might be deleted instead")
+
+
+def has_failed(machine: GroupMachine) -> bool:
+    """Return whether the machine has failed permanently."""
     return machine.state is MachineState.FAILED
 
 
-def sure_to_go(chosen: Sequence[GroupMachine]) -> bool:
-    """Whether these machines go first without a mark where failed ones do: by what they say is wrong with them."""
-    return all(failed(machine) and not machine.node and (machine.reason or machine.message) for machine in chosen)
+def deleted_first_without_mark(chosen: Sequence[GroupMachine]) -> bool:
+    """Return whether the group's controller deletes exactly these machines first even if they are unmarked.
+
+    This applies to failed machines without a node, if the controller deletes failed machines first.
+    """
+    return all(has_failed(machine) and not machine.node and (machine.reason or machine.message) for machine in chosen)
 
 
-def _ties(chosen: Sequence[GroupMachine], rest: Sequence[GroupMachine]) -> Sequence[GroupMachine]:
-    """Of the other failed machines those that go along.
+def _ties(chosen: Sequence[GroupMachine], others: Sequence[GroupMachine]) -> Sequence[GroupMachine]:
+    """Return the other failed machines that are deleted together with the chosen ones.
 
     Raises:
-        Failed: one of them has a node, which nobody has emptied, and all of the chosen ones have none.
+        ScaleError: one of them has a node that was not drained, and none of the chosen machines has one.
     """
     if any(machine.node for machine in chosen):
-        return rest
-    nodes = sorted(f"{machine.name} ({machine.node})" for machine in rest if machine.node)
+        return others
+    nodes = sorted(f"{machine.name} ({machine.node})" for machine in others if machine.node)
     if nodes:
-        message = f"{', '.join(nodes)}: failed as well and might go instead, with what runs on the node"
-        raise Failed(Failure.REFUSED, message)
-    return () if all(map(failed, chosen)) else rest
+        message = f"{', '.join(nodes)}: failed too and might be deleted instead, with the pods on the node"
+        raise ScaleError(ScaleFailure.REFUSED, message)
+    return () if all(map(has_failed, chosen)) else others
 
 
-def _of_which(found: Sequence[GroupMachine], wanted: set[str]) -> str:
+def _describe_added(found: Sequence[GroupMachine], wanted: set[str]) -> str:
     added = sorted(machine.name for machine in found if machine.name not in wanted)
-    return f" (with {', '.join(added)}, which failed and might go instead)" if added else ""
+    return f" (with {', '.join(added)}, which failed and might be deleted instead)" if added else ""
 
 
 def _check_paused(group: NodeGroup) -> None:
     if group.paused:
-        raise Failed(Failure.REFUSED, f"the group is not scaled: {group.paused}")
+        raise ScaleError(ScaleFailure.REFUSED, f"the group is not scaled: {group.paused}")

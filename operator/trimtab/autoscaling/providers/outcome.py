@@ -1,4 +1,7 @@
-"""What came of acting on a node group: values, for one group's failure is no other group's affair."""
+"""Defines the results of changing a node group.
+
+Failures are values instead of exceptions, so that a failing group does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -9,70 +12,124 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.autoscaling.groups import GroupMachine, MachineState, NodeGroup
+from trimtab.kube.api import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
 
 
-class Failure(StrEnum):
-    """Why a group was not scaled; each is a code of :mod:`trimtab.api.reasons`."""
+class ScaleFailure(StrEnum):
+    """The kind of a failure to scale a group. Each value is a code of :mod:`trimtab.api.reasons`."""
 
     REFUSED = reasons.SCALE_REFUSED
+    FORBIDDEN = reasons.SCALE_FORBIDDEN
     CONFLICT = reasons.SCALE_CONFLICT
     NOT_FOUND = reasons.SCALE_TARGET_GONE
     UNREACHABLE = reasons.SCALE_UNREACHABLE
     TIMED_OUT = reasons.SCALE_TIMED_OUT
 
+    @classmethod
+    def from_error(cls, error: ApiError | Unreachable) -> ScaleFailure:
+        """Return the kind of failure that an error of a request is. A failed test of a JSON patch is a conflict."""
+        match error:
+            case NotFound():
+                return cls.NOT_FOUND
+            case Invalid() | Conflict():
+                return cls.CONFLICT
+            case TooManyRequests() | ServerError() | Unreachable():
+                return cls.UNREACHABLE
+            case Forbidden(lacks_permission=True):
+                return cls.FORBIDDEN
+            case _:
+                return cls.REFUSED
 
-class Failed(Exception):
-    """A failure on its way to its outcome; it never leaves this package.
+
+class ScaleError(Exception):
+    """A failure inside a provider, which the provider converts to a result.
 
     Attributes:
-        failure: of which kind.
-        message: in words.
-        doubt: whether the size may have changed all the same, now or a moment later.
+        failure: the kind of failure.
+        message: the error message.
+        doubt: whether the size may have changed despite the failure, or may still change.
     """
 
-    def __init__(self, failure: Failure, message: str, *, doubt: bool = False) -> None:
+    def __init__(self, failure: ScaleFailure, message: str, *, doubt: bool = False) -> None:
         super().__init__(message)
         self.failure = failure
         self.message = message
         self.doubt = doubt
 
 
-class Scaled(Struct, frozen=True):
-    """What came of one group.
+class ScaleResult(Struct, frozen=True):
+    """The result of changing the size of one group.
 
     Attributes:
-        group: its id.
-        before: the target that was planned on.
-        after: the target that was asked for.
-        failure: why it is not so; ``None`` where it is.
-        message: in words; empty where all went well.
-        doubt: after a failure, whether the target may have changed all the same. The next snapshot tells.
-        calls: requests that were sent.
+        group: id of the group.
+        before: the target size that the plan was based on.
+        after: the requested target size.
+        failure: the reason why the change failed; ``None`` if it succeeded.
+        message: the error message; empty if it succeeded.
+        doubt: whether the target size may have changed despite the failure. The next snapshot contains the actual size.
+        calls: number of requests that were sent.
     """
 
     group: str
     before: int
     after: int
-    failure: Failure | None = None
+    failure: ScaleFailure | None = None
     message: str = ""
     doubt: bool = False
     calls: int = 0
 
     @property
     def done(self) -> bool:
-        """Whether the group has the new target."""
+        """Return whether the group has the new target size."""
         return self.failure is None
 
 
-class Removal(Scaled, frozen=True):
-    """What came of removing machines; to be held against later states of the group by :func:`verify`.
+class MarkedMachines(Struct, frozen=True):
+    """The result of :meth:`Provider.mark`: machines that are deleted first when the group's size is lowered.
 
     Attributes:
-        machines: names of the machines that are to go, by name; those that were added for the sake of ties included.
-        added: of these, failed ones that nobody asked for: the provider's API would take them as readily.
-        others: names of all other machines that the group had then and that were not being deleted.
-        mark: the text of the marks; empty where none was set.
-        left_marked: machines whose marks could not be taken back after a failure.
+        group: id of the group.
+        machines: the machines by name, including those in ``added``.
+        added: names of failed machines that the caller did not choose, but that the controller might delete instead of
+            chosen ones.
+        text: value of the mark annotation. It is empty if no mark is needed, because exactly these machines are deleted
+            first; then the caller need not wait.
+        failure: the reason why the machines were not marked; ``None`` if they were.
+        message: the error message; empty if they were marked.
+        calls: number of requests that were sent.
+        left_marked: names of the machines whose marks could not be removed after a failure.
+    """
+
+    group: str
+    machines: tuple[GroupMachine, ...] = ()
+    added: tuple[str, ...] = ()
+    text: str = ""
+    failure: ScaleFailure | None = None
+    message: str = ""
+    calls: int = 0
+    left_marked: tuple[str, ...] = ()
+
+
+class MachineRemoval(ScaleResult, frozen=True):
+    """The result of deleting machines; :func:`verify_removal` compares it with later states of the group.
+
+    Attributes:
+        machines: names of the machines that may be deleted, sorted, including those in ``added``. There are more than
+            ``before - after`` of them if the size is lowered in several steps.
+        added: names of failed machines that the caller did not choose, but that the controller might delete instead of
+            chosen ones.
+        others: names of the group's other machines that were not being deleted.
+        mark: value of the mark annotation; empty if none was set.
+        left_marked: names of the machines whose marks could not be removed after a failure of the removal.
     """
 
     machines: tuple[str, ...] = ()
@@ -82,49 +139,49 @@ class Removal(Scaled, frozen=True):
     left_marked: tuple[str, ...] = ()
 
 
-class Verdict(Struct, frozen=True):
-    """Which machines went.
+class VerifiedRemoval(Struct, frozen=True):
+    """The machines that were deleted after a size change, and those that still may be.
 
     Attributes:
-        gone: of those that were to go, the ones that went or are being deleted.
-        waiting: of those that were to go, the ones that still may.
-        spared: of those that were to go, the ones that stay: others went in their place, or the target is another by
-            now. To repair: take marks, taints and cordons back; the next plan counts anew.
-        wrong: machines that went and were not to.
-        settled: whether the group's controller is done, so that nothing is waiting.
+        deleted: chosen machines that have been deleted or are being deleted.
+        pending: chosen machines that may still be deleted.
+        kept: chosen machines that will not be deleted, because others were deleted instead or the target size was
+            changed. The caller must remove their marks, and the taints and cordons of their nodes.
+        unexpected: machines that were deleted although they were not chosen.
+        settled: whether the group's controller has finished, so that no machine is pending.
     """
 
-    gone: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    spared: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
     settled: bool = True
 
 
-def names(machines: Sequence[GroupMachine]) -> tuple[str, ...]:
-    """The machines' names, sorted."""
+def machine_names(machines: Sequence[GroupMachine]) -> tuple[str, ...]:
+    """Return the names of the machines, sorted."""
     return tuple(sorted(machine.name for machine in machines))
 
 
-def verify(removal: Removal, group: NodeGroup | None) -> Verdict:
-    """Which machines went, seen from a later snapshot; pure, and without a request.
+def verify_removal(removal: MachineRemoval, group: NodeGroup | None) -> VerifiedRemoval:
+    """Determine from a later snapshot which machines were deleted.
 
     Args:
-        removal: what was asked for, also where its answer was lost.
-        group: the group as it is now; ``None`` where it is no more.
+        removal: the result of the removal. The response may have been lost.
+        group: the group in a later snapshot; ``None`` if it no longer exists.
     """
     if group is None:
-        return Verdict(gone=removal.machines, wrong=removal.others)
+        return VerifiedRemoval(deleted=removal.machines, unexpected=removal.others)
     alive = {each.name for each in group.machines if each.state is not MachineState.DELETING}
-    gone = tuple(name for name in removal.machines if name not in alive)
+    deleted = tuple(name for name in removal.machines if name not in alive)
     left = tuple(name for name in removal.machines if name in alive)
     wrong = tuple(name for name in removal.others if name not in alive)
-    # More machines than are wanted: its controller has yet to choose, and ours are still the first that may go.
+    # More machines than the target: the group's controller has not chosen yet, and marked machines come first.
     settled = not left or len(alive) <= group.target
-    return Verdict(
-        gone=gone,
-        waiting=() if settled else left,
-        spared=left if settled else (),
-        wrong=wrong,
+    return VerifiedRemoval(
+        deleted=deleted,
+        pending=() if settled else left,
+        kept=left if settled else (),
+        unexpected=wrong,
         settled=settled,
     )

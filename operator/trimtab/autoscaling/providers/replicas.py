@@ -1,8 +1,8 @@
-"""Acting on whatever has replicas and a scale subresource: both APIs of machines, told apart by their dialect.
+"""The provider for the groups of both machine APIs, which have replicas and a scale subresource.
 
-The size is compared and set in one request: a JSON patch of the scale subresource that tests the target that the plan
-was made on. So an edit in between is never overwritten, while changes of the status, which come all the time as
-machines come and go, are no conflict, as they would be with a resource version.
+The size is compared and set in one request: a JSON patch of the scale subresource that tests the target size that the
+plan was based on. So a concurrent edit is never overwritten. A resource version would not work, because the status
+changes whenever a machine is created or deleted, and each change would cause a conflict.
 """
 
 from __future__ import annotations
@@ -13,95 +13,138 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from trimtab.autoscaling.groups import GroupMachine, MachineState, NodeGroup
-from trimtab.autoscaling.providers.checks import check_increase, check_lowering, check_there, going, sure_to_go
-from trimtab.autoscaling.providers.outcome import Failed, Failure, Removal, Scaled, names
+from trimtab.autoscaling.providers.checks import (
+    check_increase,
+    check_lowering,
+    check_provider_machines,
+    check_ties,
+    deleted_first_without_mark,
+    live_machines,
+    machines_to_delete,
+)
+from trimtab.autoscaling.providers.outcome import (
+    MachineRemoval,
+    MarkedMachines,
+    ScaleError,
+    ScaleFailure,
+    ScaleResult,
+    machine_names,
+)
 from trimtab.autoscaling.providers.provider import Dialect
 from trimtab.kube import verbs
-from trimtab.kube.api import Api, ApiError, Conflict, Invalid, NotFound, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.api import (
+    Api,
+    ApiError,
+    Unreachable,
+)
 
 T = TypeVar("T")
 
 REQUEST_SECONDS: Final = 10.0
-"""For one request."""
+"""Timeout of one request in seconds."""
 GROUP_SECONDS: Final = 30.0
-"""For all that is done for one group, until it counts as hanging."""
+"""Timeout of all requests for one group in seconds."""
 AT_ONCE: Final = 16
-"""Requests at once for one group: each has its own, so that a group that hangs keeps no other one waiting."""
+"""Maximum concurrent requests per group. Each group has its own limit, so a hung group delays no other."""
 MARK: Final = "trimtab"
-"""How the texts of our marks begin; with any text but an empty one a machine is marked."""
+"""Prefix of the annotation value of trimtab's marks. A machine is marked if the value is not empty."""
 
 
-class Replicas:
-    """A :class:`~trimtab.autoscaling.providers.provider.Provider` for one dialect."""
+class ReplicasProvider:
+    """A :class:`~trimtab.autoscaling.providers.provider.Provider` for one machine API."""
 
     def __init__(
         self, api: Api, dialect: Dialect, *, request_seconds: float = REQUEST_SECONDS, seconds: float = GROUP_SECONDS
     ) -> None:
-        """Prepare.
+        """Create the provider.
 
         Args:
             api: the API server.
-            dialect: of the groups.
-            request_seconds: for one request.
-            seconds: for a group in all.
+            dialect: the machine API.
+            request_seconds: timeout of one request.
+            seconds: timeout of all requests for one group.
         """
         self._api = api
         self._dialect = dialect
         self._request_seconds = request_seconds
         self._seconds = seconds
 
-    async def increase(self, group: NodeGroup, to: int) -> Scaled:
+    async def increase(self, group: NodeGroup, to: int) -> ScaleResult:
         """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
         calls = _Calls()
         failed = None
         try:
             check_increase(group, to)
             await self._resize(group, to, calls)
-        except Failed as error:
+        except ScaleError as error:
             failed = error
-        return Scaled(group.id, group.target, to, **_told(failed), calls=calls.count)
+        return ScaleResult(group.id, group.target, to, **_failure_fields(failed), calls=calls.count)
 
-    async def lower(self, group: NodeGroup, to: int) -> Scaled:
+    async def lower(self, group: NodeGroup, to: int) -> ScaleResult:
         """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
         calls = _Calls()
         failed = None
         try:
             check_lowering(group, to)
-            there = _replicas(await self._scale(group, calls), "status")
-            check_there(there, to)
-            await self._resize(group, to, calls, there=there)
-        except Failed as error:
+            existing = _replicas(await self._scale(group, calls), "status")
+            check_provider_machines(existing, to)
+            await self._resize(group, to, calls, existing=existing)
+        except ScaleError as error:
             failed = error
-        return Scaled(group.id, group.target, to, **_told(failed), calls=calls.count)
+        return ScaleResult(group.id, group.target, to, **_failure_fields(failed), calls=calls.count)
 
-    async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
+    async def mark(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> MarkedMachines:
         """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
         calls = _Calls()
         try:
-            chosen = going(group, machines, failed_tie=self._dialect.failed_tie)
-        except Failed as error:
-            return Removal(group.id, group.target, group.target, **_told(error))
-        marked = () if self._dialect.failed_tie and sure_to_go(chosen) else chosen
-        mark = f"{MARK} {datetime.fromtimestamp(now, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
-        failed: Failed | None = None
+            chosen = machines_to_delete(group, machines, failed_tie=self._dialect.failed_tie)
+        except ScaleError as error:
+            return MarkedMachines(group.id, failure=error.failure, message=error.message)
+        added = tuple(sorted({each.name for each in chosen} - {each.name for each in machines}))
+        if self._dialect.failed_tie and deleted_first_without_mark(chosen):
+            return MarkedMachines(group.id, chosen, added)
+        text = f"{MARK} {datetime.fromtimestamp(now, UTC).strftime('%Y-%m-%dT%H:%M:%SZ')}"
+        try:
+            await self._mark(group, chosen, text, calls)
+        except ScaleError as error:
+            left = await self._unmarked(group, [each.name for each in chosen if not each.marked], text, calls)
+            return MarkedMachines(
+                group.id,
+                text=text,
+                failure=error.failure,
+                message=error.message,
+                calls=calls.count,
+                left_marked=left,
+            )
+        return MarkedMachines(group.id, chosen, added, text, calls=calls.count)
+
+    async def remove(self, group: NodeGroup, marked: MarkedMachines, *, count: int | None = None) -> MachineRemoval:
+        """See :class:`~trimtab.autoscaling.providers.provider.Provider`."""
+        calls = _Calls()
+        existing = {each.name for each in live_machines(group)}
+        chosen = tuple(each for each in marked.machines if each.name in existing)
+        to = group.target - (len(chosen) if count is None else min(count, len(chosen)))
+        failed: ScaleError | None = None
         left: tuple[str, ...] = ()
         try:
-            await self._mark(group, marked, mark, calls)
-            await self._resize(group, group.target - len(chosen), calls)
-        except Failed as error:
+            check_ties(chosen, machines_to_delete(group, chosen, failed_tie=self._dialect.failed_tie))
+            if marked.text:
+                await self._check_marks(group, chosen, calls)
+            await self._resize(group, to, calls)
+        except ScaleError as error:
             failed = error
-            if not error.doubt:
-                left = await self._unmarked(group, [each.name for each in marked if not each.marked], mark, calls)
-        return Removal(
+            if not error.doubt and marked.text:
+                left = await self._unmarked(group, [each.name for each in chosen], marked.text, calls)
+        return MachineRemoval(
             group.id,
             group.target,
-            group.target - len(chosen),
-            **_told(failed),
+            to,
+            **_failure_fields(failed),
             calls=calls.count,
-            machines=names(chosen),
-            added=tuple(sorted({each.name for each in chosen} - {each.name for each in machines})),
+            machines=machine_names(chosen),
+            added=marked.added,
             others=_others(group, chosen),
-            mark=mark if marked else "",
+            mark=marked.text,
             left_marked=left,
         )
 
@@ -110,24 +153,50 @@ class Replicas:
         return await self._unmarked(group, machines, mark, _Calls())
 
     async def _mark(self, group: NodeGroup, machines: Sequence[GroupMachine], mark: str, calls: _Calls) -> None:
-        """Mark all of them, those that are marked already excepted.
+        """Mark all machines that are not marked yet.
 
         Raises:
-            Failed: one at least was not marked; all others were tried.
+            ScaleError: at least one machine could not be marked. Marking was still attempted for all others.
         """
         patch = {"metadata": {"annotations": {self._dialect.mark: mark}}}
 
-        async def one(machine: GroupMachine) -> Failed | None:
+        async def one(machine: GroupMachine) -> ScaleError | None:
             try:
-                await self._ask(
+                await self._request(
                     group, verbs.merge_patch, self._dialect.machine(group), machine.name, patch, calls=calls
                 )
-            except Failed as error:
-                return Failed(error.failure, f"machine {machine.name} was not marked: {error.message}")
+            except ScaleError as error:
+                return ScaleError(error.failure, f"machine {machine.name} was not marked: {error.message}")
             return None
 
         answers = await asyncio.gather(*(one(machine) for machine in machines if not machine.marked))
         for failed in filter(None, answers):
+            raise failed
+
+    async def _check_marks(self, group: NodeGroup, machines: Sequence[GroupMachine], calls: _Calls) -> None:
+        """Read the machines from the API server and check their marks.
+
+        Raises:
+            ScaleError: a machine is no longer marked, has become a node, is being deleted, no longer exists, or could
+                not be read.
+        """
+
+        async def one(machine: GroupMachine) -> ScaleError | None:
+            try:
+                found = await self._request(group, verbs.get, self._dialect.machine(group), machine.name, calls=calls)
+            except ScaleError as error:
+                failure = ScaleFailure.CONFLICT if error.failure is ScaleFailure.NOT_FOUND else error.failure
+                return ScaleError(failure, f"machine {machine.name} was not read: {error.message}")
+            metadata = found["metadata"]
+            if metadata.get("deletionTimestamp"):
+                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} is being deleted already")
+            if not (metadata.get("annotations") or {}).get(self._dialect.mark):
+                return ScaleError(ScaleFailure.CONFLICT, f"the mark of machine {machine.name} was removed")
+            if not machine.node and (found.get("status") or {}).get("nodeRef"):
+                return ScaleError(ScaleFailure.CONFLICT, f"machine {machine.name} has become a node")
+            return None
+
+        for failed in filter(None, await asyncio.gather(*map(one, machines))):
             raise failed
 
     async def _unmarked(self, group: NodeGroup, machines: Sequence[str], mark: str, calls: _Calls) -> tuple[str, ...]:
@@ -135,121 +204,119 @@ class Replicas:
         return tuple(sorted(name for name, done in zip(machines, answers, strict=True) if not done))
 
     async def _unmark(self, group: NodeGroup, name: str, mark: str, calls: _Calls) -> bool:
-        """Take one mark back; whether nothing is left to do."""
+        """Remove trimtab's deletion annotation from one machine.
+
+        Returns:
+            Whether the machine no longer has a deletion annotation that trimtab set.
+        """
         resource, key = self._dialect.machine(group), self._dialect.mark
         try:
             if not mark:
-                found = await self._ask(group, verbs.get, resource, name, calls=calls)
+                found = await self._request(group, verbs.get, resource, name, calls=calls)
                 mark = (found["metadata"].get("annotations") or {}).get(key, "")
             if not mark.startswith(f"{MARK} "):
                 return True
             path = f"/metadata/annotations/{key.replace('~', '~0').replace('/', '~1')}"
             operations = [{"op": "test", "path": path, "value": mark}, {"op": "remove", "path": path}]
-            await self._ask(group, verbs.json_patch, resource, name, operations, calls=calls)
-        except Failed as error:
-            # Gone, or marked by somebody else by now: nothing of ours is there.
-            return error.failure in (Failure.NOT_FOUND, Failure.CONFLICT)
+            await self._request(group, verbs.json_patch, resource, name, operations, calls=calls)
+        except ScaleError as error:
+            # The machine was deleted, or another actor has marked it. In both cases trimtab's mark no longer exists.
+            return error.failure in (ScaleFailure.NOT_FOUND, ScaleFailure.CONFLICT)
         return True
 
-    async def _resize(self, group: NodeGroup, to: int, calls: _Calls, *, there: int | None = None) -> None:
-        """Set the target if it still is what the plan was made on, and if as many machines are there as was found.
+    async def _resize(self, group: NodeGroup, to: int, calls: _Calls, *, existing: int | None = None) -> None:
+        """Set the group's target size, unless it or the number of machines has changed since they were read.
 
         Raises:
-            Failed: it was not set, or nobody knows.
+            ScaleError: the target size was not set, or the outcome is unknown.
         """
-        # The server leaves a size of 0 out of a scale, and a test against null holds where there is nothing.
+        # The API server omits a size of 0 in the scale subresource; a JSON patch test against null matches that.
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": "/spec/replicas", "value": group.target or None},
             {"op": "add", "path": "/spec/replicas", "value": to},
         ]
-        if there is not None:
-            operations.insert(0, {"op": "test", "path": "/status/replicas", "value": there})
+        if existing is not None:
+            operations.insert(0, {"op": "test", "path": "/status/replicas", "value": existing})
         if group.uid:
             operations.insert(0, {"op": "test", "path": "/metadata/uid", "value": group.uid})
         resource = self._dialect.scaled(group)
         try:
-            await self._ask(group, verbs.json_patch, resource, group.name, operations, subresource="scale", calls=calls)
-        except Failed as error:
-            if error.failure is Failure.NOT_FOUND:
+            await self._request(
+                group, verbs.json_patch, resource, group.name, operations, subresource="scale", calls=calls
+            )
+        except ScaleError as error:
+            if error.failure is ScaleFailure.NOT_FOUND:
                 raise
-            if there is not None and error.failure is Failure.CONFLICT:
-                message = f"its target is not {group.target} any more, or it has not {there} machines"
-                raise Failed(Failure.CONFLICT, message) from None
+            if existing is not None and error.failure is ScaleFailure.CONFLICT:
+                message = f"its target is no longer {group.target}, or it does not have {existing} machines"
+                raise ScaleError(ScaleFailure.CONFLICT, message) from None
             await self._after_failure(group, to, error, calls)
 
-    async def _after_failure(self, group: NodeGroup, to: int, error: Failed, calls: _Calls) -> None:
-        """See what the size is, and say what that means.
+    async def _after_failure(self, group: NodeGroup, to: int, error: ScaleError, calls: _Calls) -> None:
+        """Read the size after a failed request, and raise an error with the outcome.
 
         Raises:
-            Failed: unless the size is what was asked for, and the answer was lost on the way.
+            ScaleError: the size is not the requested one. If it is, only the response was lost.
         """
-        lost = error.failure in (Failure.UNREACHABLE, Failure.TIMED_OUT)
-        if error.failure is Failure.REFUSED:
+        lost = error.failure in (ScaleFailure.UNREACHABLE, ScaleFailure.TIMED_OUT)
+        if error.failure in (ScaleFailure.REFUSED, ScaleFailure.FORBIDDEN):
             raise error
         try:
             scale = await self._scale(group, calls)
-        except Failed:
-            raise Failed(error.failure, error.message, doubt=lost) from None
+        except ScaleError:
+            raise ScaleError(error.failure, error.message, doubt=lost) from None
         if group.uid and scale["metadata"].get("uid") != group.uid:
-            raise Failed(Failure.NOT_FOUND, "another object has its name by now")
+            raise ScaleError(ScaleFailure.NOT_FOUND, "another object has the same name now")
         found = _replicas(scale, "spec")
         if lost and found == to:
             return
         if found != group.target:
-            message = f"the plan was made on a target of {group.target}, and it is {found} by now"
-            raise Failed(Failure.CONFLICT, message)
+            message = f"the plan was based on a target of {group.target}, but the target is {found} now"
+            raise ScaleError(ScaleFailure.CONFLICT, message)
         if lost:
-            raise Failed(error.failure, error.message, doubt=True)
-        raise Failed(Failure.REFUSED, error.message)
+            raise ScaleError(error.failure, error.message, doubt=True)
+        raise ScaleError(ScaleFailure.REFUSED, error.message)
 
     async def _scale(self, group: NodeGroup, calls: _Calls) -> Any:
-        """Read the group's size.
+        """Read the group's scale subresource.
 
         Raises:
-            Failed: it could not be read.
+            ScaleError: it could not be read.
         """
         path = self._dialect.scaled(group).path(group.name, namespace=group.namespace, subresource="scale")
-        return await self._ask(group, _get, path, calls=calls)
+        return await self._request(group, _get, path, calls=calls)
 
-    async def _ask(
-        self, group: NodeGroup, verb: Callable[..., Awaitable[T]], *words: Any, calls: _Calls, **more: Any
+    async def _request(
+        self, group: NodeGroup, verb: Callable[..., Awaitable[T]], *args: Any, calls: _Calls, **kwargs: Any
     ) -> T:
-        """Send one request; what goes wrong is told in our terms.
+        """Send one request for a group, and convert errors to :class:`ScaleError`.
 
         Raises:
-            Failed: also when no answer comes in time. An answer that a test failed is a conflict.
+            ScaleError: the request failed or timed out.
         """
         if verb is not _get:
-            more["namespace"] = group.namespace
+            kwargs["namespace"] = group.namespace
         try:
             async with calls.at_once, asyncio.timeout(calls.left(self._seconds, self._request_seconds)):
                 calls.count += 1
-                return await verb(self._api, *words, timeout=self._request_seconds, **more)
-        except NotFound as error:
-            raise Failed(Failure.NOT_FOUND, error.message) from None
-        except (Invalid, Conflict) as error:
-            raise Failed(Failure.CONFLICT, error.message) from None
-        except (TooManyRequests, ServerError) as error:
-            raise Failed(Failure.UNREACHABLE, error.message) from None
-        except ApiError as error:
-            raise Failed(Failure.REFUSED, error.message) from None
-        except Unreachable as error:
-            raise Failed(Failure.UNREACHABLE, str(error)) from None
+                return await verb(self._api, *args, timeout=self._request_seconds, **kwargs)
+        except (ApiError, Unreachable) as error:
+            raise ScaleError(ScaleFailure.from_error(error), str(error)) from None
         except TimeoutError:
-            raise Failed(Failure.TIMED_OUT, f"no answer within {self._request_seconds:g} s") from None
+            raise ScaleError(ScaleFailure.TIMED_OUT, f"no answer within {self._request_seconds:g} s") from None
 
 
 class _Calls:
-    """Requests that were sent for one group, and since when."""
+    """Counts and limits the requests for one group."""
 
     def __init__(self) -> None:
         self.count = 0
         self.at_once = asyncio.Semaphore(AT_ONCE)
         self._began = asyncio.get_running_loop().time()
 
-    def left(self, seconds: float, most: float) -> float:
-        """Seconds that a request may take."""
-        return max(0.0, min(most, self._began + seconds - asyncio.get_running_loop().time()))
+    def left(self, seconds: float, maximum: float) -> float:
+        """Return the timeout of the next request: ``maximum``, or what is left of ``seconds`` if that is less."""
+        return max(0.0, min(maximum, self._began + seconds - asyncio.get_running_loop().time()))
 
 
 async def _get(api: Api, path: str, *, timeout: float) -> Any:
@@ -260,7 +327,7 @@ def _replicas(scale: Any, part: str) -> int:
     return int((scale.get(part) or {}).get("replicas", 0))
 
 
-def _told(failed: Failed | None) -> dict[str, Any]:
+def _failure_fields(failed: ScaleError | None) -> dict[str, Any]:
     if failed is None:
         return {}
     return {"failure": failed.failure, "message": failed.message, "doubt": failed.doubt}

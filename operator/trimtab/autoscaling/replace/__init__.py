@@ -1,4 +1,5 @@
-"""Replacing nodes by fewer or cheaper ones: what is planned, and the record by which it is carried through.
+"""Replaces existing nodes with fewer or cheaper ones, from the plan until the old nodes are removed.
 
-Nothing is imported here: scale-down reads the record, and the planner reads scale-down.
+This module imports nothing, to avoid an import cycle: scale-down imports the replacement state, and the replacement
+planner imports scale-down.
 """

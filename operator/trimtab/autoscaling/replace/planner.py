@@ -1,14 +1,16 @@
-"""The planner of replacements: which nodes fewer or cheaper ones of other groups would stand in for. No I/O, no clock.
+"""Plans replacements: fewer or cheaper nodes of other groups in place of existing ones.
 
-It asks only while the cluster is at rest: nothing waits, nothing comes, nothing goes. Of the nodes that may be drained
-those come first that save most for each pod that has to move, and of these the longest set is sought whose pods have
-places for less. Each plan lowers the price by a share, so no sequence of them goes round in a circle.
+This module does no I/O and reads no clock. It plans only while the cluster is at rest: no pod is pending, and no node
+is upcoming or being removed. It ranks the drainable nodes by the price that is saved per moved pod, and searches for
+the longest prefix of that list whose pods fit on cheaper nodes. Each plan must lower the price by at least a threshold,
+so that plans cannot alternate.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Final
@@ -16,185 +18,470 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.cluster_autoscaler import KIND, NAME
+from trimtab.api.cluster_autoscaler import KIND, NAME, ResourceLimits
 from trimtab.api.cluster_autoscaler_status import MAX_REPLACED, ReplacedNode, Replacement, ReplacingGroup
 from trimtab.api.plan import Kept, ScaleUp
-from trimtab.autoscaling.groups import Groups, NodeGroup
-from trimtab.autoscaling.replace.candidates import Candidate, Candidates
-from trimtab.autoscaling.replace.record import DRAINING, ENABLED, Replacing
-from trimtab.autoscaling.replace.rest import unrest
-from trimtab.autoscaling.replace.trial import New, Trial
-from trimtab.autoscaling.scale_down.planner import ScalingDown
-from trimtab.autoscaling.scale_up import Inputs, ScalingUp
-from trimtab.autoscaling.scale_up.expanders.price import price_of
-from trimtab.autoscaling.template import NodeTemplate, templates
+from trimtab.autoscaling.groups import Groups, MachineState, NodeGroup
+from trimtab.autoscaling.replace.replacement_state import DRAIN_TIMEOUT, ENABLED, ReplacementState
+from trimtab.autoscaling.scale_down.drainability import DrainContext
+from trimtab.autoscaling.scale_down.eligibility import (
+    Eligibility,
+    ResourceMinimums,
+    scale_down_delay,
+    unready,
+    utilization,
+)
+from trimtab.autoscaling.scale_down.equivalence import EquivalenceClasses
+from trimtab.autoscaling.scale_down.planner import ScaleDownPlan
+from trimtab.autoscaling.scale_up import PlanInputs, ScaleUpPlan
+from trimtab.autoscaling.scale_up.balancing import SimilarGroupFinder
+from trimtab.autoscaling.scale_up.binpacking import CountingEstimator, assign_pods
+from trimtab.autoscaling.scale_up.coscheduling import CoschedulingEstimator
+from trimtab.autoscaling.scale_up.expanders import ExpanderContext, choose, price_of
+from trimtab.autoscaling.scale_up.limits import Headroom
+from trimtab.autoscaling.scale_up.options import ScaleUpCandidate, find_fitting_groups
+from trimtab.autoscaling.scale_up.pending_pods import place_on_existing
+from trimtab.autoscaling.scale_up.pod_classes import (
+    PodClass,
+    UnplacedPods,
+    build_pod_classes,
+    find_conflicts,
+    group_equal_pods,
+)
+from trimtab.autoscaling.scale_up.upcoming_nodes import add_template_node
+from trimtab.autoscaling.template import NodeTemplate, build_templates
+from trimtab.autoscaling.template.node_template import TO_BE_DELETED
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
+from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
 
+MAX_JUDGED: Final = 100
+"""Maximum number of nodes for which the planner evaluates the drain rules."""
+MAX_PODS: Final = 600
+"""Maximum number of pods that must move from a set of nodes. Each trial places all of them."""
+
+
+class ReplacementCandidate(Struct, frozen=True, eq=False):
+    """A node that may be replaced, and its pods that need another node."""
+
+    node: Node
+    group: NodeGroup
+    moving: tuple[Pod, ...]
+
+
+class ReplacementCandidates:
+    """The nodes that may be replaced.
+
+    Args:
+        snapshot: the cluster state.
+        placer: places pods on the snapshot.
+        groups: the node groups of the snapshot.
+        inputs: the inputs of the plan.
+        prices: the price of a node per hour by group id. Nodes of other groups are kept.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        placer: Placer,
+        groups: Groups,
+        inputs: PlanInputs,
+        prices: Mapping[str, Fraction],
+    ) -> None:
+        self._snapshot, self._spec = snapshot, inputs.spec
+        budgets = BudgetLedger(snapshot)
+        context = DrainContext(
+            snapshot, budgets, inputs.now, local_storage_blocks=inputs.spec.skip_nodes_with_local_storage
+        )
+        self._classes = EquivalenceClasses(placer, context, priority_cutoff=inputs.spec.pod_priority_threshold)
+        self._remaining = [node for node in snapshot.nodes.at if node is not None]
+        self._ranked = self._rank(groups, inputs, prices)
+        ids = dict.fromkeys(group.id for _, group in self._ranked)
+        self.groups: tuple[NodeGroup, ...] = tuple(groups.by_id[id_] for id_ in ids)
+        """The groups with nodes that may be replaced, in the order of their best-ranked nodes."""
+
+    def _rank(self, groups: Groups, inputs: PlanInputs, prices: Mapping[str, Fraction]) -> list[tuple[Node, NodeGroup]]:
+        """Rank nodes by the price of their unused part, divided by the number of their pods plus one, then by name."""
+        used = utilization(self._snapshot, inputs.spec, now=inputs.now)
+        names = self._snapshot.nodes.slot_of
+        eligibility = Eligibility(inputs.spec, groups, used, ReplacementState(old=frozenset(names)))
+        floors = ResourceMinimums(inputs.spec.resource_limits, self._remaining)
+        found = []
+        for name, slot in names.items():
+            group = groups.group_of(name)
+            if group is None or group.id not in prices or group.id in inputs.unhealthy_groups:
+                continue
+            node = self._snapshot.nodes.node(slot)
+            if unready(node) or eligibility.refusal(node, slot) or floors.refusal(group, node):
+                continue
+            idle = float(prices[group.id]) * (1.0 - min(1.0, used.of(slot)))
+            found.append((-idle / (1 + len(self._snapshot.items_on(name))), name, node, group))
+        found.sort(key=lambda each: each[:2])
+        return [(node, group) for _, _, node, group in found]
+
+    @contextmanager
+    def of(self, family: NodeGroup | None) -> Iterator[tuple[ReplacementCandidate, ...]]:
+        """Yield, as a context manager, the nodes that can all be drained together within budgets and minimum sizes.
+
+        Args:
+            family: the group whose nodes are considered; ``None`` for all groups.
+        """
+        floors = ResourceMinimums(self._spec.resource_limits, self._remaining)
+        accepted: list[ReplacementCandidate] = []
+        evicted: list[Pod] = []
+        judged = pods = 0
+        for node, group in self._ranked:
+            if family is not None and group.id != family.id:
+                continue
+            if judged == MAX_JUDGED or len(accepted) == MAX_REPLACED or pods >= MAX_PODS:
+                break
+            judged += 1
+            if floors.refusal(group, node) is not None:
+                continue
+            drain = self._classes.drain(self._classes.on(node.name))
+            if drain.blocking is not None:
+                continue
+            evicted += drain.evicted
+            if drain.moving:  # scale-down removes empty nodes anyway
+                accepted.append(ReplacementCandidate(node, group, tuple(pod for pod, _ in drain.moving)))
+                floors.take(group, node)
+                pods += len(drain.moving)
+        try:
+            yield tuple(accepted)
+        finally:
+            self._classes.take_back(evicted)
+
+
+_IGNORED_REASONS: Final = frozenset(
+    {reasons.TERMINATING, reasons.SCHEDULING_GATED, reasons.DAEMON_SET_POD, reasons.PRIORITY_BELOW_THRESHOLD}
+)
+"""Reasons why an unscheduled pod needs no node. Such pods do not prevent replacements."""
+
+
+def not_at_rest_reason(
+    snapshot: Snapshot,
+    groups: Groups,
+    inputs: PlanInputs,
+    *,
+    replacements: ReplacementState,
+    up: ScaleUpPlan,
+    down: ScaleDownPlan,
+) -> str:
+    """Return the reason why no node may be replaced now; empty if the cluster is at rest.
+
+    Args:
+        snapshot: the cluster state.
+        groups: the node groups of the snapshot.
+        inputs: the inputs of the plan.
+        replacements: the replacements in progress.
+        up: the scale-ups of the same plan.
+        down: the removals of the same plan.
+    """
+    if inputs.cluster_unhealthy or replacements.waiting_reason:
+        return inputs.cluster_unhealthy or replacements.waiting_reason
+    if up.actions:
+        return "this plan adds nodes"
+    waiting = [each for each in up.kept if each.kind == "Pod" and each.reason not in _IGNORED_REASONS]
+    if waiting:
+        return f"pods are pending, e.g. {waiting[0].namespace}/{waiting[0].name}"
+    for group in groups.all:
+        if inputs.upcoming.get(group.id, group.upcoming):
+            return f"nodes of {group.kind} {group.key} are upcoming"
+        if any(each.marked for each in group.machines) or group.in_state(MachineState.DELETING):
+            return f"machines of {group.kind} {group.key} are being deleted"
+    if down.actions or down.unneeded:
+        return "unneeded nodes are removed first"
+    removing = sorted(node.name for node in snapshot.nodes.at if node is not None and _is_being_removed(node))
+    if removing:
+        return f"node {removing[0]} is being removed"
+    late = scale_down_delay(inputs.spec, inputs.status, now=inputs.now)
+    return "" if late is None else late.message
+
+
+def _is_being_removed(node: Node) -> bool:
+    return node.deleted is not None or any(taint.key == TO_BE_DELETED for taint in node.taints)
+
+
+_CHEAPEST: Final = ("Price", "LeastWaste")
+_NO_CONTEXT: Final = ExpanderContext()
+
+NewNodes = list[tuple[str, tuple[Pod, ...]]]
+"""New nodes: the group's id, and the pods that are placed on the node."""
+
+
+class ReplacementTrial:
+    """Determines the new nodes with which a set of nodes could be replaced.
+
+    Args:
+        snapshot: the cluster state. It is restored after each trial.
+        placer: places pods on the snapshot.
+        templates: the node templates by group id.
+        limits: ``resourceLimits`` of the ClusterAutoscaler. Old and new nodes exist at the same time during a
+            replacement.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, placer: Placer, templates: Mapping[str, NodeTemplate], limits: ResourceLimits
+    ) -> None:
+        self._snapshot = snapshot
+        self._placer = placer
+        self._templates = templates
+        self._limits = limits
+        self._everything = [node for node in snapshot.nodes.at if node is not None]
+
+    def new_nodes(self, nodes: Sequence[Node], pods: Iterable[Pod], groups: Sequence[NodeGroup]) -> NewNodes | None:
+        """Return the new nodes that the pods need, or ``None`` if a pod does not fit.
+
+        Args:
+            nodes: the nodes to remove.
+            pods: their pods that need another node, in any order.
+            groups: the groups that may be scaled up.
+        """
+        with self._snapshot.fork():
+            lifted = [self._placer.unbind(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
+            for node in nodes:
+                self._snapshot.remove(node)
+            found = place_on_existing(self._placer, group_equal_pods(lifted), {})
+            left = build_pod_classes(found.unplaced, self._snapshot)
+            return self._scale_up_for(left, groups) if left else []
+
+    def _scale_up_for(self, left: Sequence[PodClass], groups: Sequence[NodeGroup]) -> NewNodes | None:
+        candidates, fits = find_fitting_groups(self._snapshot, self._placer, self._templates, groups=groups, found=left)
+        if not all(fits.values()):
+            return None
+        waiting = UnplacedPods(left)
+        headroom = Headroom(self._limits, self._everything)
+        rows = {each.number: self._snapshot.row(each.first.spec) for each in left}
+        finder = SimilarGroupFinder(candidates, (), enabled=False)
+        counting = CountingEstimator(fits, rows, find_conflicts(left, self._snapshot), finder)
+        new: NewNodes = []
+        while options := counting.options(candidates, waiting, headroom):
+            option, _ = choose(options, _CHEAPEST, _NO_CONTEXT)
+            headroom.reserve(option.group, option.candidate.template.node, option.nodes)
+            new += [(option.group.id, pods) for pods in assign_pods(option.packing, waiting)]
+        if waiting.classes(countable=False):
+            self._coschedule(waiting, new, headroom, candidates, fits)
+        return None if waiting else new
+
+    def _coschedule(
+        self,
+        waiting: UnplacedPods,
+        new: NewNodes,
+        headroom: Headroom,
+        candidates: Sequence[ScaleUpCandidate],
+        fits: Mapping[int, frozenset[str]],
+    ) -> None:
+        """Place pods that depend on other pods on the new nodes found so far and on further new nodes."""
+        names = []
+        for number, (id_, pods) in enumerate(new, start=1):
+            names.append(f"new-{number:06}-of-{id_}")
+            add_template_node(self._snapshot, self._templates[id_], names[-1])
+            for pod in pods:
+                self._snapshot.move(pod, names[-1])
+        together = CoschedulingEstimator(self._placer, headroom, candidates, fits, opened=len(names))
+        while True:
+            for place, pod in together.join(waiting, names):
+                new[place] = (new[place][0], (*new[place][1], pod))
+            options = together.options(waiting)
+            if not options:
+                return
+            option, _ = choose(options, _CHEAPEST, _NO_CONTEXT)
+            for name, pods in together.commit(option, waiting):
+                names.append(name)
+                headroom.reserve(option.group, option.candidate.template.node, 1)
+                new.append((option.group.id, pods))
+
+
 STRATEGY: Final = "Replace"
-"""In the place of a strategy, in everything that a plan keeps and that is about replacing nodes."""
+"""The strategy name in a plan's reasons for replacements."""
 
 MAX_TRIALS: Final = 24
-"""Sets of nodes that are tried in one plan: a pass must not take long in which nothing is found, as in most."""
+"""Maximum number of node sets that one plan tries. Most iterations find no replacement and must be fast."""
 MAX_FAMILIES: Final = 8
-"""Groups whose nodes are tried apart from those of others."""
+"""Maximum number of groups whose nodes are also tried separately from those of other groups."""
 
 _LENGTHS: Final = (MAX_REPLACED, 15, 10, 7, 5, 4, 3, 2, 1)
 _NAMED: Final = 3
 
 
-class Found(Struct, frozen=True):
-    """A set of nodes with what would take its place.
+class ReplacementOption(Struct, frozen=True):
+    """A set of nodes, and the new nodes that could replace it.
 
     Attributes:
-        old: the nodes.
+        old: the nodes to remove.
         new: the new nodes, each with its pods.
-        before: what the old ones cost an hour.
-        after: what the new ones cost an hour.
+        before: the total price of the old nodes per hour.
+        after: the total price of the new nodes per hour.
     """
 
-    old: tuple[Candidate, ...]
-    new: New
+    old: tuple[ReplacementCandidate, ...]
+    new: NewNodes
     before: Fraction
     after: Fraction
 
     @property
     def saved(self) -> Fraction:
-        """The share of the price that it saves."""
+        """Return the saving as a fraction of the price of the old nodes."""
         return (self.before - self.after) / self.before
 
     @property
     def merit(self) -> tuple[Fraction, int, int]:
-        """The larger the better: what is saved, then fewer pods that move, then fewer nodes."""
+        """Return the sort key. Larger is better: the saving, then fewer pods that move, then fewer nodes."""
         return self.before - self.after, -sum(len(each.moving) for each in self.old), -len(self.old)
 
 
-class Replaced(Struct, frozen=True):
-    """What is to be replaced.
+class ReplacePlan(Struct, frozen=True):
+    """The result of the replacement planner.
 
     Attributes:
-        actions: new nodes, by the groups' ids.
-        begun: what is to be written down once they have been asked for; ``None`` where nothing is replaced.
-        kept: why nothing is replaced, or why a group's nodes are not.
+        actions: scale-ups for the new nodes, by group id.
+        record: the replacement to write to the status when the new nodes are requested; ``None`` if nothing is
+            replaced.
+        kept: the reasons why no node is replaced, or why the nodes of a group are not replaced.
     """
 
     actions: tuple[ScaleUp, ...] = ()
-    begun: Replacement | None = None
+    record: Replacement | None = None
     kept: tuple[Kept, ...] = ()
 
 
 def plan(
-    snapshot: Snapshot, groups: Groups, inputs: Inputs, *, standing: Replacing, up: ScalingUp, down: ScalingDown
-) -> Replaced:
-    """Which nodes to replace by which.
+    snapshot: Snapshot,
+    groups: Groups,
+    inputs: PlanInputs,
+    *,
+    replacements: ReplacementState,
+    up: ScaleUpPlan,
+    down: ScaleDownPlan,
+) -> ReplacePlan:
+    """Plan which nodes to replace, and the new nodes.
 
     Args:
-        snapshot: the cluster; changed while planning and as before afterwards.
-        groups: of the snapshot.
-        inputs: the ClusterAutoscaler's spec and what goes with it.
-        standing: how far earlier replacements are.
-        up: what is added by the same plan.
-        down: what is removed by the same plan.
+        snapshot: the cluster state. It is changed while planning and restored afterwards.
+        groups: the node groups of the snapshot.
+        inputs: the inputs of the plan, including the ClusterAutoscaler's spec.
+        replacements: the replacements in progress.
+        up: the scale-ups of the same plan.
+        down: the removals of the same plan.
     """
     scaling = inputs.spec.scaling_down
     if scaling.replace != ENABLED or not scaling.enabled:
-        return Replaced()
-    against = unrest(snapshot, groups, inputs, standing=standing, up=up, down=down)
+        return ReplacePlan()
+    against = not_at_rest_reason(snapshot, groups, inputs, replacements=replacements, up=up, down=down)
     if against:
-        return Replaced(kept=(_kept(KIND, "", NAME, reasons.REPLACEMENT_WAITS, against),))
+        return ReplacePlan(kept=(_kept(KIND, "", NAME, reasons.REPLACEMENT_WAITS, against),))
     with snapshot.fork():
-        return _Planner(snapshot, groups, inputs).plan()
+        return _ReplacementPlanner(snapshot, groups, inputs).plan()
 
 
-class _Planner:
-    def __init__(self, snapshot: Snapshot, groups: Groups, inputs: Inputs) -> None:
+class _ReplacementPlanner:
+    def __init__(self, snapshot: Snapshot, groups: Groups, inputs: PlanInputs) -> None:
         self._snapshot, self._groups, self._inputs = snapshot, groups, inputs
         self._prices = {group.id: price for group in groups.all if (price := price_of(group)) is not None}
         priced = [group for group in groups.all if group.id in self._prices]
-        made = templates(snapshot, priced, now=inputs.now, startup_taints=inputs.spec.startup_taints)
+        made = build_templates(
+            snapshot,
+            priced,
+            now=inputs.now,
+            startup_taints=inputs.spec.startup_taints,
+            force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
+        )
         self._templates: Mapping[str, NodeTemplate] = made.of_group
-        self._targets = [group for group in priced if self._may_grow(group)]
+        self._targets = [group for group in priced if self._may_scale_up(group)]
         self._placer = Placer(snapshot)
-        self._trial = Trial(snapshot, self._placer, self._templates, inputs.spec.resource_limits)
+        self._trial = ReplacementTrial(snapshot, self._placer, self._templates, inputs.spec.resource_limits)
         self._trials = MAX_TRIALS
 
-    def plan(self) -> Replaced:
-        """Plan; in a fork."""
+    def plan(self) -> ReplacePlan:
+        """Make the plan. The snapshot must be a fork, because it is changed."""
         unpriced = tuple(_unpriced(group) for group in self._groups.all if group.id not in self._prices and group.nodes)
         if len(self._prices) < 2 or not self._targets:
-            return Replaced(kept=unpriced)
-        candidates = Candidates(self._snapshot, self._placer, self._groups, self._inputs, self._prices)
+            return ReplacePlan(kept=unpriced)
+        candidates = ReplacementCandidates(self._snapshot, self._placer, self._groups, self._inputs, self._prices)
         best, tried = self._best(candidates), candidates.groups
-        if best is None or best.saved < self._share:
+        if best is None or best.saved < self._threshold:
             message = self._not_cheaper(best)
-            told = [_kept(group.kind, group.namespace, group.name, reasons.NOT_CHEAPER, message) for group in tried]
-            return Replaced(kept=(*unpriced, *told))
-        return Replaced(self._actions(best), self._begun(best), unpriced)
+            kept_groups = [
+                _kept(group.kind, group.namespace, group.name, reasons.NOT_CHEAPER, message) for group in tried
+            ]
+            return ReplacePlan(kept=(*unpriced, *kept_groups))
+        return ReplacePlan(self._actions(best), self._record(best), unpriced)
 
     @property
-    def _share(self) -> Fraction:
+    def _threshold(self) -> Fraction:
         return Fraction(self._inputs.spec.scaling_down.replace_threshold)
 
-    def _may_grow(self, group: NodeGroup) -> bool:
+    def _may_scale_up(self, group: NodeGroup) -> bool:
         inputs = self._inputs
-        held = group.paused or any(group.id in words for words in (inputs.backoff, inputs.unhealthy, inputs.asked))
-        return not held and group.id in self._templates and group.target < group.maximum
+        blocked = group.paused or any(
+            group.id in words for words in (inputs.backoff, inputs.unhealthy_groups, inputs.unobserved_requests)
+        )
+        return not blocked and group.id in self._templates and group.target < group.maximum
 
-    def _best(self, candidates: Candidates) -> Found | None:
-        """The best of the first family that saves enough; else the best of all. First nodes of whatever group."""
-        best: Found | None = None
+    def _best(self, candidates: ReplacementCandidates) -> ReplacementOption | None:
+        """Return the first option that saves enough, or the best one if none does.
+
+        Options for nodes of all groups come first, then options for each group.
+        """
+        best: ReplacementOption | None = None
         families: list[NodeGroup | None] = [None, *candidates.groups[:MAX_FAMILIES]]
         for family in families if len(candidates.groups) > 1 else families[1:]:
             with candidates.of(family) as accepted:
                 found = self._best_prefix(accepted)
             if found is not None and (best is None or found.merit > best.merit):
                 best = found
-            if best is not None and best.saved >= self._share:
+            if best is not None and best.saved >= self._threshold:
                 break
         return best
 
-    def _best_prefix(self, accepted: Sequence[Candidate]) -> Found | None:
-        best: Found | None = None
+    def _best_prefix(self, accepted: Sequence[ReplacementCandidate]) -> ReplacementOption | None:
+        best: ReplacementOption | None = None
         lengths = [length for length in _LENGTHS if length < len(accepted)]
         for length in (len(accepted), *lengths) if accepted else ():
-            new = self._try(accepted[:length])
+            new = self._new_nodes(accepted[:length])
             if new == []:
-                break  # what finds its places without new nodes is no replacement, and neither is a part of it
-            found = self._found(accepted[:length], new)
-            better = found is not None and (best is None or _rank(found, self._share) > _rank(best, self._share))
+                break  # the pods fit on existing nodes, so neither this set nor a part of it needs a replacement
+            found = self._option(accepted[:length], new)
+            better = found is not None and (
+                best is None or _rank(found, self._threshold) > _rank(best, self._threshold)
+            )
             best = found if better else best
         return best
 
-    def _try(self, old: Sequence[Candidate]) -> New | None:
-        """The new nodes that a set of nodes takes; ``None`` where some pod finds no place, or nothing may be tried."""
+    def _new_nodes(self, old: Sequence[ReplacementCandidate]) -> NewNodes | None:
+        """Return the new nodes for a set of nodes.
+
+        Return ``None`` if a pod does not fit or no more trials are allowed.
+        """
         sources = {each.group.id for each in old}
         targets = [group for group in self._targets if group.id not in sources]
-        if not targets or not self._trials:
+        if not targets or not self._trials or self._inputs.budget.over:
             return None
         self._trials -= 1
         pods = (pod for each in old for pod in each.moving)
         return self._trial.new_nodes([each.node for each in old], pods, targets)
 
-    def _found(self, old: Sequence[Candidate], new: New | None) -> Found | None:
+    def _option(self, old: Sequence[ReplacementCandidate], new: NewNodes | None) -> ReplacementOption | None:
         before = sum((self._prices[each.group.id] for each in old), start=Fraction(0))
         if new is None or not before:
             return None
         after = sum((self._prices[id_] for id_, _ in new), start=Fraction(0))
-        return Found(tuple(old), new, before, after)
+        return ReplacementOption(tuple(old), new, before, after)
 
-    def _not_cheaper(self, best: Found | None) -> str:
-        threshold = f"replaceThreshold is {_percent(self._share)}"
+    def _not_cheaper(self, best: ReplacementOption | None) -> str:
+        threshold = f"replaceThreshold is {_percent(self._threshold)}"
         if best is None:
-            return f"no other group's nodes would hold the pods of its nodes that may be drained; {threshold}"
+            return f"the pods of its drainable nodes do not fit on nodes of other groups; {threshold}"
         if best.after >= best.before:
-            return f"other groups' nodes would cost as much or more; {threshold}"
-        return f"the best that was found saves {_percent(best.saved)}; {threshold}"
+            return f"nodes of other groups would not be cheaper; {threshold}"
+        return f"the best option saves {_percent(best.saved)}; {threshold}"
 
-    def _actions(self, best: Found) -> tuple[ScaleUp, ...]:
+    def _actions(self, best: ReplacementOption) -> tuple[ScaleUp, ...]:
         counts = Counter(id_ for id_, _ in best.new)
         return tuple(self._action(self._groups.by_id[id_], counts[id_], best) for id_ in sorted(counts))
 
-    def _action(self, group: NodeGroup, nodes: int, best: Found) -> ScaleUp:
+    def _action(self, group: NodeGroup, nodes: int, best: ReplacementOption) -> ScaleUp:
         names = [each.node.name for each in best.old]
         shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         moved = sum(len(each.moving) for each in best.old)
@@ -203,21 +490,21 @@ class _Planner:
             from_=group.target,
             to=group.target + nodes,
             reason=reasons.REPLACEMENT,
-            pods=(),  # nobody waits: these are told, and counted, as pods that do
+            pods=(),  # these would be reported and counted as pending pods
             message=(
                 f"{_plural(len(best.new), 'new node')} for {float(best.after):g} an hour in place of "
                 f"{_plural(len(names), 'node')} for {float(best.before):g}: {shown}; saves {_percent(best.saved)}, "
-                f"replaceThreshold is {_percent(self._share)}; {_plural(moved, 'pod')} to move"
+                f"replaceThreshold is {_percent(self._threshold)}; {_plural(moved, 'pod')} to move"
             ),
             group=group.id,
         )
 
-    def _begun(self, best: Found) -> Replacement:
+    def _record(self, best: ReplacementOption) -> Replacement:
         counts = dict(sorted(Counter(id_ for id_, _ in best.new).items()))
         own = (self._groups.by_id[id_].options.provision_seconds for id_ in counts)
         usual = self._inputs.spec.provision_seconds
         now = int(self._inputs.now)
-        deadline = now + max(usual if each is None else each for each in own) + DRAINING
+        deadline = now + max(usual if each is None else each for each in own) + DRAIN_TIMEOUT
         return Replacement(
             nodes=tuple(ReplacedNode(each.node.name, each.node.uid) for each in best.old),
             groups=tuple(
@@ -230,12 +517,12 @@ class _Planner:
         )
 
 
-def _rank(found: Found, share: Fraction) -> tuple[bool, tuple[Fraction, int, int]]:
+def _rank(found: ReplacementOption, share: Fraction) -> tuple[bool, tuple[Fraction, int, int]]:
     return found.saved >= share, found.merit
 
 
 def _unpriced(group: NodeGroup) -> Kept:
-    message = "no annotation trimtab.dev/price says what a node of it costs an hour, or what it says is no price"
+    message = "its annotation trimtab.dev/price is missing or is no price per hour"
     return _kept(group.kind, group.namespace, group.name, reasons.PRICE_UNKNOWN, message)
 
 

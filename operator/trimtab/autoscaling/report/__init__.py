@@ -1,25 +1,32 @@
-"""What the autoscaler tells: status, events, metrics and upstream's ConfigMap, all from one value a pass."""
+"""Reports the autoscaler's iterations as status, events, metrics and a status ConfigMap.
 
-from trimtab.autoscaling.report.compatible_metrics import CompatibleMetrics
-from trimtab.autoscaling.report.config_map import StatusConfigMap
-from trimtab.autoscaling.report.events import EventTeller
-from trimtab.autoscaling.report.metrics import AutoscalerMetrics
-from trimtab.autoscaling.report.pass_report import Grown, PassReport, Totals, Waiting
-from trimtab.autoscaling.report.reporter import Reporter
-from trimtab.autoscaling.report.status import build_status, materially_different, without_pass, worth_writing
+All of them are built from one value per iteration.
+"""
+
+from trimtab.autoscaling.report.events import AutoscalerEventReporter
+from trimtab.autoscaling.report.iteration_report import ClusterTotals, IterationReport, PendingPod, ScaleUpOutcome
+from trimtab.autoscaling.report.metrics import AutoscalerMetrics, CompatibleMetrics
+from trimtab.autoscaling.report.reporter import AutoscalerReporter
+from trimtab.autoscaling.report.status import (
+    build_status,
+    materially_different,
+    status_writer,
+    worth_writing,
+)
+from trimtab.autoscaling.report.status_config_map import StatusConfigMap
 
 __all__ = [
+    "AutoscalerEventReporter",
     "AutoscalerMetrics",
+    "AutoscalerReporter",
+    "ClusterTotals",
     "CompatibleMetrics",
-    "EventTeller",
-    "Grown",
-    "PassReport",
-    "Reporter",
+    "IterationReport",
+    "PendingPod",
+    "ScaleUpOutcome",
     "StatusConfigMap",
-    "Totals",
-    "Waiting",
     "build_status",
     "materially_different",
-    "without_pass",
+    "status_writer",
     "worth_writing",
 ]

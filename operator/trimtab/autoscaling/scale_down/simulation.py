@@ -1,167 +1,352 @@
-"""Try to take a node out: every pod that needs a place gets one on the nodes that stay, or nothing changes.
+"""Simulates the removal of a node: finds another node for every pod that must move.
 
-What only nodes and amounts decide is placed on columns (:mod:`trimtab.autoscaling.scale_down.room`), many pods at once.
-Only when a pod comes whose place depends on other pods (affinity, spread, ports, volumes) are the places found so far
-written into the snapshot, each once, and the nodes that go taken out of it: what goes counts as no domain, or spread
-constraints would be held against a node that is about to be gone.
+If a pod does not fit anywhere, the simulation is left unchanged. Pods whose placement depends only on nodes and
+resource amounts are placed on arrays of free amounts (:class:`FreeCapacity`), many at once. Before the simulation
+places a pod that depends on other pods or on volumes (affinity, spread, ports, volumes), it writes the placements found
+so far to the snapshot, and applies the planned removals to it. A removed node must not count as a topology domain;
+otherwise spread constraints would include a node that is about to be deleted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
+from typing import Final
 
+import numpy as np
 from msgspec import Struct
 
-from trimtab.autoscaling.scale_down.kinds import Drain, Kinds, Known, Likes
-from trimtab.autoscaling.scale_down.room import Room
-from trimtab.autoscaling.scale_down.sentence import no_place, no_room
-from trimtab.cluster.nodes import NodeTable
+from trimtab.autoscaling.scale_down.equivalence import (
+    ClassifiedPods,
+    EquivalenceClass,
+    EquivalenceClasses,
+    NodeDrain,
+    PlacementClass,
+)
+from trimtab.cluster.node_table import NodeTable
+from trimtab.cluster.resources import PODS, UNKNOWN, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Node, Pod
+from trimtab.placement.feasibility import Diagnosis
+from trimtab.placement.filters.nodes import shortage_text
+from trimtab.placement.interface import Failure
 from trimtab.placement.placer import Placer
+from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
+
+SlotCounts = list[tuple[int, int]]
+"""Node slots, each with the number of pods that are placed on it."""
+
+
+class FreeCapacity:
+    """The free capacity of the nodes that may receive pods, in the order in which they are filled.
+
+    It is separate from the node table, so that a placement does not change the snapshot. The snapshot is changed only
+    when other code needs to read pods instead of amounts. Positions are indices in the order.
+
+    Args:
+        nodes: the node table. Only the constructor reads it.
+        order: int64: the slots in the order in which they are filled.
+    """
+
+    def __init__(self, nodes: NodeTable, order: IntArray) -> None:
+        self.order = order
+        self._capacity = nodes.capacity
+        self.position = {slot: position for position, slot in enumerate(order.tolist())}
+        self._free: IntArray = np.ascontiguousarray((nodes.allocatable[order] - nodes.requested[order]).T)
+        self._open: BoolArray = np.ones(len(order), dtype=np.bool_)
+        self._eligible: dict[int, tuple[PlacementClass, BoolArray]] = {}
+
+    def free_of(self, column: int) -> IntArray:
+        """Return the free amount of a resource as int64 of shape (capacity,).
+
+        The amount is 0 for nodes that are not in the order.
+        """
+        left: IntArray = np.zeros(self._capacity, dtype=np.int64)
+        left[self.order] = self._free[column]
+        return left
+
+    def close(self, slot: int) -> None:
+        """Exclude a node from receiving pods."""
+        position = self.position.get(slot)
+        if position is not None:
+            self._open[position] = False
+
+    def reopen(self, slot: int) -> None:
+        """Undo :meth:`close`."""
+        position = self.position.get(slot)
+        if position is not None:
+            self._open[position] = True
+
+    def find(self, placement_class: PlacementClass, count: int) -> SlotCounts:
+        """Find slots for pods, first fit in order.
+
+        The slots may have room for fewer than ``count`` pods in total.
+        """
+        times = np.where(self._open & self._suits(placement_class), count, 0)
+        for column, amount in placement_class.wanted:
+            left = self._free[column]
+            np.minimum(times, left if amount == 1 else left // amount, out=times)
+        at = np.flatnonzero(times > 0)
+        total = np.cumsum(times[at])
+        at = at[: int(np.searchsorted(total, count)) + 1]
+        shares = []
+        for position in at.tolist():
+            number = min(count, int(times[position]))
+            shares.append((int(self.order[position]), number))
+            count -= number
+        return shares
+
+    def first(self, among: BoolArray) -> int | None:
+        """Return the first open slot in order for which ``among`` is true (bool, shape (capacity,)), or ``None``."""
+        at = np.flatnonzero(self._open & among[self.order])
+        return int(self.order[at[0]]) if len(at) else None
+
+    def first_of(self, placement_class: PlacementClass, rejected: BoolArray | None) -> int | None:
+        """Return the first open slot in order that has room for one pod and is not rejected, or ``None``.
+
+        Args:
+            placement_class: the placement class of the pod.
+            rejected: bool, shape (capacity,): the slots where the pod must not run; ``None`` for none.
+        """
+        fits: BoolArray = self._open & self._suits(placement_class)
+        for column, amount in placement_class.wanted:
+            fits &= self._free[column] >= amount
+        if rejected is not None:
+            fits &= ~rejected[self.order]
+        position = int(fits.argmax()) if len(fits) else 0
+        return int(self.order[position]) if len(fits) and fits[position] else None
+
+    def take(self, slot: int, wanted: tuple[tuple[int, int], ...], count: int) -> None:
+        """Reserve the amounts of ``count`` pods on a slot. A negative count releases them."""
+        position = self.position[slot]
+        for column, amount in wanted:
+            self._free[column, position] -= amount * count
+
+    def is_open(self) -> BoolArray:
+        """Return which positions may receive pods, as bool of shape (positions,)."""
+        return self._open
+
+    def _suits(self, placement_class: PlacementClass) -> BoolArray:
+        found = self._eligible.get(placement_class.number)
+        if found is None:
+            found = self._eligible[placement_class.number] = (placement_class, placement_class.eligible[self.order])
+        return found[1]
+
+
+UNREADY: Final = "node(s) were not ready"
+
+
+def no_capacity_message(
+    placer: Placer, room: FreeCapacity, placement_class: PlacementClass, excluded: Collection[int]
+) -> str:
+    """Describe why a pod does not fit on the remaining capacity.
+
+    The placement of the pod must depend only on nodes and amounts. The placements planned so far are not in the
+    snapshot, so :meth:`~trimtab.placement.feasibility.FeasibilityChecker.unschedulable_message` cannot be used.
+
+    Args:
+        placer: places pods on the snapshot.
+        room: the nodes that may receive pods.
+        placement_class: the placement class of the pod.
+        excluded: slots of removed nodes that are still in the snapshot.
+    """
+    nodes = placer.snapshot.nodes
+    left: BoolArray = nodes.used.copy()
+    left[list(excluded)] = False
+    number = int(np.count_nonzero(left))
+    failures: list[Failure] = []
+    for rule in placer.filters:
+        passing = rule.passing(placement_class.sample) if rule.reads == "node" else None
+        if passing is not None:
+            failing = np.flatnonzero(left & ~passing)
+            failures.extend(rule.failures(placement_class.sample, failing))
+            left &= passing
+    is_open: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
+    is_open[room.order[room.is_open()]] = True
+    failures.append(((UNREADY,), np.flatnonzero(left & ~is_open)))
+    slots = np.flatnonzero(left & is_open)
+    wanted = sorted(placement_class.wanted, key=lambda each: (each[0] != PODS, each[0]))
+    short = np.zeros(len(slots), dtype=np.int64)  # one bit per insufficient resource
+    for place, (column, amount) in enumerate(wanted):
+        short |= (room.free_of(column)[slots] < amount).astype(np.int64) << place
+    for bits in np.flatnonzero(np.bincount(short)).tolist():
+        columns = [column for place, (column, _) in enumerate(wanted) if bits >> place & 1]
+        texts = tuple(text for column in columns for text in _shortage_texts(placer, placement_class, column))
+        failures.append((texts, slots[short == bits]))
+    return Diagnosis(number, None, tuple(failures)).message()
+
+
+def no_place_message(placer: Placer, room: FreeCapacity, pod: Pod) -> str:
+    """Describe why a pod that depends on other pods or volumes does not fit. The snapshot must be up to date."""
+    is_open: BoolArray = np.zeros(placer.snapshot.nodes.capacity, dtype=np.bool_)
+    is_open[room.order[room.is_open()]] = True
+    return placer.unschedulable_message(pod, ((is_open, UNREADY),))
+
+
+def _shortage_texts(placer: Placer, placement_class: PlacementClass, column: int) -> tuple[str, ...]:
+    if column == UNKNOWN:
+        missing = placer.snapshot.amounts(placement_class.sample.spec).missing
+        return tuple(f"Insufficient {name}" for name in missing)
+    return (shortage_text(placer.snapshot, column),)
+
 
 Wanted = tuple[tuple[int, int], ...]
 
 
-class Attempt(Struct, frozen=True):
-    """How taking a node out went.
+class RemovalAttempt(Struct, frozen=True):
+    """The result of trying to remove a node.
 
     Attributes:
-        drain: what the drain rules say; with a blocking pod nothing was tried.
-        moves: the pods and their new nodes, in the order in which places were found.
-        stuck: the pod that found no place, ``None`` where all did.
-        sentence: why not.
+        drain: the result of the drain rules. If a pod blocks the removal, no placement was tried.
+        moves: the pods and their target nodes, in the order in which they were placed.
+        stuck: the pod that does not fit on another node; ``None`` if all pods fit.
+        reason: the reason why that pod does not fit.
     """
 
-    drain: Drain
+    drain: NodeDrain
     moves: tuple[tuple[Pod, str], ...] = ()
     stuck: Pod | None = None
-    sentence: str = ""
+    reason: str = ""
 
     @property
     def done(self) -> bool:
-        """Whether the node can go; else all is as before."""
+        """Return whether the node can be removed. If not, the simulation is unchanged."""
         return self.drain.blocking is None and self.stuck is None
 
 
 class Simulation:
-    """Nodes that go, one after the other, on one snapshot; in a fork of it.
+    """Simulates node removals one after another on a fork of a snapshot.
 
     Args:
-        placer: of the snapshot.
-        kinds: of its pods, with the ledger of budgets.
-        room: the nodes that may take pods.
+        placer: places pods on the snapshot.
+        classes: the equivalence classes of the pods. They also track the PodDisruptionBudgets.
+        room: the nodes that may receive pods.
+        budget: the time limit of the plan. Only the placement of pods that depend on other pods counts toward it.
     """
 
-    def __init__(self, placer: Placer, kinds: Kinds, room: Room) -> None:
+    def __init__(
+        self, placer: Placer, classes: EquivalenceClasses, room: FreeCapacity, budget: PlanBudget = UNLIMITED
+    ) -> None:
+        self._budget = budget
         self._placer = placer
         self._snapshot: Snapshot = placer.snapshot
         self._nodes: NodeTable = placer.snapshot.nodes
-        self._kinds = kinds
+        self._classes = classes
         self._room = room
-        self._unwritten: list[tuple[Pod, str]] = []
+        self._unflushed: list[tuple[Pod, str]] = []
         self._going: list[Node] = []
-        self._gone: set[int] = set()
-        self._made: list[tuple[int, Wanted, int]] = []
+        self._excluded: set[int] = set()
+        self._taken: list[tuple[int, Wanted, int]] = []
         self._found: list[tuple[Pod, str]] = []
-        self.takers: set[str] = set()
-        """Names of the nodes that have taken pods: they stay."""
+        self.receivers: set[str] = set()
+        """Names of the nodes that were chosen as targets of pods. These nodes are therefore kept."""
 
-    def attempt(self, node: Node, pods: Known) -> Attempt:
-        """Take a node out, if its pods may go and all find places.
+    def attempt(self, node: Node, pods: ClassifiedPods) -> RemovalAttempt:
+        """Remove a node if all its pods can be evicted and fit on other nodes.
 
         Args:
-            node: one that has taken no pods itself.
-            pods: those on it, of :meth:`~trimtab.autoscaling.scale_down.kinds.Kinds.on`.
+            node: the node. It must not be the target of other pods.
+            pods: the pods on the node, from :meth:`~trimtab.autoscaling.scale_down.equivalence.EquivalenceClasses.on`.
         """
-        drain = self._kinds.drain(pods)
+        drain = self._classes.drain(pods)
         if drain.blocking is not None:
-            return Attempt(drain)
+            return RemovalAttempt(drain)
         slot = self._nodes.slot_of[node.name]
         self._room.close(slot)
-        self._gone.add(slot)
-        self._made, self._found = [], []
-        aware = any(kind.likes is None for _, kind in drain.moving)
-        stuck = self._among_others(node, drain.moving) if aware else self._by_amounts(drain.moving)
+        self._excluded.add(slot)
+        self._taken, self._found = [], []
+        aware = any(pod_class.placement_class is None for _, pod_class in drain.moving)
+        stuck = self._place_with_dependencies(node, drain.moving) if aware else self._place_by_amounts(drain.moving)
         if stuck is not None:
-            for taker, wanted, count in self._made:
+            for taker, wanted, count in self._taken:
                 self._room.take(taker, wanted, -count)
             self._room.reopen(slot)
-            self._gone.discard(slot)
-            self._kinds.take_back(drain.evicted)
-            return Attempt(drain, stuck=stuck[0], sentence=stuck[1])
+            self._excluded.discard(slot)
+            self._classes.take_back(drain.evicted)
+            return RemovalAttempt(drain, stuck=stuck[0], reason=stuck[1])
         if not aware:
-            self._unwritten += self._found
+            self._unflushed += self._found
             self._going.append(node)
-        self.takers.update(target for _, target in self._found)
-        return Attempt(drain, moves=tuple(self._found))
+        self.receivers.update(target for _, target in self._found)
+        return RemovalAttempt(drain, moves=tuple(self._found))
 
-    def settle(self, pods: Sequence[Pod]) -> None:
-        """Give pods their places beforehand that need one whatever goes: pending ones, and those of nodes that go.
+    def reserve_all(self, pods: Sequence[Pod]) -> None:
+        """Reserve capacity for pods that must be placed in any case.
 
-        A pod that finds none is left out: it will have to wait for a new node.
+        These are pending pods, and the pods of nodes that are already being removed. Pods that fit nowhere are skipped,
+        because they must wait for a new node.
 
         Args:
-            pods: the most important first; those that are on a node leave it.
+            pods: the pods in the order in which they are placed. A pod that is on a node is unbound first.
         """
         hopeless: set[int] = set()
-        for likes, alike in groupby(pods, key=lambda pod: self._kinds.of(pod).likes):
-            self._made, self._found = [], []
-            if likes is None:
-                self._write()
+        for placement_class, alike in groupby(pods, key=lambda pod: self._classes.of(pod).placement_class):
+            self._taken, self._found = [], []
+            if placement_class is None:
+                self._flush()
                 for pod in alike:
-                    self._reserve(self._placer.lift(pod))
-            elif likes.number not in hopeless:
-                if self._place(likes, list(alike)) is not None:
-                    hopeless.add(likes.number)
-                self._unwritten += self._found
-            self.takers.update(target for _, target in self._found)
+                    if self._budget.exceeded(pod.namespace) is None:
+                        pod_class = self._classes.of(pod)
+                        self._reserve(self._placer.unbind(pod), pod_class)
+            elif placement_class.number not in hopeless:
+                if self._place(placement_class, list(alike)) is not None:
+                    hopeless.add(placement_class.number)
+                self._unflushed += self._found
+            self.receivers.update(target for _, target in self._found)
 
-    def leave_out(self, node: Node) -> None:
-        """Count a node as gone that is on its way out already."""
+    def exclude(self, node: Node) -> None:
+        """Exclude a node that is already being removed."""
         self._going.append(node)
-        self._gone.add(self._nodes.slot_of[node.name])
+        self._excluded.add(self._nodes.slot_of[node.name])
 
-    def _by_amounts(self, moving: Known) -> tuple[Pod, str] | None:
-        """Place pods by likes, the largest first; returns the first that finds no place, and why."""
+    def _place_by_amounts(self, moving: ClassifiedPods) -> tuple[Pod, str] | None:
+        """Place pods by placement class, largest first.
+
+        Returns:
+            The first pod that does not fit and the reason, or ``None``.
+        """
         groups: defaultdict[int, list[Pod]] = defaultdict(list)
-        likes: dict[int, Likes] = {}
-        for pod, kind in moving:
-            if kind.likes is not None:
-                groups[kind.likes.number].append(pod)
-                likes[kind.likes.number] = kind.likes
-        for number in sorted(groups, key=lambda each: _largest_first(likes[each], groups[each])):
-            stuck = self._place(likes[number], groups[number])
+        class_of: dict[int, PlacementClass] = {}
+        for pod, pod_class in moving:
+            if pod_class.placement_class is not None:
+                groups[pod_class.placement_class.number].append(pod)
+                class_of[pod_class.placement_class.number] = pod_class.placement_class
+        for number in sorted(groups, key=lambda each: _largest_first(class_of[each], groups[each])):
+            stuck = self._place(class_of[number], groups[number])
             if stuck is not None:
-                return stuck, no_room(self._placer, self._room, likes[number], self._gone)
+                return stuck, no_capacity_message(self._placer, self._room, class_of[number], self._excluded)
         return None
 
-    def _place(self, likes: Likes, pods: Sequence[Pod]) -> Pod | None:
+    def _place(self, placement_class: PlacementClass, pods: Sequence[Pod]) -> Pod | None:
         placed = 0
-        for slot, count in self._room.find(likes, len(pods)):
-            self._room.take(slot, likes.wanted, count)
-            self._made.append((slot, likes.wanted, count))
+        for slot, count in self._room.find(placement_class, len(pods)):
+            self._room.take(slot, placement_class.wanted, count)
+            self._taken.append((slot, placement_class.wanted, count))
             name = self._nodes.node(slot).name
             self._found += [(pod, name) for pod in pods[placed : placed + count]]
             placed += count
         return pods[placed] if placed < len(pods) else None
 
-    def _among_others(self, node: Node, moving: Known) -> tuple[Pod, str] | None:
-        """Place pods with a snapshot that knows all that is planned; first those that others have a say about."""
-        self._write()
+    def _place_with_dependencies(self, node: Node, moving: ClassifiedPods) -> tuple[Pod, str] | None:
+        """Place pods on an up-to-date snapshot, starting with those that depend on other pods.
+
+        Returns:
+            The first pod that does not fit and the reason, or ``None``.
+        """
+        self._flush()
         mark = self._snapshot.mark()
-        lifted = {pod.key: self._placer.lift(pod) for pod, _ in moving}
+        lifted = {pod.key: self._placer.unbind(pod) for pod, _ in moving}
         self._snapshot.remove(node)
         stuck: tuple[Pod, str] | None = None
-        for pod, kind in moving:
-            if kind.likes is None and not self._reserve(lifted[pod.key]):
-                stuck = pod, no_place(self._placer, self._room, lifted[pod.key])
+        for pod, pod_class in moving:
+            if pod_class.placement_class is None and not self._reserve(lifted[pod.key], pod_class):
+                with self._budget.charged(pod.namespace):
+                    stuck = pod, no_place_message(self._placer, self._room, lifted[pod.key])
                 break
         if stuck is None:
             before = len(self._found)
-            stuck = self._by_amounts(moving)
+            stuck = self._place_by_amounts(moving)
             for pod, target in self._found[before:]:
                 self._snapshot.move(lifted[pod.key], target)
         if stuck is None:
@@ -170,28 +355,35 @@ class Simulation:
             self._snapshot.undo(mark)
         return stuck
 
-    def _reserve(self, pod: Pod) -> bool:
-        """Place a pod that is off its node where the snapshot lets it, the first in the order of the room."""
-        slot = self._room.first(self._placer.feasible(pod))
+    def _reserve(self, pod: Pod, pod_class: EquivalenceClass) -> bool:
+        """Place an unbound pod on the first feasible node in order, and return whether there is one."""
+        with self._budget.charged(pod.namespace):
+            return self._find(pod, pod_class.repelled_class)
+
+    def _find(self, pod: Pod, repelled_class: PlacementClass | None) -> bool:
+        if repelled_class is None:
+            slot = self._room.first(self._placer.feasible(pod))
+        else:
+            slot = self._room.first_of(repelled_class, self._placer.rejected_by_anti_affinity(pod))
         if slot is None:
             return False
         wanted = self._snapshot.amounts(pod.spec).wanted
         self._placer.reserve(pod, slot)
         self._room.take(slot, wanted, 1)
-        self._made.append((slot, wanted, 1))
+        self._taken.append((slot, wanted, 1))
         self._found.append((pod, self._nodes.node(slot).name))
         return True
 
-    def _write(self) -> None:
-        """Bring the snapshot up to date with what was found on columns alone."""
-        for pod, target in self._unwritten:
+    def _flush(self) -> None:
+        """Apply to the snapshot the placements and removals that only :class:`FreeCapacity` contains so far."""
+        for pod, target in self._unflushed:
             self._snapshot.move(pod, target)
         for node in self._going:
             self._snapshot.remove(node)
-        self._unwritten.clear()
+        self._unflushed.clear()
         self._going.clear()
-        self._gone.clear()
+        self._excluded.clear()
 
 
-def _largest_first(likes: Likes, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:
-    return [(column, -amount) for column, amount in likes.wanted], pods[0].key
+def _largest_first(placement_class: PlacementClass, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:
+    return [(column, -amount) for column, amount in placement_class.wanted], pods[0].key

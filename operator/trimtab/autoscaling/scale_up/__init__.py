@@ -1,7 +1,15 @@
-"""Scale-up: how many nodes of which groups would take the pods that find no place, and why not more."""
+"""Plans scale-up: which groups get how many nodes for unschedulable pods, and why other pods get none."""
 
 from trimtab.autoscaling.scale_up.actions import NewNode
-from trimtab.autoscaling.scale_up.inputs import Inputs
-from trimtab.autoscaling.scale_up.planner import ScalingUp, scale_up
+from trimtab.autoscaling.scale_up.messages import GroupVerdict
+from trimtab.autoscaling.scale_up.planner import PlanInputs, PodScaleUp, ScaleUpPlan, scale_up, scale_up_of_pod
 
-__all__ = ["Inputs", "NewNode", "ScalingUp", "scale_up"]
+__all__ = [
+    "GroupVerdict",
+    "NewNode",
+    "PlanInputs",
+    "PodScaleUp",
+    "ScaleUpPlan",
+    "scale_up",
+    "scale_up_of_pod",
+]

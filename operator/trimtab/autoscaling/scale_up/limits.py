@@ -1,4 +1,4 @@
-"""How many nodes may still be added: the group's largest size, and the limits of the whole cluster."""
+"""Computes how many nodes may still be added, given the maximum sizes of groups and ``resourceLimits``."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.api.cluster_limits import GIB, ResourceLimits
+from trimtab.api.cluster_autoscaler import GIB, ResourceLimits
 from trimtab.autoscaling.groups.node_group import NodeGroup
 from trimtab.kube.objects import Node
 
 ACCELERATOR: Final = "cluster-api/accelerator"
-"""On nodes: the type of their GPUs, as OpenShift's limits may name it."""
+"""Node label with the GPU type. OpenShift's ``resourceLimits.gpus`` may name that type instead of a resource."""
 
 _CORE: Final = 1000
-"""Millicores."""
+"""Millicores in a core."""
 
 _ENDLESS: Final = 2**31 - 1
 
 
-class Cut(Struct, frozen=True):
-    """What keeps a group from growing further: a reason code and the numbers."""
+class LimitReason(Struct, frozen=True):
+    """The reason why a group cannot be scaled up further: a reason code, and a message with numbers."""
 
     reason: str
     message: str
 
 
 class _Limit(Struct, frozen=True):
-    """The most of something in the whole cluster, in the units of nodes' amounts, and how that is told."""
+    """A limit of one resource for the whole cluster, in the unit of ``Node.capacity``."""
 
     reason: str
     field: str
@@ -38,7 +38,7 @@ class _Limit(Struct, frozen=True):
     gpu: str = ""
 
     def of(self, node: Node) -> int:
-        """How much a node counts for."""
+        """Return how much of the limited resource one node has."""
         amounts = node.capacity or node.allocatable
         match self.reason:
             case reasons.MAX_NODES_TOTAL_REACHED:
@@ -53,32 +53,47 @@ class _Limit(Struct, frozen=True):
 
 
 class Headroom:
-    """What of the limits is left while nodes are planned.
+    """Tracks how much of the limits is left while nodes are planned.
 
-    Everything counts: nodes that no group has, those of the control plane, and those that are on their way.
+    All nodes count toward the limits, including nodes that belong to no group, control plane nodes and upcoming nodes.
 
     Args:
-        limits: of the ClusterAutoscaler.
-        nodes: all nodes there are or will be.
+        limits: ``resourceLimits`` of the ClusterAutoscaler.
+        nodes: all existing and upcoming nodes.
     """
 
     def __init__(self, limits: ResourceLimits, nodes: Iterable[Node]) -> None:
         self._limits = _limits(limits)
-        there = list(nodes) if self._limits else []
-        self._used = [sum(map(limit.of, there)) for limit in self._limits]
+        existing = list(nodes) if self._limits else []
+        self._used = [sum(map(limit.of, existing)) for limit in self._limits]
         self._added: dict[str, int] = {}
+        self._budget = _ENDLESS
+
+    def copy(self) -> Headroom:
+        """Return an independent copy, on which a plan can be tried out."""
+        made = Headroom(ResourceLimits(), ())
+        made._limits, made._used, made._added = self._limits, list(self._used), dict(self._added)
+        return made
+
+    def limit_next(self, nodes: int) -> None:
+        """Allow at most this number of further nodes, until the next call of this method or of :meth:`clear_limit`."""
+        self._budget = nodes
+
+    def clear_limit(self) -> None:
+        """Remove the limit that :meth:`limit_next` set."""
+        self._budget = _ENDLESS
 
     def room(self, group: NodeGroup) -> int:
-        """How many nodes the group may get by its own size."""
+        """Return the number of nodes that can be added until the group reaches its maximum size."""
         return max(0, group.maximum - self.size(group))
 
     def size(self, group: NodeGroup) -> int:
-        """The group's target with what has been planned."""
+        """Return the group's target size plus the nodes planned so far."""
         return group.target + self._added.get(group.id, 0)
 
-    def in_cluster(self, node: Node) -> int:
-        """How many nodes like this one the cluster may get."""
-        room = _ENDLESS
+    def cluster_room(self, node: Node) -> int:
+        """Return the number of nodes like this one that the limits of the cluster still allow."""
+        room = max(0, self._budget)
         for limit, used in zip(self._limits, self._used, strict=True):
             each = limit.of(node)
             if each:
@@ -86,21 +101,24 @@ class Headroom:
         return room
 
     def allowed(self, group: NodeGroup, node: Node) -> int:
-        """How many nodes like this one the group may get."""
-        return min(self.room(group), self.in_cluster(node))
+        """Return the number of nodes like this one that can be added to the group."""
+        return min(self.room(group), self.cluster_room(node))
 
-    def take(self, group: NodeGroup, node: Node, number: int) -> None:
-        """Count nodes that are planned."""
+    def reserve(self, group: NodeGroup, node: Node, number: int) -> None:
+        """Subtract planned nodes of a group from the headroom."""
+        self._budget -= number
         self._added[group.id] = self._added.get(group.id, 0) + number
         for place, limit in enumerate(self._limits):
             self._used[place] += number * limit.of(node)
 
-    def cut(self, group: NodeGroup, node: Node) -> Cut | None:
-        """What keeps the group from getting one node more; ``None`` where nothing does."""
+    def limit_reason(self, group: NodeGroup, node: Node) -> LimitReason | None:
+        """Return the reason why no further node can be added to the group, or ``None`` if one can be added."""
         if not self.room(group):
             size = self.size(group)
             planned = f" ({size - group.target} planned now)" if size != group.target else ""
-            return Cut(reasons.MAX_SIZE_REACHED, f"its size is {size}{planned}, and {group.maximum} is its largest")
+            return LimitReason(
+                reasons.MAX_SIZE_REACHED, f"its size is {size}{planned}, and its maximum is {group.maximum}"
+            )
         for limit, used in zip(self._limits, self._used, strict=True):
             each = limit.of(node)
             if each and used + each > limit.maximum:
@@ -111,7 +129,7 @@ class Headroom:
                     f"the cluster has {_amount(used, limit)}, {adds}and "
                     f"resourceLimits.{limit.field} allows {_amount(limit.maximum, limit)}"
                 )
-                return Cut(limit.reason, message)
+                return LimitReason(limit.reason, message)
         return None
 
 

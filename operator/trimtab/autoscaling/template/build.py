@@ -1,104 +1,398 @@
-"""The templates of all groups."""
+"""Builds the node templates of all node groups from an existing node, the record of an earlier node, or an estimate."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from trimtab.autoscaling.groups.node_group import NodeGroup, Problem
-from trimtab.autoscaling.template.annotated import annotated
-from trimtab.autoscaling.template.daemon_sets import DaemonPods, daemon_set_of
-from trimtab.autoscaling.template.learned import Sample, Standing, learned, sample_of
-from trimtab.autoscaling.template.node_template import NodeTemplate, TemplateOrigin, Templates
-from trimtab.autoscaling.template.provided import is_provided, provided
-from trimtab.autoscaling.template.recorded import recorded
-from trimtab.autoscaling.template.taints import starts_up
+from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, ObjectProblem, TemplateSource
+from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, UncountedDaemonSet
+from trimtab.autoscaling.template.estimate import READY, from_annotations, from_provider, has_provider_template
+from trimtab.autoscaling.template.learned_node import LearnedNode, NodeOverhead, learned_node, outdated_problem
+from trimtab.autoscaling.template.node_template import (
+    DAEMON_SET,
+    TO_BE_DELETED,
+    NodeTemplate,
+    TemplateOrigin,
+    Templates,
+    daemon_set_of,
+    is_startup_taint,
+    lasting_taints,
+    template_name,
+    with_taints,
+)
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import DaemonSet, Pod
+from trimtab.disruption.protections import MIRROR_ANNOTATION
+from trimtab.kube.frozen import NO_LABELS, Labels, ResourceList
+from trimtab.kube.objects import CSINode, Node, OwnerReference, Pod, PodSpec, Taint
+from trimtab.kube.rules.node_labels import HOSTNAME
 
-MIRROR = "kubernetes.io/config.mirror"
+SETTLED_SECONDS: Final = 60.0
+"""Seconds for which a node must have been ready before it is used as a sample.
+
+By then its DaemonSet pods exist and its devices are registered.
+"""
+
+_TOPOLOGY_PREFIXES: Final = ("topology.", "failure-domain.beta.kubernetes.io/")
+"""Prefixes of labels that describe the location of a node."""
 
 
-def templates(
-    snapshot: Snapshot, groups: Iterable[NodeGroup], *, now: float, startup_taints: Collection[str] = ()
-) -> Templates:
-    """What a new node of each group would be.
+class SampleQuality(IntEnum):
+    """The quality of a node as a sample, best first."""
 
-    A ready node of the group teaches it. Without one it is what was written down of its last nodes; without that the
-    group's annotations or its provider say it, and without these a node that is not well. Pure, and the same whatever
-    the order of objects.
+    SETTLED = 0
+    FRESH = 1
+    """The node has been ready for less than :data:`SETTLED_SECONDS` seconds."""
+    UNHEALTHY = 2
+    """The node is not ready, cordoned, starting or terminating. It is used only if there is no other sample."""
+
+
+class NodeSample(Struct, frozen=True):
+    """A node to learn a template from, and all nodes of the group with the same quality."""
+
+    node: Node
+    machine: GroupMachine
+    quality: SampleQuality
+    peers: tuple[Node, ...]
+
+
+def choose_sample(group: NodeGroup, snapshot: Snapshot, *, now: float, startup: Collection[str]) -> NodeSample | None:
+    """Return the node to learn the group's template from, or ``None`` if the group has no suitable node.
+
+    Nodes are ranked by quality, number of resources, age (newest first) and name. The newest node represents what the
+    group provisions now, because the group's template may have changed. But a ready node may lack its GPUs for minutes,
+    until their driver is installed and has registered them.
+    """
+    machine_of = {machine.node: machine for machine in group.machines if machine.node}
+    ranked = []
+    for name in sorted(machine_of):
+        node = snapshot.nodes.get(name)
+        if node is not None and node.allocatable:
+            deleting = machine_of[name].state is MachineState.DELETING
+            ranked.append(
+                (SampleQuality.UNHEALTHY if deleting else sample_quality(node, now=now, startup=startup), node)
+            )
+    if not ranked:
+        return None
+    best = min(rank for rank, _ in ranked)
+    peers = [node for rank, node in ranked if rank is best]
+    newest = max(peers, key=lambda node: (_resource_count(node), node.created or 0.0))  # the first by name if equal
+    return NodeSample(newest, machine_of[newest.name], best, tuple(peers))
+
+
+def _resource_count(node: Node) -> int:
+    return sum(amount > 0 for amount in node.allocatable.values())
+
+
+def sample_quality(node: Node, *, now: float, startup: Collection[str]) -> SampleQuality:
+    """Return the quality of a node as a sample at the given time."""
+    starting = any(is_startup_taint(taint, startup) for taint in node.taints)
+    leaving = any(taint.key == TO_BE_DELETED for taint in node.taints)
+    if not node.ready or node.unschedulable or node.deleted is not None or starting or leaving:
+        return SampleQuality.UNHEALTHY
+    since = next((each.since for each in node.conditions if each.type == "Ready"), None)
+    return SampleQuality.FRESH if since is not None and now - since < SETTLED_SECONDS else SampleQuality.SETTLED
+
+
+def learned_template(
+    group: NodeGroup, sample: NodeSample, snapshot: Snapshot, *, startup: Collection[str]
+) -> NodeTemplate:
+    """Return the template learned from a sample. It does not contain any pods yet."""
+    like, name = sample.node, template_name(group.id)
+    labels, messages = _learned_labels(sample, group.template)
+    node = replace(
+        like,
+        name=name,
+        uid=name,
+        resource_version="",
+        labels=Labels({**labels, **group.template.labels}),
+        annotations=NO_LABELS,
+        created=None,
+        deleted=None,
+        unschedulable=False,
+        provider_id="",
+        taints=_learned_taints(sample, group.template, startup),
+        conditions=READY,
+        images=ResourceList(),
+    )
+    drivers = snapshot.objects.of(CSINode).get(like.name)
+    assumed = list(messages)
+    if sample.quality is SampleQuality.FRESH:
+        assumed.insert(0, f"{like.name} has been ready for less than {SETTLED_SECONDS:g}s")
+    elif sample.quality is SampleQuality.UNHEALTHY:
+        assumed.insert(0, f"the template is based on {like.name}, which is not ready or not schedulable")
+    return NodeTemplate(
+        group=group.id,
+        node=node,
+        drivers=None if drivers is None else replace(drivers, name=name, uid=name, resource_version=""),
+        sample=like.name,
+        assumptions=tuple(assumed),
+    )
+
+
+def _learned_labels(sample: NodeSample, source: TemplateSource) -> tuple[dict[str, str], Sequence[str]]:
+    """Return the labels that a new node will also have, and messages about labels that are unknown.
+
+    The hostname, labels whose value is the name of the node or machine, and topology labels that differ between the
+    group's nodes are left out: the next node's zone is unknown, and a volume must not depend on it. Labels that the
+    sample got from its machine, and that the group's object no longer defines, are left out too.
+    """
+    own = {sample.node.name, sample.machine.name, sample.node.labels.get(HOSTNAME, "")} - {""}
+    kept, messages = {}, []
+    for key, value in sorted(sample.node.labels.items()):
+        if key.startswith(_TOPOLOGY_PREFIXES):
+            places = sorted({node.labels.get(key, "none") for node in sample.peers})
+            if len(places) > 1:
+                messages.append(f"{key} is left out: the group's nodes are in {', '.join(places)}")
+                continue
+        elif key == HOSTNAME or value in own:
+            continue
+        if key not in source.labels and sample.machine.node_labels.get(key) == value:
+            continue
+        kept[key] = value
+    return kept, messages
+
+
+def _learned_taints(sample: NodeSample, source: TemplateSource, startup: Collection[str]) -> tuple[Taint, ...]:
+    """Return the taints that a new node will have.
+
+    A changed template of a node group does not change its existing machines. So taints of the sample's machine that the
+    template no longer has are dropped, and taints of the template are added even if no node has them yet. Initial
+    taints, which a node gets only when it joins, are an exception: if the sample no longer has one, the next node will
+    lose it too.
+    """
+    given = {(taint.key, taint.effect) for taint in source.taints}
+    old = {(taint.key, taint.effect) for taint in sample.machine.node_taints}
+    present = {(taint.key, taint.effect) for taint in sample.node.taints}
+    lost = {(taint.key, taint.effect) for taint in source.initial_taints} & old - present
+    kept = (taint for taint in _shared_taints(sample, startup) if (taint.key, taint.effect) not in old - given)
+    return with_taints(kept, (taint for taint in source.taints if (taint.key, taint.effect) not in lost))
+
+
+def _shared_taints(sample: NodeSample, startup: Collection[str]) -> tuple[Taint, ...]:
+    """Return the lasting taints that all nodes of the same quality have.
+
+    A taint on a single node was probably added by a user.
+    """
+    taints = lasting_taints(sample.node.taints, startup)
+    for node in sample.peers:
+        present = {(taint.key, taint.effect) for taint in node.taints}
+        taints = tuple(taint for taint in taints if (taint.key, taint.effect) in present)
+    return taints
+
+
+_PLACEHOLDER_NAMESPACE: Final = "kube-system"
+
+
+def recorded_template(
+    group: NodeGroup, *, daemons_known: bool
+) -> tuple[NodeTemplate | None, tuple[ObjectProblem, ...]]:
+    """Return the template from the record in an annotation of a group's object, with its static pods.
+
+    The record has precedence over capacity annotations, which are an estimate, but only while the group's object
+    defines the same nodes as when it was recorded. Labels and taints of the object override the recorded ones.
 
     Args:
-        snapshot: with the groups' nodes and their pods, and DaemonSets where they are known.
-        groups: of :func:`trimtab.autoscaling.groups.groups`.
-        now: seconds since the epoch: nodes that have just become ready are not learned from if there is another one.
-        startup_taints: keys of ``spec.startupTaints``.
+        group: the group.
+        daemons_known: whether the snapshot contains DaemonSets. If so, DaemonSet pods are not taken from the record.
+
+    Returns:
+        The template, or ``None`` if there is no usable record; and a problem if the record is unusable.
     """
-    daemons = DaemonPods(snapshot)
+    found = learned_node(group)
+    if found is None or isinstance(found, ObjectProblem):
+        return None, () if found is None else (found,)
+    if not found.known:
+        return None, ()
+    old = outdated_problem(group, found)
+    if old is not None:
+        return None, (old,)
+    return _recorded_template(group, found, daemons_known=daemons_known), ()
+
+
+def _recorded_template(group: NodeGroup, found: LearnedNode, *, daemons_known: bool) -> NodeTemplate:
+    name = template_name(group.id)
+    node = Node(
+        name=name,
+        uid=name,
+        labels=Labels({**found.labels, **group.template.labels}),
+        taints=with_taints(found.taints, _object_taints(group, found)),
+        allocatable=found.allocatable,
+        capacity=found.capacity,
+        conditions=READY,
+    )
+    pods = _placeholder_pods("static", found.static, name)
+    if not daemons_known:
+        pods += _placeholder_pods("daemon", found.daemons, name)
+    time = datetime.fromtimestamp(found.recorded_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return NodeTemplate(
+        group=group.id,
+        node=node,
+        pods=tuple(pods),
+        drivers=None if found.drivers is None else CSINode(name=name, uid=name, drivers=found.drivers),
+        origin=TemplateOrigin.RECORDED,
+        sample=found.node,
+        assumptions=(f"a new node is assumed to be like {found.node or 'the last one'} at {time}",),
+    )
+
+
+def _object_taints(group: NodeGroup, found: LearnedNode) -> Iterator[Taint]:
+    """Yield the taints of the group's object, except for initial taints that the recorded node had lost."""
+    lost = {(each.key, each.effect) for each in group.template.initial_taints}
+    lost -= {(each.key, each.effect) for each in found.taints}
+    return (each for each in group.template.taints if (each.key, each.effect) not in lost)
+
+
+def _placeholder_pods(what: str, overhead: NodeOverhead, node: str) -> list[Pod]:
+    """Return placeholders for the recorded pods, which are known only by their number and total requests.
+
+    The first placeholder requests the total, and the others request nothing.
+    """
+    made = []
+    for number in range(overhead.pods):
+        name = f"learned-{what}-{number}"
+        daemon = what == "daemon"
+        pod = Pod(
+            namespace=_PLACEHOLDER_NAMESPACE,
+            name=name,
+            uid=f"{node}/{name}",
+            owners=(OwnerReference(kind=DAEMON_SET, name=name, api_version="apps/v1", controller=True),)
+            if daemon
+            else (),
+            annotations=Labels() if daemon else Labels({MIRROR_ANNOTATION: name}),
+            spec=PodSpec(requests=overhead.requests) if not number else PodSpec(),
+            node=node,
+            phase="Running",
+        )
+        made.append(pod)
+    return made
+
+
+def build_templates(
+    snapshot: Snapshot,
+    groups: Iterable[NodeGroup],
+    *,
+    now: float,
+    startup_taints: Collection[str] = (),
+    force_daemon_sets: bool = False,
+) -> Templates:
+    """Build the template of each group.
+
+    The first of these that is available is used: a ready node of the group, the record of an earlier node, the group's
+    annotations or its provider, a node that is not ready. The result does not depend on the order of objects.
+
+    Args:
+        snapshot: the cluster state with the groups' nodes, their pods, and DaemonSets if they are known.
+        groups: the node groups.
+        now: the current time in seconds since the epoch. Nodes that became ready recently are used only if there is no
+            other node.
+        startup_taints: keys of ``spec.startupTaints``.
+        force_daemon_sets: ``spec.scaleUp.forceDaemonSets``.
+    """
+    daemons = DaemonSetPredictor(snapshot, force=force_daemon_sets)
     startup = frozenset(startup_taints)
     found: dict[str, NodeTemplate] = {}
-    problems: list[Problem] = []
+    problems: list[ObjectProblem] = []
+    uncounted: dict[str, ObjectProblem] = {}
     for group in sorted(groups, key=lambda each: each.id):
-        made, wrong = _template(group, snapshot, daemons, now=now, startup=startup)
+        made, wrong, left_out = _template_of(group, snapshot, daemons, now=now, startup=startup)
         problems += wrong
         if made is not None:
             found[group.id] = made
-    return Templates(of_group=found, problems=tuple(sorted(problems)))
+        for each in left_out:
+            uncounted.setdefault(each.daemon_set, _uncounted_problem(each, group))
+    return Templates(
+        of_group=found,
+        problems=tuple(sorted(problems)),
+        uncounted_daemon_sets=tuple(uncounted[key] for key in sorted(uncounted)),
+    )
 
 
-def _template(
-    group: NodeGroup, snapshot: Snapshot, daemons: DaemonPods, *, now: float, startup: frozenset[str]
-) -> tuple[NodeTemplate | None, tuple[Problem, ...]]:
-    sample = sample_of(group, snapshot, now=now, startup=startup)
-    told: tuple[Problem, ...] = ()
-    if sample is None or sample.standing is Standing.UNWELL:
-        known, told = recorded(group, daemons_known=daemons.known)
+def _uncounted_problem(each: UncountedDaemonSet, group: NodeGroup) -> ObjectProblem:
+    namespace, _, name = each.daemon_set.partition("/")
+    message = f"is not expected on new nodes, e.g. of {group.key}: {each.message}"
+    return ObjectProblem(DAEMON_SET, namespace, name, each.reason, message)
+
+
+def _template_of(
+    group: NodeGroup, snapshot: Snapshot, daemons: DaemonSetPredictor, *, now: float, startup: frozenset[str]
+) -> tuple[NodeTemplate | None, tuple[ObjectProblem, ...], tuple[UncountedDaemonSet, ...]]:
+    sample = choose_sample(group, snapshot, now=now, startup=startup)
+    record_problems: tuple[ObjectProblem, ...] = ()
+    if sample is None or sample.quality is SampleQuality.UNHEALTHY:
+        known, record_problems = recorded_template(group, daemons_known=daemons.known)
+        record = learned_node(group)
+        recorded = record.daemons if isinstance(record, LearnedNode) else None
         if known is not None:
-            return _with_pods(_up(known, startup), None, snapshot, daemons), told
-        estimate, wrong = (provided(group, startup=startup), ()) if is_provided(group) else annotated(group)
+            made, left_out = _with_pods(_without_startup_taints(known, startup), None, snapshot, daemons, recorded)
+            return made, record_problems, left_out
+        estimate, wrong = (
+            (from_provider(group, startup=startup), ()) if has_provider_template(group) else from_annotations(group)
+        )
         if isinstance(estimate, NodeTemplate):
-            return _with_pods(_up(estimate, startup), None, snapshot, daemons), (*told, *wrong)
+            made, left_out = _with_pods(_without_startup_taints(estimate, startup), None, snapshot, daemons)
+            return made, (*record_problems, *wrong), left_out
         if sample is None:
-            return None, (estimate, *told, *wrong)
-    taught = _up(learned(group, sample, snapshot, startup=startup), startup)
-    return _with_pods(taught, sample, snapshot, daemons), told
+            return None, (estimate, *record_problems, *wrong), ()
+    learned = _without_startup_taints(learned_template(group, sample, snapshot, startup=startup), startup)
+    made, left_out = _with_pods(learned, sample, snapshot, daemons)
+    return made, record_problems, left_out
 
 
-def _up(template: NodeTemplate, startup: frozenset[str]) -> NodeTemplate:
-    """The template of a node that has started: a group's object gives its nodes the taints of starting as well."""
-    taints = tuple(taint for taint in template.node.taints if not starts_up(taint, startup))
+def _without_startup_taints(template: NodeTemplate, startup: frozenset[str]) -> NodeTemplate:
+    """Return the template with startup taints removed. A group's object may define them too."""
+    taints = tuple(taint for taint in template.node.taints if not is_startup_taint(taint, startup))
     return template if taints == template.node.taints else replace(template, node=replace(template.node, taints=taints))
 
 
-def _with_pods(template: NodeTemplate, sample: Sample | None, snapshot: Snapshot, daemons: DaemonPods) -> NodeTemplate:
-    """The template with the pods that come with each node.
+def _with_pods(
+    template: NodeTemplate,
+    sample: NodeSample | None,
+    snapshot: Snapshot,
+    daemons: DaemonSetPredictor,
+    recorded: NodeOverhead | None = None,
+) -> tuple[NodeTemplate, tuple[UncountedDaemonSet, ...]]:
+    """Return the template with the pods that every new node has, and the DaemonSets that are not counted.
 
-    Of a sample they are those that it has, which is how they are once admission has changed them; DaemonSets whose pods
-    it lacks though they suit it (on their way, or newer than the node) add theirs.
+    Pods on a sample include the changes that admission made. DaemonSets that should run on the sample and have no pod
+    there (it is pending, or the DaemonSet is newer than the node) are added.
     """
-    own = template.pods if sample is None else _bound(sample, template.node.name, snapshot)
-    there = {daemon_set_of(pod) for pod in own}
+    existing = template.pods
+    of_sample: tuple[UncountedDaemonSet, ...] = ()
+    if sample is not None:
+        on_sample = _pods_of_sample(sample, template.node.name, snapshot)
+        verified = daemons.kept_from_sample([pod for pod in on_sample if daemon_set_of(pod)], template.node)
+        existing = (*verified.pods, *(pod for pod in on_sample if not daemon_set_of(pod)))
+        of_sample = verified.uncounted
     written = template.origin is TemplateOrigin.RECORDED
-    coming = daemons.on(template.node, there=there) if daemons.known or not (sample or written) else ()
-    assumed = template.assumed
-    if not daemons.known and coming:
-        names = ", ".join(sorted(map(daemon_set_of, coming)))
-        assumed = (*assumed, f"as no DaemonSets are known, from pods elsewhere that these are on each node: {names}")
-    pods = sorted((*own, *coming), key=lambda pod: pod.key)
-    return replace(template, pods=tuple(pods), assumed=assumed)
+    expected_pods: tuple[Pod, ...] = ()
+    uncounted = of_sample
+    if daemons.known or not (sample or written):
+        settled = sample.node.name if sample is not None and sample.quality is SampleQuality.SETTLED else ""
+        skip = [each.daemon_set for each in of_sample]
+        expected = daemons.expected_on(template.node, existing=existing, skip=skip, sample=settled, recorded=recorded)
+        expected_pods, uncounted = expected.pods, (*of_sample, *expected.uncounted)
+    assumed = template.assumptions
+    if not daemons.known and expected_pods:
+        names = ", ".join(sorted(map(daemon_set_of, expected_pods)))
+        assumed = (*assumed, f"no DaemonSets are known; expected due to their pods on other nodes: {names}")
+    pods = sorted((*existing, *expected_pods), key=lambda pod: pod.key)
+    return replace(template, pods=tuple(pods), assumptions=assumed), uncounted
 
 
-def _bound(sample: Sample, node: str, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """The pods of a sample that every node like it has: of DaemonSets, and static ones; none on its way out."""
-    made = snapshot.shelves.of(DaemonSet)
+def _pods_of_sample(sample: NodeSample, node: str, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """Return the DaemonSet and static pods on a sample that are not terminating."""
     found = []
     for pod in snapshot.pods_on(sample.node.name):
         owner = daemon_set_of(pod)
-        gone = owner in made and made[owner].deleted is not None
-        if pod.terminal or pod.deleted is not None or gone:
+        if pod.terminal or pod.deleted is not None:
             continue
-        if owner or MIRROR in pod.annotations:
+        if owner or MIRROR_ANNOTATION in pod.annotations:
             name = owner.rpartition("/")[2] if owner else pod.name.removesuffix(f"-{sample.node.name}")
             found.append(replace(pod, name=name, node=node))
     return tuple(found)

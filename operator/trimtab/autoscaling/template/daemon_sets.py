@@ -1,61 +1,283 @@
-"""What DaemonSets would put on a new node."""
+"""Predicts the DaemonSet pods of a new node: those that run on such nodes, and those that can be created and fit.
+
+A DaemonSet object alone proves nothing. A user who may create one in a namespace could request more than a node has,
+while a quota or admission policy prevents all its pods; then no node of any group would look large enough for other
+pods. So these rules apply:
+
+- On a sample that has been ready for a while, DaemonSet pods count if they exist. A pod that was created for the sample
+  and is pending counts too, and so does one that a rolling update is replacing.
+- If there is no such sample, a DaemonSet counts if one of its pods was ever bound to a node.
+- A DaemonSet does not count if fewer than nine in ten of its desired pods were created.
+- If a group had nodes before, DaemonSets that match no existing node count as long as their pods together request no
+  more than the DaemonSet pods that ran on the group's nodes (the group's record).
+- Pods that have not run yet must fit. Pods of ``system-node-critical``, which preempt others, count as soon as they are
+  created.
+
+Cluster-autoscaler counts the pods on the sample, and for a group without nodes all DaemonSets that match it. With
+``--force-ds`` (here ``spec.scaleUp.forceDaemonSets``) it counts all that match in either case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api import reasons
+from trimtab.autoscaling.template.learned_node import NodeOverhead
+from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.protections import SYSTEM_CLASSES
+from trimtab.kube.frozen import ResourceList
 from trimtab.kube.objects import DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
 from trimtab.kube.rules.selectors import matches_node_selector
-from trimtab.kube.rules.taints import untolerated
+from trimtab.kube.rules.taints import find_untolerated_taint
 
-KIND = "DaemonSet"
-NODE_NAME = "metadata.name"
+NODE_NAME_FIELD: Final = "metadata.name"
+NODE_CRITICAL: Final = SYSTEM_CLASSES["system-node-critical"]
+
+CREATED_SHARE: Final = 0.9
+"""Minimum share of the desired pods of a DaemonSet that must have been created.
+
+It is below 1 because the controller lags by a few seconds while many nodes register at once. A quota that allows a pod
+on almost every node is therefore no obstacle.
+"""
 
 
-class DaemonPods:
-    """The pods of all DaemonSets, one each.
-
-    They are those that the DaemonSets make; where the snapshot has no DaemonSets, those that they have made, of which
-    the required node affinity is lost: the DaemonSet controller writes the node's name in its place. Then a pod is
-    expected on more nodes than it will be on, never on fewer.
+class UncountedDaemonSet(Struct, frozen=True, order=True):
+    """A DaemonSet that matches a new node and whose pod is not expected there.
 
     Attributes:
-        known: whether the snapshot has the DaemonSets themselves.
+        daemon_set: ``namespace/name``.
+        reason: a code of :mod:`trimtab.api.reasons`.
+        message: the explanation with numbers.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        made = snapshot.shelves.of(DaemonSet)
+    daemon_set: str
+    reason: str
+    message: str
+
+
+class ExpectedPods(Struct, frozen=True):
+    """DaemonSet pods that are expected on a new node.
+
+    Attributes:
+        pods: the pods, bound to the node.
+        uncounted: the DaemonSets that match the node and are not counted.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    uncounted: tuple[UncountedDaemonSet, ...] = ()
+
+
+class _ExistingPods(Struct):
+    """What is known from the existing pods of a DaemonSet.
+
+    This is the nodes with a pending or terminating pod, and whether any pod is bound or may preempt others.
+    """
+
+    waiting: set[str]
+    bound: bool = False
+    preempts: bool = False
+
+
+class DaemonSetPredictor:
+    """Predicts the DaemonSet pods of new nodes.
+
+    If the snapshot has no DaemonSets, their existing pods are used. Their original required node affinity is unknown
+    then, because the DaemonSet controller replaces it with the node's name. So a pod may be expected on more nodes than
+    it runs on, but never on fewer.
+
+    Args:
+        snapshot: the cluster state with DaemonSets and pods.
+        force: whether to count all DaemonSets that match a node (``spec.scaleUp.forceDaemonSets``).
+
+    Attributes:
+        known: whether the snapshot contains DaemonSets.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, force: bool = False) -> None:
+        self._made = made = snapshot.objects.of(DaemonSet)
+        self._snapshot = snapshot
+        self._force = force
         self.known = bool(made)
         found = (
             [_of_daemon_set(made[key]) for key in sorted(made) if made[key].deleted is None]
             if made
             else _of_pods(snapshot)
         )
-        self._pods = tuple(found)
+        self._pods = tuple(sorted(found, key=lambda pod: -pod.priority))
+        self._created: dict[str, _ExistingPods] = {}
 
-    def on(self, node: Node, *, there: Collection[str] = ()) -> tuple[Pod, ...]:
-        """The pods that would come with a node, bound to it.
+    def kept_from_sample(self, pods: Collection[Pod], node: Node) -> ExpectedPods:
+        """Return the DaemonSet pods on a sample that an identical new node will also run.
+
+        A pod's owner reference alone is not trusted. The DaemonSet must exist, have that UID, and match the new node.
 
         Args:
-            node: without taints that its state sets.
-            there: DaemonSets, ``namespace/name``, whose pods are accounted for.
+            pods: DaemonSet pods on the sample.
+            node: the new node.
         """
-        return tuple(
-            replace(pod, node=node.name) for pod in self._pods if daemon_set_of(pod) not in there and _suits(pod, node)
-        )
+        if not self.known or self._force:
+            return ExpectedPods(tuple(pods))
+        kept: dict[str, Pod] = {}
+        uncounted = []
+        for pod in sorted(pods, key=lambda each: (each.created or 0.0, each.key)):  # keep each one's oldest pod
+            name = daemon_set_of(pod)
+            owner = self._made.get(name)
+            if owner is None or owner.deleted is not None or not _owns(owner, pod) or name in kept:
+                continue
+            if owner.desired == 0 or not should_run(_of_daemon_set(owner), node):
+                continue  # the DaemonSet wants no pod there: the owner reference is forged
+            refusal = _refusal(owner)
+            if refusal is None:
+                kept[name] = pod
+            else:
+                uncounted.append(UncountedDaemonSet(name, *refusal))
+        return ExpectedPods(tuple(kept.values()), tuple(uncounted))
+
+    def expected_on(
+        self,
+        node: Node,
+        *,
+        existing: Collection[Pod] = (),
+        skip: Collection[str] = (),
+        sample: str = "",
+        recorded: NodeOverhead | None = None,
+    ) -> ExpectedPods:
+        """Return the pods that DaemonSets will create on a new node.
+
+        Args:
+            node: the new node. It must not have taints that describe a node's state.
+            existing: DaemonSet and static pods that have already been placed on the node.
+            skip: further DaemonSets (``namespace/name``) to skip, in addition to those of the existing pods.
+            sample: name of a settled node of the group; empty if there is none.
+            recorded: DaemonSet pods that earlier nodes of the group had.
+        """
+        known = {daemon_set_of(pod) for pod in existing} | set(skip)
+        room = _FreeResources(node, existing)
+        left = _FreeResources.of_overhead(recorded) if recorded is not None else None
+        found, uncounted = [], []
+        for pod in self._pods:
+            name = daemon_set_of(pod)
+            if name in known or not should_run(pod, node):
+                continue
+            refusal = None if self._force else self._doubt(name, sample, left, pod)
+            if refusal is None and not self._force and not room.take(pod):
+                refusal = (
+                    reasons.DAEMON_SET_TOO_LARGE,
+                    f"its pod does not fit on {node.name} next to pods of higher priority",
+                )
+            if refusal is None:
+                found.append(replace(pod, node=node.name))
+            else:
+                uncounted.append(UncountedDaemonSet(name, *refusal))
+        return ExpectedPods(tuple(found), tuple(uncounted))
+
+    def _doubt(self, name: str, sample: str, left: _FreeResources | None, pod: Pod) -> tuple[str, str] | None:
+        """Return a reason and a message if a DaemonSet's pod is not expected on a new node, else ``None``."""
+        owner = self._made.get(name)
+        if owner is None or owner.desired is None:  # read from a file: its status is unknown
+            return None
+        refusal = _refusal(owner)
+        if refusal is not None:
+            return refusal
+        created = self._created_of(owner)
+        if owner.desired and created.preempts:
+            return None
+        if sample:
+            if created.bound and sample in created.waiting:
+                return None
+            return reasons.DAEMON_SET_NOT_ON_NODES, f"it matches {sample}, but none of its pods is there"
+        if owner.desired and created.bound:
+            return None
+        if left is not None and not owner.desired and left.take(pod):
+            return None
+        return reasons.DAEMON_SET_NEVER_RAN, "none of its pods was ever bound to a node"
+
+    def _created_of(self, owner: DaemonSet) -> _ExistingPods:
+        found = self._created.get(owner.key)
+        if found is None:
+            found = self._created[owner.key] = _ExistingPods(set())
+            for pod in self._snapshot.each_owned_by((owner.namespace, DAEMON_SET, owner.name)):
+                if pod.terminal or not _owns(owner, pod):
+                    continue
+                if pod.deleted is not None:
+                    if pod.node:  # the controller will create the next pod there
+                        found.bound = True
+                        found.waiting.add(pod.node)
+                    continue
+                found.preempts = found.preempts or _preempts(pod)
+                if pod.node:
+                    found.bound = True
+                else:
+                    found.waiting.update(_intended_nodes(pod))
+        return found
 
 
-def daemon_set_of(pod: Pod) -> str:
-    """The DaemonSet that made a pod, ``namespace/name``; empty of other pods."""
-    owner = pod.controller
-    return f"{pod.namespace}/{owner.name}" if owner is not None and owner.kind == KIND else ""
+class _FreeResources:
+    """Tracks the free resources of a node."""
+
+    def __init__(self, node: Node, existing: Collection[Pod]) -> None:
+        self._free = dict(node.allocatable)
+        for pod in existing:
+            self._subtract(pod)
+
+    @staticmethod
+    def of_overhead(recorded: NodeOverhead) -> _FreeResources:
+        """Return free resources that amount to the total requests of the recorded pods."""
+        amounts = ResourceList({**recorded.requests, "pods": recorded.pods})
+        return _FreeResources(Node("recorded", allocatable=amounts), ())
+
+    def take(self, pod: Pod) -> bool:
+        """Subtract the pod's requests from the node's free resources if it fits, and return whether it does."""
+        wanted = {**pod.spec.requests, "pods": 1}
+        if any(amount > self._free.get(name, 0) for name, amount in wanted.items() if amount):
+            return False
+        self._subtract(pod)
+        return True
+
+    def _subtract(self, pod: Pod) -> None:
+        for name, amount in {**pod.spec.requests, "pods": 1}.items():
+            self._free[name] = self._free.get(name, 0) - amount
+
+
+def _refusal(owner: DaemonSet) -> tuple[str, str] | None:
+    """Return a reason and a message if too few of a DaemonSet's pods were created, else ``None``.
+
+    A quota or an admission policy may prevent their creation.
+    """
+    desired, current = owner.desired or 0, owner.current or 0
+    if current >= CREATED_SHARE * desired:
+        return None
+    message = f"only {current} of {desired} pods were created: a quota or an admission policy may refuse them"
+    return reasons.DAEMON_SET_NOT_CREATED, message
+
+
+def _owns(owner: DaemonSet, pod: Pod) -> bool:
+    uid = "" if pod.controller is None else pod.controller.uid
+    return not uid or not owner.uid or uid == owner.uid
+
+
+def _preempts(pod: Pod) -> bool:
+    return pod.priority >= NODE_CRITICAL and pod.spec.preemption_policy != "Never"
+
+
+def _intended_nodes(pod: Pod) -> Iterator[str]:
+    """Yield the name of the node for which the DaemonSet controller created a pod, as stated in the pod's affinity."""
+    required = pod.spec.affinity.node.required
+    for term in () if required is None else required.terms:
+        for each in term.match_fields:
+            if each.key == NODE_NAME_FIELD:
+                yield from each.values
 
 
 def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
-    owner = OwnerReference(kind=KIND, name=daemon_set.name, uid=daemon_set.uid, api_version="apps/v1", controller=True)
+    owner = OwnerReference(
+        kind=DAEMON_SET, name=daemon_set.name, uid=daemon_set.uid, api_version="apps/v1", controller=True
+    )
     return Pod(
         namespace=daemon_set.namespace,
         name=daemon_set.name,
@@ -70,7 +292,7 @@ def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
 def _of_pods(snapshot: Snapshot) -> list[Pod]:
     found = []
     for key in snapshot.owners():
-        if key[1] != KIND:
+        if key[1] != DAEMON_SET:
             continue
         alive = (pod for pod in snapshot.owned_by(key) if pod.deleted is None and not pod.terminal)
         first = next(alive, None)
@@ -84,21 +306,24 @@ def _without_node_name(spec: PodSpec) -> PodSpec:
     if required is None:
         return spec
     terms = tuple(
-        replace(term, match_fields=tuple(each for each in term.match_fields if each.key != NODE_NAME))
+        replace(term, match_fields=tuple(each for each in term.match_fields if each.key != NODE_NAME_FIELD))
         for term in required.terms
     )
     kept = tuple(term for term in terms if term.match_expressions or term.match_fields)
-    # Terms are alternatives: one that asked for the node's name alone asks for nothing now.
+    # Terms are ORed: a term that required only the node's name now matches every node.
     selector = NodeSelector(terms=kept) if kept and len(kept) == len(terms) else None
     return replace(spec, affinity=replace(spec.affinity, node=replace(spec.affinity.node, required=selector)))
 
 
-def _suits(pod: Pod, node: Node) -> bool:
-    """Whether the DaemonSet controller would make the pod (k8s.io/kubernetes ``NodeShouldRunDaemonPod``, v1.36)."""
+def should_run(pod: Pod, node: Node) -> bool:
+    """Return whether the DaemonSet controller creates a pod on the node.
+
+    The rule is that of k8s.io/kubernetes ``NodeShouldRunDaemonPod`` (v1.36).
+    """
     spec = pod.spec
     chosen = all(node.labels.get(key) == value for key, value in spec.node_selector.items())
     return (
         chosen
         and matches_node_selector(spec.affinity.node.required, node.labels, node.name)
-        and untolerated(node.taints, spec.tolerations) is None
+        and find_untolerated_taint(node.taints, spec.tolerations) is None
     )

@@ -1,9 +1,9 @@
-"""LearnedNode: what a real node of a group was like, as it is written down on the group's object.
+"""Defines LearnedNode, the record of a group's nodes in an annotation of the group's object.
 
-A group that is scaled to nothing has no node to learn from, and what its annotations say of capacity is an estimate
-that lacks labels, devices, and static pods. So what the last nodes were like stays in one annotation, and outlives both
-the nodes and this process. Others can write annotations too, and objects are restored from backups: what is read is
-held to what a node can be, and to the template that it was made from.
+A group that is scaled to 0 has no sample node, and its capacity annotations are an estimate that lacks labels, devices
+and static pods. Therefore a description of its last node, the *record*, is stored in an annotation. Other actors can
+write annotations too, and objects are restored from backups. Therefore a record is validated, and compared with the
+template for which it was written.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ import msgspec
 from msgspec import Meta, Struct
 
 from trimtab.api import reasons
-from trimtab.autoscaling.groups.keys import CAPACITY, LEARNED_NODE
-from trimtab.autoscaling.groups.node_group import NodeGroup, Problem
-from trimtab.autoscaling.template.annotated import said
-from trimtab.autoscaling.template.taints import lasting
+from trimtab.autoscaling.groups.annotations import CAPACITY, LEARNED_NODE
+from trimtab.autoscaling.groups.node_group import NodeGroup, ObjectProblem
+from trimtab.autoscaling.template.estimate import stated_capacity
+from trimtab.autoscaling.template.node_template import lasting_taints
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
 from trimtab.kube.objects import MachinePool, NodeDriver, Taint
 from trimtab.kube.rules.node_labels import HOSTNAME
 from trimtab.kube.rules.quantity import QuantityError, format_amount, resource_amount
-from trimtab.kube.rules.selector_syntax import is_label_key, is_label_value
+from trimtab.kube.rules.selectors import is_label_key, is_label_value
 
 VERSION: Final = 1
 MAX_TEXT: Final = 8192
-"""Characters: all annotations of an object together may have 256 KiB, and every read of the object carries them."""
+"""Maximum characters of the annotation.
+
+All annotations of an object together may have 256 KiB, and every read of the object returns them.
+"""
 
 _MAX_LABELS: Final = 256
 _MAX_TAINTS: Final = 64
@@ -38,64 +41,65 @@ _MAX_DRIVERS: Final = 64
 _MAX_PODS: Final = 10_000
 _MAX_MILLICORES: Final = 10_000_000
 _MAX_AMOUNT: Final = 1 << 50
-"""A pebibyte: no node has as much of anything."""
+"""A pebibyte. No node has that much of any resource."""
 _MAX_BOOT: Final = 86_400.0
 
 _SAME_SIZE: Final = 0.15
-"""By how much memory and disk may differ from what they are sold as: kernel and firmware take their part."""
+"""Maximum relative difference between actual and nominal memory and disk, because kernel and firmware use a part."""
 
 _TAINT: Final = re.compile(r"(?P<key>[^=:]+)(?:=(?P<value>[^=:]*))?:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute)")
-_TOLD: Final = ("labels", "taints", "csi-driver")
-"""Capacity annotations that hold for a group's nodes whatever their size."""
+_CAPACITY_ANNOTATIONS: Final = ("labels", "taints", "csi-driver")
+"""Capacity annotations that describe a group's nodes, but contain no amount of a resource."""
 
 Amounts = dict[str, Annotated[str, Meta(max_length=32)]]
 
 
-class Overhead(Struct, frozen=True, gc=False):
-    """What comes with each node before any pod is placed: how many pods, and what they request together."""
+class NodeOverhead(Struct, frozen=True, gc=False):
+    """Pods that every node has before other pods are placed: their number and their total requests."""
 
     pods: int = 0
     requests: ResourceList = NO_RESOURCES
 
 
 class LearnedNode(Struct, frozen=True):
-    """What a group's nodes were like.
+    """The record of a group's nodes.
 
     Attributes:
-        at: when it was seen, in seconds since the epoch.
-        template: a digest of what the group's object said then that its labels and taints do not cover: the type of
-            machine above all.
-        said: a digest of the capacity that its annotations said then.
-        since: when the template was first seen as it is, where it changed: nodes made before that teach nothing.
-        node: which node it was; empty where the template has changed and no newer node was there yet.
-        allocatable: of the node, before any pod.
-        capacity: of the node.
-        labels: that new nodes will have too, beside those that the group's object gives them.
-        taints: that new nodes will have too, beside those that the group's object gives them; of what it gives them
-            once only (``initial_taints``) those that the node still had.
-        drivers: the node's volume drivers; ``None`` where they were not known.
-        daemons: pods of DaemonSets.
-        static: static pods.
-        boot_seconds: how long a node takes from its machine to being ready; ``None`` if nobody has measured it.
+        recorded_at: the time at which the node was recorded, in seconds since the epoch.
+        template_digest: digest of the machine type and of other template fields that are not labels or taints, when the
+            node was recorded.
+        capacity_digest: digest of the capacity annotations when the node was recorded.
+        template_since: the time at which a change of the template was first observed, in seconds since the epoch;
+            ``None`` if the template never changed. Nodes created before that time do not represent the new template.
+        node: name of the recorded node; empty if the template has changed and no newer node exists yet.
+        allocatable: the allocatable amounts of the node, before any pod is placed.
+        capacity: the capacity of the node.
+        labels: labels of new nodes, excluding those that the group's object defines.
+        taints: taints of new nodes, excluding those that the group's object defines. Of the object's
+            ``initial_taints``, which a node gets only when it joins, it includes those that the node still had.
+        drivers: the node's CSI drivers; ``None`` if they were unknown.
+        daemons: DaemonSet pods on the node.
+        static: static pods on the node.
+        boot_seconds: seconds from the creation of a machine until its node is ready; ``None`` if not measured.
     """
 
-    at: float
-    template: str
-    said: str = ""
-    since: float | None = None
+    recorded_at: float
+    template_digest: str
+    capacity_digest: str = ""
+    template_since: float | None = None
     node: str = ""
     allocatable: ResourceList = NO_RESOURCES
     capacity: ResourceList = NO_RESOURCES
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
     drivers: tuple[NodeDriver, ...] | None = None
-    daemons: Overhead = Overhead()
-    static: Overhead = Overhead()
+    daemons: NodeOverhead = NodeOverhead()
+    static: NodeOverhead = NodeOverhead()
     boot_seconds: float | None = None
 
     @property
     def known(self) -> bool:
-        """Whether it says what a node is like, and not only that the template changed."""
+        """Return whether the record describes a node. Otherwise it only records that the template changed."""
         return bool(self.allocatable)
 
 
@@ -104,8 +108,8 @@ class _Pods(Struct, omit_defaults=True):
     requests: Amounts = {}
 
 
-class _Written(Struct, omit_defaults=True):
-    """The annotation's form. Fields that it does not know are left aside: a later trimtab may add some."""
+class _AnnotationFormat(Struct, omit_defaults=True):
+    """The JSON format of the annotation. Unknown fields are ignored, as later versions may add some."""
 
     v: Literal[1]
     at: datetime
@@ -124,14 +128,17 @@ class _Written(Struct, omit_defaults=True):
 
 
 def encode(learned: LearnedNode) -> str:
-    """The annotation's text: compact, and the same for the same value. Times are whole seconds, amounts exact."""
+    """Return a record as the value of the annotation. It is compact, and equal records yield the same value.
+
+    Times are whole seconds. Amounts are exact.
+    """
     boot = learned.boot_seconds
-    document = _Written(
+    document = _AnnotationFormat(
         v=VERSION,
-        at=_time(learned.at),
-        of=learned.template,
-        said=learned.said,
-        since=None if learned.since is None else _time(learned.since),
+        at=_time(learned.recorded_at),
+        of=learned.template_digest,
+        said=learned.capacity_digest,
+        since=None if learned.template_since is None else _time(learned.template_since),
         node=learned.node,
         allocatable=_texts(learned.allocatable),
         capacity=_texts(learned.capacity),
@@ -149,40 +156,40 @@ def encode(learned: LearnedNode) -> str:
 
 
 def decode(text: str) -> LearnedNode:
-    """What an annotation says.
+    """Decode and validate the value of the annotation.
 
     Raises:
-        ValueError: it cannot be read, or says what no node can be; the message says which field, and what is allowed.
+        ValueError: the annotation is invalid. The message names the field and the allowed values.
     """
     if len(text) > MAX_TEXT:
         raise ValueError(f"is too long: {len(text)} characters, and at most {MAX_TEXT} are allowed")
     try:
-        found = msgspec.json.decode(text, type=_Written)
+        document = msgspec.json.decode(text, type=_AnnotationFormat)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
     except msgspec.DecodeError as error:
         raise ValueError(f"is no JSON: {error}") from None
-    allocatable, capacity = _amounts("allocatable", found.allocatable), _amounts("capacity", found.capacity)
+    allocatable, capacity = _amounts("allocatable", document.allocatable), _amounts("capacity", document.capacity)
     _check_node(allocatable, capacity)
     return LearnedNode(
-        at=_seconds("at", found.at),
-        template=found.of,
-        said=found.said,
-        since=None if found.since is None else _seconds("since", found.since),
-        node=found.node,
+        recorded_at=_seconds("at", document.at),
+        template_digest=document.of,
+        capacity_digest=document.said,
+        template_since=None if document.since is None else _seconds("since", document.since),
+        node=document.node,
         allocatable=allocatable,
         capacity=capacity,
-        labels=_labels(found.labels),
-        taints=_taints(found.taints),
-        drivers=None if found.drivers is None else _drivers(found.drivers),
-        daemons=Overhead(found.daemons.pods, _amounts("daemons.requests", found.daemons.requests)),
-        static=Overhead(found.static.pods, _amounts("static.requests", found.static.requests)),
-        boot_seconds=found.boot,
+        labels=_labels(document.labels),
+        taints=_taints(document.taints),
+        drivers=None if document.drivers is None else _drivers(document.drivers),
+        daemons=NodeOverhead(document.daemons.pods, _amounts("daemons.requests", document.daemons.requests)),
+        static=NodeOverhead(document.static.pods, _amounts("static.requests", document.static.requests)),
+        boot_seconds=document.boot,
     )
 
 
-def learned_node(group: NodeGroup) -> LearnedNode | Problem | None:
-    """What is written down on a group; ``None`` where nothing is, a problem where it cannot be used."""
+def learned_node(group: NodeGroup) -> LearnedNode | ObjectProblem | None:
+    """Return the record of a group, a problem if the record is invalid, or ``None`` if the group has none."""
     text = group.template.annotations.get(LEARNED_NODE)
     if not text:
         return None
@@ -192,63 +199,63 @@ def learned_node(group: NodeGroup) -> LearnedNode | Problem | None:
         return _problem(group, reasons.INVALID_LEARNED_NODE, f"annotation {LEARNED_NODE} cannot be used: {error}")
 
 
-def outdated(group: NodeGroup, learned: LearnedNode) -> Problem | None:
-    """Why what is written down does not hold any more; ``None`` while it does.
+def outdated_problem(group: NodeGroup, learned: LearnedNode) -> ObjectProblem | None:
+    """Return a problem if a group's record no longer applies, else ``None``.
 
-    It holds as long as the group's object says the same of the type of machine. Its labels and taints may change: they
-    count as they are, and are no part of what is written down. Annotations of the capacity may change as long as they
-    say what the node had: where they were wrong all the time the node is right, and where they are changed to something
-    else the machines were.
+    A record applies while the group's object has the same machine type. Labels and taints of the object may change,
+    since they are not part of the record. Capacity annotations may change to the node's actual amounts. If they change
+    to other amounts, the machines have changed.
     """
-    if learned.template != template_digest(group):
-        what = "its type of machine, or what its annotations say of labels, taints or drivers,"
-    elif learned.said != said_digest(group) and (differing := _differing(group, learned)):
-        what = f"its annotations of {', '.join(differing)}"
+    if learned.template_digest != template_digest(group):
+        what = "its machine type, or labels, taints or drivers in its annotations,"
+    elif learned.capacity_digest != capacity_digest(group) and (differing := _differing(group, learned)):
+        what = f"its capacity annotations of {', '.join(differing)}"
     else:
         return None
-    message = f"annotation {LEARNED_NODE} is of another template: {what} changed since"
+    message = f"annotation {LEARNED_NODE} describes an older template: {what} changed since"
     return _problem(group, reasons.LEARNED_NODE_OUTDATED, message)
 
 
 def template_digest(group: NodeGroup) -> str:
-    """Tells two templates of nodes apart, whatever the size that annotations say.
+    """Return a digest of a group's template, excluding the capacity in its annotations.
 
-    Labels and taints tell them apart only where nodes have no Machine, by which one sees what they got of a template.
+    Labels and taints are included only for a MachinePool, because its nodes may have no Machine object that contains
+    the labels and taints they were created with.
     """
     source = group.template
-    told = {name: source.annotations.get(CAPACITY + name, "") for name in _TOLD}
+    capacity_annotations = {name: source.annotations.get(CAPACITY + name, "") for name in _CAPACITY_ANNOTATIONS}
     known = group.kind != MachinePool.kind
     given = [] if known else [dict(source.labels), _sorted(source.taints)]
-    return _digest([source.machine_type, told, _sorted(source.initial_taints), given])
+    return _digest([source.machine_type, capacity_annotations, _sorted(source.initial_taints), given])
 
 
 def _sorted(taints: Iterable[Taint]) -> list[tuple[str, str, str]]:
     return sorted((taint.key, taint.effect, taint.value) for taint in taints)
 
 
-def said_digest(group: NodeGroup) -> str:
-    """Tells two capacities apart that annotations say; empty where they say none."""
-    amounts = said(group)
+def capacity_digest(group: NodeGroup) -> str:
+    """Return a digest of the capacity in a group's annotations; empty if they contain none."""
+    amounts = stated_capacity(group)
     return _digest(dict(amounts)) if amounts else ""
 
 
 def _differing(group: NodeGroup, learned: LearnedNode) -> list[str]:
-    """The resources of which the group's annotations say another amount than the node had, by name."""
-    return sorted(name for name, amount in said(group).items() if not _alike(name, amount, learned.capacity))
+    """Return the resources whose amount in the group's annotations differs from the node's amount, sorted."""
+    return sorted(name for name, amount in stated_capacity(group).items() if not _alike(name, amount, learned.capacity))
 
 
 def _alike(name: str, amount: int, capacity: Mapping[str, int]) -> bool:
-    there = capacity.get(name, 0)
+    actual = capacity.get(name, 0)
     ratio = _SAME_SIZE if name in ("memory", "ephemeral-storage") else 0.0
-    return abs(amount - there) <= ratio * max(amount, there)
+    return abs(amount - actual) <= ratio * max(amount, actual)
 
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]
 
 
-def _problem(group: NodeGroup, reason: str, message: str) -> Problem:
-    return Problem(group.kind, group.namespace, group.name, reason, message)
+def _problem(group: NodeGroup, reason: str, message: str) -> ObjectProblem:
+    return ObjectProblem(group.kind, group.namespace, group.name, reason, message)
 
 
 def _time(seconds: float) -> datetime:
@@ -257,7 +264,7 @@ def _time(seconds: float) -> datetime:
 
 def _seconds(field: str, time: datetime) -> float:
     if time.tzinfo is None or not 1970 <= time.year < 9999:
-        raise ValueError(f"{field} must be a time as RFC 3339 has it, with its zone, from 1970 on and before 9999")
+        raise ValueError(f"{field} must be an RFC 3339 time with a time zone, from 1970 to 9998")
     return time.timestamp()
 
 
@@ -272,15 +279,15 @@ def _amounts(field: str, texts: Mapping[str, str]) -> ResourceList:
             amount = resource_amount(name, text)
         except QuantityError as error:
             raise ValueError(f"{field}.{name}: {error}") from None
-        most = {"cpu": _MAX_MILLICORES, "pods": _MAX_PODS}.get(name, _MAX_AMOUNT)
-        if not is_label_key(name) or not 0 <= amount <= most:
-            raise ValueError(f"{field}.{name} must be from 0 to {format_amount(name, most)}, not {text}")
+        maximum = {"cpu": _MAX_MILLICORES, "pods": _MAX_PODS}.get(name, _MAX_AMOUNT)
+        if not is_label_key(name) or not 0 <= amount <= maximum:
+            raise ValueError(f"{field}.{name} must be from 0 to {format_amount(name, maximum)}, not {text}")
         found[name] = amount
     return ResourceList(found)
 
 
 def _check_node(allocatable: ResourceList, capacity: ResourceList) -> None:
-    """Raise ``ValueError`` unless it could be a node, or nothing is said of one at all."""
+    """Raise ``ValueError`` if the amounts are not plausible for a node. Records without amounts are valid."""
     if not allocatable and not capacity:
         return
     for name in ("cpu", "memory", "pods"):
@@ -304,13 +311,13 @@ def _taints(texts: list[str]) -> tuple[Taint, ...]:
         match = _TAINT.fullmatch(text)
         value = (match["value"] or "") if match else ""
         if match is None or not is_label_key(match["key"]) or not is_label_value(value):
-            raise ValueError(f"taints must be as key=value:NoSchedule, not {text!r}")
+            raise ValueError(f"taints must have the form key=value:NoSchedule, not {text!r}")
         found.append(Taint(key=match["key"], effect=match["effect"], value=value))
-    return lasting(found, ())
+    return lasting_taints(found, ())
 
 
 def _drivers(limits: Mapping[str, int | None]) -> tuple[NodeDriver, ...]:
     for name, limit in limits.items():
         if not name or len(name) > 253 or (limit is not None and not 0 <= limit <= _MAX_AMOUNT):
-            raise ValueError(f"drivers.{name} must be from 0 on, or null for no limit")
+            raise ValueError(f"drivers.{name} must be at least 0, or null for no limit")
     return tuple(NodeDriver(name=name, limit=limits[name]) for name in sorted(limits))

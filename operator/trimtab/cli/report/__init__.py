@@ -1,7 +1,8 @@
-"""``trimtab plan -o html``: a plan as one page that needs nothing else.
+"""``trimtab plan -o html``: a plan as one self-contained HTML page.
 
-:mod:`.content` takes a plan and a snapshot together to what the page tells, all of it values; the others write them
-down. Nothing here reads a clock or a file of the user's, so that equal plans are equal pages, byte for byte.
+:mod:`.content` extracts values from a plan and a snapshot; :mod:`.page` renders them with the Jinja templates in
+``templates/``. Rendering reads neither the clock nor user files, so the page of a plan is always identical byte for
+byte.
 """
 
 from trimtab.cli.report.content import Report, report

@@ -1,4 +1,4 @@
-"""What the page tells, as values: made of a plan and the snapshot that it was planned on."""
+"""Extracts the content of the page from a plan and the snapshot that it was made for."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ from msgspec import Struct
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.descheduler_policy import DeschedulerPolicy
-from trimtab.api.node_removal import RemoveNode
-from trimtab.api.plan import Plan, ScaleUp
+from trimtab.api.node_pressure_policy import KIND as NODE_PRESSURE_POLICY
+from trimtab.api.node_pressure_policy import NodePressurePolicy
+from trimtab.api.placement_admission import KIND as PLACEMENT_ADMISSION
+from trimtab.api.placement_admission import PlacementAdmissionSpec
+from trimtab.api.plan import Plan, RemoveNode, ScaleUp
 from trimtab.api.taint_manager import KIND as TAINT_MANAGER
-from trimtab.api.taint_manager import OWN, TaintManagerSpec
+from trimtab.api.taint_manager import TAINT_AND_EVICT, TaintManagerSpec
 from trimtab.cluster.resources import CPU, FIXED, MEMORY, PODS, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.planner import Measured
-from trimtab.descheduling.utilization import FloatArray
+from trimtab.descheduling.planning.node_usage import FloatArray
+from trimtab.descheduling.planning.planner import StrategyMeasures
 
 RESOURCES: Final = 8
-"""Columns of the heat map at most: cpu, memory and pods, then the others by name."""
+"""Maximum number of columns of the heat map: cpu, memory and pods, then other resources by name."""
 
 
 class Usage(Struct, frozen=True, eq=False):
-    """How much of each node is requested, before and after the plan; nodes by name.
+    """The requested share of each node's resources before and after the plan.
 
     Attributes:
-        names: of the nodes.
-        cordoned: the names of those that are unschedulable.
-        resources: the columns' names.
-        before: float64, shape (nodes, resources); requested in percent of allocatable, NaN where a node has none.
-        after: the same once all of the plan is done; NaN of nodes that go with it.
-        leaving: int64, shape (nodes,); pods that the plan moves off or removes from each node.
-        arriving: int64, same shape; pods that it moves there.
-        going: the names of nodes that the plan removes.
+        names: the names of the nodes.
+        cordoned: the names of unschedulable nodes.
+        resources: the names of the columns.
+        before: float64, shape (nodes, resources): requested in percent of allocatable, NaN if a node has none.
+        after: the same shares after all actions of the plan; NaN for removed nodes.
+        leaving: int64, shape (nodes,): number of pods that the plan moves away from or removes from each node.
+        arriving: int64, shape (nodes,): number of pods that the plan moves to each node.
+        going: the names of the nodes that the plan removes.
     """
 
     names: tuple[str, ...]
@@ -50,13 +53,13 @@ class Usage(Struct, frozen=True, eq=False):
 
 
 class PolicyText(Struct, frozen=True):
-    """A policy as the page shows it.
+    """The strings that the page shows about a policy.
 
     Attributes:
-        name: the policy's.
-        mode: as written, though a plan does not ask for it.
-        strategies: those that are enabled, by name; of an autoscaler and a TaintManager what it may do.
-        yaml: its spec.
+        name: the policy's name.
+        mode: the policy's mode, which plans ignore.
+        strategies: the names of the enabled strategies; for other kinds, the actions they may take.
+        yaml: the policy's spec as YAML.
     """
 
     name: str
@@ -66,49 +69,55 @@ class PolicyText(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, eq=False):
-    """All that the page tells.
+    """The content of the page.
 
     Attributes:
-        cluster: where the picture came from, in the user's words.
-        pods: how many pods it has.
-        policies: what was planned for, by name; the autoscaler and the TaintManager first.
-        plan: what was planned.
-        measures: what it does for each strategy, in the order in which they run.
-        usage: of the nodes.
+        cluster: the source of the snapshot.
+        pods: the number of pods.
+        policies: the policies of other kinds, then DeschedulerPolicies ordered by name.
+        plan: the plan.
+        measures: the violations of each strategy before and after the plan, in the order in which strategies run.
+        usage: the usage of the nodes.
     """
 
     cluster: str
     pods: int
     policies: tuple[PolicyText, ...]
     plan: Plan
-    measures: tuple[Measured, ...]
+    measures: tuple[StrategyMeasures, ...]
     usage: Usage
 
 
 def report(
     plan: Plan,
-    measures: Sequence[Measured],
+    measures: Sequence[StrategyMeasures],
     snapshot: Snapshot,
     policies: Sequence[DeschedulerPolicy],
     *,
     cluster: str,
     autoscaler: ClusterAutoscalerSpec | None = None,
     taints: TaintManagerSpec | None = None,
+    admission: PlacementAdmissionSpec | None = None,
+    pressure: Sequence[NodePressurePolicy] = (),
 ) -> Report:
-    """Take together what the page tells.
+    """Collect the content of the page.
 
     Args:
-        plan: made on the snapshot.
-        measures: of :func:`~trimtab.descheduling.planner.plan_and_measure`.
-        snapshot: as it was before the plan; it is not changed.
-        policies: that the plan was made for.
-        cluster: where the snapshot came from.
-        autoscaler: what nodes were planned by; ``None`` where none were.
-        taints: what the TaintManager says; ``None`` where there is none.
+        plan: a plan for the snapshot.
+        measures: the result of :func:`~trimtab.descheduling.planning.planner.plan_and_measure`.
+        snapshot: the cluster before the plan; it is not changed.
+        policies: the policies of the plan.
+        cluster: the source of the snapshot.
+        autoscaler: the autoscaler's settings; ``None`` if the plan does not include autoscaling.
+        taints: the TaintManager's settings; ``None`` if there is no TaintManager.
+        admission: the rules of the PlacementAdmission; ``None`` if there is none.
+        pressure: the NodePressurePolicies.
     """
     first = (
         *(() if autoscaler is None else (_autoscaler(autoscaler),)),
         *(() if taints is None else (_taint_manager(taints),)),
+        *(() if admission is None else (_placement_admission(admission),)),
+        *(_node_pressure(each) for each in sorted(pressure, key=lambda policy: policy.name)),
     )
     return Report(
         cluster=cluster,
@@ -121,7 +130,10 @@ def report(
 
 
 def usage(plan: Plan, snapshot: Snapshot) -> Usage:
-    """How full nodes are by requests, before and after. In columns: a plan may move tens of thousands of pods."""
+    """Compute the usage of nodes before and after the plan.
+
+    The computation uses arrays, because a plan may move tens of thousands of pods.
+    """
     nodes = snapshot.nodes
     order = nodes.order()
     away, there = _moved(moves(plan), snapshot)
@@ -149,28 +161,28 @@ def usage(plan: Plan, snapshot: Snapshot) -> Usage:
 
 
 def removals(plan: Plan) -> list[RemoveNode]:
-    """The nodes that the plan removes, in order."""
+    """Return the node removals of the plan, in order."""
     return [action for action in plan.scaling or () if isinstance(action, RemoveNode)]
 
 
 def scale_ups(plan: Plan) -> list[ScaleUp]:
-    """The groups that the plan lets grow, in order."""
+    """Return the scale-ups of the plan, in order."""
     return [action for action in plan.scaling or () if isinstance(action, ScaleUp)]
 
 
 def moves(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Every pod that the plan moves, ``namespace/name``, from where and to where; empty where it is only removed."""
+    """Yield key, node and target of each pod that the plan moves; the target is empty if the pod is only removed."""
     for removal in removals(plan):
         yield from ((move.pod, removal.node, move.target) for move in removal.moves)
     yield from ((action.key, action.node, action.target) for action in plan.actions)
 
 
 Slots = dict[int, tuple[IntArray, list[int]]]
-"""By a spec's id: what its pods request, and the slots they concern, one for each pod."""
+"""The requests of pods with the same spec, and the slots of their nodes (one for each pod), by the id of the spec."""
 
 
 def _moved(moved: Iterable[tuple[str, str, str]], snapshot: Snapshot) -> tuple[Slots, Slots]:
-    """What leaves which slots, and what comes to which; what has run to its end holds no place."""
+    """Return the pods that leave nodes and those that arrive, except terminal pods, because they use no resources."""
     slot_of, away, there = snapshot.nodes.slot_of, Slots(), Slots()
     for key, node, target in moved:
         pod = snapshot.pods[key]
@@ -184,7 +196,7 @@ def _moved(moved: Iterable[tuple[str, str, str]], snapshot: Snapshot) -> tuple[S
 
 
 def _columns(snapshot: Snapshot, order: IntArray) -> list[int]:
-    """cpu, memory and pods, then what some pod requests and some node has, by name; at most :data:`RESOURCES`."""
+    """Return the columns of cpu, memory and pods, then of other used resources by name; at most :data:`RESOURCES`."""
     nodes = snapshot.nodes
     wanted: list[bool] = np.logical_and(
         (nodes.requested[order] > 0).any(axis=0), (nodes.allocatable[order] > 0).any(axis=0)
@@ -220,8 +232,26 @@ def _taint_manager(spec: TaintManagerSpec) -> PolicyText:
     return PolicyText(
         name=TAINT_MANAGER,
         mode=spec.mode,
-        strategies=("Taint", "Delete") if spec.mode == OWN else ("Delete",),
+        strategies=("Taint", "Delete") if spec.mode == TAINT_AND_EVICT else ("Delete",),
         yaml=msgspec.yaml.encode(msgspec.to_builtins(spec)).decode(),
+    )
+
+
+def _placement_admission(spec: PlacementAdmissionSpec) -> PolicyText:
+    return PolicyText(
+        name=PLACEMENT_ADMISSION,
+        mode=spec.mode,
+        strategies=("Refuse", "Mutate"),
+        yaml=msgspec.yaml.encode(msgspec.to_builtins(spec)).decode(),
+    )
+
+
+def _node_pressure(policy: NodePressurePolicy) -> PolicyText:
+    return PolicyText(
+        name=f"{NODE_PRESSURE_POLICY} {policy.name}",
+        mode=policy.spec.mode,
+        strategies=("Evict",),
+        yaml=msgspec.yaml.encode(msgspec.to_builtins(policy.spec)).decode(),
     )
 
 

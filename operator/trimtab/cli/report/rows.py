@@ -1,37 +1,39 @@
-"""Rows of the pictures: a node each, or groups of nodes where there are too many for anybody to read."""
+"""Computes the rows of the page's charts, which are nodes or groups of nodes, and excerpts of long tables."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import ceil, isnan
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from trimtab.cli.report.content import Usage
-from trimtab.descheduling.utilization import FloatArray
+from trimtab.descheduling.planning.node_usage import FloatArray
 
 SINGLE: Final = 80
-"""Nodes up to which each has a row of its own."""
+"""Maximum number of nodes for a chart with one row per node."""
 
 GROUPS: Final = 40
-"""Rows at most where it is groups."""
+"""Maximum number of rows of a chart in which nodes are grouped."""
 
 BINS: Final = 11
-"""Ranges of ten percent that nodes are counted in, and one for all beyond 100."""
+"""Number of ranges of the histogram: ten of ten percent each, and one above 100."""
 
 
 class Row(Struct, frozen=True):
-    """A node, or the mean of some.
+    """A node, or the mean of a group of nodes.
 
     Attributes:
-        label: what it is called.
-        detail: what it is, in more words.
-        nodes: how many it stands for.
-        before: percent by resource, ``None`` where no node has it.
-        after: likewise, and ``None`` of a node that goes.
-        leaving: pods that the plan moves away.
-        arriving: pods that it moves there.
+        label: the short name.
+        detail: the full description.
+        nodes: the number of nodes.
+        before: utilization in percent by resource; ``None`` if no node has the resource.
+        after: utilization after the plan in percent by resource; ``None`` if no node has the resource.
+        leaving: number of pods that leave the nodes.
+        arriving: number of pods that are moved to the nodes.
     """
 
     label: str
@@ -44,25 +46,26 @@ class Row(Struct, frozen=True):
 
 
 def rows(usage: Usage) -> tuple[Row, ...]:
-    """The nodes by name; more than :data:`SINGLE` in groups of equal size by how full they are before, fullest first.
+    """Return one row per node or, for more than :data:`SINGLE` nodes, one row per group of nodes.
 
-    Groups by name or zone would be equally full on average, which says nothing. What a node has most of, in percent,
-    is how full it is: that is what keeps pods from it.
+    Single nodes are ordered by name. Groups contain nodes with a similar utilization before the plan, highest first.
+    The utilization of a node is that of its most requested resource, because it limits further pods. Groups by name or
+    zone would all have about the same mean.
     """
     if len(usage.names) <= SINGLE:
         return tuple(_node(usage, index) for index in range(len(usage.names)))
     fullest = np.nan_to_num(usage.before, nan=0.0).max(axis=1, initial=0.0)
-    order = np.argsort(-fullest, kind="stable")  # names are in order already: ties go by them
+    order = np.argsort(-fullest, kind="stable")  # the names are already sorted, so ties are broken by name
     size = ceil(len(order) / GROUPS)
     return tuple(_group(usage, order[start : start + size], start) for start in range(0, len(order), size))
 
 
 def _node(usage: Usage, index: int) -> Row:
     name = usage.names[index]
-    told = [word for word, of in (("cordoned", usage.cordoned), ("goes", usage.going)) if name in of]
+    states = [word for word, of in (("cordoned", usage.cordoned), ("goes", usage.going)) if name in of]
     return Row(
         label=name,
-        detail=f"{name} ({', '.join(told)})" if told else name,
+        detail=f"{name} ({', '.join(states)})" if states else name,
         nodes=1,
         before=tuple(_percent(value) for value in usage.before[index].tolist()),
         after=tuple(_percent(value) for value in usage.after[index].tolist()),
@@ -75,19 +78,19 @@ def _group(usage: Usage, indices: np.ndarray, start: int) -> Row:
     many = len(indices)
     first, last = start + 1, start + many
     names = sorted(usage.names[index] for index in indices[:3].tolist())
-    told = ", ".join(names) + (", …" if many > len(names) else "")
+    examples = ", ".join(names) + (", …" if many > len(names) else "")
     return Row(
         label=f"{first}\u2013{last}" if many > 1 else f"{first}",
-        detail=f"{many} nodes, number {first} to {last} of the fullest: {told}",
+        detail=f"{many} nodes, number {first} to {last} of the fullest: {examples}",
         nodes=many,
-        before=_means(usage.before[indices]),
-        after=_means(usage.after[indices]),
+        before=_mean_utilization(usage.before[indices]),
+        after=_mean_utilization(usage.after[indices]),
         leaving=int(usage.leaving[indices].sum()),
         arriving=int(usage.arriving[indices].sum()),
     )
 
 
-def _means(shares: FloatArray) -> tuple[float | None, ...]:
+def _mean_utilization(shares: FloatArray) -> tuple[float | None, ...]:
     have = ~np.isnan(shares)
     numbers = have.sum(axis=0)
     sums = np.where(have, shares, 0.0).sum(axis=0)
@@ -101,12 +104,48 @@ def _percent(value: float) -> float | None:
 
 
 def histogram(shares: FloatArray) -> tuple[int, ...]:
-    """How many nodes are at 0 to 10 percent, at 10 to 20, …, and above 100; exactly 100 counts as below.
+    """Return the number of nodes with 0 to 10 percent, 10 to 20, …, 90 to 100 (inclusive), and above 100 percent.
 
     Args:
-        shares: float64, shape (nodes,); NaN for nodes that do not have the resource, which count nowhere.
+        shares: float64, shape (nodes,); NaN for nodes without the resource, which are not counted.
     """
     have = shares[~np.isnan(shares)]
     bins = np.minimum(have // 10, BINS - 1).astype(np.int64)
     bins[have == 100.0] = BINS - 2
     return tuple(np.bincount(bins, minlength=BINS).tolist())
+
+
+T = TypeVar("T")
+
+
+def excerpt(items: Sequence[T], group: Callable[[T], str], most: int | None) -> list[tuple[int, T]]:
+    """Return at most ``most`` items with their positions, in order. The first items of each group are selected.
+
+    Small groups are shown completely, and larger groups share the remaining rows, because rare groups matter most.
+
+    Args:
+        items: the ordered items.
+        group: returns the group of an item.
+        most: the maximum number; ``None`` for all items.
+    """
+    if most is None or len(items) <= most:
+        return list(enumerate(items))
+    groups = [group(item) for item in items]
+    left = shares(Counter(groups), most)
+    shown = []
+    for place, item in enumerate(items):
+        if left[groups[place]] > 0:
+            left[groups[place]] -= 1
+            shown.append((place, item))
+    return shown
+
+
+def shares(sizes: Counter[str], most: int) -> dict[str, int]:
+    """Return the number of items to show for each group: at least one each, even if the sum then exceeds ``most``."""
+    given, spare = {}, most
+    in_order = sorted(sizes.items(), key=lambda size: (size[1], size[0]))
+    for place, (name, size) in enumerate(in_order):
+        fair = max(1, spare // (len(in_order) - place))
+        given[name] = min(size, fair)
+        spare -= given[name]
+    return given

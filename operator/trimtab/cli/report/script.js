@@ -5,7 +5,7 @@ for (const form of document.querySelectorAll("[data-finder]")) {
   const texts = rows.map((row) => [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
   const search = form.querySelector("[data-search]");
   const choices = [...form.querySelectorAll("[data-column]")];
-  const told = form.querySelector("[data-told]");
+  const counter = form.querySelector("[data-counter]");
   const groups = [...document.querySelectorAll("#" + form.dataset.finder + " > details")];
   const opened = groups.map((group) => group.open);
 
@@ -23,7 +23,7 @@ for (const form of document.querySelectorAll("[data-finder]")) {
       group.hidden = !some;
       group.open = words.length ? some : opened[index];
     });
-    told.value = (shown === rows.length ? "" : shown + " of ") + rows.length + " " + told.dataset.told;
+    counter.value = (shown === rows.length ? "" : shown + " of ") + rows.length + " " + counter.dataset.counter;
   };
   form.addEventListener("input", apply);
   form.addEventListener("submit", (event) => event.preventDefault());

@@ -1,7 +1,7 @@
-"""``KubeDescheduler`` of OpenShift (``operator.openshift.io/v1``): profiles by name, with a few numbers to set.
+"""Converts OpenShift's ``KubeDescheduler`` (``operator.openshift.io/v1``).
 
-All its profiles share their namespaces, priorities and protections, so that they become one policy. What each profile
-enables, and the numbers behind words such as Medium, are those of openshift/cluster-kube-descheduler-operator (2026-06,
+All profiles share namespaces, priorities and protections, so they become one policy. The strategies of each profile,
+and the numbers for values such as Medium, are taken from openshift/cluster-kube-descheduler-operator (2026-06,
 pkg/operator/target_config_reconciler.go).
 """
 
@@ -10,22 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
+from trimtab.api.differences import HIGH, LOW
 from trimtab.api.scalars import format_duration, parse_duration
+from trimtab.api.schema import unknown_key
 from trimtab.api.strategies import REQUIRED
-from trimtab.descheduling.imports.actual_utilization import COMBINED, queried
-from trimtab.descheduling.imports.actual_utilization import RESOURCES as MEASURED
-from trimtab.descheduling.imports.catalogue import Names, Places, Shape, WrongKind
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
-from trimtab.descheduling.imports.fields import duration_of_go, is_true
-from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
-from trimtab.disruption.protections.system_namespace import NAMES, PREFIXES
+from trimtab.descheduling.imports.draft import (
+    ImportFindings,
+    ImportResult,
+    PolicyDraft,
+    duration_of_go,
+    is_true,
+    object_name,
+    of_format,
+)
+from trimtab.descheduling.imports.strategy_mapping import (
+    COMBINED,
+    KnownFields,
+    Names,
+    Shape,
+    StrategyDraft,
+    WrongType,
+    drafts,
+    finish,
+    mapping,
+    queried,
+)
+from trimtab.descheduling.imports.strategy_mapping import RESOURCES as MEASURED
+from trimtab.disruption.protections import SYSTEM_NAMESPACE_PREFIXES, SYSTEM_NAMESPACES
 
 KIND: Final = "KubeDescheduler"
 FOREIGN_VERSION: Final = "operator.openshift.io/v1"
 DEFAULT_NAME: Final = "cluster"
-"""What the only object of this kind is called."""
+"""Name of the KubeDescheduler. OpenShift allows only one object of this kind."""
 
 _LONG: Final = ("RemovePodsHavingTooManyRestarts", "LowNodeUtilization")
 _PROFILES: Final[Mapping[str, Names]] = {
@@ -51,7 +68,10 @@ _EXCLUSIVE: Final = (
     ("CompactAndScale", "TopologyAndDuplicates"),
 )
 _VIRTUAL: Final = ("KubeVirtRelieveAndMigrate", "DevKubeVirtRelieveAndMigrate")
-"""For virtual machines, with protections, limits and nodes of its own; the second is its earlier name."""
+"""The profile for virtual machines and its former name.
+
+It has its own protections, limits and node selector.
+"""
 _MODIFIERS: Final = ("EvictPodsWithPVC", "EvictPodsWithLocalStorage")
 
 _LOW: Final = {"Low": (10, 30), "Medium": (20, 50), "High": (40, 70), "": (20, 50)}
@@ -78,6 +98,7 @@ _CUSTOM: Final = {
     "devDeviationThresholds": None,
     "devActualUtilizationProfile": None,
     "devEnableEvictionsInBackground": None,
+    "devEnableSoftTainter": None,
     "devMigrationCooldown": None,
     "devMaxMigrationCooldown": None,
     "devMigrationHistoryWindow": None,
@@ -92,7 +113,7 @@ _SHAPE: Final[Mapping[str, Shape]] = {
     "profileCustomizations": _CUSTOM,
     "mode": None,
 }
-_PLACES: Final = Places(
+_PLACES: Final = KnownFields(
     {
         "spec": _SHAPE,
         "spec.profileCustomizations": _CUSTOM,
@@ -105,40 +126,44 @@ _PLACES: Final = Places(
 )
 
 
-def import_policy(data: object, *, source: str = "") -> Imported:
-    """A KubeDescheduler as a DeschedulerPolicy; ``mode: Automatic`` becomes Act, all else Simulate.
+def import_policy(data: object, *, source: str = "") -> ImportResult:
+    """Convert a KubeDescheduler to a DeschedulerPolicy.
+
+    ``mode: Automatic`` becomes Act, and any other mode becomes Simulate.
 
     Args:
-        data: what JSON or YAML gave.
-        source: where it came from, for messages.
+        data: the document as plain data.
+        source: name of the document's source, for messages.
 
     Raises:
-        InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out.
+        InvalidObject: the document is invalid, or has fields that have no equivalent and must not be ignored.
     """
     data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    findings = Findings()
+    findings = ImportFindings()
     findings.errors += _PLACES.check(data.get("spec"), _SHAPE, "spec")
-    if any(isinstance(error, WrongKind) for error in findings.errors):
+    if any(isinstance(error, WrongType) for error in findings.errors):
         raise InvalidObject(tuple(findings.errors), source=source, object=described)
     spec = mapping(data.get("spec"), "spec", findings)
     custom = mapping(spec.get("profileCustomizations"), "spec.profileCustomizations", findings)
     profiles = _profiles(spec.get("profiles"), findings)
-    draft = Draft()
+    draft = PolicyDraft()
     _timing(draft, spec, findings)
     _evictions(draft, spec, profiles)
     _customized(draft, custom, findings)
-    asked = [_asked(name, profiles, custom, findings) for profile in profiles for name in _PROFILES[profile]]
-    if not asked and not findings.errors:
+    strategies = [
+        _strategy_draft(name, profiles, spec, custom, findings) for profile in profiles for name in _PROFILES[profile]
+    ]
+    if not strategies and not findings.errors:
         findings.error("spec.profiles", "enables no strategy: there is nothing to do")
     name = mapping(data.get("metadata"), "metadata", findings).get("name")
     base = (object_name(name) if isinstance(name, str) else "") or DEFAULT_NAME
-    made = drafts(base, draft, asked, place="spec.profiles", findings=findings) if asked else ()
+    made = drafts(base, draft, strategies, place="spec.profiles", findings=findings) if strategies else ()
     return finish(made, findings, source=source, described=described, total="")
 
 
-def _profiles(given: Any, findings: Findings) -> list[str]:
-    """The profiles that are known, each once."""
+def _profiles(given: Any, findings: ImportFindings) -> list[str]:
+    """Return the known profiles in a list, with duplicates removed. Unknown ones are recorded as errors."""
     if not isinstance(given, list):
         findings.error("spec.profiles", "must be a list of profiles")
         return []
@@ -157,17 +182,17 @@ def _profiles(given: Any, findings: Findings) -> list[str]:
             findings.error("spec.profiles", f"{' and '.join(together)} exclude each other")
     virtual, others = _virtual(known), [name for name in known if name not in (*_VIRTUAL, *_MODIFIERS)]
     if virtual and others:
-        told = f"{virtual} has protections and nodes of its own: convert it apart from {', '.join(others)}"
-        findings.error("spec.profiles", told)
+        message = f"{virtual} has protections and nodes of its own: convert it separately from {', '.join(others)}"
+        findings.error("spec.profiles", message)
     return known
 
 
 def _virtual(profiles: list[str]) -> str:
-    """The profile for virtual machines, ``""`` where it is not among them."""
+    """Return the name of the profile for virtual machines; ``""`` if the list does not contain it."""
     return next((name for name in profiles if name in _VIRTUAL), "")
 
 
-def _timing(draft: Draft, spec: Mapping[str, Any], findings: Findings) -> None:
+def _timing(draft: PolicyDraft, spec: Mapping[str, Any], findings: ImportFindings) -> None:
     mode = spec.get("mode", "Predictive")
     if mode not in ("Automatic", "Predictive"):
         findings.error("spec.mode", f"must be Automatic or Predictive, not {mode!r}")
@@ -181,20 +206,19 @@ def _timing(draft: Draft, spec: Mapping[str, Any], findings: Findings) -> None:
     place = "spec.deschedulingIntervalSeconds"
     seconds = spec.get("deschedulingIntervalSeconds")
     if seconds is None:
-        findings.warn(place, "is missing, and OpenShift runs nothing without it; here a cycle starts every 5m")
+        findings.warn(place, "is missing, and OpenShift runs nothing without it; here a cycle starts every 5m", HIGH)
     elif isinstance(seconds, int) and not isinstance(seconds, bool) and seconds > 0:
         draft.put("interval", format_duration(seconds), place)
     else:
         findings.error(place, "must be a whole number of seconds, at least 1")
-    for key in _OF_THE_OPERATOR[:3]:  # the last one is the operator's own
+    for key in _OF_THE_OPERATOR[:3]:  # observedConfig is written by the operator
         if spec.get(key) not in (None, "", "Normal", {}):
-            findings.warn(f"spec.{key}", "is left out: it is about OpenShift's operator")
+            findings.warn(f"spec.{key}", "is ignored: it configures OpenShift's operator", LOW)
 
 
-def _evictions(draft: Draft, spec: Mapping[str, Any], profiles: list[str]) -> None:
+def _evictions(draft: PolicyDraft, spec: Mapping[str, Any], profiles: list[str]) -> None:
     virtual = bool(_virtual(profiles))
-    limits = {"total": 5, "node": 2} if virtual else {}
-    limits |= {key: value for key, value in (spec.get("evictionLimits") or {}).items() if value is not None}
+    limits = _limits(spec, profiles)
     for key, ours in (("total", "limits.perCycle"), ("node", "limits.perNode")):
         if key in limits:
             draft.put(ours, limits[key], f"spec.evictionLimits.{key}")
@@ -207,7 +231,13 @@ def _evictions(draft: Draft, spec: Mapping[str, Any], profiles: list[str]) -> No
         draft.put("nodeSelector", {"matchLabels": {"kubevirt.io/schedulable": "true"}}, "spec.profiles")
 
 
-def _customized(draft: Draft, custom: Mapping[str, Any], findings: Findings) -> None:
+def _limits(spec: Mapping[str, Any], profiles: list[str]) -> dict[str, Any]:
+    """Return ``spec.evictionLimits`` with the defaults of the profile for virtual machines."""
+    given = mapping(spec.get("evictionLimits"), "spec.evictionLimits", ImportFindings())
+    return {**({"total": 5, "node": 2} if _virtual(profiles) else {}), **given}
+
+
+def _customized(draft: PolicyDraft, custom: Mapping[str, Any], findings: ImportFindings) -> None:
     place = "spec.profileCustomizations"
     for key, ours in (("thresholdPriority", "value"), ("thresholdPriorityClassName", "name")):
         if custom.get(key) not in (None, ""):
@@ -215,33 +245,46 @@ def _customized(draft: Draft, custom: Mapping[str, Any], findings: Findings) -> 
             draft.origins["spec.priorityThreshold"] = f"{place}.{key}"
     _namespaces(draft, custom.get("namespaces") or {}, f"{place}.namespaces", findings)
     if "devEnableEvictionsInBackground" in custom:
-        # Nothing to switch on: an eviction that a webhook takes over is always watched to its end.
+        # trimtab always does this: an eviction that a webhook takes over is observed until it ends.
         is_true(custom["devEnableEvictionsInBackground"], f"{place}.devEnableEvictionsInBackground", findings)
+    key = "devEnableSoftTainter"  # the operator's Go type writes it into every object with profileCustomizations
+    if key in custom and is_true(custom[key], f"{place}.{key}", findings):
+        findings.warn(f"{place}.{key}", "is ignored: trimtab adds no taints to overutilized nodes")
     for key in ("devMigrationCooldown", "devMaxMigrationCooldown", "devMigrationHistoryWindow"):
         if key in custom:
-            findings.warn(f"{place}.{key}", "is left out: spec.cooldown says how long owners are left alone")
+            findings.warn(f"{place}.{key}", "is ignored: spec.cooldown configures how long owners are left alone")
 
 
-def _namespaces(draft: Draft, given: Mapping[str, Any], place: str, findings: Findings) -> None:
+def _namespaces(draft: PolicyDraft, given: Mapping[str, Any], place: str, findings: ImportFindings) -> None:
     included, excluded = given.get("included") or [], given.get("excluded") or []
     for key, names in (("included", included), ("excluded", excluded)):
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             findings.error(f"{place}.{key}", "must be a list of namespaces")
             return
     if included:
-        own = [name for name in included if name.startswith(PREFIXES) or name in {*NAMES, "hypershift"}]
+        own = [
+            name
+            for name in included
+            if name.startswith(SYSTEM_NAMESPACE_PREFIXES) or name in {*SYSTEM_NAMESPACES, "hypershift"}
+        ]
         if own:
-            findings.error(f"{place}.included", f"{', '.join(own)}: the cluster's own namespaces are protected")
+            findings.error(f"{place}.included", f"{', '.join(own)}: system namespaces are protected")
         draft.put("namespaces.include", included, f"{place}.included")
     if excluded or not included:
-        everywhere = ["hypershift"] if not included else []  # kube-* and openshift-* are protected in any case
+        everywhere = ["hypershift"] if not included else []  # kube-* and openshift-* are protected by default
         draft.put("namespaces.exclude", list(dict.fromkeys((*excluded, *everywhere))), f"{place}.excluded")
 
 
-def _asked(name: str, profiles: list[str], custom: Mapping[str, Any], findings: Findings) -> Asked:
-    """A strategy as its profile has it."""
+def _strategy_draft(
+    name: str,
+    profiles: list[str],
+    spec: Mapping[str, Any],
+    custom: Mapping[str, Any],
+    findings: ImportFindings,
+) -> StrategyDraft:
+    """Return a strategy with the arguments that its profiles and ``profileCustomizations`` configure."""
     place = "spec.profileCustomizations"
-    asked = Asked(name=name, place="spec.profiles")
+    strategy = StrategyDraft(name=name, place="spec.profiles")
     args: dict[str, Any] = {}
     match name:
         case "RemovePodsViolatingNodeAffinity":
@@ -256,37 +299,51 @@ def _asked(name: str, profiles: list[str], custom: Mapping[str, Any], findings: 
         case "RemovePodsHavingTooManyRestarts":
             args = {"podRestartThreshold": _RESTARTS, "includingInitContainers": True}
         case "LowNodeUtilization":
-            args = _low(custom, bool(_virtual(profiles)), findings)
+            args = _low_utilization(custom, bool(_virtual(profiles)), findings)
+            node = _limits(spec, profiles).get("node")
+            if node is not None:
+                args["evictionLimits"] = {"node": node}
         case "HighNodeUtilization":
             key = "devHighNodeUtilizationThresholds"
-            share = _word(custom, key, _HIGH, "", findings)
+            share = _named_value(custom, key, _HIGH, "", findings)
             args = {"thresholds": dict.fromkeys(_RESOURCES, share)}
     for key, value in args.items():
-        asked.take(key, value, "spec.profiles", findings)
-    return asked
+        strategy.take(key, value, "spec.profiles", findings)
+    return strategy
 
 
-def _low(custom: Mapping[str, Any], virtual: bool, findings: Findings) -> dict[str, Any]:
-    if virtual:  # by deviation and by a query, unless it is said otherwise
-        marks = ("devDeviationThresholds", "devLowNodeUtilizationThresholds")
-        default = {} if any(custom.get(key) for key in marks) else {marks[0]: "AsymmetricLow"}
-        given = {key: value for key, value in custom.items() if value not in (None, "")}
-        custom = {"devActualUtilizationProfile": COMBINED, **default, **given}
-    deviation = custom.get("devDeviationThresholds") not in (None, "")
-    key = "devDeviationThresholds" if deviation else "devLowNodeUtilizationThresholds"
-    low, high = _word(custom, key, _DEVIATION if deviation else _LOW, "Medium", findings)
+def _low_utilization(custom: Mapping[str, Any], virtual: bool, findings: ImportFindings) -> dict[str, Any]:
+    """Return the arguments of LowNodeUtilization.
+
+    Only the profile for virtual machines uses deviation thresholds. By default, it has a query, too.
+    """
+    place = "spec.profileCustomizations"
+    deviation, static = "devDeviationThresholds", "devLowNodeUtilizationThresholds"
+    query = custom.get("devActualUtilizationProfile") or (COMBINED if virtual else None)
+    words, default, key = _LOW, "Medium", static
+    if not virtual and custom.get(deviation) not in (None, ""):
+        findings.warn(
+            f"{place}.{deviation}", "is ignored, as in OpenShift: only KubeVirtRelieveAndMigrate uses it", LOW
+        )
+    elif virtual and deviation in custom and static in custom:
+        findings.error(f"{place}.{deviation}", f"and {static} cannot be given together")
+    elif virtual and (deviation in custom or static not in custom):
+        words, default, key = _DEVIATION, "AsymmetricLow", deviation
+    low, high = _named_value(custom, key, words, default, findings)
     metrics: dict[str, Any] = {}
     resources: tuple[str, ...] = _RESOURCES
-    if custom.get("devActualUtilizationProfile"):
-        place = "spec.profileCustomizations.devActualUtilizationProfile"
-        metrics, resources = queried(custom["devActualUtilizationProfile"], place, findings), MEASURED
+    if query:
+        metrics, resources = queried(query, f"{place}.devActualUtilizationProfile", findings), MEASURED
     args: dict[str, Any] = {"metricsUtilization": metrics} if metrics else {}
     args |= {"thresholds": dict.fromkeys(resources, low), "targetThresholds": dict.fromkeys(resources, high)}
-    return {**args, "useDeviationThresholds": True} if deviation else args
+    # An empty value for the virtual machines' profile means deviation thresholds with the static numbers, as upstream.
+    return {**args, "useDeviationThresholds": True} if virtual and not custom.get(static) else args
 
 
-def _word(custom: Mapping[str, Any], key: str, words: Mapping[str, Any], default: str, findings: Findings) -> Any:
-    """What a word stands for; that of ``default`` where none is given, and for an error, which is noted."""
+def _named_value(
+    custom: Mapping[str, Any], key: str, words: Mapping[str, Any], default: str, findings: ImportFindings
+) -> Any:
+    """Return the numbers that a value such as Medium stands for; those of ``default`` if it is unset or invalid."""
     word = custom.get(key)
     if isinstance(word, str) and word in words:
         return words[word]

@@ -1,11 +1,13 @@
-"""``descheduler/v1alpha1``: the file of OpenShift 3.11's descheduler and of the descheduler project up to v0.30.
+"""Converts ``descheduler/v1alpha1``, the format of OpenShift 3.11 and of the upstream descheduler up to v0.30.
 
-Its ``strategies`` are taken as they stand: trimtab's kind has them from there. What differs: a strategy without
-``enabled`` is off; what every strategy may narrow down for itself (namespaces, labels, priority) trimtab has once for a
-policy, so that strategies that differ in it become several policies; ``weight`` never had an effect.
+trimtab's strategies and parameters have the same names as in this format. A strategy without ``enabled`` is disabled.
+Namespaces, labels and priority are set per strategy in this format and per policy in trimtab, so strategies that differ
+in them become several policies. ``weight`` is ignored, because it never had an effect.
 
-Fields: kubernetes-sigs/descheduler, pkg/api/v1alpha1, v0.6 to v0.30; what the nested parameters are called in v1alpha2
-is from strategymigration.go of v0.29.
+Upstream decodes the whole file without strictness, so unknown keys are warnings. Unknown strategies prevent its start.
+
+Fields: kubernetes-sigs/descheduler, pkg/api/v1alpha1, v0.6 to v0.30; the v1alpha2 names of nested parameters are those
+of strategymigration.go of v0.29.
 """
 
 from __future__ import annotations
@@ -13,19 +15,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from trimtab.api.check import unknown_key
 from trimtab.api.decode import describe
 from trimtab.api.descheduler_policy import KIND
+from trimtab.api.differences import LOW
+from trimtab.api.schema import unknown_key
 from trimtab.api.strategies import STRATEGIES
-from trimtab.descheduling.imports.catalogue import PLUGINS, SCOPE, Places
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format
-from trimtab.descheduling.imports.evictor import FLAGS, PLACE_FIRST, take_flag
-from trimtab.descheduling.imports.fields import LIMITS, is_true, take_limit, take_node_selector
-from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
+from trimtab.descheduling.imports.draft import (
+    LIMITS,
+    ImportFindings,
+    ImportResult,
+    PolicyDraft,
+    is_true,
+    object_name,
+    of_format,
+    take_limit,
+    take_node_selector,
+)
+from trimtab.descheduling.imports.strategy_mapping import (
+    FLAGS,
+    PLACE_FIRST,
+    PLUGINS,
+    SCOPE,
+    KnownFields,
+    Shape,
+    StrategyDraft,
+    drafts,
+    finish,
+    mapping,
+    take_flag,
+)
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha1"
 DEFAULT_NAME: Final = "default"
-"""What an imported policy is called: the format knows no names."""
+"""Name of a converted policy, because documents in this format have no name."""
 
 _THRESHOLDS: Final = "nodeResourceUtilizationThresholds"
 _PRIORITY: Final = {"thresholdPriority": "value", "thresholdPriorityClassName": "name"}
@@ -38,7 +60,7 @@ _FLAT: Final[Mapping[str, tuple[str, ...]]] = {
     "RemovePodsViolatingNodeTaints": ("includePreferNoSchedule", "excludedTaints"),
     "RemovePodsViolatingTopologySpreadConstraint": ("includeSoftConstraints",),
 }
-"""Parameters that stand in ``params`` itself."""
+"""Maps strategies to their parameters that are directly under ``params``."""
 
 _NESTED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "LowNodeUtilization": (
@@ -57,9 +79,15 @@ _NESTED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("excludeOwnerKinds", "minPodLifetimeSeconds", "reasons", "includingInitContainers"),
     ),
 }
-"""Parameters that stand one deeper, and where."""
+"""Maps strategies to the key of a nested object under ``params`` and the parameters that it contains."""
 
-_PLACES: Final = Places(
+_SHAPES: Final[Mapping[str, Shape]] = {
+    "namespaces": {"include": None, "exclude": None},
+    "labelSelector": {"matchLabels": None, "matchExpressions": [{"key": None, "operator": None, "values": None}]},
+}
+"""The shapes of the parameters in :data:`SCOPE`."""
+
+_PLACES: Final = KnownFields(
     {
         "the top of the file": _TOP[3:],
         "the params of a strategy": _COMMON,
@@ -73,45 +101,47 @@ _PLACES: Final = Places(
         "thresholdPriorityClassName in the params of a strategy",
         "minReplicas": "it is descheduler/v1alpha2's; add protections: {minReplicas: …} after converting",
         "minPodAge": "it is descheduler/v1alpha2's; add protections: {minPodAge: …} after converting",
+        "evictableNamespaces": "it is descheduler/v1alpha2's; here it is namespaces in the params of the strategy",
+        "spec": "a policy has no spec: move its fields to the top of the file",
         "constraints": "it is descheduler/v1alpha2's; here it is includeSoftConstraints: true",
     },
 )
 
 
-def import_policy(data: object, *, source: str = "") -> Imported:
-    """A v1alpha1 policy as a DeschedulerPolicy in mode Simulate, or several where its strategies differ in scope.
+def import_policy(data: object, *, source: str = "") -> ImportResult:
+    """Convert a v1alpha1 policy to DeschedulerPolicies in mode Simulate, one per scope of its strategies.
 
     Args:
-        data: what JSON or YAML gave.
-        source: where it came from, for messages.
+        data: the document as plain data.
+        source: name of the document's source, for messages.
 
     Raises:
-        InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out, under the
-            document's own names.
+        InvalidObject: the document is invalid, or has fields that have no equivalent and must not be ignored. Errors
+            use the document's own field names.
     """
     data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    findings = Findings()
+    findings = ImportFindings()
     common = _top(data, findings)
     strategies = data.get("strategies")
-    asked = []
+    strategy_drafts = []
     if isinstance(strategies, Mapping):
         for name, strategy in strategies.items():
-            asked += _strategy(str(name), strategy, f"strategies.{name}", findings)
-        if not asked and not findings.errors:
+            strategy_drafts += _strategy(str(name), strategy, f"strategies.{name}", findings)
+        if not strategy_drafts and not findings.errors:
             findings.error("strategies", f"must have at least one of {', '.join(STRATEGIES)}")
     else:
         findings.error("strategies", "must be a mapping of strategies")
     metadata = data.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     base = (object_name(name) if isinstance(name, str) else "") or DEFAULT_NAME
-    made = drafts(base, common, asked, place="strategies", findings=findings)
+    made = drafts(base, common, strategy_drafts, place="strategies", findings=findings)
     total = "maxNoOfPodsToEvictTotal" if data.get("maxNoOfPodsToEvictTotal") else ""
-    return finish(made if asked else (), findings, source=source, described=described, total=total)
+    return finish(made if strategy_drafts else (), findings, source=source, described=described, total=total)
 
 
-def _top(data: Mapping[Any, Any], findings: Findings) -> Draft:
-    draft = Draft()
+def _top(data: Mapping[Any, Any], findings: ImportFindings) -> PolicyDraft:
+    draft = PolicyDraft()
     for key, value in data.items():
         if key in ("apiVersion", "kind", "metadata", "strategies") or (value is None and key in _TOP):
             continue
@@ -122,13 +152,13 @@ def _top(data: Mapping[Any, Any], findings: Findings) -> Draft:
         elif key in _FLAGS:
             take_flag(draft, key, value, key, findings)
         elif key in FLAGS:
-            findings.error(key, "unknown field; it is descheduler/v1alpha2's, in the args of DefaultEvictor")
+            findings.drop(key, "unknown field; it is descheduler/v1alpha2's, in the args of DefaultEvictor")
         else:
-            findings.error(str(key), _PLACES.hint(str(key), _TOP))
+            findings.drop(str(key), _PLACES.hint(str(key), _TOP))
     return draft
 
 
-def _strategy(name: str, given: Any, place: str, findings: Findings) -> list[Asked]:
+def _strategy(name: str, given: Any, place: str, findings: ImportFindings) -> list[StrategyDraft]:
     if name not in PLUGINS and name not in STRATEGIES:
         findings.error(place, unknown_key(name, tuple(PLUGINS), what="strategy"))
         return []
@@ -136,50 +166,48 @@ def _strategy(name: str, given: Any, place: str, findings: Findings) -> list[Ask
     enabled = "enabled" in strategy and is_true(strategy["enabled"], f"{place}.enabled", findings)
     for key in strategy:
         if key not in ("enabled", "weight", "params"):
-            findings.error(f"{place}.{key}", _PLACES.hint(key, ("enabled", "weight", "params")))
+            findings.drop(f"{place}.{key}", _PLACES.hint(key, ("enabled", "weight", "params")))
     if strategy.get("weight"):
-        findings.warn(f"{place}.weight", "has no effect, nor had it ever one")
+        findings.warn(f"{place}.weight", "has no effect, as in the descheduler project", LOW)
     here = f"{place}.params"
-    asked = Asked(name=name, place=here, enabled=enabled)
+    strategy_draft = StrategyDraft(name=name, place=here, enabled=enabled)
     for key, value in mapping(strategy.get("params"), here, findings).items():
-        _param(asked, key, value, f"{here}.{key}", findings)
-    return [asked]
+        _param(strategy_draft, key, value, f"{here}.{key}", findings)
+    return [strategy_draft]
 
 
-def _param(asked: Asked, key: str, value: Any, place: str, findings: Findings) -> None:
-    nest, inner = _NESTED.get(asked.name, ("", ()))
+def _param(strategy_draft: StrategyDraft, key: str, value: Any, place: str, findings: ImportFindings) -> None:
+    nest, inner = _NESTED.get(strategy_draft.name, ("", ()))
     if key == nest:
-        asked.nest = place
-        for name, item in mapping(value, place, findings).items():
-            if name in inner:
-                _take(asked, name, item, f"{place}.{name}", findings)
-            else:
-                findings.error(f"{place}.{name}", _PLACES.hint(name, inner))
-    elif key in SCOPE or key in _FLAT.get(asked.name, ()):
-        _take(asked, key, value, place, findings)
+        strategy_draft.nest = place
+        given = _PLACES.known_part(mapping(value, place, findings), dict.fromkeys(inner), place, findings)
+        for name, item in given.items():
+            _take(strategy_draft, name, item, f"{place}.{name}", findings)
+    elif key in SCOPE or key in _FLAT.get(strategy_draft.name, ()):
+        _take(strategy_draft, key, _PLACES.known_part(value, _SHAPES.get(key), place, findings), place, findings)
     elif key in _PRIORITY:
         if value != "":
-            asked.scope.put(f"priorityThreshold.{_PRIORITY[key]}", value, place)
-            asked.scope.origins["spec.priorityThreshold"] = place
+            strategy_draft.scope.put(f"priorityThreshold.{_PRIORITY[key]}", value, place)
+            strategy_draft.scope.origins["spec.priorityThreshold"] = place
     elif key == "nodeFit":
         if not is_true(value, place, findings):
             findings.warn(place, f"has no effect: {PLACE_FIRST}")
-    elif value or key not in _ALL_PARAMS:  # what Go writes out for parameters that nobody gave says nothing
-        allowed = (*((nest,) if nest else ()), *_FLAT.get(asked.name, ()), *_COMMON)
-        findings.error(place, _PLACES.hint(key, allowed))
+    elif value or key not in _ALL_PARAMS:  # Go writes empty values for unset parameters
+        allowed = (*((nest,) if nest else ()), *_FLAT.get(strategy_draft.name, ()), *_COMMON)
+        findings.drop(place, _PLACES.hint(key, allowed))
 
 
 _ALL_PARAMS: Final = {key for keys in _FLAT.values() for key in keys} | {nest for nest, _ in _NESTED.values()}
 
 
-def _take(asked: Asked, key: str, value: Any, place: str, findings: Findings) -> None:
-    """Take a parameter, under the name that it has in v1alpha2."""
+def _take(strategy_draft: StrategyDraft, key: str, value: Any, place: str, findings: ImportFindings) -> None:
+    """Add a parameter to the strategy under its v1alpha2 name."""
     if key == "includeSoftConstraints":
         if is_true(value, place, findings):
-            asked.take("constraints", ["DoNotSchedule", "ScheduleAnyway"], place, findings)
+            strategy_draft.take("constraints", ["DoNotSchedule", "ScheduleAnyway"], place, findings)
     elif key == "podStatusPhases" and isinstance(value, list):
-        asked.take("states", [*value, *asked.args.get("states", ())], place, findings)
+        strategy_draft.take("states", [*value, *strategy_draft.args.get("states", ())], place, findings)
     elif key == "states" and isinstance(value, list):
-        asked.take("states", [*asked.args.get("states", ()), *value], place, findings)
+        strategy_draft.take("states", [*strategy_draft.args.get("states", ()), *value], place, findings)
     else:
-        asked.take("states" if key == "podStatusPhases" else key, value, place, findings)
+        strategy_draft.take("states" if key == "podStatusPhases" else key, value, place, findings)

@@ -1,7 +1,8 @@
-"""``descheduler/v1alpha2``: profiles of plugins, the descheduler project's format since v0.27.
+"""Converts ``descheduler/v1alpha2``, the upstream descheduler's format since v0.27.
 
-A profile becomes a DeschedulerPolicy. Its enabled plugins are the strategies, the arguments of DefaultEvictor its
-protections, and what stands at the top holds for all of them.
+Each profile becomes a DeschedulerPolicy. Its enabled plugins become strategies, and the arguments of DefaultEvictor
+become protections. Top-level fields apply to all policies. Upstream decodes ``args`` strictly and the rest of the file
+not, so unknown keys are errors in ``args`` and warnings elsewhere.
 
 Fields: kubernetes-sigs/descheduler v0.36, pkg/api/v1alpha2 and the plugins' types.
 """
@@ -11,35 +12,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from trimtab.api.check import unknown_key
 from trimtab.api.decode import InvalidObject, describe
 from trimtab.api.descheduler_policy import KIND
+from trimtab.api.differences import LOW, MEDIUM
+from trimtab.api.schema import unknown_key
 from trimtab.api.strategies import STRATEGIES
-from trimtab.descheduling.imports.catalogue import (
+from trimtab.descheduling.imports.draft import (
+    LIMITS,
+    ImportFindings,
+    ImportResult,
+    PolicyDraft,
+    is_true,
+    object_name,
+    of_format,
+    take_limit,
+    take_node_selector,
+    without_nulls,
+)
+from trimtab.descheduling.imports.strategy_mapping import (
     ARGS,
     BALANCE,
     DESCHEDULE,
     EVICTOR,
     EVICTOR_SHAPE,
     PLUGINS,
-    Places,
-    WrongKind,
+    KnownFields,
+    StrategyDraft,
+    UnknownField,
+    drafts,
+    finish,
+    mapping,
+    metrics_of,
     own_params,
+    take_evictor,
+    warn_about_provider,
 )
-from trimtab.descheduling.imports.draft import Draft, Findings, Imported, object_name, of_format, without_nulls
-from trimtab.descheduling.imports.evictor import take_evictor
-from trimtab.descheduling.imports.fields import LIMITS, is_true, take_limit, take_node_selector
-from trimtab.descheduling.imports.metrics import metrics_of, told_of_provider
-from trimtab.descheduling.imports.strategies import Asked, drafts, finish, mapping
 
 FOREIGN_VERSION: Final = "descheduler/v1alpha2"
 DEFAULT_NAME: Final = "default"
-"""What the policy of a profile without a name is called."""
+"""Name of the policy that an unnamed profile is converted to."""
 
 _NEVER_CALLED: Final = ("presort", "sort")
 _FILTERS: Final = ("filter", "preevictionfilter", "preEvictionFilter")
 _POINTS: Final = (*_NEVER_CALLED, DESCHEDULE, BALANCE, *_FILTERS)
-"""``preEvictionFilter`` is how the project's README writes it; its code knows ``preevictionfilter`` only."""
+"""The known extension points.
+
+Upstream's README spells one ``preEvictionFilter``, but upstream's code accepts only ``preevictionfilter``.
+"""
 
 _TOP: Final = {
     "apiVersion": None,
@@ -65,7 +84,7 @@ _TOP: Final = {
     ],
 }
 _SETTING: Final = "descheduler/v1alpha1's; here it is"
-_PLACES: Final = Places(
+_PLACES: Final = KnownFields(
     {
         "the top of the file": [key for key in _TOP if key not in ("apiVersion", "kind", "metadata")],
         "profiles[]": ("pluginConfig", "plugins"),
@@ -83,8 +102,9 @@ _PLACES: Final = Places(
         "podStatusPhases": f"{_SETTING} states in the args of PodLifeTime",
         "includeSoftConstraints": f"{_SETTING} constraints: [DoNotSchedule, ScheduleAnyway] in the args of "
         "RemovePodsViolatingTopologySpreadConstraint",
-        "nodeResourceUtilizationThresholds": f"{_SETTING} left out, and what is under it stands in args itself",
-        "podLifeTime": f"{_SETTING} left out, and what is under it stands in the args of PodLifeTime",
+        "nodeResourceUtilizationThresholds": f"{_SETTING} omitted, and its fields are directly in args",
+        "evict": f"{EVICTOR} is always enabled; omit this extension point",
+        "podLifeTime": f"{_SETTING} omitted, and its fields are directly in the args of PodLifeTime",
         "tracing": "the project's command line has it (--otel-…), its policy never had",
         "interval": "the project's command line has it (--descheduling-interval); set spec.interval after converting",
         "deschedulingInterval": "the project's command line has it; set spec.interval after converting",
@@ -93,23 +113,27 @@ _PLACES: Final = Places(
 )
 
 
-def import_policy(data: object, *, source: str = "") -> Imported:
-    """A v1alpha2 policy as DeschedulerPolicies in mode Simulate, one for each profile or more.
+def import_policy(data: object, *, source: str = "") -> ImportResult:
+    """Convert a v1alpha2 policy to DeschedulerPolicies in mode Simulate, at least one per profile.
 
     Args:
-        data: what JSON or YAML gave.
-        source: where it came from, for messages.
+        data: the document as plain data.
+        source: name of the document's source, for messages.
 
     Raises:
-        InvalidObject: with everything that is wrong, or that trimtab cannot do and must not leave out, under the
-            document's own names.
+        InvalidObject: the document is invalid, or has fields that have no equivalent and must not be ignored. Errors
+            use the document's own field names.
     """
     data = of_format(data, KIND, FOREIGN_VERSION, source=source)
     described = describe(data)
-    findings = Findings()
-    findings.errors += _PLACES.check(data, _TOP, "")
-    if any(isinstance(error, WrongKind) for error in findings.errors):
-        raise InvalidObject(tuple(findings.errors), source=source, object=described)
+    findings = ImportFindings()
+    for error in _PLACES.check(data, _TOP, ""):
+        if isinstance(error, UnknownField):
+            findings.drop(error.field, error.message)
+        else:
+            findings.errors.append(error)
+    if findings.errors:
+        raise InvalidObject(findings.all_errors(), source=source, object=described)
     common = _top(data, findings)
     names = _Names()
     made = []
@@ -124,13 +148,13 @@ def import_policy(data: object, *, source: str = "") -> Imported:
 
 
 class _Names:
-    """Names of profiles as names of objects, each once."""
+    """Assigns unique object names to profiles."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
         self._given: set[str] = set()
 
-    def take(self, name: object, place: str, findings: Findings) -> str:
+    def take(self, name: object, place: str, findings: ImportFindings) -> str:
         text = name if isinstance(name, str) else ""
         if name is not None and not isinstance(name, str):
             findings.error(place, "must be a text")
@@ -145,8 +169,8 @@ class _Names:
         return found
 
 
-def _top(data: Mapping[str, Any], findings: Findings) -> Draft:
-    draft = Draft()
+def _top(data: Mapping[str, Any], findings: ImportFindings) -> PolicyDraft:
+    draft = PolicyDraft()
     given = {key: value for key, value in data.items() if value is not None}
     for key in LIMITS:
         if key in given:
@@ -157,71 +181,88 @@ def _top(data: Mapping[str, Any], findings: Findings) -> Draft:
         draft.put("gracePeriodSeconds", given["gracePeriodSeconds"], "gracePeriodSeconds")
     key = "evictionFailureEventNotification"
     if key in given and not is_true(given[key], key, findings):
-        findings.warn(key, "has no effect: evictions that fail are always told as events")
+        findings.warn(key, "has no effect: failed evictions are always reported as events", LOW)
     for index, provider in enumerate(given.get("metricsProviders") or ()):
         if provider:
-            told_of_provider(provider, f"metricsProviders[{index}]", findings)
+            warn_about_provider(provider, f"metricsProviders[{index}]", findings)
     return draft
 
 
 def _profile(
-    profile: Mapping[str, Any], place: str, common: Draft, names: _Names, findings: Findings
-) -> list[tuple[str, Draft]]:
+    profile: Mapping[str, Any], place: str, common: PolicyDraft, names: _Names, findings: ImportFindings
+) -> list[tuple[str, PolicyDraft]]:
     name = names.take(profile.get("name"), f"{place}.name", findings)
     enabled = _enabled(mapping(profile.get("plugins"), f"{place}.plugins", findings), f"{place}.plugins", findings)
     configs = _configs(profile.get("pluginConfig") or (), f"{place}.pluginConfig", findings)
-    own = common.joined(Draft())
+    own = common.joined(PolicyDraft())
     if EVICTOR in configs:
         args, here = configs.pop(EVICTOR)
         errors = _PLACES.check(args, EVICTOR_SHAPE, here)
         findings.errors += errors
         if not errors:
-            _mine(own)
+            _copy_sections(own)
             take_evictor(own, without_nulls(args), here, findings)
     for plugin, (args, here) in configs.items():
         if plugin not in enabled:
-            _asked(plugin, args, here, findings)  # for what is wrong with it
-            findings.warn(here.removesuffix(".args"), f"{plugin} is not enabled in {place}.plugins: it does not run")
-    asked = [_asked(plugin, *configs.get(plugin, ({}, f"{place}.pluginConfig")), findings) for plugin in enabled]
+            _strategy_draft(plugin, args, here, findings)  # to report errors only
+            findings.warn(
+                here.removesuffix(".args"), f"{plugin} is not enabled in {place}.plugins: it does not run", LOW
+            )
+    strategies = [
+        _strategy_draft(plugin, *configs.get(plugin, ({}, f"{place}.pluginConfig")), findings) for plugin in enabled
+    ]
+    for each in strategies:
+        _require_thresholds(each, findings)
     if not enabled:
-        findings.warn(place, "enables no strategy: it is left out")
+        findings.warn(place, "enables no strategy and is ignored", LOW)
         return []
-    return drafts(name, own, asked, place=place, findings=findings)
+    return drafts(name, own, strategies, place=place, findings=findings)
 
 
-def _mine(draft: Draft) -> None:
-    """Let a draft have sections of its own, so that one profile's protections are not another's."""
+def _require_thresholds(strategy: StrategyDraft, findings: ImportFindings) -> None:
+    """Report missing thresholds under the names that they have in this format, where they are not nested."""
+    wanted = {"LowNodeUtilization": ("thresholds", "targetThresholds"), "HighNodeUtilization": ("thresholds",)}
+    missing = [key for key in wanted.get(strategy.name, ()) if key not in strategy.args]
+    if missing:
+        required = " and ".join(missing)
+        findings.error(strategy.place, f"{required}: required in the args of {strategy.name}, which is enabled")
+
+
+def _copy_sections(draft: PolicyDraft) -> None:
+    """Copy the sections of a draft, so that changes for one profile do not affect another."""
     draft.spec = {key: dict(value) if isinstance(value, Mapping) else value for key, value in draft.spec.items()}
 
 
-def _enabled(plugins: Mapping[str, Any], place: str, findings: Findings) -> dict[str, str]:
-    """The strategies that are enabled, and where; in the order of the document."""
+def _enabled(plugins: Mapping[str, Any], place: str, findings: ImportFindings) -> dict[str, str]:
+    """Return a mapping of each enabled strategy to the path where it is enabled, in the order of the document."""
     found: dict[str, str] = {}
     for point, given in plugins.items():
         if point not in _POINTS:
-            continue  # it has been told
+            continue  # the warning was recorded before
         here = f"{place}.{point}"
         lists = mapping(given, here, findings)
         running = _names(lists.get("enabled"), f"{here}.enabled", findings)
         stopped = _names(lists.get("disabled"), f"{here}.disabled", findings)
         for index, name in running.items():
             if name in stopped.values():
-                findings.error(f"{here}.enabled[{index}]", f"{name} is disabled as well: say one of both")
+                findings.error(f"{here}.enabled[{index}]", f"{name} is both enabled and disabled")
             elif point in (DESCHEDULE, BALANCE):
                 if _belongs(name, point, f"{here}.enabled[{index}]", findings):
                     found.setdefault(name, f"{here}.enabled[{index}]")
             elif point in _NEVER_CALLED:
-                findings.warn(f"{here}.enabled[{index}]", "is left out: the descheduler project never calls it either")
+                findings.warn(
+                    f"{here}.enabled[{index}]", "is ignored: the descheduler project never calls it either", LOW
+                )
             elif name != EVICTOR:
-                findings.error(f"{here}.enabled[{index}]", f"{name} is not known, and what it protects would be lost")
+                findings.error(f"{here}.enabled[{index}]", f"{name} is unknown, and its protections would be lost")
         if stopped:
             what = f"{EVICTOR}'s protections always hold" if point in _FILTERS else "what is not enabled does not run"
-            findings.warn(f"{here}.disabled", f"has no effect, as in the descheduler project: {what}")
+            findings.warn(f"{here}.disabled", f"has no effect, as in the descheduler project: {what}", LOW)
     return found
 
 
-def _names(value: Any, place: str, findings: Findings) -> dict[int, str]:
-    """The names in a list, by their place in it."""
+def _names(value: Any, place: str, findings: ImportFindings) -> dict[int, str]:
+    """Return a mapping of indexes to the plugin names in a list. Invalid items are omitted and recorded as errors."""
     if value is None:
         return {}
     if not isinstance(value, list):
@@ -233,10 +274,12 @@ def _names(value: Any, place: str, findings: Findings) -> dict[int, str]:
     return {index: name for index, name in enumerate(value) if isinstance(name, str)}
 
 
-def _belongs(name: str, point: str, place: str, findings: Findings) -> bool:
-    """Whether an enabled plugin is a strategy and stands where it belongs."""
+def _belongs(name: str, point: str, place: str, findings: ImportFindings) -> bool:
+    """Return whether an enabled plugin is a strategy that is listed at its own extension point."""
     if name == EVICTOR:
-        findings.error(place, f"{EVICTOR} is no strategy; it belongs to filter and preevictionfilter, and is always on")
+        findings.error(
+            place, f"{EVICTOR} is not a strategy; it belongs to filter and preevictionfilter, and is always enabled"
+        )
         return False
     if name not in PLUGINS and name not in STRATEGIES:
         findings.error(place, unknown_key(name, tuple(PLUGINS), what="plugin"))
@@ -247,8 +290,8 @@ def _belongs(name: str, point: str, place: str, findings: Findings) -> bool:
     return True
 
 
-def _configs(given: Sequence[Any], place: str, findings: Findings) -> dict[str, tuple[Mapping[str, Any], str]]:
-    """The arguments of each plugin, and where they stand."""
+def _configs(given: Sequence[Any], place: str, findings: ImportFindings) -> dict[str, tuple[Mapping[str, Any], str]]:
+    """Return a mapping of each plugin to its arguments and their path in the document."""
     found: dict[str, tuple[Mapping[str, Any], str]] = {}
     for index, each in enumerate(given):
         here = f"{place}[{index}]"
@@ -256,26 +299,35 @@ def _configs(given: Sequence[Any], place: str, findings: Findings) -> dict[str, 
         name = config.get("name")
         known = (*PLUGINS, *(strategy for strategy in STRATEGIES if strategy not in PLUGINS), EVICTOR)
         if name not in known:
-            told = "is required: a plugin's name" if name is None else unknown_key(str(name), known, what="plugin")
-            findings.error(f"{here}.name", told)
+            message = "is required: a plugin's name" if name is None else unknown_key(str(name), known, what="plugin")
+            findings.error(f"{here}.name", message)
         elif name in found:
-            findings.error(f"{here}.name", f'must not be given twice: "{name}"')
+            same = (config.get("args") or {}) == found[name][0]
+            message = f"{name} is listed twice: the first entry is used, as in the descheduler project"
+            findings.warn(f"{here}.name", message, LOW if same else MEDIUM)
         else:
             found[name] = (mapping(config.get("args"), f"{here}.args", findings), f"{here}.args")
     return found
 
 
-def _asked(name: str, args: Mapping[str, Any], place: str, findings: Findings) -> Asked:
-    """A strategy with its arguments, which are the project's and whatever else trimtab's type of it has."""
-    asked = Asked(name=name, place=place)
+def _strategy_draft(name: str, args: Mapping[str, Any], place: str, findings: ImportFindings) -> StrategyDraft:
+    """Return a strategy with upstream's arguments and those that only trimtab has."""
+    strategy = StrategyDraft(name=name, place=place)
     allowed = tuple(dict.fromkeys((*ARGS.get(name, ()), *own_params(name))))
     for key, value in args.items():
-        if key in ("apiVersion", "kind"):  # arguments are objects to the project, and may say so
+        if key in ("apiVersion", "kind"):  # upstream allows both keys in arguments
             continue
         if key in allowed:
             if key == "metricsUtilization":
                 value = metrics_of(value, f"{place}.{key}", findings)
-            asked.take(key, value, f"{place}.{key}", findings)
+            if key == "evictableNamespaces" and isinstance(value, Mapping) and value.get("include"):
+                findings.error(
+                    f"{place}.{key}.include",
+                    "is not supported, as in the descheduler project; to evict from these namespaces only, remove it "
+                    "and set spec.namespaces.include after converting",
+                )
+                value = {name: names for name, names in value.items() if name != "include"}
+            strategy.take(key, value, f"{place}.{key}", findings)
         else:
             findings.error(f"{place}.{key}", _PLACES.hint(key, allowed))
-    return asked
+    return strategy

@@ -1,5 +1,5 @@
-"""DeschedulingRuns: what each cycle planned, whether it was approved, and what became of it.
+"""Manages DeschedulingRuns, which contain the plan of a cycle, its approval and its outcome.
 
-``record`` makes a plan fit into an object, ``lifecycle`` says what a run may still become, ``progress`` how its status
-goes on, ``approval`` judges an approved plan again: all pure. ``keeper`` and ``journal`` read and write.
+``record`` converts a plan to a run and revalidates an approved run. ``lifecycle`` computes a run's phase and status.
+Neither does I/O. ``manager`` reads and writes the objects.
 """

@@ -1,1 +1,1 @@
-"""Strategies: one way of finding misplaced pods a file; :mod:`~.registry` has their order."""
+"""The strategies, which find misplaced pods and plan their eviction. :mod:`~.registry` defines their order."""

@@ -1,4 +1,4 @@
-"""HighNodeUtilization: underutilized nodes are emptied, each wholly or not at all."""
+"""HighNodeUtilization: drains underutilized nodes, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,68 +16,69 @@ from trimtab.api.reasons import (
 )
 from trimtab.api.strategies import ONLY_THRESHOLDING_RESOURCES, HighNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import size
-from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.node_usage import (
+    FloatArray,
+    UtilizationLevel,
+    percent,
+    terminating_requests,
+    underutilized,
+    utilization_levels,
+    utilization_percent,
+)
+from trimtab.descheduling.planning.scope import PolicyScope
+from trimtab.descheduling.planning.victim_order import size
 from trimtab.descheduling.strategies.remove_duplicates import ONE_PER_NODE
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
-from trimtab.descheduling.utilization import (
-    FloatArray,
-    Level,
-    levels_of,
-    on_their_way_out,
-    percent,
-    share,
-    underutilized,
-)
-from trimtab.disruption.protections.mirror_pod import ANNOTATION as MIRROR
-from trimtab.disruption.protections.static_pod import ANNOTATION as SOURCE
-from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.outcome import Refusal
+from trimtab.disruption.protections import CONFIG_SOURCE_ANNOTATION, MIRROR_ANNOTATION
 from trimtab.kube.objects import Pod
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, Scorer
 from trimtab.placement.registry import MOST_ALLOCATED
-from trimtab.placement.scorer import Scorer
 
-_NOT_A_DESTINATION: Final = "node(s) were underutilized themselves"
+_NOT_A_DESTINATION: Final = "node(s) were underutilized"
 _SHOWN: Final = 3
 _MOST_JOINED: Final = 4
-"""Underutilized nodes that become destinations for the sake of one: more would hardly be worth their pods."""
+"""Maximum number of underutilized nodes that become targets so that one node can be drained.
+
+With more targets, the gain would not justify the evictions.
+"""
 
 Blocked = list[tuple[Pod, Refusal]]
-"""Pods that cannot go, each with the reason."""
+"""Pods that cannot be evicted, each with the reason."""
 
 
 class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
-    """Underutilized is at or below all thresholds, by requests; what is on its way out no longer counts.
+    """Drains underutilized nodes: those whose requests are at or below all thresholds, excluding terminating pods.
 
-    A node is emptied only if all pods that keep it in use have a place on other nodes at once: half a node saves
-    nothing, and its pods would have been moved in vain. Pods that belong to their node (DaemonSets', static and mirror
-    pods) do not keep it; any other that may not go does, and is named.
+    A node is drained only if all pods that keep it in use fit on other nodes at the same time, because a partly drained
+    node cannot be removed and the evictions would be useless. Pods that are bound to their node (DaemonSet, static and
+    mirror pods) do not keep it in use. Any other pod that cannot be evicted keeps its node in use and is reported.
 
-    The least full nodes are emptied first, ties by name. Pods go to nodes that are not underutilized, as a scheduler
-    set up to fill nodes would put them (MostAllocated), the largest first. Where these do not take them, the fullest of
-    the underutilized nodes that does becomes a destination, and is emptied no more; so nodes are also merged where all
-    of them are underutilized. Nothing is ever moved to an empty node.
+    The least utilized nodes are drained first; ties are broken by name. The largest pods of a node are moved first, to
+    nodes that are not underutilized, scored as a bin-packing scheduler does (MostAllocated). If none of these nodes can
+    run a pod, the most utilized of the underutilized nodes that can run it becomes a target and is not drained. Thus
+    pods are also consolidated if all nodes are underutilized. Pods are never moved to an empty node.
     """
 
     NAME = "HighNodeUtilization"
     WHOLE_NODES = True
 
-    def __init__(self, params: HighNodeUtilizationParams, scope: Scope, placer: Placer) -> None:
+    def __init__(self, params: HighNodeUtilizationParams, scope: PolicyScope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         thresholds = params.node_resource_utilization_thresholds
         nodes = self.snapshot.nodes
-        self._levels: tuple[Level, ...] = () if thresholds is None else levels_of(thresholds, nodes)
+        self._levels: tuple[UtilizationLevel, ...] = () if thresholds is None else utilization_levels(thresholds, nodes)
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
         self._narrow = ONLY_THRESHOLDING_RESOURCES in params.eviction_modes
         self._excluded = frozenset(params.evictable_namespaces.exclude)
-        self._leaving = on_their_way_out(self.snapshot)
+        self._leaving = terminating_requests(self.snapshot)
         self._scorer = Scorer(self.snapshot, MOST_ALLOCATED.scores)
         self._joined: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
-        """Underutilized nodes that have become destinations."""
+        """Underutilized nodes that have become targets."""
 
-    def plan(self, context: Context) -> None:
-        """From the least full underutilized node to the fullest, ties by name."""
+    def plan(self, context: StrategyContext) -> None:
+        """Drain the underutilized nodes from the least to the most utilized; ties are broken by name."""
         nodes = self.snapshot.nodes
         under = self._underutilized()
         sources = [slot for slot in self.scope.sources if under[slot] and self._in_use(slot)]
@@ -88,7 +89,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
             for slot in sources:
                 verb = "nodes are" if number != 1 else "node is"
                 text = f"{number} {verb} underutilized, not more than numberOfNodes ({self._number})"
-                context.keep_node(slot, NOT_ENOUGH_NODES, f"{self._low(slot)}, but {text}")
+                context.keep_node(slot, NOT_ENOUGH_NODES, f"{self._describe_utilization(slot)}, but {text}")
             return
         schedulable = self.scope.destinations & ~nodes.cordoned
         filled: BoolArray = schedulable & ~under
@@ -96,20 +97,23 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         spare[sources] = schedulable[sources]
         rank = np.zeros(nodes.capacity, dtype=np.int64)
         rank[sources] = -np.arange(len(sources))
-        places = _Places(filled, spare, rank)
+        places = _Targets(filled, spare, rank)
         for slot in sources:
             if not self._joined[slot]:
                 self._empty(context, slot, places)
 
     def measure(self) -> Measure:
-        """Underutilized nodes in use, then the pods that keep them, but for nodes that others are emptied onto."""
+        """Return the number of underutilized nodes in use and the number of pods on those that are not targets."""
         under = self._underutilized()
         numbers = {slot: len(self._in_use(slot)) for slot in self.scope.sources if under[slot]}
         pods = sum(number for slot, number in numbers.items() if not self._joined[slot])
         return float(sum(number > 0 for number in numbers.values())), float(pods)
 
     def _underutilized(self) -> BoolArray:
-        """Bool, shape (nodes.capacity,). A node that has none of the resources named says nothing about its use."""
+        """Return the underutilized nodes: bool, shape (nodes.capacity,).
+
+        A node without any of the resources named in the thresholds is not underutilized.
+        """
         nodes = self.snapshot.nodes
         judged: BoolArray = np.zeros(nodes.capacity, dtype=np.bool_)
         for level in self._levels:
@@ -117,7 +121,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         return underutilized(nodes, self._levels, self._requested()) & judged & self.scope.selected
 
     def _requested(self) -> IntArray:
-        """What is requested on each node without what is on its way out: int64, shape (capacity, axis.width)."""
+        """Return the requests on each node, excluding terminating pods: int64, shape (capacity, axis.width)."""
         requested = self.snapshot.nodes.requested
         if self._leaving:
             requested = requested.copy()
@@ -126,18 +130,23 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         return requested
 
     def _fullness(self) -> FloatArray:
-        """Percent requested, summed over the resources named: float64, shape (nodes.capacity,)."""
+        """Return each node's utilization in percent, summed over the resources in the thresholds.
+
+        The result is float64 of shape (nodes.capacity,).
+        """
         requested = self._requested()
         total: FloatArray = np.zeros(self.snapshot.nodes.capacity, dtype=np.float64)
         for level in self._levels:
-            total += share(self.snapshot.nodes, level, requested)
+            total += utilization_percent(self.snapshot.nodes, level, requested)
         return total
 
     def _in_use(self, slot: int) -> list[Pod]:
-        """The pods that keep a node in use, by name; protected ones and those out of scope among them."""
-        return [pod for pod in self.snapshot.pods_on(self.snapshot.nodes.node(slot).name) if self._keeps(pod)]
+        """Return the pods that keep a node in use, sorted by name, including protected and out-of-scope pods."""
+        return [
+            pod for pod in self.snapshot.pods_on(self.snapshot.nodes.node(slot).name) if self._keeps_node_in_use(pod)
+        ]
 
-    def _keeps(self, pod: Pod) -> bool:
+    def _keeps_node_in_use(self, pod: Pod) -> bool:
         if pod.terminal or pod.deleted is not None or belongs_to_its_node(pod):
             return False
         if not self._narrow:
@@ -145,42 +154,49 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         row = self.snapshot.row(pod.spec)
         return any(row[level.column] > 0 for level in self._levels if level.column < len(row))
 
-    def _empty(self, context: Context, slot: int, places: _Places) -> None:
-        """Move all pods off a node, or say which of them stay and why."""
+    def _empty(self, context: StrategyContext, slot: int, places: _Targets) -> None:
+        """Move all pods off a node, or report which of them cannot be moved and why."""
         pods = sorted(self._in_use(slot), key=_largest_first)
-        blocked = self._blocked(context, pods) or self._nowhere(context, pods, slot, places)
+        blocked = self._blocked(context, pods) or self._pods_without_target(context, pods, slot, places)
         if blocked:
-            self._stay(context, slot, blocked)
+            self._report_kept_node(context, slot, blocked)
             return
         joined: list[int] = []
         while (failed := self._move_all(context, slot, pods, places)) is not None:
             further = self._further(context, failed, places, slot) if len(joined) < _MOST_JOINED else None
             if further is None:
                 self._joined[joined] = False
-                self._stay(context, slot, [failed])
+                self._report_kept_node(context, slot, [failed])
                 return
             joined.append(further)
             self._joined[further] = True
         places.spare[slot] = False
 
-    def _move_all(self, context: Context, slot: int, pods: list[Pod], places: _Places) -> tuple[Pod, Refusal] | None:
-        """Move all pods to destinations, or none; then the first that cannot go, with the reason."""
-        start = self._low(slot)
-        what = (
-            f"all {len(pods)} of its pods have places elsewhere, this one"
-            if len(pods) > 1
-            else "its only pod has a place"
-        )
-        wish = Wish(places.open | self._joined, _NOT_A_DESTINATION)
-        return context.move_all(
+    def _move_all(
+        self, context: StrategyContext, slot: int, pods: list[Pod], places: _Targets
+    ) -> tuple[Pod, Refusal] | None:
+        """Move either all pods or none of them to targets.
+
+        Returns:
+            The first pod that cannot be moved, and the reason; ``None`` if all pods are moved.
+        """
+        start = self._describe_utilization(slot)
+        what = f"other nodes can run all {len(pods)} of its pods, this one" if len(pods) > 1 else "its only pod can run"
+        preference = PlacementPreference(places.open | self._joined, _NOT_A_DESTINATION)
+        return context.plan_all_moves(
             pods,
-            lambda pod: context.find(pod, wish, self._scorer),
+            lambda pod: context.find_node(pod, preference, self._scorer),
             reason=NODE_UNDERUTILIZED,
             message=lambda _, target: f"{start}; {what} on {self.snapshot.nodes.node(target).name}",
         )
 
-    def _further(self, context: Context, failed: tuple[Pod, Refusal], places: _Places, slot: int) -> int | None:
-        """The fullest underutilized node that takes the pod for which no destination was left, if there is one."""
+    def _further(
+        self, context: StrategyContext, failed: tuple[Pod, Refusal], places: _Targets, slot: int
+    ) -> int | None:
+        """Return the slot of an underutilized node to use as an additional target; ``None`` if there is none.
+
+        It is the most utilized of the nodes that can run the pod for which no target was found.
+        """
         pod, refusal = failed
         if refusal.reason not in (NO_PLACE, NO_IMPROVEMENT):
             return None
@@ -188,11 +204,11 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         among[slot] = False
         if not among.any():
             return None
-        found = context.find(pod, Wish(among, _NOT_A_DESTINATION, places.rank), self._scorer)
+        found = context.find_node(pod, PlacementPreference(among, _NOT_A_DESTINATION, places.rank), self._scorer)
         return None if isinstance(found, Refusal) else found
 
-    def _blocked(self, context: Context, pods: list[Pod]) -> Blocked:
-        """The pods that could not go wherever there was room."""
+    def _blocked(self, context: StrategyContext, pods: list[Pod]) -> Blocked:
+        """Return the pods that must not be evicted, regardless of free capacity."""
         found = []
         for pod in pods:
             refusal = None
@@ -200,55 +216,57 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
                 text = f"evictableNamespaces.exclude names {pod.namespace}"
                 refusal = Refusal(reason=NAMESPACE_NOT_EVICTABLE, message=text)
             elif not self.scope.covers(pod):
-                refusal = Refusal(reason=NOT_IN_SCOPE, message="the policy does not look at the pod")
-            refusal = refusal or context.obstacle(pod)
+                refusal = Refusal(reason=NOT_IN_SCOPE, message="the pod is not in the policy's scope")
+            refusal = refusal or context.blocker(pod)
             if refusal is not None:
                 found.append((pod, refusal))
         return found
 
-    def _nowhere(self, context: Context, pods: list[Pod], slot: int, places: _Places) -> Blocked:
-        """The pods that suit no other node, however empty: known before the others are tried."""
+    def _pods_without_target(self, context: StrategyContext, pods: list[Pod], slot: int, places: _Targets) -> Blocked:
+        """Return the pods for which no other node is eligible, regardless of free capacity."""
         others = places.open | self._joined | places.spare
         others[slot] = False
-        wish = Wish(others, _NOT_A_DESTINATION)
+        preference = PlacementPreference(others, _NOT_A_DESTINATION)
         found = []
         for pod in pods:
-            if not (self.placer.eligible(pending(pod)) & others).any():
-                refusal = context.find(pod, wish, self._scorer)
+            if not (self.placer.eligible(as_pending(pod)) & others).any():
+                refusal = context.find_node(pod, preference, self._scorer)
                 if isinstance(refusal, Refusal):
                     found.append((pod, refusal))
         return found
 
-    def _stay(self, context: Context, slot: int, blocked: Blocked) -> None:
-        """Say why a node is not emptied, of the node and of the pods that keep it."""
+    def _report_kept_node(self, context: StrategyContext, slot: int, blocked: Blocked) -> None:
+        """Record why a node is not drained, both for the node and for the pods that keep it in use."""
         for pod, refusal in blocked:
             if refusal.reason != NOT_IN_SCOPE:
                 context.keep(pod, refusal.reason, refusal.message)
         names = "; ".join(f"{pod.key}: {refusal.message}" for pod, refusal in blocked[:_SHOWN])
         more = f"; and {len(blocked) - _SHOWN} more" if len(blocked) > _SHOWN else ""
         context.keep_node(
-            slot, blocked[0][1].reason, f"{self._low(slot)}, but not all of its pods can go: {names}{more}"
+            slot,
+            blocked[0][1].reason,
+            f"{self._describe_utilization(slot)}, but cannot be drained completely: {names}{more}",
         )
 
-    def _low(self, slot: int) -> str:
-        """How little of a node is requested, against the thresholds."""
+    def _describe_utilization(self, slot: int) -> str:
+        """Return a description of the node's utilization, with the thresholds."""
         requested = self._requested()
-        told = [
-            f"{level.resource} {percent(float(share(self.snapshot.nodes, level, requested)[slot]), level.threshold)}%, "
-            f"threshold {percent(level.threshold)}%"
+        levels = [
+            f"{level.resource} {percent(float(used[slot]), level.threshold)}%, threshold {percent(level.threshold)}%"
             for level in self._levels
             if level.threshold is not None
+            for used in (utilization_percent(self.snapshot.nodes, level, requested),)
         ]
-        return f"{self.snapshot.nodes.node(slot).name} is underutilized ({'; '.join(told)})"
+        return f"{self.snapshot.nodes.node(slot).name} is underutilized ({'; '.join(levels)})"
 
 
-class _Places:
-    """Where pods may go.
+class _Targets:
+    """The possible targets for the pods of drained nodes.
 
     Attributes:
         open: bool, shape (nodes.capacity,); schedulable nodes that are not underutilized.
-        spare: bool, same shape; schedulable nodes that are, and that still hold something.
-        rank: int64, same shape; the fullest of the spare ones least.
+        spare: bool, same shape; schedulable underutilized nodes that are still in use.
+        rank: int64, same shape; the position of each spare node in the order from the most to the least utilized.
     """
 
     def __init__(self, open_: BoolArray, spare: BoolArray, rank: IntArray) -> None:
@@ -258,10 +276,10 @@ class _Places:
 
 
 def belongs_to_its_node(pod: Pod) -> bool:
-    """Whether a pod would be nowhere else: a DaemonSet's, or one that the kubelet runs from its own files."""
+    """Return whether the pod is bound to its node, as DaemonSet pods, static pods and mirror pods are."""
     if any(owner.kind in ONE_PER_NODE for owner in pod.owners):
         return True
-    return MIRROR in pod.annotations or pod.annotations.get(SOURCE, "api") != "api"
+    return MIRROR_ANNOTATION in pod.annotations or pod.annotations.get(CONFIG_SOURCE_ANNOTATION, "api") != "api"
 
 
 def _largest_first(pod: Pod) -> tuple[int, int, float, str, str]:

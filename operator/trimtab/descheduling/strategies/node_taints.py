@@ -1,4 +1,4 @@
-"""RemovePodsViolatingNodeTaints: pods leave nodes whose taints they do not tolerate."""
+"""RemovePodsViolatingNodeTaints: evicts pods that do not tolerate the taints of their node."""
 
 from __future__ import annotations
 
@@ -11,40 +11,50 @@ from msgspec import Struct
 from trimtab.api.reasons import NODE_TAINTS_VIOLATED
 from trimtab.api.strategies import NodeTaintsParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.context import Context, Wish, pending
-from trimtab.descheduling.order import victim_order
-from trimtab.descheduling.scope import Scope
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.scope import PolicyScope
+from trimtab.descheduling.planning.victim_order import victim_order
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
-from trimtab.disruption.refusal import Refusal
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod, PodSpec, Taint
 from trimtab.kube.rules.taints import (
     DELETION_CANDIDATE,
+    KARPENTER_DISRUPTED,
+    KARPENTER_DISRUPTION,
     NO_SCHEDULE,
     NOT_READY,
     PREFER_NO_SCHEDULE,
     TO_BE_DELETED,
+    TRIMTAB_PRESSURE_DOMAIN,
     UNREACHABLE,
-    taint_in_words,
+    format_taint,
     tolerates,
 )
 from trimtab.placement.placer import Placer
 
 _TOLERATION_SECONDS: Final = frozenset({NOT_READY, UNREACHABLE})
-"""Taints that come with a NoExecute twin: how long a pod stays is for its ``tolerationSeconds`` to say."""
+"""Keys of taints that also exist with NoExecute. A pod's ``tolerationSeconds`` determines when it is evicted."""
 
-_AUTOSCALERS: Final = frozenset({TO_BE_DELETED, DELETION_CANDIDATE})
-"""Taints by which a cluster autoscaler takes a node away, or may do so soon: it moves the pods itself, if it does."""
+_REMOVING: Final = frozenset({TO_BE_DELETED, KARPENTER_DISRUPTED, KARPENTER_DISRUPTION})
+"""Keys of taints on nodes that cluster-autoscaler, trimtab's autoscaler or karpenter is draining.
+
+These components evict the pods themselves.
+"""
+
+_AUTOSCALERS: Final = _REMOVING | {DELETION_CANDIDATE}
+"""The taints in ``_REMOVING``, and the taint on nodes that may be removed soon."""
 
 
-class Burden(Struct, frozen=True):
-    """The taints that pods of one spec do not tolerate, by set of taints (:attr:`NodeTable.taint_sets`).
+class TaintCounts(Struct, frozen=True):
+    """The number of taints that pods with one spec do not tolerate, by taint set (:attr:`NodeTable.taint_sets`).
 
     Attributes:
-        spec: held, so that its id stays its own.
-        hard: how many NoSchedule taints.
-        soft: how many PreferNoSchedule taints.
-        soft_by_slot: the same of each slot; int64, shape (nodes.capacity,).
-        lightest: the least of them on the nodes that suit the pods, however full; ``None`` where none does.
+        spec: the spec, which is referenced so that its id stays valid.
+        hard: number of NoSchedule taints.
+        soft: number of PreferNoSchedule taints.
+        soft_by_slot: number of PreferNoSchedule taints by slot: int64, shape (nodes.capacity,).
+        lightest: the lowest number of PreferNoSchedule taints on an eligible node, regardless of free capacity;
+            ``None`` if no node is eligible.
     """
 
     spec: PodSpec
@@ -55,38 +65,40 @@ class Burden(Struct, frozen=True):
 
 
 class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
-    """NoSchedule taints first, then PreferNoSchedule ones where they are looked at.
+    """Evicts pods because of NoSchedule taints first, then because of PreferNoSchedule taints if these are enabled.
 
-    NoSchedule: the pod's node has one that the pod does not tolerate, and another node takes the pod. PreferNoSchedule:
-    a node takes it that has fewer of them. NoExecute taints are the taint manager's, and so are ``not-ready`` and
-    ``unreachable`` of any effect unless ``includedTaints`` names them: a pod that tolerates their NoExecute for five
-    minutes means to stay so long. What a cluster autoscaler taints is the autoscaler's likewise: a node that it takes
-    away is left alone with all its taints, for its cordon is one of them.
+    NoSchedule: a pod is moved if it does not tolerate such a taint on its node, and another node can run it.
+    PreferNoSchedule: a pod is moved if a node with fewer such taints can run it. The taint manager handles NoExecute
+    taints. It also handles ``not-ready`` and ``unreachable`` with any effect unless ``includedTaints`` names them,
+    because a pod that tolerates them for five minutes should not be evicted earlier. All taints of a node that a
+    cluster autoscaler is removing are ignored, since the autoscaler evicts its pods. The taints of nodes under pressure
+    (``pressure.trimtab.dev/``) are ignored unless ``includedTaints`` names them, because the node-pressure controller
+    evicts only as many pods as necessary.
     """
 
     NAME = "RemovePodsViolatingNodeTaints"
-    unwelcome_text = "node(s) had more PreferNoSchedule taints that the pod does not tolerate"
+    objection_text = "node(s) had more PreferNoSchedule taints that the pod does not tolerate"
 
-    def __init__(self, params: NodeTaintsParams, scope: Scope, placer: Placer) -> None:
+    def __init__(self, params: NodeTaintsParams, scope: PolicyScope, placer: Placer) -> None:
         super().__init__(params, scope, placer)
         nodes = self.snapshot.nodes
         effects = {NO_SCHEDULE, PREFER_NO_SCHEDULE} if params.include_prefer_no_schedule else {NO_SCHEDULE}
         self._looked_at: list[tuple[Taint, ...]] = [
             ()
-            if _taken_away(params, taints)
+            if _being_removed(params, taints)
             else tuple(taint for taint in taints if taint.effect in effects and _considers(params, taint))
             for taints in nodes.taint_sets
         ]
-        """By set of taints."""
+        """The taints that the policy enforces, by taint set."""
         self._set_of: list[int] = nodes.taints.tolist()
         self._sources = tuple(slot for slot in scope.sources if self._looked_at[self._set_of[slot]])
         self._anywhere: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
-        self._burdens: dict[int, Burden] = {}
+        self._counts: dict[int, TaintCounts] = {}
         self._by_slot: dict[tuple[int, ...], IntArray] = {}
         self._stuck: dict[tuple[int, int, int], tuple[int, Refusal]] = {}
 
-    def plan(self, context: Context) -> None:
-        """Node by node in the order of names, its pods in victim order."""
+    def plan(self, context: StrategyContext) -> None:
+        """Plan moves node by node, in the order of node names, and in victim order on each node."""
         for slot in self._sources:
             for pod in sorted(context.candidates(slot, self._breaks_a_rule), key=victim_order):
                 self._repair(context, pod, slot)
@@ -98,7 +110,7 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
                 self._repair(context, pod, slot)
 
     def measure(self) -> Measure:
-        """Pods with a NoSchedule taint that they do not tolerate, then PreferNoSchedule taints that others spare."""
+        """Return the number of pods with untolerated NoSchedule taints and of avoidable PreferNoSchedule taints."""
         broken, spared = 0, 0
         for slot in self._sources:
             for pod in self.snapshot.pods_on(self.snapshot.nodes.node(slot).name):
@@ -107,111 +119,121 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
                     spared += self._excess(pod)
         return float(broken), float(spared)
 
-    def unwelcome(self, pod: Pod) -> Collection[int]:
-        """Nodes with more PreferNoSchedule taints than the pod's own, unless no node that suits it has fewer."""
+    def worse_slots(self, pod: Pod) -> Collection[int]:
+        """Return the slots with more PreferNoSchedule taints than the pod's current node and the best eligible node."""
         if not self.params.include_prefer_no_schedule:
             return ()
-        burden = self._burden(pod)
-        if burden.lightest is None:
+        counts = self._counts_of(pod)
+        if counts.lightest is None:
             return ()
-        borne = max(burden.lightest, burden.soft[self._home(pod)])
-        more: list[int] = np.flatnonzero(burden.soft_by_slot > borne).tolist()
+        borne = max(counts.lightest, counts.soft[self._taint_set_of(pod)])
+        more: list[int] = np.flatnonzero(counts.soft_by_slot > borne).tolist()
         return more
 
     def may_object(self) -> bool:
-        """Whether PreferNoSchedule taints are looked at."""
+        """Return whether the policy enforces PreferNoSchedule taints."""
         return self.params.include_prefer_no_schedule
 
-    def _repair(self, context: Context, pod: Pod, slot: int) -> None:
-        burden, home = self._burden(pod), self._set_of[slot]
-        hard, soft = burden.hard[home], burden.soft[home]
+    def _repair(self, context: StrategyContext, pod: Pod, slot: int) -> None:
+        counts, home = self._counts_of(pod), self._set_of[slot]
+        hard, soft = counts.hard[home], counts.soft[home]
         alike = (id(pod.spec), hard, soft)
         known = self._stuck.get(alike)
-        found: int | Refusal | None = context.obstacle(pod)
-        if found is None and known is not None and known[0] == len(context.board.actions) and self.placer.plain(pod):
-            found = known[1]  # a tainted pool may hold thousands of one template, and none of them has a place
+        found: int | Refusal | None = context.blocker(pod)
+        if (
+            found is None
+            and known is not None
+            and known[0] == len(context.plan_state.actions)
+            and self.placer.ignores_other_pods(pod)
+        ):
+            found = known[1]  # thousands of pods of one template may fit no other node
         if found is None:
-            found = context.find(pod, self._wish(burden, hard, soft))
-            if isinstance(found, Refusal) and self.placer.plain(pod):
-                self._stuck[alike] = (len(context.board.actions), found)
+            found = context.find_node(pod, self._preference(counts, hard, soft))
+            if isinstance(found, Refusal) and self.placer.ignores_other_pods(pod):
+                self._stuck[alike] = (len(context.plan_state.actions), found)
         if isinstance(found, int):
             text = self._message(pod, slot, found)
-            refused = context.move(pod, found, reason=NODE_TAINTS_VIOLATED, message=text)
+            refused = context.plan_move(pod, found, reason=NODE_TAINTS_VIOLATED, message=text)
         else:
             refused = found
         if refused is not None:
             context.keep(pod, refused.reason, refused.message)
 
-    def _wish(self, burden: Burden, hard: int, soft: int) -> Wish:
-        """The nodes with the fewest PreferNoSchedule taints; filters see to the others."""
-        rank = burden.soft_by_slot if self.params.include_prefer_no_schedule else None
+    def _preference(self, counts: TaintCounts, hard: int, soft: int) -> PlacementPreference:
+        """Return a preference for nodes with the fewest PreferNoSchedule taints. Filters handle NoSchedule taints."""
+        rank = counts.soft_by_slot if self.params.include_prefer_no_schedule else None
         if hard:
-            return Wish(self._anywhere, "", rank)
+            return PlacementPreference(self._anywhere, "", rank)
         otherwise = f"node(s) had {soft} or more PreferNoSchedule taints that the pod does not tolerate"
-        return Wish(burden.soft_by_slot < soft, otherwise, rank)
+        return PlacementPreference(counts.soft_by_slot < soft, otherwise, rank)
 
     def _message(self, pod: Pod, slot: int, target: int) -> str:
         nodes = self.snapshot.nodes
         here = self._untolerated(pod.spec, slot)
         there = self._untolerated(pod.spec, target)
-        has = f"has {', '.join(there)} only" if there else "has none such"
+        has = f"has only {', '.join(there)}" if there else "has none"
         names = f"taint{'s' if len(here) != 1 else ''} {', '.join(here)}"
         return (
             f"{nodes.node(slot).name} has the {names}, which the pod does not tolerate; {nodes.node(target).name} {has}"
         )
 
     def _untolerated(self, spec: PodSpec, slot: int) -> list[str]:
-        """The taints of a node that the pod does not tolerate, as kubectl writes them."""
-        return [taint_in_words(taint) for taint in _untolerated(spec, self._looked_at[self._set_of[slot]])]
+        """Return the taints on a node that the pod does not tolerate, formatted as kubectl does."""
+        return [format_taint(taint) for taint in _untolerated(spec, self._looked_at[self._set_of[slot]])]
 
     def _breaks_a_rule(self, pod: Pod) -> bool:
-        return self._burden(pod).hard[self._home(pod)] > 0
+        return self._counts_of(pod).hard[self._taint_set_of(pod)] > 0
 
     def _soft(self, pod: Pod) -> int:
-        return self._burden(pod).soft[self._home(pod)]
+        return self._counts_of(pod).soft[self._taint_set_of(pod)]
 
     def _excess(self, pod: Pod) -> int:
-        """By how many PreferNoSchedule taints the pod's node has more than one that suits it, however full."""
-        burden = self._burden(pod)
-        return 0 if burden.lightest is None else max(0, burden.soft[self._home(pod)] - burden.lightest)
+        """Return how many more PreferNoSchedule taints the pod's node has than the best eligible node."""
+        counts = self._counts_of(pod)
+        return 0 if counts.lightest is None else max(0, counts.soft[self._taint_set_of(pod)] - counts.lightest)
 
-    def _home(self, pod: Pod) -> int:
-        """The set of taints of the pod's node."""
+    def _taint_set_of(self, pod: Pod) -> int:
+        """Return the number of the taint set of the pod's node."""
         return self._set_of[self.snapshot.nodes.slot_of[pod.node]]
 
-    def _burden(self, pod: Pod) -> Burden:
-        found = self._burdens.get(id(pod.spec))
+    def _counts_of(self, pod: Pod) -> TaintCounts:
+        found = self._counts.get(id(pod.spec))
         if found is None:
-            found = self._burdens[id(pod.spec)] = self._weigh(pod)
+            found = self._counts[id(pod.spec)] = self._weigh(pod)
         return found
 
-    def _weigh(self, pod: Pod) -> Burden:
+    def _weigh(self, pod: Pod) -> TaintCounts:
         hard, soft = [], []
         for taints in self._looked_at:
             effects = [taint.effect for taint in _untolerated(pod.spec, taints)]
             hard.append(effects.count(NO_SCHEDULE))
             soft.append(effects.count(PREFER_NO_SCHEDULE))
         by_slot = self._by_slot.get(tuple(soft))
-        if by_slot is None:  # shared: an array of all nodes for each of thousands of specs would take half a gigabyte
+        if by_slot is None:  # shared, because one array per spec would take half a gigabyte
             by_slot = self._by_slot[tuple(soft)] = np.array(soft, dtype=np.int64)[self.snapshot.nodes.taints]
         lightest = None
         if self.params.include_prefer_no_schedule:
-            suits = self.placer.eligible(pending(pod)) & self.scope.destinations
+            suits = self.placer.eligible(as_pending(pod)) & self.scope.destinations
             lightest = int(by_slot[suits].min()) if suits.any() else None
-        return Burden(pod.spec, hard, soft, by_slot, lightest)
+        return TaintCounts(pod.spec, hard, soft, by_slot, lightest)
 
 
 def _considers(params: NodeTaintsParams, taint: Taint) -> bool:
-    """Whether the policy looks at taints of this key and value."""
+    """Return whether the policy enforces taints with this key and value."""
     names = {taint.key, f"{taint.key}={taint.value}"}
     if params.included_taints:
         return not names.isdisjoint(params.included_taints)
-    return names.isdisjoint(params.excluded_taints) and taint.key not in _TOLERATION_SECONDS | _AUTOSCALERS
+    if taint.key in _TOLERATION_SECONDS | _AUTOSCALERS or taint.key.startswith(f"{TRIMTAB_PRESSURE_DOMAIN}/"):
+        return False
+    return names.isdisjoint(params.excluded_taints)
 
 
-def _taken_away(params: NodeTaintsParams, taints: Iterable[Taint]) -> bool:
-    """Whether a cluster autoscaler takes nodes with these taints away, and the policy does not ask for just that."""
-    return any(taint.key == TO_BE_DELETED and not _considers(params, taint) for taint in taints)
+def _being_removed(params: NodeTaintsParams, taints: Iterable[Taint]) -> bool:
+    """Return whether the taints show that a cluster autoscaler is removing the node.
+
+    Taints that the policy includes explicitly are not considered.
+    """
+    return any(taint.key in _REMOVING and not _considers(params, taint) for taint in taints)
 
 
 def _untolerated(spec: PodSpec, taints: Iterable[Taint]) -> list[Taint]:

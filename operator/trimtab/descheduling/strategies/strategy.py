@@ -1,4 +1,4 @@
-"""What a strategy is."""
+"""Defines the base class of strategies."""
 
 from __future__ import annotations
 
@@ -8,87 +8,94 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from trimtab.api.base import Spec
 from trimtab.cluster.resources import BoolArray
-from trimtab.descheduling.context import Context
-from trimtab.descheduling.scope import Scope
-from trimtab.disruption.refusal import Refusal
+from trimtab.descheduling.planning.context import StrategyContext
+from trimtab.descheduling.planning.scope import PolicyScope
+from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 
 P = TypeVar("P", bound=Spec)
 
 Measure = tuple[float, ...]
-"""How badly a cluster violates what a strategy wants; compared as tuples are, 0 for not at all."""
+"""How much the cluster violates a strategy's goal. Measures are compared as tuples; zeros mean no violation."""
 
 
 class Strategy(ABC, Generic[P]):
-    """One strategy with one policy's parameters, made for one plan.
+    """Base class of strategies. An instance is created for one policy and one plan.
 
-    Strictly better or not at all: every single move lowers :meth:`measure`. So a plan never worsens what it set out
-    to mend, and planning again and again comes to an end.
+    Every single move must lower :meth:`measure`, so that repeated planning terminates.
 
     Args:
-        params: as the policy gives them.
+        params: the policy's parameters.
         scope: the policy's nodes and pods.
-        placer: of the plan's snapshot.
+        placer: the placer of the plan's snapshot.
     """
 
     NAME: ClassVar[str]
 
     IN_PLACE: ClassVar[bool] = False
-    """Whether a pod may come back to the node that it is evicted from: it is to start anew, not to be elsewhere."""
+    """Whether the replacement may run on the same node, because the strategy only restarts pods."""
 
     WHOLE_NODES: ClassVar[bool] = False
-    """Whether it empties a node wholly or not at all: some of its moves alone would be made for nothing."""
+    """Whether the strategy drains nodes completely or not at all.
 
-    unwelcome_text: str = ""
-    """What is told of a node that :meth:`unwelcome` names; begins with ``node(s)``."""
+    If so, it is useless to execute only some of its moves.
+    """
 
-    def __init__(self, params: P, scope: Scope, placer: Placer) -> None:
+    objection_text: str = ""
+    """The message with which nodes that :meth:`worse_slots` returns are rejected. It begins with ``node(s)``."""
+
+    def __init__(self, params: P, scope: PolicyScope, placer: Placer) -> None:
         self.params = params
         self.scope = scope
         self.placer = placer
         self.snapshot = placer.snapshot
 
     @abstractmethod
-    def plan(self, context: Context) -> None:
-        """Find the pods in violation, in an order that depends on names only, and move or keep each."""
+    def plan(self, context: StrategyContext) -> None:
+        """Find the pods that violate the strategy's goal, and plan to move each of them or record why it is kept.
+
+        The order must depend only on the cluster state, and not on the order in which objects are stored.
+        """
 
     @abstractmethod
     def measure(self) -> Measure:
-        """The violation in the snapshot as it is now, over all pods that count, protected ones among them."""
+        """Return how much the current snapshot violates the strategy's goal, including protected pods."""
 
     def objections(self, pod: Pod) -> Collection[int]:
-        """:meth:`unwelcome`, for pods that the policy looks at."""
-        return () if self.scope.narrow and not self.scope.covers(pod) else self.unwelcome(pod)
+        """Return :meth:`worse_slots` for a pod in the policy's scope, and no slots for other pods."""
+        return () if self.scope.filters_pods and not self.scope.covers(pod) else self.worse_slots(pod)
 
-    def unwelcome(self, pod: Pod) -> Collection[int]:
-        """The slots where a placed pod would raise this strategy's measure; for the strategies that run after it.
+    def worse_slots(self, pod: Pod) -> Collection[int]:
+        """Return the slots where a placed pod would raise this strategy's measure if it were moved there.
 
-        Without this, two strategies of one policy could send a pod back and forth for ever, one cycle each.
+        Later strategies avoid these slots. Otherwise two strategies could evict the same pod alternately forever.
         """
         del pod
         return ()
 
-    def no_longer(self, pod: Pod, places: BoolArray) -> Refusal | None:
-        """Why a planned move of the pod is no longer wanted, asked right before it is made; ``None`` where it is.
+    def recheck(self, pod: Pod, places: BoolArray) -> Refusal | None:
+        """Return the reason why a planned move is no longer useful; ``None`` if it still is.
 
-        For strategies that plan on what changes by itself. Whether the pod is there, may go and has a place is known.
+        The method is called immediately before the eviction. It is meant for strategies whose input changes without
+        watch events, such as measured utilization. The caller has checked that the pod exists, may be evicted and fits
+        some node.
 
         Args:
-            pod: where it is.
-            places: bool, shape (nodes.capacity,); the slots that take it.
+            pod: the pod on its current node.
+            places: bool, shape (nodes.capacity,); the slots that can run it.
         """
         del pod, places
         return None
 
     def may_object(self) -> bool:
-        """Whether :meth:`unwelcome` could ever name a slot, with these parameters."""
-        return type(self).unwelcome is not Strategy.unwelcome
+        """Return whether :meth:`worse_slots` can return any slots with the strategy's parameters."""
+        return type(self).worse_slots is not Strategy.worse_slots
 
-    def moved(self, before: Pod, after: Pod) -> None:
-        """Take note of a move that some strategy of the plan has made; for those that keep counts of their own.
+    def pod_moved(self, before: Pod, after: Pod) -> None:
+        """Process a move that any strategy has planned.
 
-        A move that is taken back is told as a move the other way round.
+        Strategies that keep counts update them. If a move is undone, the reverse move is reported.
         """
 
 

@@ -1,1 +1,1 @@
-"""Where the API server is, who we are there, and the one HTTP session that everything shares."""
+"""The connection to the API server: configuration, credentials, and the shared HTTP transport."""

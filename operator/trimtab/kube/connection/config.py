@@ -1,33 +1,35 @@
-"""Where the API server is and how to log in there.
+"""The configuration of the connection: the API server's address, the credentials and the proxy.
 
-The order is kubectl's, then a pod's: the kubeconfig that was named, else ``$KUBECONFIG`` or ``~/.kube/config``, else
-the service account of the pod. A laptop and a pod thus need no flag.
+As in kubectl, the configuration is read from the kubeconfig given as a flag, otherwise from ``$KUBECONFIG`` or
+``~/.kube/config``, otherwise from the pod's service account. So neither a workstation nor a pod needs a flag. The proxy
+is determined by kubectl's rules (Go's httpproxy package).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from trimtab.kube.connection.proxy import proxy_for
 from trimtab.kube.errors import InputError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet mounts a pod's service account."""
+"""The directory in which the kubelet mounts a pod's service account."""
 
 
 class Login(Struct, frozen=True, kw_only=True):
-    """What proves who we are. Shown without its secrets, so that it may stand in a log or a traceback.
+    """The credentials of one identity. The repr contains no secrets, so it may appear in logs and tracebacks.
 
     Attributes:
-        authorization: the ``Authorization`` header, ``Bearer …`` or ``Basic …``; ``""`` for none.
-        certificate: the client certificate's chain as PEM, or empty.
-        key: its private key as PEM.
-        expires: seconds since the epoch when it ends, as an exec plugin says; ``None`` where nobody says.
+        authorization: the ``Authorization`` header, ``Bearer …`` or ``Basic …``, or ``""`` for none.
+        certificate: the client certificate chain as PEM, or empty for none.
+        key: the private key of the certificate as PEM.
+        expires: the expiry of the credentials in seconds since the epoch, or ``None`` if it is unknown.
     """
 
     authorization: str = ""
@@ -45,20 +47,21 @@ ANONYMOUS: Final = Login()
 
 
 class ServerConfig(Struct, frozen=True, kw_only=True):
-    """One API server, one identity, and what is needed to renew it.
+    """The configuration of one API server and one identity.
 
     Attributes:
-        server: the base URL, without a slash at its end; it may have a path (Rancher's have).
-        source: where this comes from, for messages: ``kubeconfig /home/me/.kube/config, context dev``.
-        namespace: the default namespace: of the context, or of the pod.
-        ca: the certificate authorities to trust as PEM; empty for the system's.
-        insecure: do not check the server's certificate.
-        tls_server_name: the name to expect in the server's certificate instead of the URL's host.
-        proxy: URL of an HTTP proxy, or ``""``.
-        login: the identity at the time of loading.
-        token_file: re-read for the bearer token, as bound tokens are rotated by the kubelet; ``""`` for none.
-        kubeconfig: loaded again when the login ends or is refused; ``""`` for none.
-        context: of the kubeconfig.
+        server: the base URL without a trailing slash. It may have a path, as in Rancher.
+        source: the origin of the configuration, for messages: ``kubeconfig /home/me/.kube/config, context dev``.
+        namespace: the default namespace, which is that of the kubeconfig context or of the pod.
+        ca: the certificate authorities as PEM, or empty for those of the system.
+        insecure: whether to skip verification of the server's certificate.
+        tls_server_name: the expected name in the server's certificate, if it differs from the URL's host.
+        proxy: the URL of an HTTP proxy, or ``""`` for none.
+        login: the credentials, as they were when the configuration was loaded.
+        token_file: the file with the bearer token, which is read again because the kubelet rotates tokens, or ``""``
+            for none.
+        kubeconfig: the kubeconfig to load again when the credentials expire or are rejected, or ``""`` for none.
+        context: the context in the kubeconfig.
     """
 
     server: str
@@ -84,25 +87,22 @@ def load_config(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ServerConfig:
-    """Find the API server: kubeconfig, else service account.
+    """Load the configuration from a kubeconfig, or from the pod's service account if there is none.
 
-    Runs the kubeconfig's exec plugin, so this may take seconds: call it before the loop runs, or in a thread.
+    This function runs the exec plugin of the kubeconfig, which may take seconds. Call it before the event loop runs, or
+    in a thread.
 
     Args:
-        kubeconfig: a file, or several joined as in ``$KUBECONFIG``; ``None`` to look where kubectl does.
-        context: of the kubeconfig; ``None`` for its current one. Naming one rules out the service account.
+        kubeconfig: a file, several files joined as in ``$KUBECONFIG``, or ``None`` for kubectl's default locations.
+        context: the context in the kubeconfig, or ``None`` for the current one. If given, the service account is not
+            used.
         environ: the environment variables.
         service_account: the directory with ``token``, ``ca.crt`` and ``namespace``.
 
     Raises:
-        InputError: nothing found, or what was found cannot be used; names the file and the context.
+        InputError: there is no configuration, or it is invalid; the error names the file and the context.
     """
-    if kubeconfig:
-        paths = str(kubeconfig)
-    else:
-        home = environ.get("HOME") or str(Path.home())
-        paths = environ.get("KUBECONFIG") or f"{home}/.kube/config"
-    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    paths, files = kubeconfig_files(kubeconfig, environ=environ)
     if any(map(_may_be_there, files)):
         from trimtab.kube.connection.kubeconfig import load_kubeconfig  # the operator's image never needs it
 
@@ -113,22 +113,39 @@ def load_config(
         return load_service_account(environ=environ, directory=service_account)
     raise InputError(
         f"no cluster to talk to: there is no kubeconfig at {paths}, and this is not a pod "
-        "(KUBERNETES_SERVICE_HOST is not set); name a kubeconfig or set KUBECONFIG"
+        "(KUBERNETES_SERVICE_HOST is not set); pass a kubeconfig or set KUBECONFIG"
     )
+
+
+def kubeconfig_files(
+    kubeconfig: str | Path | None = None, *, environ: Mapping[str, str] = os.environ
+) -> tuple[str, list[Path]]:
+    """Return the kubeconfig files that kubectl would read, joined as in ``$KUBECONFIG`` and one by one.
+
+    Args:
+        kubeconfig: a file, several files joined as in ``$KUBECONFIG``, or ``None`` for kubectl's default locations.
+        environ: the environment variables.
+    """
+    if kubeconfig:
+        paths = str(kubeconfig)
+    else:
+        home = environ.get("HOME") or str(Path.home())
+        paths = environ.get("KUBECONFIG") or f"{home}/.kube/config"
+    return paths, [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
 
 
 def _may_be_there(file: Path) -> bool:
     try:
         return file.exists()
-    except OSError:  # a folder that may not be entered, which the reader tells of
+    except OSError:  # no permission to enter the directory; reading the file reports this error
         return True
 
 
 def load_service_account(*, environ: Mapping[str, str] = os.environ, directory: Path = SERVICE_ACCOUNT) -> ServerConfig:
-    """The pod's own identity, as client-go's ``rest.InClusterConfig`` finds it.
+    """Load the configuration of the pod's service account, like client-go's ``rest.InClusterConfig``.
 
     Raises:
-        InputError: this is no pod, or it was given no service account token.
+        InputError: this is not a pod, or it has no service account token.
     """
     source = f"service account {directory}"
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -156,3 +173,51 @@ def _read(file: Path, source: str) -> bytes:
     except OSError as error:
         hint = "; has the pod automountServiceAccountToken: false?" if isinstance(error, FileNotFoundError) else ""
         raise InputError(f"{file.name}: {error.strerror}{hint}", source=source) from error
+
+
+def proxy_for(server: str, *, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the proxy for a server, or ``""`` for a direct connection.
+
+    Python's implementation of ``NO_PROXY`` supports neither address ranges (``10.0.0.0/8``, with which clusters exclude
+    their service network) nor an exception for loopback, so it would use the proxy for a local or in-cluster server.
+    """
+    url = urlsplit(server)
+    name = f"{url.scheme}_proxy"
+    proxy = environ.get(name.upper()) or environ.get(name) or ""
+    excluded = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    host = (url.hostname or "").rstrip(".")
+    if not proxy or is_loopback(host):
+        return ""
+    port = url.port or (443 if url.scheme == "https" else 80)
+    if any(_excludes(rule.strip().lower(), host, port) for rule in excluded.split(",")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a URL's host is a loopback address, so that requests to it do not leave this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _excludes(rule: str, host: str, port: int) -> bool:
+    if rule == "*":
+        return True
+    if not rule:
+        return False
+    try:
+        return ip_address(host) in ip_network(rule, strict=False)
+    except ValueError:  # host or rule is a name, possibly with a port
+        pass
+    name, _, wanted = rule.rpartition(":")
+    if name and wanted.isdigit():
+        if int(wanted) != port:
+            return False
+        rule = name.strip("[]")
+    if rule.startswith(("*.", ".")):  # subdomains only
+        return host.endswith(rule.lstrip("*"))
+    return host == rule or host.endswith(f".{rule}")

@@ -1,8 +1,8 @@
-"""The connection to a real API server: one aiohttp connector, one TLS context, one identity for all of trimtab.
+"""The HTTP transport to the API server: one aiohttp connector, TLS context and identity for the whole process.
 
-The session is shared with Kopf rather than given to it. Kopf closes the session it was handed when it stops or when a
-login is refused, so it gets sessions of its own that borrow the connector (:meth:`Transport.borrowed_session`). Login
-and its renewal sit below both, in a client middleware, so Kopf's requests renew tokens exactly as ours do.
+Kopf shares the connector. It closes its session when it stops or when credentials are rejected, so it uses separate
+sessions of the same connector (:meth:`Transport.borrowed_session`). A client middleware adds and renews credentials, so
+that Kopf's requests renew tokens in the same way as trimtab's.
 """
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ import aiohttp
 import msgspec
 
 from trimtab import __version__
-from trimtab.kube.api import ApiError, ServerError, TooManyRequests, Unreachable
+from trimtab.kube.api import ApiError, IdleTimeout, ServerError, TooManyRequests, Unreachable, error_from_response
 from trimtab.kube.connection.config import ServerConfig
-from trimtab.kube.connection.credentials import Credentials, credentials_for
-from trimtab.kube.connection.login import LoginMiddleware
-from trimtab.kube.connection.tls import tls_context
+from trimtab.kube.connection.credentials import Credentials, LoginMiddleware, credentials_for, tls_context
 from trimtab.kube.retry import READS, Backoff
-from trimtab.kube.status import error_from_answer
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT: Final = f"trimtab/{__version__}"
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds to a TCP connection; a server that is up answers in far less, and a lost packet or two are allowed for."""
-DEAD_AFTER: Final = 30.0
-"""Seconds without any sign of the peer until the kernel gives a connection up."""
+"""Timeout of a TCP connection in seconds. It allows for one or two lost packets."""
+DEAD_PEER_TIMEOUT: Final = 30.0
+"""The kernel closes a connection if the peer acknowledges no data for this number of seconds."""
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
-MOST_OF_AN_ERROR: Final = 2**16
-"""Bytes that are read of a failed stream's answer."""
-GOODBYE: Final = 0.5
-"""Seconds that closing waits at most for the peer to take leave."""
+MAX_ERROR_BYTES: Final = 2**16
+"""Maximum number of bytes read from the error response of a stream."""
+TLS_CLOSE_TIMEOUT: Final = 0.5
+"""Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down."""
 
 Observe = Callable[[str, int, float], None]
-"""Called with method, HTTP status (0 for no answer) and seconds of each request; of a stream, until it began."""
+"""Callback for each request, with the method, the HTTP status (0 for no response) and the duration in seconds.
+
+The duration of a stream is the time until its body begins.
+"""
 
 
 class Transport:
-    """:class:`trimtab.kube.api.Api` over HTTP. Use it as an async context manager, or call :meth:`close`.
+    """Implements :class:`trimtab.kube.api.Api` over HTTP. Use it as an async context manager, or call :meth:`close`.
 
-    GETs are tried again when no answer came, the server is overloaded (429) or failed (5xx), within the request's
-    timeout. Nothing else is: whether a write that got no answer may be repeated only its caller can know. (aiohttp
-    itself sends a PUT or DELETE once more when a kept connection turns out to be closed; with a resourceVersion or a
-    UID in it, as all of ours have, the worst of that is a ``Conflict`` or ``NotFound`` for one's own success.)
+    It retries GET requests within their timeout if there is no response, or if the server is overloaded (429) or fails
+    (5xx). It does not retry other requests, because only the caller knows whether a write may be repeated. (aiohttp
+    itself repeats a PUT or DELETE if a pooled connection turns out to be closed. All PUT and DELETE requests of trimtab
+    have a resourceVersion or a UID, so that a repetition can at worst report ``Conflict`` or ``NotFound`` for a request
+    that succeeded.)
     """
 
     def __init__(
@@ -64,14 +65,14 @@ class Transport:
         connections: int = 64,
         observe: Observe | None = None,
     ) -> None:
-        """Prepare; nothing is sent and no loop is needed before the first request.
+        """Create a transport. It needs no event loop before the first request.
 
         Args:
-            config: which server, and who we are there.
-            credentials: what renews the login; by default what suits the configuration.
-            retries: of GETs.
-            connections: at most so many at once. Every watch holds one.
-            observe: told of every answered or failed request, for metrics.
+            config: the server and the identity.
+            credentials: supplies and renews the credentials; by default those of the configuration.
+            retries: the backoff of GET requests.
+            connections: maximum number of connections. Each watch occupies one.
+            observe: called for each request, for metrics.
 
         Raises:
             InputError: a certificate of the configuration is not usable.
@@ -98,40 +99,43 @@ class Transport:
 
     @property
     def server(self) -> str:
-        """The base URL, as Kopf's ``AiohttpSession(server=)`` wants it."""
+        """Return the base URL of the API server, for Kopf's ``AiohttpSession(server=)``."""
         return self.config.server
 
     @property
     def default_namespace(self) -> str:
-        """The context's or the pod's namespace."""
+        """Return the default namespace, which is that of the kubeconfig context or of the pod."""
         return self.config.namespace
 
     async def close(self) -> None:
-        """Close every session, borrowed ones too, and all connections. Closing twice is no error."""
+        """Close all sessions, including borrowed ones, and all connections. This method may be called twice."""
         sessions, self._sessions, self._own = self._sessions, [], None
         for session in sessions:
             await session.close()
         connector, self._connector = self._connector, None
         if connector is not None:
             await connector.close()
-            await self._goodbyes()
+            await self._wait_for_tls_shutdown()
 
-    async def _goodbyes(self) -> None:
-        """Wait for the TLS goodbyes of requests that were cancelled: one that outlives the loop is an error of its own.
+    async def _wait_for_tls_shutdown(self) -> None:
+        """Wait briefly until the connections of cancelled requests have shut down TLS.
 
-        A server that does not answer them is not waited for long.
+        The shutdown would fail once the event loop has been closed.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + GOODBYE
+        deadline = loop.time() + TLS_CLOSE_TIMEOUT
         while any(each.fileno() >= 0 for each in self._sockets) and loop.time() < deadline:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(0.002)
 
-    def borrowed_session(self) -> aiohttp.ClientSession:
-        """A session of the same connector, login and User-Agent that others may use and close as theirs.
+    def borrowed_session(self, *middlewares: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
+        """Create a session with the same connector, credentials and User-Agent, which the caller may close.
 
-        For ``kopf.AiohttpSession(aiohttp_session=transport.borrowed_session(), server=transport.server,
-        default_namespace=transport.default_namespace)``; make a new one each time Kopf asks to log in. What is not
-        closed by its user is closed by :meth:`close`. Call it inside the loop.
+        Use it for ``kopf.AiohttpSession(aiohttp_session=transport.borrowed_session(), server=transport.server,
+        default_namespace=transport.default_namespace)``, and create a new session for each login of Kopf. :meth:`close`
+        closes sessions that are still open. Call this method on the event loop.
+
+        Args:
+            middlewares: the middlewares that wrap each request before the credentials are added.
         """
         if self._connector is None:
             self._connector = aiohttp.TCPConnector(
@@ -144,9 +148,9 @@ class Transport:
             connector=self._connector,
             connector_owner=False,
             headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-            middlewares=(self._login,),
+            middlewares=(*middlewares, self._login),
             proxy=self.config.proxy or None,
-            read_bufsize=2**20,  # a list's page arrives in megabytes; the default of 64 KiB means a wake-up for each
+            read_bufsize=2**20,  # pages of lists have megabytes; the default of 64 KiB causes many wake-ups
         )
         self._sessions = [*(each for each in self._sessions if not each.closed), session]
         return session
@@ -162,9 +166,9 @@ class Transport:
         accept: str = "",
         timeout: float = 30.0,
     ) -> Any:
-        """See :meth:`trimtab.kube.api.Api.request`. ``timeout`` covers all tries of a GET together.
+        """See :meth:`trimtab.kube.api.Api.request`. ``timeout`` covers all attempts of a GET request together.
 
-        An answer of ``text/plain`` (``/readyz``) is returned as ``str``, an empty one as ``None``, one in protobuf as
+        A ``text/plain`` response (``/readyz``) is returned as ``str``, an empty one as ``None``, and protobuf as
         ``bytes``.
         """
         data = None if body is None else msgspec.json.encode(body)
@@ -183,7 +187,7 @@ class Transport:
                 wait = max(self._retries.delay(retry, random=random.random), _retry_after(error))
                 if method != "GET" or self._retries.exhausted(retry) or loop.time() + wait >= deadline:
                     raise
-                logger.debug("Trying again in %.1f s: GET %s: %s", wait, path, error)
+                logger.debug("Retrying in %.1f s: GET %s: %s", wait, path, error)
             await asyncio.sleep(wait)
             retry += 1
 
@@ -197,7 +201,7 @@ class Transport:
         headers: Mapping[str, str],
         timeout: float,
     ) -> Any:
-        """One try."""
+        """Send a request once, without retries."""
         limits = aiohttp.ClientTimeout(total=max(timeout, 0.001), sock_connect=CONNECT_TIMEOUT)
         url = self.config.server + path
         loop = asyncio.get_running_loop()
@@ -224,9 +228,9 @@ class Transport:
         accept: str = "application/json",
         idle_timeout: float = 60.0,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """See :meth:`trimtab.kube.api.Api.stream`. Leaving the block early closes the connection.
+        """See :meth:`trimtab.kube.api.Api.stream`. Leaving the context early closes the connection.
 
-        The stream is asked for uncompressed: the server would flush its compressor for every event.
+        The request does not allow compression, because the server would flush its compressor for each event.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
@@ -244,13 +248,13 @@ class Transport:
         try:
             if status >= 300:
                 with _reaching("GET", url):
-                    body = await _beginning(response)
+                    body = await _read_error_body(response)
                 raise _error(response, body)
             yield _chunks(response, url)
         finally:
             connection = response.connection
             if connection is not None and connection.transport is not None:
-                connection.transport.abort()  # a TLS goodbye would outlive the loop of a command that ends now
+                connection.transport.abort()  # a TLS shutdown might outlive the event loop
             response.close()
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
@@ -265,25 +269,28 @@ class Transport:
 
 
 async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncIterator[bytes]:
-    """The body as it comes: not by lines, for aiohttp's line reader fails on objects above 128 KiB."""
+    """Read the body in chunks. aiohttp's line reader cannot be used, because it fails on objects above 128 KiB."""
     with _reaching("GET", url):
-        async for chunk in response.content.iter_any():
-            yield chunk
+        try:
+            async for chunk in response.content.iter_any():
+                yield chunk
+        except aiohttp.SocketTimeoutError as error:
+            raise IdleTimeout(f"GET {url}: {error}") from error
 
 
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """As much of an error's body as anybody will look at."""
+async def _read_error_body(response: aiohttp.ClientResponse) -> bytes:
+    """Read the first bytes of an error response."""
     body = b""
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) >= MOST_OF_AN_ERROR:
+        if len(body) >= MAX_ERROR_BYTES:
             break
     return body
 
 
 @contextmanager
 def _reaching(method: str, url: str) -> Iterator[None]:
-    """Turn what goes wrong on the wire into :class:`Unreachable`."""
+    """Convert connection errors to :class:`Unreachable`."""
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # aiohttp's timeouts are OSErrors, too
@@ -292,18 +299,18 @@ def _reaching(method: str, url: str) -> Iterator[None]:
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket whose connection dies with its peer.
+    """Create a socket whose connection the kernel closes soon after the peer becomes unreachable.
 
-    Else what was sent into a cut network keeps the connection in the pool for a quarter of an hour, and each request
-    that is given to it waits until its own timeout.
+    By default, the kernel closes a connection with unacknowledged data only after a quarter of an hour. Until then it
+    would remain in the pool, and each request that uses it would run into its timeout.
     """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_AFTER * 1000))
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(DEAD_AFTER / 2))
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(DEAD_AFTER / 6))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(DEAD_PEER_TIMEOUT * 1000))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(DEAD_PEER_TIMEOUT / 2))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(DEAD_PEER_TIMEOUT / 6))
     return made
 
 
@@ -312,7 +319,7 @@ def _retry_after(error: Unreachable | ApiError) -> float:
 
 
 def _error(response: aiohttp.ClientResponse, body: bytes) -> ApiError:
-    return error_from_answer(
+    return error_from_response(
         response.status, body, phrase=response.reason or "", retry_after=response.headers.get("Retry-After")
     )
 
@@ -329,5 +336,5 @@ def _decoded(body: bytes, response: aiohttp.ClientResponse) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         shown = " ".join(body[:200].decode("utf-8", "replace").split())
         raise ApiError(
-            f"the answer is not JSON but {response.content_type}: {shown}", status=response.status
+            f"the response is not JSON but {response.content_type}: {shown}", status=response.status
         ) from error

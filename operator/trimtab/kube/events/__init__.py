@@ -1,1 +1,4 @@
-"""Events (events.k8s.io/v1): what is recorded on objects for their owners, as series, paced."""
+"""Records events (events.k8s.io/v1).
+
+Identical events are combined into a series, and the number of requests is limited.
+"""

@@ -1,39 +1,43 @@
-"""One events.k8s.io/v1 Event: what the API server takes as valid, and when two of them are the same."""
+"""An events.k8s.io/v1 Event with the API's length limits, and the rule for combining occurrences into one event."""
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import Any, Final
 
 from msgspec import Struct
 
 from trimtab.kube.clock import micro_time
-from trimtab.kube.reference import ObjectReference
+from trimtab.kube.printable import printable
+from trimtab.kube.resources import ObjectReference
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
-NOTE_BYTES: Final = 1024
-"""events.k8s.io/v1: ``note`` is at most 1 kB."""
+MAX_NOTE_BYTES: Final = 1024
+"""Maximum length of ``note`` in events.k8s.io/v1."""
 
-WORD_LENGTH: Final = 128
-"""events.k8s.io/v1: ``reason`` and ``action`` are at most 128 characters."""
+MAX_REASON_LENGTH: Final = 128
+"""Maximum length of ``reason`` and ``action`` in events.k8s.io/v1."""
 
-CLUSTER_SCOPED: Final = "default"
-"""Where the API server wants events about objects without a namespace."""
+CLUSTER_SCOPED_NAMESPACE: Final = "default"
+"""The namespace of events about cluster-scoped objects."""
 
 _NAME_LENGTH: Final = 253
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9.-]+")
 
 
 class Occurrence(Struct, frozen=True, kw_only=True):
-    """What happened, without when: two occurrences that are equal are one event in a series.
+    """Something that happened to an object, regardless of when.
+
+    Identical occurrences are counted in the series of one event.
 
     Attributes:
-        regarding: the object it happened to.
-        reason: why, one CamelCase word.
-        action: what was done or not done, one CamelCase word.
-        note: for people.
+        regarding: the object that the event is about.
+        reason: the reason as one CamelCase word.
+        action: the action that was done or not done, as one CamelCase word.
+        note: the message.
         type: ``Normal`` or ``Warning``.
         related: a second object, such as the policy that caused it.
     """
@@ -47,12 +51,15 @@ class Occurrence(Struct, frozen=True, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """Where its Event is stored: beside the object."""
-        return self.regarding.namespace or CLUSTER_SCOPED
+        """Return the namespace of the Event: the namespace of the object, or :data:`CLUSTER_SCOPED_NAMESPACE`."""
+        return self.regarding.namespace or CLUSTER_SCOPED_NAMESPACE
 
 
 class Event:
-    """An occurrence on its way to the API server, with how often it was seen and how much of that is written there."""
+    """An occurrence, with the number of times that it was observed and the number that the API server has stored.
+
+    The two numbers differ while an update is outstanding.
+    """
 
     __slots__ = ("count", "first", "last", "name", "occurrence", "queued", "written")
 
@@ -66,21 +73,21 @@ class Event:
         self.queued = False
 
     def series(self) -> dict[str, Any]:
-        """``series``: how often, and when last."""
+        """Return the Event's ``series`` field, with the count and the time of the last occurrence."""
         return {"count": self.count, "lastObservedTime": micro_time(self.last)}
 
     def as_json(self, *, controller: str, instance: str) -> dict[str, Any]:
-        """The whole Event. Every limit of the API is kept here, so that no caller has to know them."""
+        """Return the complete Event as JSON, with strings truncated to the limits of the API."""
         what = self.occurrence
         body: dict[str, Any] = {
             "metadata": {"name": self.name, "namespace": what.namespace},
             "eventTime": micro_time(self.first),
             "reportingController": controller,
-            "reportingInstance": instance[:WORD_LENGTH],
+            "reportingInstance": instance[:MAX_REASON_LENGTH],
             "type": what.type,
-            "reason": what.reason[:WORD_LENGTH],
-            "action": what.action[:WORD_LENGTH],
-            "note": cut(what.note, NOTE_BYTES),
+            "reason": what.reason[:MAX_REASON_LENGTH],
+            "action": what.action[:MAX_REASON_LENGTH],
+            "note": truncate(printable(what.note), MAX_NOTE_BYTES),
             "regarding": what.regarding.as_json(),
         }
         if what.related is not None:
@@ -91,15 +98,62 @@ class Event:
 
 
 def event_name(regarding: ObjectReference, number: int) -> str:
-    """``<object>.<hex>``, as client-go names events; the object's name is made to fit where it does not."""
+    """Return the name of an Event about an object, in client-go's form ``<object>.<hex>``.
+
+    The object's name is shortened if necessary.
+    """
     suffix = f".{number:x}"
     stem = _NOT_IN_NAMES.sub("-", regarding.name.lower())[: _NAME_LENGTH - len(suffix)].strip("-.")
     return (stem or "event") + suffix
 
 
-def cut(text: str, limit: int) -> str:
-    """The text in at most ``limit`` bytes of UTF-8, with an ellipsis where something is left out."""
+def truncate(text: str, limit: int) -> str:
+    """Truncate a string to ``limit`` bytes of UTF-8, with an ellipsis at the end if anything was removed.
+
+    The cut is between two words, unless the last word is longer than half of the rest.
+    """
     encoded = text.encode()
     if len(encoded) <= limit:
         return text
-    return encoded[: limit - 3].decode(errors="ignore") + "…"
+    kept = encoded[: limit - 3].decode(errors="ignore")
+    words = kept if text[len(kept)].isspace() else kept.rpartition(" ")[0]
+    return (words.rstrip() if len(words) > len(kept) // 2 else kept) + "…"
+
+
+REPEAT_WINDOW: Final = 300.0
+"""Seconds for which the same message about the same thing is not reported again (cluster-autoscaler's value)."""
+
+MAX_REMEMBERED: Final = 20_000
+
+
+class RecentlyReported:
+    """Remembers recently reported messages, so that they are not repeated. A key identifies what a message is about.
+
+    Args:
+        window: the seconds for which the same message for a key is not reported again.
+        most: the maximum number of keys. The least recently reported keys are dropped.
+    """
+
+    def __init__(self, *, window: float = REPEAT_WINDOW, most: int = MAX_REMEMBERED) -> None:
+        self._window = window
+        self._most = most
+        self._reported: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._reported)
+
+    def last(self, key: str) -> float:
+        """Return when a message was last reported for a key, or 0 if none was."""
+        return self._reported.get(key, ("", 0.0))[1]
+
+    def is_new(self, key: str, text: str, *, now: float) -> bool:
+        """Return whether the message for a key should be reported, because it has changed or the window has passed."""
+        text_before, at = self._reported.get(key, ("", -self._window))
+        return text_before != text or now - at >= self._window
+
+    def note(self, key: str, text: str, *, now: float) -> None:
+        """Record that a message was reported for a key."""
+        self._reported[key] = (text, now)
+        self._reported.move_to_end(key)
+        while len(self._reported) > self._most:
+            self._reported.popitem(last=False)

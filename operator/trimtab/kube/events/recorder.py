@@ -1,15 +1,17 @@
-"""Events on objects, through events.k8s.io/v1, without ever holding up or failing what they tell of.
+"""Records events (events.k8s.io/v1) asynchronously, so that they never delay the work that they report or make it fail.
 
-Equal events within a window become one with a growing ``series``. Two token buckets keep the API server (and its etcd,
-where events live for an hour) from being flooded: one per object drops what is too much about it, one for all paces the
-sending. What cannot be delivered is dropped, counted and logged: an event is news, not state.
+Identical events within a time window become one event with a growing ``series``. Token buckets protect the API server
+and etcd, which stores events for an hour. Excess events about one object are dropped, and if the total rate is too
+high, requests are delayed. Events that cannot be delivered are dropped, counted and logged, because events are
+best-effort and the status of objects is authoritative.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -19,19 +21,117 @@ from msgspec import Struct
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
-from trimtab.kube.events.event import NORMAL, Event, Occurrence
-from trimtab.kube.events.event_series import RecorderLimits, SeriesBook
-from trimtab.kube.events.token_bucket import TokenBucket
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import EVENTS
+from trimtab.kube.events.event import NORMAL, Event, Occurrence, event_name
+from trimtab.kube.resources import EVENTS, ObjectReference
 from trimtab.kube.retry import Backoff
+from trimtab.kube.token_bucket import TokenBucket
+
+
+class RecorderLimits(Struct, frozen=True, kw_only=True):
+    """The limits of an :class:`EventRecorder`.
+
+    Attributes:
+        window: an identical event joins the series if it occurs within this number of seconds after the last one. The
+            default is client-go's 6 minutes.
+        object_rate: the maximum events per second about one object.
+        object_burst: the burst of events about one object. It is large, because all evictions of a policy are reported
+            on the policy.
+        rate: the maximum requests per second for all events.
+        burst: the burst of requests for all events.
+        queue: the maximum number of queued events. It is large enough that an outage of one or two minutes loses none.
+        remembered: the maximum number of series and objects in memory. The oldest are dropped.
+        refusal: the seconds for which no events are sent to a namespace after the API server rejected one (namespace
+            deleted or terminating, or no permission).
+    """
+
+    window: float = 360.0
+    object_rate: float = 1.0
+    object_burst: float = 200.0
+    rate: float = 50.0
+    burst: float = 500.0
+    queue: int = 5000
+    remembered: int = 8192
+    refusal: float = 60.0
+
+
+class EventCorrelator:
+    """Combines occurrences into events, and rate-limits them per object. It performs no I/O and reads no clock.
+
+    Args:
+        limits: the limits of the recorder.
+
+    Attributes:
+        repeated: the number of occurrences that joined a series.
+    """
+
+    def __init__(self, limits: RecorderLimits) -> None:
+        self._limits = limits
+        self._events: OrderedDict[Occurrence, Event] = OrderedDict()
+        self._seen: dict[Occurrence, float] = {}
+        self._buckets: OrderedDict[ObjectReference, TokenBucket] = OrderedDict()
+        self._number = 0
+        self.repeated = 0
+
+    def observe(self, occurrence: Occurrence, *, now: float, monotonic: float) -> Event | None:
+        """Record an occurrence.
+
+        Args:
+            occurrence: what happened.
+            now: seconds since the epoch.
+            monotonic: seconds on the monotonic clock.
+
+        Returns:
+            The new or updated event to write, or ``None`` if the object's rate limit is exceeded. The occurrence is
+            counted in its series in either case, so the next write contains the full count.
+        """
+        event = self._events.get(occurrence)
+        if event is not None and monotonic - self._seen[occurrence] <= self._limits.window:
+            event.count += 1
+            event.last = now
+            self.repeated += 1
+            self._remember(occurrence, event, monotonic)
+            return event if self._allows(occurrence.regarding, monotonic) else None
+        if not self._allows(occurrence.regarding, monotonic):
+            return None
+        event = Event(occurrence, name=self.name(occurrence, now=now), now=now)
+        self._remember(occurrence, event, monotonic)
+        return event
+
+    def name(self, occurrence: Occurrence, *, now: float) -> str:
+        """Return a unique event name. It contains the time in nanoseconds, incremented if that was used before."""
+        self._number = max(self._number + 1, int(now * 1e9))
+        return event_name(occurrence.regarding, self._number)
+
+    def unwritten(self) -> Iterator[Event]:
+        """Yield the events whose latest count was not written and that are not queued."""
+        return (event for event in self._events.values() if 0 < event.written < event.count and not event.queued)
+
+    def _remember(self, occurrence: Occurrence, event: Event, monotonic: float) -> None:
+        self._events[occurrence] = event
+        self._seen[occurrence] = monotonic
+        self._events.move_to_end(occurrence)
+        if len(self._events) > self._limits.remembered:
+            oldest, _ = self._events.popitem(last=False)
+            del self._seen[oldest]
+
+    def _allows(self, regarding: ObjectReference, monotonic: float) -> bool:
+        bucket = self._buckets.get(regarding)
+        if bucket is None:
+            limits = self._limits
+            bucket = TokenBucket(rate=limits.object_rate, burst=limits.object_burst, now=monotonic)
+            self._buckets[regarding] = bucket
+        self._buckets.move_to_end(regarding)
+        if len(self._buckets) > self._limits.remembered:
+            self._buckets.popitem(last=False)
+        return bucket.take(monotonic)
+
 
 logger = logging.getLogger(__name__)
 
 CONTROLLER: Final = "trimtab.dev/trimtab"
-"""``reportingController``."""
+"""The ``reportingController`` of all events."""
 
-# Why events were dropped: keys of RecorderStatistics.dropped, labels of a metric.
+# The reasons why events were dropped. They are keys of RecorderStatistics.dropped and labels of a metric.
 OBJECT_RATE: Final = "ObjectRate"
 QUEUE_FULL: Final = "QueueFull"
 REFUSED: Final = "Refused"
@@ -39,13 +139,16 @@ UNDELIVERED: Final = "Undelivered"
 STOPPED: Final = "Stopped"
 
 RETRIES: Final = Backoff(initial=0.5, maximum=15.0, attempts=30)
-"""Of one event, over eight minutes in all: longer than a control plane's restart, shorter than the news is worth."""
+"""Backoff for one event.
+
+It allows retries for about eight minutes, which is longer than a restart of the control plane.
+"""
 
 _DROPS_LOGGED_EVERY: Final = 60.0
 
 
 class Recorder(Protocol):
-    """Where events go; pure code and tests see no more of it than this."""
+    """The interface for recording events."""
 
     def event(
         self,
@@ -57,21 +160,29 @@ class Recorder(Protocol):
         type: str = NORMAL,  # noqa: A002  the API's own name
         related: ObjectReference | None = None,
     ) -> None:
-        """Tell that something happened to an object. Returns at once and never raises.
+        """Record an event about an object. The method returns immediately and never raises.
 
         Args:
             regarding: the object.
-            reason: why, one CamelCase word.
-            action: what was done, or not: one CamelCase word, such as ``Evict``.
-            note: for people; cut at 1 kB.
+            reason: the reason as one CamelCase word.
+            action: the action that was done or not done, as one CamelCase word such as ``Evict``.
+            note: the message, which is truncated to 1 kB.
             type: ``Normal`` or ``Warning``.
-            related: another object that has to do with it.
+            related: a second object, such as the policy that caused it.
         """
         ...
 
 
 class RecorderStatistics(Struct, frozen=True):
-    """What became of the events so far: those asked for, those that joined a series, requests that went well, drops."""
+    """Counters of events since the start.
+
+    Attributes:
+        recorded: the number of calls of :meth:`Recorder.event`.
+        repeated: the number of occurrences that joined a series.
+        written: the number of successful requests.
+        dropped: the number of dropped events by cause.
+        waiting: the current number of queued events.
+    """
 
     recorded: int
     repeated: int
@@ -81,10 +192,10 @@ class RecorderStatistics(Struct, frozen=True):
 
 
 class EventRecorder:
-    """A :class:`Recorder` that writes to the API server from a task of its own.
+    """A :class:`Recorder` that writes to the API server in a background task.
 
-    Use it as an async context manager, or call :meth:`start` and :meth:`stop`. :meth:`event` may be called before the
-    start, and only from the loop's thread.
+    Use it as an async context manager, or call :meth:`start` and :meth:`stop`. Call :meth:`event` only from the event
+    loop's thread. It may be called before :meth:`start`.
     """
 
     def __init__(
@@ -97,15 +208,15 @@ class EventRecorder:
         limits: RecorderLimits | None = None,
         retries: Backoff = RETRIES,
     ) -> None:
-        """Prepare; nothing is sent before :meth:`start`.
+        """Create a recorder. It sends nothing before :meth:`start`.
 
         Args:
-            api: where to write.
-            instance: ``reportingInstance``: which replica, usually the pod's name.
-            controller: ``reportingController``, a qualified name.
-            clock: for times and limits.
-            limits: how much is told.
-            retries: of one event while the API server does not take it for a passing cause.
+            api: the API server.
+            instance: the ``reportingInstance``, which identifies the replica; usually the pod's name.
+            controller: the ``reportingController``, a qualified name.
+            clock: provides the time.
+            limits: the rate and size limits, or ``None`` for the defaults.
+            retries: the backoff of one event after transient errors.
         """
         self._api = api
         self._instance = instance
@@ -113,11 +224,11 @@ class EventRecorder:
         self._clock = clock
         self._limits = limits or RecorderLimits()
         self._retries = retries
-        self._book = SeriesBook(self._limits)
-        self._pace = TokenBucket(rate=self._limits.rate, burst=self._limits.burst, now=clock.monotonic())
+        self._correlator = EventCorrelator(self._limits)
+        self._rate = TokenBucket(rate=self._limits.rate, burst=self._limits.burst, now=clock.monotonic())
         self._queue: asyncio.Queue[Event] = asyncio.Queue(self._limits.queue)
         self._refused_until: dict[str, float] = {}
-        self._refusals_told: set[tuple[str, type[ApiError]]] = set()
+        self._refusals_logged: set[tuple[str, type[ApiError]]] = set()
         self._recorded = self._written = 0
         self._dropped: Counter[str] = Counter()
         self._drops_logged = -_DROPS_LOGGED_EVERY
@@ -134,14 +245,14 @@ class EventRecorder:
         await self.stop()
 
     def start(self) -> None:
-        """Begin sending."""
+        """Start the background task that sends events."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="event-recorder")
 
     async def stop(self, deadline: float = 5.0) -> None:
-        """Send what waits, unpaced, for at most ``deadline`` seconds; drop the rest, and all that comes later."""
+        """Send the queued events without a rate limit for at most ``deadline`` seconds, and drop the rest."""
         self._stopping = True
-        for event in self._book.unwritten():
+        for event in self._correlator.unwritten():
             self._enqueue(event)
         task, self._task = self._task, None
         if task is not None:
@@ -154,10 +265,10 @@ class EventRecorder:
             self._drop(self._queue.get_nowait().occurrence, STOPPED)
 
     def statistics(self) -> RecorderStatistics:
-        """What became of the events so far, for metrics."""
+        """Return the current counters, for metrics."""
         return RecorderStatistics(
             recorded=self._recorded,
-            repeated=self._book.repeated,
+            repeated=self._correlator.repeated,
             written=self._written,
             dropped=dict(self._dropped),
             waiting=self._queue.qsize(),
@@ -181,15 +292,15 @@ class EventRecorder:
         if self._stopping:
             self._drop(occurrence, STOPPED)
             return
-        repeated = self._book.repeated
-        event = self._book.observe(occurrence, now=self._clock.now(), monotonic=self._clock.monotonic())
+        repeated = self._correlator.repeated
+        event = self._correlator.observe(occurrence, now=self._clock.now(), monotonic=self._clock.monotonic())
         if event is not None:
             self._enqueue(event)
-        elif self._book.repeated == repeated:
+        elif self._correlator.repeated == repeated:
             self._drop(occurrence, OBJECT_RATE)
 
     def _enqueue(self, event: Event) -> None:
-        if event.queued:  # what is sent in its turn has the count of that moment
+        if event.queued:  # the queued write will contain the latest count
             return
         try:
             self._queue.put_nowait(event)
@@ -215,13 +326,13 @@ class EventRecorder:
     async def _run(self) -> None:
         while True:
             event = await self._queue.get()
-            event.queued = False  # what occurs from here on is written in another turn
+            event.queued = False  # later occurrences need another write
             try:
                 if not self._stopping:
-                    await self._clock.sleep(self._pace.wait(self._clock.monotonic()))
-                    self._pace.take(self._clock.monotonic())
+                    await self._clock.sleep(self._rate.wait(self._clock.monotonic()))
+                    self._rate.take(self._clock.monotonic())
                 await self._deliver(event)
-            except Exception:  # an event is never worth an operator
+            except Exception:  # a failed event must not stop the recorder
                 logger.exception("Cannot write an event on %s", event.occurrence.regarding)
                 self._drop(event.occurrence, UNDELIVERED)
             except asyncio.CancelledError:
@@ -231,7 +342,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def _deliver(self, event: Event) -> None:
-        """Write one event, however long that takes within the retries."""
+        """Write one event, with retries after transient errors."""
         namespace = event.occurrence.namespace
         if self._clock.monotonic() < self._refused_until.get(namespace, 0.0):
             self._drop(event.occurrence, REFUSED)
@@ -258,22 +369,22 @@ class EventRecorder:
             patch = {"series": event.series()}
             try:
                 await verbs.merge_patch(self._api, EVENTS, event.name, patch, namespace=namespace)
-            except NotFound:  # it has outlived its hour; the series begins anew
+            except NotFound:  # the event has expired after an hour, so create a new one
                 event.written = 0
-                event.name = self._book.name(event.occurrence, now=self._clock.now())
+                event.name = self._correlator.name(event.occurrence, now=self._clock.now())
         if not event.written:
             body = event.as_json(controller=self._controller, instance=self._instance)
-            with suppress(Conflict):  # names are ours alone: an earlier try went through, only its answer was lost
+            with suppress(Conflict):  # names are unique, so an earlier attempt succeeded and its response was lost
                 await verbs.create(self._api, EVENTS, body, namespace=namespace)
         event.written = count
         self._written += 1
 
     def _refuse(self, occurrence: Occurrence, error: ApiError) -> None:
-        """A final no. Where it concerns the namespace, leave that alone for a while, and say so once."""
+        """Handle a permanent error: log it, and if it affects the whole namespace, pause events for that namespace."""
         self._drop(occurrence, REFUSED)
         if isinstance(error, NotFound | Forbidden):
             self._refused_until[occurrence.namespace] = self._clock.monotonic() + self._limits.refusal
-        told = (occurrence.namespace, type(error))
-        level = logging.DEBUG if told in self._refusals_told else logging.WARNING
-        self._refusals_told.add(told)
-        logger.log(level, "No event on %s: %s", occurrence.regarding, error)
+        refusal = (occurrence.namespace, type(error))
+        level = logging.DEBUG if refusal in self._refusals_logged else logging.WARNING
+        self._refusals_logged.add(refusal)
+        logger.log(level, "The API server rejected an event on %s: %s", occurrence.regarding, error)

@@ -1,18 +1,15 @@
-"""The Kubernetes objects that planners read, as frozen values.
+"""The Kubernetes objects that planners read, as immutable values.
 
-These are projections, not models: a field is here because a planner reads it. Times are seconds since the epoch (UTC,
-``float``), amounts are integers (see :data:`trimtab.kube.frozen.ResourceList`), absent strings are ``""`` and absent
-lists ``()``; ``None`` is kept only where Kubernetes gives absence a meaning of its own (a nil selector, a nil
-``tolerationSeconds``, a nil priority).
+The types contain only the fields that a planner reads. Times are seconds since the epoch (UTC, ``float``), amounts are
+integers (see :data:`trimtab.kube.frozen.ResourceList`), absent strings are ``""`` and absent lists ``()``. ``None`` is
+used only if absence has a meaning of its own in Kubernetes (a nil selector, a nil ``tolerationSeconds``, a nil
+priority).
 
-``gc=False`` throughout: values form no cycles, and 150,000 of them must not be walked by the garbage collector.
+All types have ``gc=False``, because values form no cycles and the garbage collector should not scan 150,000 pods.
 """
 
 from typing import get_args
 
-from trimtab.kube.objects.affinity import Affinity, NodeAffinity, PodAffinityTerm, PreferredNodeTerm, WeightedPodTerm
-from trimtab.kube.objects.budget import PodDisruptionBudget
-from trimtab.kube.objects.lease import NODE_LEASES, Lease
 from trimtab.kube.objects.machine import (
     AnyMachine,
     AnyMachineSet,
@@ -23,26 +20,30 @@ from trimtab.kube.objects.machine import (
     MachinePool,
     MachineSet,
 )
-from trimtab.kube.objects.meta import OwnerReference
-from trimtab.kube.objects.namespace import Namespace, PriorityClass
-from trimtab.kube.objects.node import Node, NodeCondition, Taint
-from trimtab.kube.objects.pod import (
-    ENDED,
-    Container,
-    ContainerState,
-    HostPort,
-    Pod,
-    PodCondition,
-    PodSpec,
-    Toleration,
-    TopologySpread,
-    Volume,
-)
-from trimtab.kube.objects.selector import (
+from trimtab.kube.objects.meta import (
     LabelRequirement,
     LabelSelector,
     NodeSelector,
     NodeSelectorTerm,
+    OwnerReference,
+)
+from trimtab.kube.objects.node import NODE_LEASES, Lease, Namespace, Node, NodeCondition, PriorityClass, Taint
+from trimtab.kube.objects.pod import (
+    TERMINAL_PHASES,
+    Affinity,
+    Container,
+    ContainerState,
+    HostPort,
+    NodeAffinity,
+    Pod,
+    PodAffinityTerm,
+    PodCondition,
+    PodSpec,
+    PreferredNodeTerm,
+    Toleration,
+    TopologySpread,
+    Volume,
+    WeightedPodTerm,
 )
 from trimtab.kube.objects.storage import (
     CSIDriver,
@@ -55,7 +56,14 @@ from trimtab.kube.objects.storage import (
     TopologyRequirement,
     VolumeAttachment,
 )
-from trimtab.kube.objects.workload import DaemonSet, ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects.workload import (
+    DaemonSet,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+)
 
 KubeObject = (
     Pod
@@ -85,11 +93,11 @@ KubeObject = (
 )
 
 TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(KubeObject)}
-"""The types by their names, which are their kinds' but where two APIs have one kind (see :mod:`.machine`)."""
+"""The types by name. The name is the kind, unless two APIs have the same kind (see :mod:`.machine`)."""
 
 __all__ = [
-    "ENDED",
     "NODE_LEASES",
+    "TERMINAL_PHASES",
     "TYPES",
     "Affinity",
     "AnyMachine",

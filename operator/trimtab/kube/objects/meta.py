@@ -1,15 +1,81 @@
-"""What object metadata holds beyond names and labels."""
+"""Metadata and selectors: owner references, label selectors and node selectors.
+
+:mod:`trimtab.kube.rules.selectors` implements matching.
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from trimtab.kube.frozen import NO_LABELS, Labels
+
+
+class Namespaced(Struct, frozen=True, gc=False):
+    """The base class of namespaced objects."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ClusterScoped(Struct, frozen=True, gc=False):
+    """The base class of cluster-scoped objects."""
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the name of the object."""
+        return self.name
+
 
 class OwnerReference(Struct, frozen=True, gc=False):
-    """metav1.OwnerReference. ``controller`` marks the one owner that recreates the pod."""
+    """metav1.OwnerReference. ``controller`` is true for the managing controller, which recreates a deleted pod."""
 
     kind: str
     name: str
     uid: str = ""
     api_version: str = ""
     controller: bool = False
+
+
+class LabelRequirement(Struct, frozen=True, gc=False):
+    """An expression of a selector.
+
+    The operators are In, NotIn, Exists and DoesNotExist; node selectors also allow Gt and Lt.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Struct, frozen=True, gc=False):
+    """metav1.LabelSelector. An empty selector matches everything, and an absent one (``None``) matches nothing."""
+
+    match_labels: Labels = NO_LABELS
+    match_expressions: tuple[LabelRequirement, ...] = ()
+
+
+class NodeSelectorTerm(Struct, frozen=True, gc=False):
+    """core/v1 NodeSelectorTerm: expressions on labels and fields (only ``metadata.name``), all of which must match.
+
+    An empty term matches no node.
+    """
+
+    match_expressions: tuple[LabelRequirement, ...] = ()
+    match_fields: tuple[LabelRequirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True, gc=False):
+    """core/v1 NodeSelector. A node must match at least one of the terms."""
+
+    terms: tuple[NodeSelectorTerm, ...] = ()

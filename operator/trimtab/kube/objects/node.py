@@ -1,14 +1,17 @@
-"""Nodes and their taints."""
+"""Nodes and their Leases, namespaces and priority classes."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
+from trimtab.kube.objects.meta import ClusterScoped, Namespaced
 
 
 class Taint(Struct, frozen=True, gc=False):
-    """core/v1 Taint. ``time_added`` is seconds since the epoch, ``None`` where nobody recorded it."""
+    """core/v1 Taint. ``time_added`` is in seconds since the epoch, or ``None`` if it is absent."""
 
     key: str
     effect: str
@@ -17,7 +20,7 @@ class Taint(Struct, frozen=True, gc=False):
 
 
 class NodeCondition(Struct, frozen=True, gc=False):
-    """core/v1 NodeCondition; the heartbeat is the node's, see :attr:`Node.heartbeat`."""
+    """core/v1 NodeCondition. Its heartbeat is in :attr:`Node.heartbeat`, for the Ready condition only."""
 
     type: str
     status: str
@@ -25,17 +28,16 @@ class NodeCondition(Struct, frozen=True, gc=False):
     since: float | None = None
 
 
-class Node(Struct, frozen=True, gc=False):
-    """A node as planners read it; ``images`` are the names of the images it holds, with their sizes in bytes.
+class Node(ClusterScoped, frozen=True, gc=False):
+    """core/v1 Node.
 
-    ``declared_features`` are those of its kubelet that pods may need (``status.declaredFeatures``), sorted.
-    ``heartbeat`` is when the kubelet last said how it is (``lastHeartbeatTime`` of the Ready condition), by its own
-    clock, in seconds since the epoch; ``None`` where it has said nothing yet.
+    ``images`` are the sizes in bytes of the images on the node, by image name. ``declared_features`` are the sorted
+    ``status.declaredFeatures``, which pods may require. ``heartbeat`` is the time at which the kubelet last reported
+    its status (``lastHeartbeatTime`` of the Ready condition), by the kubelet's clock, in seconds since the epoch. It is
+    ``None`` before the first report. ``addresses`` are those at which the kubelet may serve its API: the first
+    internal IP address, the first external one, and the host name. ``kubelet_port`` is its port, or 0 if it is unknown.
     """
 
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     labels: Labels = NO_LABELS
     annotations: Labels = NO_LABELS
     created: float | None = None
@@ -49,13 +51,50 @@ class Node(Struct, frozen=True, gc=False):
     images: ResourceList = NO_RESOURCES
     declared_features: tuple[str, ...] = ()
     heartbeat: float | None = None
-
-    @property
-    def key(self) -> str:
-        """The name: nodes have no namespace."""
-        return self.name
+    addresses: tuple[str, ...] = ()
+    kubelet_port: int = 0
 
     @property
     def ready(self) -> bool:
-        """Whether the Ready condition is True."""
+        """Return whether the Ready condition is True."""
         return any(condition.type == "Ready" and condition.status == "True" for condition in self.conditions)
+
+
+NODE_LEASES: Final = "kube-node-lease"
+"""The namespace in which each kubelet renews the Lease of its node (v1.14 and later)."""
+
+
+class Lease(Namespaced, frozen=True, gc=False):
+    """A Lease of a node.
+
+    ``renewed`` is the renew time by the holder's clock, in seconds since the epoch with microseconds. That clock may be
+    wrong, so only changes of the value prove that the holder is alive. ``duration`` is the lease duration in seconds,
+    in which a kubelet renews the Lease four times. :mod:`trimtab.runtime.leader_election.lease_lock` defines the type
+    for leader election.
+    """
+
+    holder: str = ""
+    duration: int = 0
+    renewed: float | None = None
+
+
+class Namespace(ClusterScoped, frozen=True, gc=False):
+    """core/v1 Namespace. In a live cluster ``labels`` always contains ``kubernetes.io/metadata.name``."""
+
+    labels: Labels = NO_LABELS
+    annotations: Labels = NO_LABELS
+
+
+class PriorityClass(Struct, frozen=True, gc=False):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    name: str
+    value: int
+    uid: str = ""
+    resource_version: str = ""
+    global_default: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return the name of the object."""
+        return self.name

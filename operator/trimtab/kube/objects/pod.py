@@ -1,4 +1,4 @@
-"""Pods: a small value per pod around a spec that all pods of one template share."""
+"""Pods, with their affinities and conditions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,65 @@ from typing import Final
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, Labels, ResourceList
-from trimtab.kube.objects.affinity import Affinity
-from trimtab.kube.objects.meta import OwnerReference
-from trimtab.kube.objects.selector import LabelSelector
+from trimtab.kube.objects.meta import LabelSelector, Namespaced, NodeSelector, NodeSelectorTerm, OwnerReference
+
+
+class PreferredNodeTerm(Struct, frozen=True, gc=False):
+    """A node preference with its weight, 1 to 100."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+class NodeAffinity(Struct, frozen=True, gc=False):
+    """core/v1 NodeAffinity.
+
+    ``required`` is ``None`` if absent. A required selector without terms matches no node.
+    """
+
+    required: NodeSelector | None = None
+    preferred: tuple[PreferredNodeTerm, ...] = ()
+
+
+class PodAffinityTerm(Struct, frozen=True, gc=False):
+    """core/v1 PodAffinityTerm. It matches pods by ``selector`` and namespace, per value of the label ``topology_key``.
+
+    Without ``namespaces`` and ``namespace_selector`` the term applies to the pod's own namespace. An empty namespace
+    selector matches all namespaces. The API server merges (mis)matchLabelKeys into ``selector`` when a pod is created.
+    """
+
+    topology_key: str
+    selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodTerm(Struct, frozen=True, gc=False):
+    """A preferred pod (anti-)affinity term with its weight, 1 to 100."""
+
+    weight: int
+    term: PodAffinityTerm
+
+
+class Affinity(Struct, frozen=True, gc=False):
+    """The node affinity, pod affinity and pod anti-affinity of a pod. Absent parts are empty."""
+
+    node: NodeAffinity = NodeAffinity()
+    pod_required: tuple[PodAffinityTerm, ...] = ()
+    pod_preferred: tuple[WeightedPodTerm, ...] = ()
+    anti_required: tuple[PodAffinityTerm, ...] = ()
+    anti_preferred: tuple[WeightedPodTerm, ...] = ()
+
+    @property
+    def has_pod_terms(self) -> bool:
+        """Return whether there are pod affinity or anti-affinity terms."""
+        return bool(self.pod_required or self.anti_required or self.pod_preferred or self.anti_preferred)
 
 
 class HostPort(Struct, frozen=True, gc=False):
-    """A port taken on the node. ``ip`` is ``0.0.0.0`` and ``protocol`` ``TCP`` where the pod leaves them out."""
+    """A host port of a pod. ``ip`` defaults to ``0.0.0.0`` and ``protocol`` to ``TCP``."""
 
     port: int
     protocol: str = "TCP"
@@ -22,7 +74,7 @@ class HostPort(Struct, frozen=True, gc=False):
 
 
 class Container(Struct, frozen=True, gc=False):
-    """A container or init container; ``restart_policy`` Always makes an init container a sidecar."""
+    """A container or init container. ``restart_policy`` Always makes an init container a sidecar."""
 
     name: str
     image: str = ""
@@ -32,7 +84,10 @@ class Container(Struct, frozen=True, gc=False):
 
 
 class Toleration(Struct, frozen=True, gc=False):
-    """core/v1 Toleration; ``seconds`` is ``tolerationSeconds``, nil means for ever. Empty ``operator`` is Equal."""
+    """core/v1 Toleration.
+
+    ``seconds`` is ``tolerationSeconds``, or ``None`` for no limit. An empty ``operator`` is Equal.
+    """
 
     key: str = ""
     operator: str = ""
@@ -42,7 +97,10 @@ class Toleration(Struct, frozen=True, gc=False):
 
 
 class TopologySpread(Struct, frozen=True, gc=False):
-    """core/v1 TopologySpreadConstraint. The policies are ``""`` where unset (Honor for affinity, Ignore for taints)."""
+    """core/v1 TopologySpreadConstraint.
+
+    Unset inclusion policies are ``""``, which means Honor for affinity and Ignore for taints.
+    """
 
     max_skew: int
     topology_key: str
@@ -55,17 +113,18 @@ class TopologySpread(Struct, frozen=True, gc=False):
 
 
 class Volume(Struct, frozen=True, gc=False):
-    """What kind of volume, and of what claim or disk.
+    """A volume of a pod.
 
     ``kind`` is the JSON key of the source: ``hostPath``, ``emptyDir``, ``persistentVolumeClaim`` and so on. Volumes
-    that no rule reads (configMap, secret, projected, downwardAPI) are left out of the spec.
+    that no rule reads (configMap, secret, projected, downwardAPI) are omitted from the spec.
 
-    ``name`` is kept of ``ephemeral`` volumes, with the pod's name it makes the claim's, and of ``emptyDir`` and
-    ``hostPath`` ones, which a pod's annotation may say to be dispensable. ``medium`` is an emptyDir's: ``Memory``, or
-    empty for the node's disk. ``disk`` says which disk an inline volume is, for kinds that two pods must not share or
-    that CSI drivers stand in for: the PD's name (gcePersistentDisk), the volume's ID (awsElasticBlockStore, cinder,
-    portworxVolume), the IQN (iscsi), pool, image and then the monitors (rbd), the URI and the kind, e.g. ``Shared``
-    (azureDisk); of an ``image`` volume the reference.
+    ``name`` is set for ``ephemeral`` volumes, because it is part of the claim's name, and for ``emptyDir`` and
+    ``hostPath`` volumes, which an annotation of the pod may declare safe to lose. It is empty for other volumes.
+    ``medium`` is the medium of an emptyDir: ``Memory``, or empty for the node's disk. ``disk`` identifies the disk of
+    an inline volume if two pods must not share the source, or if it is migrated to a CSI driver: the PD name
+    (gcePersistentDisk), the volume ID (awsElasticBlockStore, cinder, portworxVolume), the IQN (iscsi), pool, image and
+    monitors (rbd), the URI and the kind, e.g. ``Shared`` (azureDisk). For an ``image`` volume it is the image
+    reference.
     """
 
     kind: str
@@ -77,15 +136,22 @@ class Volume(Struct, frozen=True, gc=False):
 
 
 class PodSpec(Struct, frozen=True, gc=False):
-    """What a template fixes; interned, so identity is equality and pods of one template share it.
+    """The part of a pod's spec that is the same for all pods of a template.
 
-    ``requests`` is what kube-scheduler counts for the pod: the larger of the sum of containers and sidecars and the
-    largest init step, plus overhead, or the pod-level request where one is given (component-helpers
-    ``resource.PodRequests``, v1.36); without ``pods``. ``nonzero_requests`` is the same for cpu and memory, with 100m
-    and 200Mi for each container that states none: what scores count of pods that are on a node; always with both keys.
-    ``scored_requests`` is what they count of the pod that is to be placed: the same without regard to pod-level
-    requests. ``qos`` is the class that the API server computes, ``required_features`` what a node must declare.
-    ``node`` is absent on purpose: it differs from pod to pod, see :attr:`Pod.node`.
+    Specs are interned, so they can be compared by identity.
+
+    ``requests`` are the effective requests as in kube-scheduler, excluding ``pods``. They are the sum of containers and
+    sidecars, or the requests of the largest init step if those are larger, plus overhead. Pod-level requests take
+    precedence (component-helpers ``resource.PodRequests``, v1.36). ``nonzero_requests`` are the cpu and memory requests
+    that score plugins use for pods on a node, with defaults of 100m and 200Mi for each container without requests. Both
+    keys are always present. ``scored_requests`` are the requests that score plugins use for the pod being placed. They
+    ignore pod-level requests. ``qos`` is the QoS class that the API server computes. ``required_features`` are the
+    features that a node must declare to run the pod. The node name is not part of the spec but of the pod
+    (:attr:`Pod.node`), because it differs between pods of one template.
+
+    ``complexity`` describes which limits of :mod:`trimtab.kube.wire.limits` the pod exceeds, and is empty if it exceeds
+    none. If the pod exceeds a limit, the spec contains only some of the fields, and the pod is neither moved nor
+    placed. In this case, ``further_requests`` contains the requests that ``requests`` omits, in packed form.
     """
 
     containers: tuple[Container, ...] = ()
@@ -112,13 +178,15 @@ class PodSpec(Struct, frozen=True, gc=False):
     restart_policy: str = ""
     host_network: bool = False
     termination_grace_period: int | None = None
+    complexity: str = ""
+    further_requests: bytes = b""
 
 
 NO_SPEC = PodSpec()
 
 
 class PodCondition(Struct, frozen=True, gc=False):
-    """A condition worth keeping; see :attr:`Pod.conditions`."""
+    """A condition of a pod. :attr:`Pod.conditions` describes which conditions are stored."""
 
     type: str
     status: str
@@ -128,10 +196,10 @@ class PodCondition(Struct, frozen=True, gc=False):
 
 
 class ContainerState(Struct, frozen=True, gc=False):
-    """A container that does not run: it waits, or it has ended.
+    """A container that is waiting or terminated.
 
-    ``kind`` is ``container``, ``init container`` or ``ephemeral container``. ``exit_code`` is ``None`` of a container
-    that waits. ``reason`` is the kubelet's word, e.g. ``CrashLoopBackOff`` or ``OOMKilled``.
+    ``kind`` is ``container``, ``init container`` or ``ephemeral container``. ``exit_code`` is ``None`` for a waiting
+    container. ``reason`` is the kubelet's reason, e.g. ``CrashLoopBackOff`` or ``OOMKilled``.
     """
 
     kind: str
@@ -145,24 +213,21 @@ INIT_CONTAINER: Final = "init container"
 EPHEMERAL_CONTAINER: Final = "ephemeral container"
 
 
-ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that have run to their end."""
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+"""The phases of terminated pods."""
 
 
-class Pod(Struct, frozen=True, gc=False):
-    """A pod as planners read it: about 0.4 KiB, the shared spec aside.
+class Pod(Namespaced, frozen=True, gc=False):
+    """core/v1 Pod. A pod needs about 0.4 KiB in addition to the shared spec.
 
-    ``annotations`` keeps only keys that trimtab or a peer gives a meaning (see ``kube.wire.annotations``).
-    ``conditions`` leaves out the five standard ones of a pod that is ready while they are True; ``ready_since`` is when
-    Ready became True, nil while it is not. :meth:`every_condition` has all.
-    ``restarts`` sums the containers' restart counts, init containers apart in ``init_restarts``.
-    ``container_states`` has the containers that do not run, shared by all pods of which the same is told.
+    ``annotations`` contains only keys that trimtab or a related project defines
+    (:mod:`trimtab.kube.wire.projection.annotations`). ``conditions`` omits the five standard conditions of a ready pod
+    while they are True; :meth:`all_conditions` includes them. ``ready_since`` is the time at which Ready became True,
+    or ``None`` if the pod is not ready. ``restarts`` is the sum of the restart counts of containers, and
+    ``init_restarts`` that of init containers. ``container_states`` contains the containers that are not running. Pods
+    with identical states share the value.
     """
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     labels: Labels = NO_LABELS
     annotations: Labels = NO_LABELS
     owners: tuple[OwnerReference, ...] = ()
@@ -182,13 +247,8 @@ class Pod(Struct, frozen=True, gc=False):
     container_states: tuple[ContainerState, ...] = ()
 
     @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
     def controller(self) -> OwnerReference | None:
-        """The owner that recreates the pod, or ``None`` for a bare pod."""
+        """Return the reference to the pod's managing controller, or ``None`` for a bare pod."""
         for owner in self.owners:
             if owner.controller:
                 return owner
@@ -196,14 +256,14 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def terminal(self) -> bool:
-        """Whether the pod has run to its end: it holds no resources (kube-scheduler v1.36 ``IsPodTerminal``)."""
-        return self.phase in ENDED
+        """Return whether the pod has terminated and uses no resources (kube-scheduler v1.36 ``IsPodTerminal``)."""
+        return self.phase in TERMINAL_PHASES
 
-    def every_condition(self) -> Iterator[PodCondition]:
-        """All conditions, those that are as they should be included.
+    def all_conditions(self) -> Iterator[PodCondition]:
+        """Yield all conditions, including the standard conditions of a ready pod.
 
-        Of the standard ones of a ready pod only Ready's own time is known. A pod is scheduled before it is started, and
-        the other three are True before Ready is, so these times stand for theirs: later than the truth, never earlier.
+        Only the transition time of Ready is stored. The other standard conditions are yielded with the start time or
+        the time of Ready, which is never earlier than their actual transition time.
         """
         yield from self.conditions
         if self.ready:
@@ -213,5 +273,5 @@ class Pod(Struct, frozen=True, gc=False):
 
     @property
     def priority(self) -> int:
-        """The priority, 0 where none was admitted."""
+        """Return the priority of the pod, or 0 if the pod has none."""
         return self.spec.priority or 0

@@ -1,27 +1,24 @@
-"""Volumes, claims and what says where they can be: read by the four volume filters of kube-scheduler."""
+"""Volumes, claims and storage topology, which the volume filters of the scheduler read."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, Labels
-from trimtab.kube.objects.meta import OwnerReference
-from trimtab.kube.objects.selector import LabelSelector, NodeSelector
+from trimtab.kube.objects.meta import ClusterScoped, LabelSelector, Namespaced, NodeSelector, OwnerReference
 
 
-class PersistentVolume(Struct, frozen=True, gc=False):
+class PersistentVolume(ClusterScoped, frozen=True, gc=False):
     """core/v1 PersistentVolume.
 
-    ``capacity`` is its storage in bytes. ``claim`` is ``namespace/name`` of the claim it is bound or reserved to, empty
-    where it is free, and ``claim_uid`` that claim's UID, empty for a volume reserved by hand. ``source`` is the JSON
-    key of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are those of a CSI volume.
-    ``disk`` is that of an in-tree volume that a CSI driver stands in for, as :attr:`Volume.disk` of an inline one.
-    Labels are all kept: claims select volumes by them. ``storage_class`` is the older annotation where that is given.
+    ``capacity`` is the size in bytes. ``claim`` is ``namespace/name`` of the claim that the volume is bound to or
+    reserved for, or empty. ``claim_uid`` is the UID of that claim, or empty if a user reserved the volume. ``source``
+    is the JSON key of the volume source (``csi``, ``local``, ``hostPath``…); ``driver`` and ``handle`` are the driver
+    and volume handle of a CSI volume. ``disk`` is the disk of an in-tree volume that is migrated to a CSI driver (see
+    :attr:`Volume.disk`). ``labels`` contains all labels, because claims select volumes by them. ``storage_class`` is
+    the value of the older annotation if that is set.
     """
 
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     labels: Labels = NO_LABELS
     deleted: float | None = None
     capacity: int = 0
@@ -38,26 +35,17 @@ class PersistentVolume(Struct, frozen=True, gc=False):
     disk: tuple[str, ...] = ()
     phase: str = ""
 
-    @property
-    def key(self) -> str:
-        """The name."""
-        return self.name
 
-
-class PersistentVolumeClaim(Struct, frozen=True, gc=False):
+class PersistentVolumeClaim(Namespaced, frozen=True, gc=False):
     """core/v1 PersistentVolumeClaim.
 
-    ``volume`` is ``spec.volumeName``; ``bind_completed`` says that the controller has finished binding (the annotation
-    ``pv.kubernetes.io/bind-completed``). ``storage_class`` is nil where the claim names none at all, the older
-    annotation where that is given. ``request`` is in bytes, nil where the claim asks for no size. ``selected_node`` is
-    the node for which a volume is being provisioned (the annotation ``volume.kubernetes.io/selected-node``), nil
-    without the annotation.
+    ``volume`` is ``spec.volumeName``. ``bind_completed`` is true if the controller has finished binding (the annotation
+    ``pv.kubernetes.io/bind-completed``). ``storage_class`` is the value of the older annotation if that is set, and
+    ``None`` if the claim has no class. ``request`` is the requested size in bytes, or ``None`` if absent.
+    ``selected_node`` is the node for which a volume is being provisioned (the annotation
+    ``volume.kubernetes.io/selected-node``), or ``None`` if absent.
     """
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     deleted: float | None = None
     owners: tuple[OwnerReference, ...] = ()
     volume: str = ""
@@ -71,103 +59,66 @@ class PersistentVolumeClaim(Struct, frozen=True, gc=False):
     phase: str = ""
     selected_node: str | None = None
 
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
 
 class TopologyRequirement(Struct, frozen=True, gc=False):
-    """One label that a node must have with one of the values (core/v1 TopologySelectorLabelRequirement)."""
+    """A label that a node must have with one of several values (core/v1 TopologySelectorLabelRequirement)."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
-class StorageClass(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 StorageClass; ``allowed_topologies`` are terms of which one must hold, none means anywhere."""
+class StorageClass(ClusterScoped, frozen=True, gc=False):
+    """storage.k8s.io/v1 StorageClass.
 
-    name: str
-    uid: str = ""
-    resource_version: str = ""
+    A node must match one of the terms in ``allowed_topologies``. Without terms, every node is allowed.
+    """
+
     provisioner: str = ""
     binding_mode: str = "Immediate"
     allowed_topologies: tuple[tuple[TopologyRequirement, ...], ...] = ()
 
-    @property
-    def key(self) -> str:
-        """The name."""
-        return self.name
-
 
 class NodeDriver(Struct, frozen=True, gc=False):
-    """A CSI driver on a node and how many volumes it can attach there, nil for no limit."""
+    """A CSI driver on a node, with the maximum number of volumes that it can attach, or ``None`` for no limit."""
 
     name: str
     limit: int | None = None
 
 
-class CSINode(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 CSINode; ``migrated`` names the in-tree plugins that CSI drivers stand in for on the node."""
+class CSINode(ClusterScoped, frozen=True, gc=False):
+    """storage.k8s.io/v1 CSINode.
 
-    name: str
-    uid: str = ""
-    resource_version: str = ""
+    ``migrated`` are the in-tree plugins that are migrated to CSI drivers on the node.
+    """
+
     drivers: tuple[NodeDriver, ...] = ()
     migrated: tuple[str, ...] = ()
 
-    @property
-    def key(self) -> str:
-        """The name, which is the node's."""
-        return self.name
 
+class CSIDriver(ClusterScoped, frozen=True, gc=False):
+    """storage.k8s.io/v1 CSIDriver.
 
-class CSIDriver(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 CSIDriver; ``storage_capacity`` says that the scheduler must look at its free capacity."""
-
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-    storage_capacity: bool = False
-
-    @property
-    def key(self) -> str:
-        """The name."""
-        return self.name
-
-
-class CSIStorageCapacity(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 CSIStorageCapacity: bytes left of a class on the nodes that ``node_topology`` picks.
-
-    ``capacity`` and ``maximum_volume_size`` are nil where the driver does not say.
+    ``storage_capacity`` is true if the scheduler must check the driver's free capacity.
     """
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
+    storage_capacity: bool = False
+
+
+class CSIStorageCapacity(Namespaced, frozen=True, gc=False):
+    """storage.k8s.io/v1 CSIStorageCapacity: the free bytes of a class on the nodes that ``node_topology`` selects.
+
+    ``capacity`` and ``maximum_volume_size`` are ``None`` if the driver does not report them.
+    """
+
     storage_class: str = ""
     node_topology: LabelSelector | None = None
     capacity: int | None = None
     maximum_volume_size: int | None = None
 
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
 
+class VolumeAttachment(ClusterScoped, frozen=True, gc=False):
+    """storage.k8s.io/v1 VolumeAttachment: a volume that a driver is attaching, or has attached, to a node."""
 
-class VolumeAttachment(Struct, frozen=True, gc=False):
-    """storage.k8s.io/v1 VolumeAttachment: that a volume is, or is to be, attached to a node by a driver."""
-
-    name: str
-    uid: str = ""
-    resource_version: str = ""
     attacher: str = ""
     node: str = ""
     volume: str = ""
-
-    @property
-    def key(self) -> str:
-        """The name."""
-        return self.name

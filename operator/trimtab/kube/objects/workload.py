@@ -1,58 +1,69 @@
-"""What makes pods: read for the spreading that kube-scheduler does without being asked, and for pods to come."""
+"""Services, PodDisruptionBudgets and owners of pods, for default spreading and for DaemonSet pods on upcoming nodes."""
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from trimtab.kube.frozen import NO_LABELS, Labels
+from trimtab.kube.objects.meta import LabelSelector, Namespaced
 from trimtab.kube.objects.pod import NO_SPEC, PodSpec
-from trimtab.kube.objects.selector import LabelSelector
 
 
-class _Selecting(Struct, frozen=True, gc=False):
-    """What all of them have."""
+class Service(Namespaced, frozen=True, gc=False):
+    """core/v1 Service.
 
-    namespace: str
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
-
-class Service(_Selecting, frozen=True, gc=False):
-    """core/v1 Service; ``selector`` is nil for a service without one or with an empty one, which picks nothing."""
+    ``selector`` is ``None`` if it is absent or empty, because it then selects no pods.
+    """
 
     selector: Labels | None = None
 
 
-class ReplicaSet(_Selecting, frozen=True, gc=False):
-    """apps/v1 ReplicaSet, of which only the selector is read."""
+class ReplicaSet(Namespaced, frozen=True, gc=False):
+    """apps/v1 ReplicaSet. Only its selector is read."""
 
     selector: LabelSelector | None = None
 
 
-class StatefulSet(_Selecting, frozen=True, gc=False):
-    """apps/v1 StatefulSet, of which only the selector is read."""
+class StatefulSet(Namespaced, frozen=True, gc=False):
+    """apps/v1 StatefulSet. Only its selector is read."""
 
     selector: LabelSelector | None = None
 
 
-class ReplicationController(_Selecting, frozen=True, gc=False):
-    """core/v1 ReplicationController, of which only the selector is read; nil where none is given."""
+class ReplicationController(Namespaced, frozen=True, gc=False):
+    """core/v1 ReplicationController. Only its selector is read, which is ``None`` if absent."""
 
     selector: Labels | None = None
 
 
-class DaemonSet(_Selecting, frozen=True, gc=False):
-    """apps/v1 DaemonSet, of which the pods are read that it puts on each node that suits them.
+class DaemonSet(Namespaced, frozen=True, gc=False):
+    """apps/v1 DaemonSet, with the labels and spec of its pod template.
 
-    ``pod_labels`` and ``pod_spec`` are its template's.
+    ``desired`` is ``status.desiredNumberScheduled``, the number of nodes that should run its pod. ``current`` is
+    ``status.currentNumberScheduled``, the number of these nodes for which a pod exists, bound or not. Both are ``None``
+    without a status.
     """
 
     deleted: float | None = None
     pod_labels: Labels = NO_LABELS
     pod_spec: PodSpec = NO_SPEC
+    desired: int | None = None
+    current: int | None = None
+
+
+class PodDisruptionBudget(Namespaced, frozen=True, gc=False):
+    """A PodDisruptionBudget with the status that the disruption controller last wrote.
+
+    ``disrupted_pods`` are the pods whose eviction the API server has allowed but whose deletion the controller has not
+    observed yet. The status is stale while ``observed_generation`` < ``generation``, and the API server then refuses
+    evictions.
+    """
+
+    labels: Labels = NO_LABELS
+    generation: int = 0
+    observed_generation: int = 0
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    disrupted_pods: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Kubernetes' own rules as pure functions: quantities, selectors, taints, and what a pod requests."""
+"""Kubernetes' own rules as pure functions: quantities, selectors, taints, and the requests of pods."""

@@ -1,7 +1,8 @@
-"""Volumes of plugins that once were part of Kubernetes and that CSI drivers stand in for now.
+"""Translates in-tree volumes to the CSI drivers to which they are migrated.
 
-Source: csi-translation-lib v0.36 and what kube-scheduler v1.36 makes of it (``isCSIMigrationOn``): of the seven plugins
-that can be translated it knows five as migrated; azureFile and vsphereVolume are not, so their volumes never count.
+Sources: csi-translation-lib v0.36 and kube-scheduler v1.36 (``isCSIMigrationOn``). Of the seven plugins that can be
+translated, kube-scheduler treats five as migrated. It does not treat azureFile and vsphereVolume as migrated, so their
+volumes never count against attach limits.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS
-from trimtab.kube.objects.selector import LabelRequirement, NodeSelector, NodeSelectorTerm
+from trimtab.kube.objects.meta import LabelRequirement, NodeSelector, NodeSelectorTerm
 from trimtab.kube.objects.storage import PersistentVolume
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
 
 ZONE_DELIMITER: Final = "__"
-"""Between the zones that a volume's label names."""
+"""The delimiter between the zones in a volume's label."""
 
 
 class InTreePlugin(Struct, frozen=True, gc=False):
-    """A migrated plugin: its name, the driver, and the driver's node label for zones where it has one of its own."""
+    """A migrated plugin: its name, its CSI driver, and the driver's own zone label on nodes (``""`` if it has none)."""
 
     name: str
     driver: str
@@ -39,33 +40,33 @@ MIGRATED: Final = {
     "azureDisk": InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com"),
     "portworxVolume": InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com"),
 }
-"""By the JSON key of the volume's source."""
+"""The migrated plugins by the JSON key of the volume source."""
 
 _DRIVERS: Final = {plugin.name: plugin.driver for plugin in MIGRATED.values()}
 _UNMIGRATED: Final = frozenset({"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"})
 
 
 def driver_of(provisioner: str) -> str:
-    """The CSI driver behind a class's provisioner; empty for a plugin that can be translated but is not migrated."""
+    """Return the CSI driver to which a StorageClass's in-tree provisioner is migrated, or ``""`` if it is not."""
     if provisioner in _UNMIGRATED:
         return ""
     return _DRIVERS.get(provisioner, provisioner)
 
 
 class TranslationError(ValueError):
-    """A volume that has no counterpart; the text is that of csi-translation-lib."""
+    """A volume cannot be translated. The message is that of csi-translation-lib."""
 
 
 def handle_of(source: str, disk: str, labels: Mapping[str, str] = NO_LABELS) -> str:
-    """The handle by which the CSI driver knows an in-tree volume.
+    """Return the CSI volume handle of an in-tree volume.
 
     Args:
         source: a key of :data:`MIGRATED`.
-        disk: which disk it is.
-        labels: of the PersistentVolume, none for a volume within a pod.
+        disk: the identity of the disk (:attr:`~trimtab.kube.objects.pod.Volume.disk`).
+        labels: the labels of the PersistentVolume, or empty for an inline volume.
 
     Raises:
-        TranslationError: there is none.
+        TranslationError: the volume cannot be translated.
     """
     if source == "awsElasticBlockStore":
         return _ebs_handle(disk)
@@ -75,7 +76,7 @@ def handle_of(source: str, disk: str, labels: Mapping[str, str] = NO_LABELS) -> 
 
 
 def _ebs_handle(disk: str) -> str:
-    """``aws://zone/vol-1`` or a bare ID, which may be anything (``KubernetesVolumeIDToEBSVolumeID``)."""
+    """Return the volume ID in ``aws://zone/vol-1``, or a plain ID unchanged (``KubernetesVolumeIDToEBSVolumeID``)."""
     if not disk.startswith("aws://"):
         return disk
     path = disk.removeprefix("aws://").partition("/")[2].strip("/")
@@ -86,7 +87,7 @@ def _ebs_handle(disk: str) -> str:
 
 
 def _gce_handle(disk: str, label: str) -> str:
-    """A disk of one zone, or of the region of several."""
+    """Return the handle of a zonal disk, or of a regional disk if the label has several zones."""
     zones = label.split(ZONE_DELIMITER)
     if len(zones) == 1:
         return f"projects/UNSPECIFIED/zones/{zones[0] or 'UNSPECIFIED'}/disks/{disk}"
@@ -109,14 +110,14 @@ def _gce_region(zones: Iterable[str]) -> str:
 
 
 def translated_affinity(volume: PersistentVolume, topology_key: str) -> NodeSelector | None:
-    """The node affinity of an in-tree volume as its CSI driver states it.
+    """Return a volume's node affinity, translated for its CSI driver (``translateTopologyFromInTreeToCSI``).
 
-    The zone label is replaced by the driver's, and where the affinity names no zone, the zones of the volume's label
-    are added to every term. The beta region label becomes the current one. (``translateTopologyFromInTreeToCSI``)
+    The zone label is replaced by that of the driver. If the affinity has no zone, the zones of the volume's label are
+    added to every term. The beta region label is replaced by the GA label.
 
     Args:
         volume: the volume.
-        topology_key: :attr:`InTreePlugin.topology_key`, not empty.
+        topology_key: the driver's zone label (:attr:`InTreePlugin.topology_key`), which must not be empty.
     """
     zone, region = _labels_in_use(volume)
     affinity = volume.node_affinity
@@ -132,7 +133,10 @@ def translated_affinity(volume: PersistentVolume, topology_key: str) -> NodeSele
 
 
 def _labels_in_use(volume: PersistentVolume) -> tuple[str, str]:
-    """Zone and region labels, current or beta: the affinity says which before the labels do."""
+    """Return the zone and region label keys that the volume uses (GA or beta).
+
+    The keys in its node affinity take precedence over those in its labels.
+    """
     for zone, region in ((ZONE, REGION), (BETA_ZONE, BETA_REGION)):
         if _with_key(volume.node_affinity, zone):
             return zone, region

@@ -1,4 +1,4 @@
-"""Labels by which nodes tell where they are (k8s.io/api core/v1, well-known labels)."""
+"""Well-known labels for the location of nodes (k8s.io/api core/v1)."""
 
 from __future__ import annotations
 
@@ -9,4 +9,5 @@ ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
 BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
-"""The older names of zone and region; which one wins where a node has both is up to who reads them."""
+"""The beta labels of zone and region. If a node also has the GA label, each caller decides which one takes precedence.
+"""

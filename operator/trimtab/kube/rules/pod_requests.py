@@ -1,12 +1,11 @@
-"""What a pod asks of a node, its quality of service, its host ports: what kube-scheduler derives from a pod's spec.
+"""Computes the effective requests and the QoS class of a pod from its spec, as Kubernetes does.
 
-The rules are part of the Kubernetes API (k8s.io/component-helpers ``resource.PodRequests``, k8s.io/kubernetes
-``qos.ComputePodQOS``, ``defaults.SetDefaults_Pod``; v1.36 each), with the feature gates at their defaults. Defaults
-that the API server sets on admission are set here too: a pod read from a file may never have met one, and on an
-admitted pod they change nothing.
+The rules are those of Kubernetes (k8s.io/component-helpers ``resource.PodRequests``, k8s.io/kubernetes
+``qos.ComputePodQOS`` and ``defaults.SetDefaults_Pod``, all v1.36) with default feature gates. The API server's defaults
+are applied as well, because a pod from a file may lack them. They do not change an admitted pod.
 
-Amounts are summed after rounding up to millicores and bytes, not before: a pod of many containers that ask for
-fractions of a millicore or of a byte may count a unit more than kube-scheduler counts.
+Amounts are rounded up to millicores and bytes before they are summed. So the result may exceed that of kube-scheduler
+by a unit for each container that requests a fraction of a millicore or byte.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _QOS_RESOURCES: Final = ("cpu", "memory")
 _SIDECAR: Final = "Always"
 
 NONZERO_DEFAULTS: Final[Mapping[str, int]] = {"cpu": 100, "memory": 200 << 20}
-"""Millicores and bytes that scores count for a container that states none (kube-scheduler ``schedutil``)."""
+"""Millicores and bytes that score plugins assume for a container without requests (kube-scheduler ``schedutil``)."""
 
 
 class PodLevelResources(Struct, frozen=True, gc=False):
-    """``spec.resources`` of a pod; stating it at all changes how the quality of service is computed."""
+    """``spec.resources`` of a pod. If it is set, even if empty, the QoS class is computed from it."""
 
     requests: ResourceList = NO_RESOURCES
     limits: ResourceList = NO_RESOURCES
 
 
 def with_default_requests(requests: ResourceList, limits: ResourceList) -> ResourceList:
-    """A container's requests, the limit standing in where a resource is limited but not requested."""
+    """Return a container's requests, with the limit as default for resources that have a limit but no request."""
     missing = limits.keys() - requests.keys()
     return FrozenMap({**requests, **{name: limits[name] for name in missing}}) if missing else requests
 
@@ -44,10 +43,10 @@ def with_default_requests(requests: ResourceList, limits: ResourceList) -> Resou
 def with_default_pod_level(
     stated: PodLevelResources, containers: Sequence[Container], init_containers: Sequence[Container]
 ) -> PodLevelResources:
-    """Pod-level resources as the API server completes them.
+    """Apply the API server's defaults to pod-level resources.
 
-    Huge pages limits come from the containers' limits; then, where any limit is stated, requests of CPU and memory
-    come from the containers' requests, and what is still missing from the pod-level limits.
+    Limits of huge pages default to the containers' limits. If there is any limit, requests of CPU and memory default to
+    the containers' requests, and then to the pod-level limits.
     """
     if not stated.limits and not stated.requests:
         return stated
@@ -73,20 +72,23 @@ def effective_requests(
     overhead: Mapping[str, int] = NO_RESOURCES,
     pod_level: Mapping[str, int] = NO_RESOURCES,
 ) -> ResourceList:
-    """What kube-scheduler counts for the pod on a node, without the pod itself (``pods``).
+    """Return the effective requests of a pod on a node, as in kube-scheduler, excluding the resource ``pods``.
 
     Args:
-        containers: with their requests, defaults set.
-        init_containers: in their order; those with ``restart_policy`` Always are sidecars and run on.
-        overhead: of the runtime class; added last, even onto pod-level requests.
-        pod_level: ``spec.resources.requests``; replaces the sum of containers for CPU, memory and huge pages.
+        containers: the containers, with default requests applied.
+        init_containers: the init containers in order. Those with ``restart_policy`` Always are sidecars.
+        overhead: the overhead of the runtime class, which is added to the result (also to pod-level requests).
+        pod_level: ``spec.resources.requests``, which replaces the sum of containers for CPU, memory and huge pages.
+
+    Returns:
+        Amounts by resource name: millicores, bytes or units.
     """
     total = _aggregate(containers, init_containers, limits=False)
     for name, amount in pod_level.items():
         if _pod_level(name):
             total[name] = amount
     _add(total, overhead)
-    # The API server takes each of the summands, whatever they come to together; amounts end where int64 does.
+    # The API server accepts each amount, even if their sum exceeds int64.
     return FrozenMap({name: min(amount, MAX_AMOUNT) for name, amount in total.items()}) if total else NO_RESOURCES
 
 
@@ -97,19 +99,20 @@ def nonzero_requests(
     overhead: Mapping[str, int] = NO_RESOURCES,
     pod_level: Mapping[str, int] = NO_RESOURCES,
 ) -> ResourceList:
-    """CPU and memory that scores count for a pod on a node (kube-scheduler ``PodInfo.CalculateResource``).
+    """Return the CPU and memory requests that score plugins use for a pod on a node (``PodInfo.CalculateResource``).
 
-    Each container that leaves one of them out counts :data:`NONZERO_DEFAULTS` for it; an explicit 0 stays 0. With
-    pod-level requests only what neither they nor any container nor the overhead states is filled in.
+    For a container without a request, :data:`NONZERO_DEFAULTS` are assumed; an explicit 0 remains 0. If the pod has
+    pod-level requests, the defaults apply only to resources that are not requested anywhere: at the pod level, by a
+    container, or as overhead.
 
     Args:
-        containers: as for :func:`effective_requests`, as are the other arguments.
-        init_containers: in their order.
-        overhead: of the runtime class.
+        containers: the containers, with default requests applied.
+        init_containers: the init containers in order.
+        overhead: the overhead of the runtime class.
         pod_level: ``spec.resources.requests``.
 
     Returns:
-        Amounts with both keys.
+        Millicores of ``cpu`` and bytes of ``memory``; both keys are always present.
     """
     if not any(map(_pod_level, pod_level)):
         return scored_requests(containers, init_containers, overhead=overhead)
@@ -124,10 +127,10 @@ def scored_requests(
     *,
     overhead: Mapping[str, int] = NO_RESOURCES,
 ) -> ResourceList:
-    """CPU and memory that scores count for a pod that is to be placed (``calculatePodResourceRequest``).
+    """Return the CPU and memory requests with which a pod being placed is scored (``calculatePodResourceRequest``).
 
-    As :func:`nonzero_requests`, but as if the pod had no pod-level requests: kube-scheduler v1.36 does not tell
-    NodeResourcesFit's scorer that there are any (``NewFit`` leaves its ``enablePodLevelResources`` unset).
+    The result is that of :func:`nonzero_requests` without pod-level requests, which the scorer of NodeResourcesFit
+    ignores in kube-scheduler v1.36 (``NewFit`` leaves its ``enablePodLevelResources`` unset).
     """
     return _filled(containers, init_containers, NONZERO_DEFAULTS, overhead=overhead, pod_level=NO_RESOURCES)
 
@@ -140,7 +143,7 @@ def _filled(
     overhead: Mapping[str, int],
     pod_level: Mapping[str, int],
 ) -> ResourceList:
-    """Effective CPU and memory with every container's missing requests filled in."""
+    """Return the effective CPU and memory requests, with defaults for the missing requests of each container."""
     found = effective_requests(
         [_with_missing(container, missing) for container in containers],
         [_with_missing(container, missing) for container in init_containers],
@@ -162,7 +165,7 @@ def qos_class(
     *,
     pod_level: PodLevelResources | None = None,
 ) -> str:
-    """``Guaranteed``, ``Burstable`` or ``BestEffort``; amounts of zero count as not stated."""
+    """Return the QoS class: ``Guaranteed``, ``Burstable`` or ``BestEffort``. Amounts of 0 are treated as absent."""
     stated: list[Container | PodLevelResources] = [*containers, *init_containers] if pod_level is None else [pod_level]
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
@@ -181,7 +184,11 @@ def qos_class(
 def _aggregate(
     containers: Sequence[Container], init_containers: Sequence[Container], *, limits: bool
 ) -> dict[str, int]:
-    """The larger of what runs together and of what any step of the initialisation needs, sidecars started before."""
+    """Return the aggregated requests (or limits) of all containers, by resource.
+
+    For each resource this is the larger of two amounts: the sum over containers and sidecars, and the maximum over init
+    containers, each with the sidecars before it.
+    """
     total: dict[str, int] = {}
     for container in containers:
         _add(total, container.limits if limits else container.requests)

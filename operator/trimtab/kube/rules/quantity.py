@@ -1,21 +1,20 @@
-"""Kubernetes quantities (``250m``, ``1.5Gi``, ``2e3``) as exact integers.
+"""Converts Kubernetes quantities (``250m``, ``1.5Gi``, ``2e3``) to exact integers and back.
 
 The grammar is resource.Quantity's (k8s.io/apimachinery v0.36, ``pkg/api/resource``)::
 
     quantity = [+|-] (digits [. [digits]] | . digits) [suffix]
     suffix   = Ki Mi Gi Ti Pi Ei | n u m k M G T P E | (e|E) [+|-] digits
 
-Planners add and compare amounts millions of times, so an amount is an ``int`` and never a ``float`` or ``Decimal``:
-cores in thousandths, everything else in whole units. As in Kubernetes, what does not fit the unit is rounded away
-from zero: who asks for a little gets a little. Quantity also rounds to billionths while parsing; that changes nothing
-here, since rounding up twice is rounding up once.
+Planners add and compare amounts millions of times, so an amount is an ``int`` instead of a ``float`` or ``Decimal``:
+millicores for CPU, whole units for everything else. As in Kubernetes, fractions are rounded away from zero. Kubernetes
+also rounds to billionths while parsing, which does not change the rounded result.
 
-Two things are done differently, on purpose:
+There are two intentional differences:
 
-* An amount that does not fit a signed 64-bit integer becomes the largest one that does (as the type's documentation
-  promises, and as Kubernetes does for binary suffixes only; ``Value()`` of ``10E`` wraps around to 0 there).
-* A number without any digit (``k``, ``+``, ``.``) is refused, as the published grammar and the pattern that custom
-  resources are validated with demand. ParseQuantity happens to read it as 0, but the API server never writes it.
+* An amount beyond a signed 64-bit integer is limited to the largest one, as Quantity's documentation says. Kubernetes
+  does so only for binary suffixes; its ``Value()`` of ``10E`` overflows to 0.
+* A number without digits (``k``, ``+``, ``.``) is rejected, as by the published grammar and by the validation pattern
+  of custom resources. ParseQuantity reads it as 0, but the API server never writes it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from functools import lru_cache
 from typing import Final
 
 MAX_AMOUNT: Final = 2**63 - 1
-"""The largest amount; see the module's text."""
+"""The largest amount: the maximum of a signed 64-bit integer."""
 
 CPU: Final = "cpu"
 _BINARY_RESOURCES: Final = frozenset({"memory", "ephemeral-storage", "storage"})
@@ -41,7 +40,7 @@ _FRACTION_DIGITS: Final = 64  # more than 60: a fraction times 2**60 is rounded 
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message says which texts are."""
+    """The string is not a quantity. The message describes the allowed syntax."""
 
     def __init__(self, text: object) -> None:
         super().__init__(
@@ -52,39 +51,41 @@ class QuantityError(ValueError):
 
 @lru_cache(maxsize=16384, typed=True)
 def cpu_millis(text: str | int | float) -> int:
-    """Thousandths of the quantity, rounded away from zero (``MilliValue()``): ``"1.5"`` is 1500, ``"1n"`` is 1.
+    """Return the quantity in thousandths, rounded away from zero (``MilliValue()``): ``"1.5"`` is 1500, ``"1n"`` is 1.
 
-    Numbers are taken as JSON and YAML write them: ``0.25`` is ``"0.25"``.
+    Numbers are read as in JSON and YAML: ``0.25`` is ``"0.25"``.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the string is not a quantity.
     """
     return _scaled(text, 3)
 
 
 @lru_cache(maxsize=16384, typed=True)
 def amount(text: str | int | float) -> int:
-    """Whole units of the quantity, rounded away from zero (``Value()``): ``"1.5Ki"`` is 1536, ``"100m"`` is 1.
+    """Return the quantity in whole units, rounded away from zero (``Value()``): ``"1.5Ki"`` is 1536, ``"100m"`` is 1.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the string is not a quantity.
     """
     return _scaled(text, 0)
 
 
 def resource_amount(name: str, text: str | int | float) -> int:
-    """The amount of a resource in the unit of :data:`trimtab.kube.frozen.ResourceList`: cpu in millicores.
+    """Return the amount of a resource in the units of :data:`trimtab.kube.frozen.ResourceList`.
+
+    These are millicores for ``cpu``, and whole units for other resources.
 
     Raises:
-        QuantityError: the text is no quantity.
+        QuantityError: the string is not a quantity.
     """
     return cpu_millis(text) if name == CPU else amount(text)
 
 
 def format_amount(name: str, value: int) -> str:
-    """Write an amount of :func:`resource_amount` in Kubernetes' canonical form: ``250m``, ``1536Mi``, ``110``.
+    """Format an amount in Kubernetes' canonical form: ``250m``, ``1536Mi``, ``110``.
 
-    Memory and storage get binary suffixes where that needs no rounding; nothing is ever rounded, so that
+    Memory and storage get the largest binary suffix that needs no rounding, so that
     ``resource_amount(name, format_amount(name, value)) == value``.
     """
     if name == CPU:
@@ -96,7 +97,7 @@ def format_amount(name: str, value: int) -> str:
 
 
 def _canonical(value: int, base: int, step: int, exponent: int, names: dict[int, str]) -> str:
-    """The number with the largest suffix that leaves it whole."""
+    """Return the value with the largest suffix that leaves an integer."""
     if value == 0:
         return "0"
     factor = base**step
@@ -107,7 +108,7 @@ def _canonical(value: int, base: int, step: int, exponent: int, names: dict[int,
 
 
 def _scaled(text: str | int | float, places: int) -> int:
-    """The quantity times 10**places, rounded away from zero, capped at :data:`MAX_AMOUNT` in magnitude."""
+    """Return the quantity times 10**places, rounded away from zero and limited to :data:`MAX_AMOUNT` in magnitude."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise QuantityError(text)
     match = _QUANTITY.fullmatch(text if isinstance(text, str) else repr(text))
@@ -131,14 +132,20 @@ def _scaled(text: str | int | float, places: int) -> int:
 
 
 def _exponent(digits: str, text: str | int | float) -> int:
-    """A decimal exponent; Kubernetes reads it as a 64-bit integer and so refuses absurd ones."""
+    """Parse a decimal exponent.
+
+    Kubernetes parses it as a 64-bit integer, so larger exponents are rejected.
+    """
     if len(digits.lstrip("+-0")) > 18:
         raise QuantityError(text)
     return int(digits)
 
 
 def _shifted(whole: str, fraction: str, exponent: int) -> int:
-    """``whole.fraction`` times 10**exponent, on the digits: exact, and as fast for 1e-999 as for 1."""
+    """Return ``whole.fraction`` times 10**exponent.
+
+    The digits are shifted, which is exact and fast for any exponent.
+    """
     digits = (whole + fraction).lstrip("0")
     if not digits:
         return 0
@@ -153,7 +160,10 @@ def _shifted(whole: str, fraction: str, exponent: int) -> int:
 
 
 def _multiplied(whole: str, fraction: str, factor: int) -> int:
-    """``whole.fraction`` times ``factor``; digits far behind the point only tell that something is there."""
+    """Return ``whole.fraction`` times ``factor``.
+
+    Digits far behind the decimal point only affect rounding.
+    """
     if len(whole) > _MAX_DIGITS:
         return MAX_AMOUNT
     if len(fraction) > _FRACTION_DIGITS:

@@ -1,19 +1,18 @@
-"""Whether tolerations tolerate taints (core/v1 ``ToleratesTaint`` and kube-scheduler's use of it, v1.36)."""
+"""Determines whether tolerations tolerate taints, as core/v1 ``ToleratesTaint`` and kube-scheduler v1.36 do."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from trimtab.kube.objects.node import Taint
-from trimtab.kube.objects.pod import Toleration
 
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 SCHEDULING_EFFECTS: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
-"""The effects that keep a pod from a node; PreferNoSchedule only makes it less welcome."""
+"""The effects that prevent scheduling. PreferNoSchedule only lowers a node's score."""
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
@@ -26,25 +25,62 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 DELETION_CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
-"""Cluster autoscalers' keys, upstream's and trimtab's alike: of nodes that go, and of nodes that may go soon."""
+"""Keys of the taints with which cluster-autoscaler and trimtab mark nodes that are being removed, or may be removed
+soon.
+"""
+KARPENTER_DISRUPTED: Final = "karpenter.sh/disrupted"
+KARPENTER_DISRUPTION: Final = "karpenter.sh/disruption"
+"""Karpenter's taint keys of nodes that it drains: since v1, and before v1 with the value ``disrupting``."""
+
+TRIMTAB_PRESSURE_DOMAIN: Final = "pressure.trimtab.dev"
+"""Domain of the NoSchedule taints that trimtab adds to nodes under pressure. Its node-pressure controller evicts pods
+from these nodes one by one, and removes the taint afterwards.
+"""
 
 _DECIMAL_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INT64: Final = range(-(2**63), 2**63)
 
 
-def tolerates(toleration: Toleration, taint: Taint, *, compare_values: bool = False) -> bool:
-    """Whether one toleration tolerates one taint.
+class TaintLike(Protocol):
+    """A taint of a node, or of a policy that describes nodes."""
 
-    An empty effect stands for every effect and an empty key for every key; ``Exists`` accepts any value, ``Equal``
-    (also where no operator is given) the same one. The API server allows an empty key with ``Exists`` only. Whether
-    the toleration is limited in time plays no part: kube-scheduler doesn't ask either.
+    @property
+    def key(self) -> str:
+        """Return the key of the taint."""
+        ...
+
+    @property
+    def value(self) -> str:
+        """Return the value of the taint; ``""`` if it has none."""
+        ...
+
+    @property
+    def effect(self) -> str:
+        """Return the effect of the taint."""
+        ...
+
+
+class TolerationLike(TaintLike, Protocol):
+    """A toleration, whatever type it was decoded to."""
+
+    @property
+    def operator(self) -> str:
+        """Return the operator; ``""`` is Equal."""
+        ...
+
+
+def tolerates(toleration: TolerationLike, taint: TaintLike, *, compare_values: bool = False) -> bool:
+    """Return whether one toleration tolerates one taint.
+
+    An empty effect matches every effect, and an empty key matches every key. ``Exists`` matches any value, and
+    ``Equal`` (the default) an equal value. The API server allows an empty key only with ``Exists``.
+    ``tolerationSeconds`` is ignored, as in kube-scheduler.
 
     Args:
-        toleration: the pod's.
-        taint: the node's.
-        compare_values: whether ``Gt`` and ``Lt`` compare the taint's value with the toleration's as integers; without
-            it they tolerate nothing. Kubernetes has them behind the feature gate
-            TaintTolerationComparisonOperators (alpha in v1.35, off).
+        toleration: the toleration of the pod.
+        taint: the taint of the node.
+        compare_values: whether ``Gt`` and ``Lt`` compare the values as integers. If false, they match nothing. In
+            Kubernetes this is the feature gate TaintTolerationComparisonOperators (alpha in v1.35, off by default).
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -63,16 +99,16 @@ def tolerates(toleration: Toleration, taint: Taint, *, compare_values: bool = Fa
     return False
 
 
-def untolerated(
+def find_untolerated_taint(
     taints: Iterable[Taint],
-    tolerations: Collection[Toleration],
+    tolerations: Collection[TolerationLike],
     effects: Collection[str] = SCHEDULING_EFFECTS,
     *,
     compare_values: bool = False,
 ) -> Taint | None:
-    """The first taint with one of the effects that no toleration tolerates, in the node's order, or ``None``.
+    """Return the first taint that has one of the effects and is not tolerated, or ``None`` if there is none.
 
-    The order matters for messages only: kube-scheduler names the first one too.
+    The taints are examined in the node's order, as in kube-scheduler. The order only affects messages.
     """
     for taint in taints:
         if taint.effect not in effects:
@@ -83,14 +119,17 @@ def untolerated(
 
 
 def _int64(text: str) -> int | None:
-    """An integer as Kubernetes wants it in tolerations: no plus sign, no leading zeros, 64 bits."""
+    """Parse a 64-bit integer as Kubernetes' tolerations require it, without a plus sign or leading zeros.
+
+    ``None`` if it is invalid.
+    """
     if not _DECIMAL_INTEGER.fullmatch(text):
         return None
     number = int(text)
     return number if number in _INT64 else None
 
 
-def taint_in_words(taint: Taint) -> str:
-    """``key=value:NoExecute`` as kubectl writes it; without ``=value`` where there is none."""
+def format_taint(taint: TaintLike) -> str:
+    """Format a taint as in kubectl: ``key=value:NoExecute``, or ``key:NoExecute`` without a value."""
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"

@@ -1,1 +1,1 @@
-"""Keeping a store equal to the API server: list, watch, and everything that can go wrong between the two."""
+"""Informers, which keep stores in sync with the API server by listing and watching, and detection of hung watches."""

@@ -1,23 +1,28 @@
-"""Keeps a :class:`~trimtab.kube.watching.store.Store` equal to one kind of objects on the API server.
+"""Keeps a :class:`~trimtab.kube.watching.store.Store` in sync with one resource of the API server.
 
-The cheapest way that the server offers is taken. First a watch that begins with the present objects (WatchList), in
-protobuf; where the server refuses that, a list in pages and then a watch; where it speaks no protobuf, JSON. What was
-refused is remembered in a :class:`ServerAbilities` that all informers of a server share. Where it is known that the
-server writes lists as it goes (:func:`trimtab.kube.server_version.streams_lists`), a list is cheaper than a WatchList:
-who starts the informers then takes that ability away.
+The informer uses the cheapest protocol that the server supports: a WatchList in protobuf. If the server rejects
+WatchList, it lists in pages and then watches; if the server does not support protobuf, it uses JSON. All informers of a
+server share its detected :class:`ServerAbilities`. If the server streams lists
+(:func:`trimtab.kube.discovery.streams_lists`), a list is cheaper than a WatchList; then the code that starts the
+informers disables WatchList.
 
 What can go wrong, and what happens then:
 
-* The connection ends, is cut or falls silent: the watch resumes at the last resource version that was seen, bookmarks
-  included, so nothing is lost and nothing listed again.
-* The resource version is too old (410, as an answer or within the stream): everything is listed again, and what is
-  not there any more is told gone.
-* An object cannot be decoded: it is left out, named in :attr:`Informer.broken` and logged once; the stream goes on.
-* The server is overloaded, gone, or refuses (RBAC, no such resource): tried again, ever more slowly, for ever;
-  :attr:`Informer.state` says so. An operator without a picture waits, it does not guess.
+* The connection ends, breaks or becomes silent: the watch resumes at the last resource version, including those of
+  bookmarks, so that no event is lost and nothing is listed again.
+* The server sends no bookmarks for a resource that has not changed since the server started, so the watch becomes
+  silent. The informer then requests shorter watches until an event or a bookmark arrives.
+* The resource version is too old (410, as a response or in the stream): the informer relists, and notifies listeners of
+  objects that were removed in the meantime.
+* An object cannot be decoded: it is omitted, listed in :attr:`Informer.broken` and logged once; the stream continues.
+* The server is overloaded, unreachable, or rejects the request (RBAC, no such resource): the informer retries with
+  backoff and without a limit, and :attr:`Informer.state` shows the error. Controllers wait until the store is synced.
 
-Rejected: the watch caches of client libraries (they keep whole objects, in memory 15 times as much), and
-``kopf.on.event`` (0.4 ms an event, and it keeps what vanished while the connection was cut).
+Retries and reconnects are logged at DEBUG. Failures that last for :data:`WARN_AFTER` seconds, and rejected requests,
+are logged once at WARNING, and the recovery at INFO.
+
+Alternatives that were rejected: the caches of client libraries (they keep complete objects, 15 times the memory), and
+``kopf.on.event`` (0.4 ms per event, and it keeps objects that were deleted during a disconnect).
 """
 
 from __future__ import annotations
@@ -26,21 +31,21 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from trimtab.kube.api import Api, ApiError, Forbidden, Gone, NotFound, Unreachable
+from trimtab.kube.api import Api, ApiError, Forbidden, Gone, IdleTimeout, NotFound, Unreachable, error_from_status
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.errors import InputError
+from trimtab.kube.objects import Pod
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
-from trimtab.kube.watching.intake import Intake
-from trimtab.kube.watching.state import InformerState, InformerStatistics, ServerAbilities
+from trimtab.kube.time_slice import TimeSlice, run_in_slices
 from trimtab.kube.watching.store import Store, Stored
-from trimtab.kube.wire.codec import Codec, Page, Splitter
-from trimtab.kube.wire.head import GROUPS, JSON_ONLY
-from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.codec import INITIAL_EVENTS_END, Codec, Metadata, Page, Splitter, StatusMessage, WatchFrame
+from trimtab.kube.wire.identity import GROUPS, JSON_ONLY
+from trimtab.kube.wire.intern import Interner, share_pod
 from trimtab.kube.wire.json_codec import JsonCodec
 
 T = TypeVar("T", bound=Stored)
@@ -48,42 +53,240 @@ T = TypeVar("T", bound=Stored)
 logger = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 5_000
-"""Objects a page, where lists are not streamed."""
-WATCH_SECONDS: Final = 290
-"""After which the server ends a watch; up to a tenth is added, so that all watches don't begin anew at once."""
-IDLE_SECONDS: Final = 75.0
-"""Silence after which a connection counts as dead: bookmarks come every minute."""
-FRAMES_PER_TURN: Final = 200
-"""Objects decoded before others on the loop (probes, leases) get their turn: 5 ms of work."""
+"""Number of objects per page, if the server does not stream lists."""
+WATCH_TIMEOUT: Final = 290
+"""Seconds after which the server ends a watch. Up to 10 % are added, so that not all watches reconnect at once."""
+IDLE_TIMEOUT: Final = 75.0
+"""Seconds without data after which a connection is considered dead. The server sends bookmarks every minute."""
+IDLE_WATCH_TIMEOUT: Final = 55
+"""Seconds after which the server ends a watch for which it sends no bookmarks. Up to 10 % are added."""
+THREAD_DECODE_BYTES: Final = 64 * 1024
+"""Minimum encoded size in bytes of an object that is decoded in a thread, because decoding it would block the event
+loop
+for too long. Few objects are that large, and a thread costs as much as decoding a small object."""
 
 RETRY: Final = Backoff(initial=0.5, maximum=10.0)
-"""Connections that fail: a cut network is noticed to be back within seconds."""
+"""Backoff after connection failures. It is short, so that the informer reconnects within seconds after an outage."""
 RETRY_REFUSED: Final = Backoff(initial=5.0, maximum=60.0)
-"""Forbidden and not found: an administrator has to act first."""
+"""Backoff after Forbidden and NotFound, which an administrator has to fix."""
 
-DOUBTED: Final = 4
-"""Refusals in a row that are not believed of what was granted before: an API server that has just started knows neither
-roles nor custom resources in its first moments."""
+RETRY_FORBIDDEN_MAXIMUM: Final = 5.0
+"""Maximum wait in seconds after Forbidden, so that the informer works again within seconds of the role's return."""
+
+QUICK_REFUSAL_RETRIES: Final = 4
+"""Number of consecutive rejections after which the informer retries soon if access was granted before. An API server
+that has just started knows neither roles nor custom resources yet."""
+
+WARN_AFTER: Final = 30.0
+"""Seconds of failures after which the informer logs a warning."""
 
 STABLE_SECONDS: Final = 5.0
-"""A connection that lasted so long was a good one, even if nothing came of it."""
+"""Seconds after which a connection is considered successful even if it has delivered nothing."""
 
-NO_FORMAT: Final = frozenset({406, 415})
-"""HTTP statuses of a server that does not speak the format that was asked for."""
-NO_OPTION: Final = frozenset({400, 422})
-"""HTTP statuses of a server that does not know an option, as WatchList's."""
+UNSUPPORTED_FORMAT: Final = frozenset({406, 415})
+"""HTTP statuses of a server that does not support the requested format."""
+UNSUPPORTED_OPTION: Final = frozenset({400, 422})
+"""HTTP statuses of a server that does not support an option, such as WatchList."""
 
-WATCH: Final = {"watch": "true", "allowWatchBookmarks": "true"}
-WATCH_LIST: Final = WATCH | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-"""Asks for a watch that begins with the present objects."""
+_WITH_OBJECT: Final = frozenset({"ADDED", "MODIFIED"})
+"""Types of events whose object is decoded."""
+
+WATCH_PARAMS: Final = {"watch": "true", "allowWatchBookmarks": "true"}
+WATCH_LIST_PARAMS: Final = WATCH_PARAMS | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+"""Parameters of a watch that starts with all existing objects (WatchList)."""
+
+
+class ServerAbilities:
+    """The features that an API server supports, as detected so far. All informers of one server share an instance."""
+
+    def __init__(self) -> None:
+        self.protobuf = True
+        self.watch_list = True
+
+    def known(self) -> tuple[bool, bool]:
+        """Return the current abilities as a tuple, to detect later whether another informer has changed them."""
+        return self.protobuf, self.watch_list
+
+
+class InformerState(Struct, frozen=True):
+    """The state of an informer.
+
+    Attributes:
+        phase: ``Starting``, ``Listing``, ``Watching``, ``Retrying`` or ``Refused`` (forbidden, or no such resource).
+            Optional resources have ``Absent`` (not served) or ``Hidden`` (forbidden) instead of ``Refused``.
+        error: the error in the phases Retrying, Refused, Absent and Hidden; ``""`` otherwise.
+        since: when this phase started, in seconds since the epoch.
+    """
+
+    phase: str
+    error: str
+    since: float
+
+
+class InformerStatistics(Struct, frozen=True, kw_only=True):
+    """Counters of an informer since its start, for metrics. ``objects`` and ``broken`` are current numbers."""
+
+    objects: int
+    broken: int
+    events: int
+    decode_errors: int
+    lists: int
+    connections: int
+    failures: int
+    bytes_read: int
+
+
+class Undecodable(Struct, frozen=True):
+    """An object that could not be decoded, with the error."""
+
+    metadata: Metadata
+    error: Exception
+
+
+def try_decode(codec: Codec, raw: bytes | Raw) -> Any:
+    """Decode an object. Return :class:`Undecodable` if that fails."""
+    try:
+        return codec.decode(raw)
+    except Exception as error:  # noqa: BLE001 (a bug in decoding one object must not hide the others)
+        return Undecodable(codec.metadata(raw), error)
+
+
+class StoreUpdater(Generic[T]):
+    """Applies watch events and list items to a store.
+
+    Attributes:
+        store: the store.
+        broken: the errors of objects that cannot be decoded, by key. The store does not contain them.
+        version: the resource version at which a watch resumes, or ``""`` if a list is necessary.
+        events: the number of objects and bookmarks received.
+        decode_errors: the number of objects that could not be decoded.
+        lists: the number of completed lists.
+    """
+
+    def __init__(self, plural: str, store: Store[T]) -> None:
+        self.store = store
+        self.broken: dict[str, str] = {}
+        self.version = ""
+        self.events = 0
+        self.decode_errors = 0
+        self.lists = 0
+        self._plural = plural
+        self._listed_keys: set[str] | None = None
+
+    @property
+    def listing(self) -> bool:
+        """Return whether a list, or the initial events of a WatchList, is incomplete."""
+        return self._listed_keys is not None
+
+    @property
+    def progress(self) -> int:
+        """Return a counter that increases with every event and every list, even an empty one."""
+        return self.events + self.lists
+
+    def begin(self, *, initial: bool) -> None:
+        """Prepare for the events of a new connection.
+
+        Args:
+            initial: whether the connection delivers all objects first. If false, it resumes at :attr:`version`.
+        """
+        self._listed_keys = set() if initial else None
+
+    def end(self, version: str) -> None:
+        """Complete a list: drop stored objects that the list did not contain, and remember its resource version."""
+        seen = self._listed_keys or set()
+        self._listed_keys = None
+        self.store.retain(seen)
+        self.broken = {key: why for key, why in self.broken.items() if key in seen}
+        self.version = version
+        self.lists += 1
+        self.store.record_activity()
+        self.store.synced = True
+
+    def event(self, codec: Codec, event: WatchFrame) -> None:
+        """Apply a watch event of type DELETED, BOOKMARK or ERROR.
+
+        Raises:
+            ApiError: the error of an ERROR event. It is Gone if the informer has to relist.
+        """
+        match event.type:
+            case "DELETED":
+                self._drop(codec.metadata(event.raw))
+            case "BOOKMARK":
+                self._bookmark(codec.metadata(event.raw))
+            case "ERROR":
+                _fail(codec.status(event.raw))
+            case other:
+                logger.warning("Ignoring a watch event of unknown type %r for %s", other, self._plural)
+
+    def take(self, decoded: T | Undecodable) -> None:
+        """Apply an added or modified object, or record that it cannot be decoded."""
+        self.events += 1
+        if isinstance(decoded, Undecodable):
+            key, version = decoded.metadata.key, decoded.metadata.resource_version
+            self._break(key, decoded.error)
+        else:
+            self.store.apply(decoded)
+            key, version = decoded.key, decoded.resource_version
+            if self.broken:
+                self.broken.pop(key, None)
+        if self._listed_keys is not None:
+            self._listed_keys.add(key)
+        elif version:
+            self.version = version
+
+    def _break(self, key: str, error: Exception) -> None:
+        """Record an object that cannot be decoded.
+
+        Its previous version is removed from the store, because it is out of date.
+        """
+        self.decode_errors += 1
+        why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        if self.broken.get(key) != why:
+            logger.error("Cannot decode %s %s, omitting it: %s", self._plural, key, why)
+        self.broken[key] = why
+        self.store.remove(key)
+
+    def _drop(self, metadata: Metadata) -> None:
+        self.events += 1
+        self.store.remove(metadata.key)
+        self.broken.pop(metadata.key, None)
+        if self._listed_keys is not None:
+            self._listed_keys.discard(metadata.key)
+        elif metadata.resource_version:
+            self.version = metadata.resource_version
+
+    def _bookmark(self, metadata: Metadata) -> None:
+        self.events += 1
+        if self._listed_keys is None:
+            self.version = metadata.resource_version or self.version
+        elif metadata.annotations.get(INITIAL_EVENTS_END) == "true":
+            self.end(metadata.resource_version)
+
+
+async def prune_in_slices(interner: Interner) -> None:
+    """Drop interned values that no object uses any longer, in small steps.
+
+    Other tasks of the event loop run between steps.
+    """
+    await run_in_slices(interner.pruning())
+
+
+def _fail(status: StatusMessage) -> NoReturn:
+    """Raise the exception for an ERROR event."""
+    raise error_from_status(
+        {"message": status.message, "reason": status.reason},
+        code=410 if status.reason in {"Expired", "Gone"} else status.code,
+        retry_after=status.retry_after,
+    )
 
 
 class Informer(Generic[T]):
-    """One kind, watched; run it as a task.
+    """Watches one resource. Run :meth:`run` as a task.
 
     Attributes:
-        state: what it is doing.
-        untold: whether the connection was cut, and what happened meanwhile has not begun to be told.
+        state: the state of the watch.
+        unconfirmed: whether the watch was disconnected and has delivered nothing since then. The store may then be as
+            old as the disconnect.
     """
 
     def __init__(
@@ -101,26 +304,27 @@ class Informer(Generic[T]):
         clock: Clock = SYSTEM_CLOCK,
         optional: bool = False,
     ) -> None:
-        """Prepare; nothing is asked before :meth:`run`.
+        """Create an informer. It sends no request before :meth:`run`.
 
         Args:
-            api: the server.
-            resource: what to watch.
-            store: what to keep equal; the informer is its only writer.
-            namespace: only objects of this one.
-            label_selector: only objects that the server finds to match.
-            field_selector: likewise.
-            decode: decodes an object's JSON, for kinds that :mod:`trimtab.kube.wire` has no type for; it raises
-                InputError. Such kinds are watched in JSON.
-            interner: shares equal values with other informers.
-            abilities: shared by all informers of the server.
-            clock: tells and waits.
-            optional: whether the kind may be absent, or hidden: then :meth:`run` ends where it turns out to be.
+            api: the API server.
+            resource: the resource to watch.
+            store: the store to keep in sync. The informer is its only writer.
+            namespace: the namespace to watch, or ``""`` for all namespaces.
+            label_selector: the label selector of the objects to watch.
+            field_selector: the field selector of the objects to watch.
+            decode: decodes an object's JSON, for kinds without a type in :mod:`trimtab.kube.wire`, and raises
+                InputError if the object is invalid. Such kinds are watched in JSON.
+            interner: shares identical values with other informers.
+            abilities: the abilities of the server, shared by all its informers.
+            clock: provides the time.
+            optional: whether the resource may be absent or forbidden. If true, :meth:`run` raises the error in that
+                case.
         """
         self.resource = resource
         self.store = store
         self.state = InformerState(phase="Starting", error="", since=clock.now())
-        self.untold = False
+        self.unconfirmed = False
         self._api = api
         self._path = resource.path(namespace=namespace)
         self._selectors = {
@@ -134,66 +338,74 @@ class Informer(Generic[T]):
         self._clock = clock
         self._optional = optional
         self._synced = asyncio.Event()
-        self._intake = Intake(resource.plural, store)
-        self._first_version = "0"  # of the first list: whatever the server has at hand
-        self._frames = self._connections = self._failures = self._bytes = 0
+        self._updater = StoreUpdater(resource.plural, store)
+        self._first_version = "0"  # of the first list: any version in the server's cache
+        self._connections = self._failures = self._bytes = 0
         self._refusals = 0  # in a row
+        self._silent = False  # whether the latest watch fell silent
+        self._failing_since: float | None = None
+        self._warned = False
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """By key, the objects that are left out because they cannot be decoded, and why."""
-        return self._intake.broken
+        """Return the errors of objects that are omitted because they cannot be decoded, by key."""
+        return self._updater.broken
 
     @property
     def path(self) -> str:
-        """Of the collection that is watched."""
+        """Return the URL path of the watched collection."""
         return self._path
 
     @property
     def selectors(self) -> Mapping[str, str]:
-        """Parameters that narrow the collection down."""
+        """Return the label and field selectors, as query parameters."""
         return self._selectors
 
     @property
     def version(self) -> str:
-        """The resource version up to which everything has been told; empty where everything has to be listed."""
-        return "" if self._intake.filling else self._intake.version
+        """Return the resource version of the store, or empty before the first list is complete."""
+        return "" if self._updater.listing else self._updater.version
 
     async def synced(self) -> None:
-        """Wait until the store has been filled once."""
+        """Wait until the first list is complete."""
         await self._synced.wait()
 
     def statistics(self) -> InformerStatistics:
-        """What has happened so far."""
+        """Return the current counters, for metrics."""
         return InformerStatistics(
             objects=len(self.store),
-            broken=len(self._intake.broken),
-            events=self._intake.events,
-            decode_errors=self._intake.decode_errors,
-            lists=self._intake.lists,
+            broken=len(self._updater.broken),
+            events=self._updater.events,
+            decode_errors=self._updater.decode_errors,
+            lists=self._updater.lists,
             connections=self._connections,
             failures=self._failures,
             bytes_read=self._bytes,
         )
 
+    @property
+    def activity(self) -> tuple[int, ...]:
+        """Return counters that change with any activity of the informer, including failures."""
+        return self._connections, self._failures, self._bytes
+
     async def run(self) -> None:
-        """Watch until cancelled; everything that can pass is waited out.
+        """Watch until cancelled. All errors of the server are retried.
 
         Raises:
-            NotFound, Forbidden: of a kind that is optional.
-            Exception: else only what a listener of the store raised.
+            NotFound, Forbidden: the resource is optional, and absent or forbidden.
+            Exception: the exception of a listener of the store.
         """
         retry, relisted = 0, False
         while True:
-            progress, began = self._intake.progress, self._clock.monotonic()
+            progress, began = self._updater.progress, self._clock.monotonic()
             used = self._abilities.known()
             error: Exception | None = None
             try:
                 await self._connect()
             except Gone as again:
-                logger.info("Listing %s again: %s", self.resource.plural, again)
-                self._intake.version = self._first_version = ""
-                self._enter("Listing")  # from now on: what is held may be long out of date
+                logger.info("Relisting %s: %s", self.resource.plural, again)
+                self._require_relist()
+                self._enter("Listing")  # immediately, because the store may be long out of date
                 error = again
             except (ApiError, Unreachable, InputError) as failure:
                 if self._optional and isinstance(failure, NotFound | Forbidden):
@@ -201,23 +413,24 @@ class Informer(Generic[T]):
                 if self._adapt(failure) or used != self._abilities.known():
                     continue
                 error = failure
-            if self._intake.progress > progress or self._clock.monotonic() - began >= STABLE_SECONDS:
+            if self._updater.progress > progress or self._clock.monotonic() - began >= STABLE_SECONDS:
                 retry = self._refusals = 0
+                self._recovered()
             relist = isinstance(error, Gone)
-            at_once, relisted = retry == 0 or (relist and not relisted), relist
+            at_once, relisted = (not relisted if relist else retry == 0), relist
             if error is None or relist:
                 if at_once:
-                    retry = max(retry, 1)  # the next time at once is one too many, unless something was heard
+                    retry = max(retry, 1)  # back off the next time, unless data arrives first
                     continue
-                error = error or Unreachable("the server ended the watch without a word")
+                error = error or Unreachable("the server ended the watch without data")
             self._failures += 1
             await self._wait(error, retry)
             retry += 1
 
     async def _connect(self) -> None:
-        """One connection after another, until one of them fails or ends: list if need be, then watch."""
+        """List if necessary, then watch until the connection ends or fails."""
         codec = self._codec()
-        if self._intake.version:
+        if self._updater.version:
             await self._watch(codec, initial=False)
         elif self._abilities.watch_list:
             await self._watch(codec, initial=True)
@@ -227,31 +440,42 @@ class Informer(Generic[T]):
 
     @property
     def _has_protobuf(self) -> bool:
-        """Whether the kind is asked for in protobuf where the server has it: custom resources are in JSON only."""
+        """Return whether the resource has a protobuf encoding, which custom resources do not have."""
         kind = self.resource.type_name
         return self._decode is None and kind in GROUPS and kind not in JSON_ONLY
 
-    def _codec(self) -> Codec:
-        kind = self.resource.type_name
+    def _codec(self, interner: Interner | None = None) -> Codec:
+        kind, interner = self.resource.type_name, interner or self._interner
         if self._has_protobuf and self._abilities.protobuf:
             from trimtab.kube.wire.protobuf import ProtobufCodec
 
-            return ProtobufCodec(kind, self._interner)
-        return JsonCodec(kind, self._interner, self._decode)
+            return ProtobufCodec(kind, interner)
+        return JsonCodec(kind, interner, self._decode)
+
+    def _require_relist(self) -> None:
+        """List again instead of resuming the watch.
+
+        The list must not come from the server's cache: one that lags behind the store would restore deleted objects.
+        """
+        self._updater.version = self._first_version = ""
 
     def _adapt(self, error: Exception) -> bool:
-        """Do without what the server has just refused, if it is that; whether to go on at once."""
+        """Disable a feature that the server has just rejected, and return whether to retry immediately."""
         abilities = self._abilities
         status = error.status if isinstance(error, ApiError) else 0
-        if isinstance(error, InputError) and self._intake.lists:
-            self._intake.version = ""  # a frame was lost in a format that has worked so far: only a list is sure
+        if isinstance(error, InputError) and self._updater.lists:
+            self._require_relist()  # a frame was lost in a format that works in general
             return False
-        if abilities.protobuf and self._has_protobuf and (status in NO_FORMAT or isinstance(error, InputError)):
-            logger.info("The server gives %s no protobuf, going on with JSON: %s", self.resource.plural, error)
+        if (
+            abilities.protobuf
+            and self._has_protobuf
+            and (status in UNSUPPORTED_FORMAT or isinstance(error, InputError))
+        ):
+            logger.info("The API server does not support protobuf for %s; using JSON: %s", self.resource.plural, error)
             abilities.protobuf = False
             return True
-        if abilities.watch_list and not self._intake.version and status in NO_OPTION:
-            logger.info("The server streams no lists of %s, going on with pages: %s", self.resource.plural, error)
+        if abilities.watch_list and not self._updater.version and status in UNSUPPORTED_OPTION:
+            logger.info("The API server does not support WatchList for %s; listing: %s", self.resource.plural, error)
             abilities.watch_list = False
             return True
         return False
@@ -259,19 +483,45 @@ class Informer(Generic[T]):
     async def _wait(self, error: Exception, retry: int) -> None:
         refused = isinstance(error, Forbidden | NotFound)
         if isinstance(error, NotFound):
-            self._intake.version = ""  # a resource that comes back starts anew
+            self._require_relist()  # when the resource is served again
         wait = self._refused_for() if refused else RETRY.delay(retry)
+        if isinstance(error, Forbidden):
+            wait = min(wait, RETRY_FORBIDDEN_MAXIMUM)
         if isinstance(error, ApiError) and error.retry_after:
             wait = max(wait, error.retry_after)
-        self.untold = self._synced.is_set()
+        self.unconfirmed = self._synced.is_set()
         self._enter("Refused" if refused else "Retrying", str(error) or type(error).__name__)
-        level = logging.WARNING if refused or retry else logging.INFO
-        logger.log(level, "Watching %s failed, trying again in %.1f s: %s", self.resource.plural, wait, error)
+        self._report(error, wait, at_once=refused and wait >= RETRY_REFUSED.initial)
         await self._clock.sleep(wait)
 
+    def _report(self, error: Exception, wait: float, *, at_once: bool) -> None:
+        now = self._clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        warn = not self._warned and (at_once or now - self._failing_since >= WARN_AFTER)
+        self._warned = self._warned or warn
+        level = logging.WARNING if warn else logging.DEBUG
+        logger.log(level, "Watching %s failed; retrying in %.1f s: %s", self.resource.plural, wait, error)
+
+    def _recovered(self) -> None:
+        if self._warned and self._failing_since is not None:
+            seconds = self._clock.monotonic() - self._failing_since
+            logger.info("Watching %s recovered after %.0f s", self.resource.plural, seconds)
+        self._failing_since, self._warned = None, False
+
+    def _resume_idle(self, silence: IdleTimeout) -> None:
+        """Prepare to resume a silent watch.
+
+        The watch is considered disconnected until data arrives, because the connection may have hung.
+        """
+        logger.debug("Resuming the silent watch of %s: %s", self.resource.plural, silence)
+        self._silent = True
+        self.unconfirmed = self._synced.is_set()
+        self._enter("Retrying", str(silence))
+
     def _refused_for(self) -> float:
-        """Seconds until it is asked again for what was refused."""
-        doubted = DOUBTED if self._synced.is_set() else 0
+        """Return the number of seconds to wait after a rejected request."""
+        doubted = QUICK_REFUSAL_RETRIES if self._synced.is_set() else 0
         self._refusals += 1
         if self._refusals <= doubted:
             return RETRY.delay(self._refusals - 1)
@@ -284,10 +534,11 @@ class Informer(Generic[T]):
     async def _list(self, codec: Codec) -> None:
         """Fill the store from a list, page by page.
 
-        From its cache a server sends the whole at once. Where some of it came, but not the end, the next list is asked
-        for in real pages: a server ends every answer after a minute, and over a slow line the whole would never come.
+        If the server responds from its cache, it sends the complete list as one page. If that response was truncated,
+        the next list is requested in pages that the server actually limits. The server ends each response after a
+        minute, so a complete list might never arrive over a slow connection.
         """
-        intake, before = self._intake, self._intake.events
+        intake, before = self._updater, self._updater.events
         self._enter("Listing")
         intake.begin(initial=True)
         params = {**self._selectors, "limit": str(PAGE_SIZE)}
@@ -304,62 +555,96 @@ class Informer(Generic[T]):
                 break
             params = {**self._selectors, "limit": str(PAGE_SIZE), "continue": page.next}
         intake.end(page.resource_version)
-        self.untold = False
+        self.unconfirmed = False
         self._synced.set()
+        self._recovered()
 
     async def _page(self, codec: Codec, params: dict[str, str]) -> Page:
-        """Take in a page; a server that answers from its cache sends all of the list instead."""
+        """Read one page of a list into the store.
+
+        A server that responds from its cache sends the complete list instead.
+        """
         self._connections += 1
         splitter = codec.list_splitter()
         async with self._api.stream(
-            self._path, params=params, accept=codec.list_type, idle_timeout=IDLE_SECONDS
+            self._path, params=params, accept=codec.list_type, idle_timeout=IDLE_TIMEOUT
         ) as chunks:
             async for chunk in chunks:
                 self._bytes += len(chunk)
                 await self._items(codec, splitter.feed(chunk))
         page = splitter.end()
         if page is None:
-            raise Unreachable(f"the list of {self.resource.plural} ended before its last object")
+            raise Unreachable(f"the list of {self.resource.plural} was truncated")
         await self._items(codec, page.items)
         return page
 
     async def _items(self, codec: Codec, raws: Iterable[bytes | Raw]) -> None:
+        slice_ = TimeSlice()
         for raw in raws:
-            self._intake.take(codec, raw)
-            self._frames += 1
-            if self._frames % FRAMES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        self._interner.prune_if_grown()
+            await self._object(codec, raw)
+            if slice_.over:
+                await slice_.pause()
+        if self._interner.has_doubled:
+            await prune_in_slices(self._interner)
+
+    async def _object(self, codec: Codec, raw: bytes | Raw) -> None:
+        """Decode and apply an object.
+
+        A large object is decoded in a thread, with an interner of its own because interners are not thread-safe.
+        """
+        if len(memoryview(raw)) <= THREAD_DECODE_BYTES:
+            self._updater.take(try_decode(codec, raw))
+            return
+        apart = self._codec(Interner(self._interner.limits))
+        decoded: Any = await asyncio.to_thread(try_decode, apart, raw)
+        if isinstance(decoded, Pod):
+            decoded = share_pod(decoded, self._interner)
+        self._updater.take(decoded)
 
     async def _watch(self, codec: Codec, *, initial: bool) -> None:
-        """Follow the stream until it ends, from all present objects or from the last resource version on."""
+        """Watch until the stream ends.
+
+        Start with all existing objects if ``initial``, or else at the last resource version.
+        """
         self._connections += 1
-        self._intake.begin(initial=initial)
+        self._updater.begin(initial=initial)
         splitter = codec.splitter()
         params = self._watch_params(initial=initial)
         async with self._api.stream(
-            self._path, params=params, accept=codec.watch_type, idle_timeout=IDLE_SECONDS
+            self._path, params=params, accept=codec.watch_type, idle_timeout=IDLE_TIMEOUT
         ) as chunks:
             self._enter("Listing" if initial else "Watching")
-            async for chunk in chunks:
-                await self._chunk(codec, splitter, chunk)
+            try:
+                async for chunk in chunks:
+                    await self._chunk(codec, splitter, chunk)
+            except IdleTimeout as silence:
+                if self.state.phase != "Watching":
+                    raise
+                self._resume_idle(silence)
 
     def _watch_params(self, *, initial: bool) -> dict[str, str]:
-        seconds = WATCH_SECONDS + random.randrange(WATCH_SECONDS // 10)
-        params = self._selectors | (WATCH_LIST if initial else WATCH) | {"timeoutSeconds": str(seconds)}
-        version = self._first_version if initial else self._intake.version
+        longest = IDLE_WATCH_TIMEOUT if self._silent and not initial else WATCH_TIMEOUT
+        seconds = longest + random.randrange(longest // 10)
+        params = self._selectors | (WATCH_LIST_PARAMS if initial else WATCH_PARAMS) | {"timeoutSeconds": str(seconds)}
+        version = self._first_version if initial else self._updater.version
         return params | ({"resourceVersion": version} if version else {})
 
     async def _chunk(self, codec: Codec, splitter: Splitter, chunk: bytes) -> None:
         self._bytes += len(chunk)
+        slice_ = TimeSlice()
         for frame in splitter.feed(chunk):
-            self._intake.event(codec, codec.frame(frame))
-            self._frames += 1
-            if self._frames % FRAMES_PER_TURN == 0:
-                await asyncio.sleep(0)
-        if self.state.phase == "Listing" and not self._intake.filling:
+            event = codec.frame(frame)
+            if event.type in _WITH_OBJECT:
+                await self._object(codec, event.raw)
+            else:
+                self._updater.event(codec, event)
+            if slice_.over:
+                await slice_.pause()
+        if self.state.phase == "Listing" and not self._updater.listing:
             self._synced.set()
             self._enter("Watching")
-        self.untold = False
-        self.store.heard()
-        self._interner.prune_if_grown()
+        self.unconfirmed = self._silent = False
+        self._recovered()
+        self.store.record_activity()
+        if self._interner.has_doubled:
+            await prune_in_slices(self._interner)

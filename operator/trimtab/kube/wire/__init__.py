@@ -1,11 +1,11 @@
-"""Kubernetes objects on the wire: protobuf, JSON and YAML, decoded into the values of :mod:`trimtab.kube.objects`.
+"""Decodes Kubernetes objects from protobuf, JSON and YAML into the values of :mod:`trimtab.kube.objects`.
 
-What most callers need is here. Protobuf is apart, in :mod:`trimtab.kube.wire.protobuf`: only the informer speaks it,
-and the command line should start without loading it.
+This package exports the functions and types that most callers need. Only the informer uses
+:mod:`trimtab.kube.wire.protobuf`, so that the command line starts without loading protobuf.
 """
 
 from trimtab.kube.wire.decode import decode_json, decode_object
-from trimtab.kube.wire.files import ClusterObjects, read_objects
+from trimtab.kube.wire.files.reader import ClusterObjects, read_objects
 from trimtab.kube.wire.intern import Interner
 
 __all__ = ["ClusterObjects", "Interner", "decode_json", "decode_object", "read_objects"]

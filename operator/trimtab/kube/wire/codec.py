@@ -1,4 +1,4 @@
-"""What an informer asks of a wire format, be it protobuf or JSON."""
+"""The interface of a wire format, which protobuf and JSON implement for the informer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class WatchFrame(Struct, frozen=True):
-    """A watch event whose object is not decoded yet; ``type`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+    """A watch event with an encoded object. ``type`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
 
     type: str
     raw: bytes | Raw
 
 
 class Page(Struct, frozen=True):
-    """A list, or a page of it, whose items are not decoded yet; ``next`` is empty on the last page."""
+    """A list, or a page of a list, with encoded items.
+
+    ``next`` is the continue token, which is empty on the last page.
+    """
 
     resource_version: str
     next: str
@@ -27,7 +30,7 @@ class Page(Struct, frozen=True):
 
 
 class StatusMessage(Struct, frozen=True):
-    """What a metav1.Status says; without a code where it could not be read."""
+    """A metav1.Status. The code is 0 if the Status could not be decoded."""
 
     code: int = 0
     reason: str = ""
@@ -36,7 +39,7 @@ class StatusMessage(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """The metadata of an object of any kind: of bookmarks, and of what cannot be decoded as a whole."""
+    """The metadata of any object, for bookmarks and for objects that cannot be decoded."""
 
     namespace: str = ""
     name: str = ""
@@ -45,83 +48,83 @@ class Metadata(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """As the store has it: ``namespace/name``, or the name alone."""
+        """Return the object's key in a store: ``namespace/name``, or the name of a cluster-scoped object."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Splitter(Protocol):
-    """Cuts a stream of chunks of any size into frames; belongs to one connection."""
+    """Splits the response stream of a watch into frames. Each connection needs its own instance."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the frames that are complete; the rest waits for the next chunk.
+        """Add a chunk and yield the complete frames.
 
         Raises:
-            InputError: this is no stream of the format.
+            InputError: the stream has another format.
         """
         ...
 
 
 class ListSplitter(Protocol):
-    """Cuts the body of a list into its items as it comes; belongs to one answer."""
+    """Splits the body of a list into its items while it arrives. Each response needs its own instance."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes | Raw]:
-        """Yield the items that are complete; to be consumed before the next chunk.
+        """Add a chunk, and yield the complete items. The caller must consume them before the next chunk.
 
         Raises:
-            InputError: this is no list in the format.
+            InputError: the body is not a list in this format.
         """
         ...
 
     def end(self) -> Page | None:
-        """What the list says beside its items, and the items that :meth:`feed` did not yield.
+        """Return the list's metadata and the items that :meth:`feed` has not yielded.
 
-        ``None`` where the body was cut short.
+        The result is ``None`` if the body is truncated.
 
         Raises:
-            InputError: this is no list in the format.
+            InputError: the body is not a list in this format.
         """
         ...
 
 
 class Codec(Protocol):
-    """One kind in one wire format.
+    """Decodes one kind from one wire format.
 
     Attributes:
-        list_type: what to accept for a list.
-        watch_type: what to accept for a watch.
+        list_type: the ``Accept`` header of a list.
+        watch_type: the ``Accept`` header of a watch.
     """
 
     list_type: str
     watch_type: str
 
     def splitter(self) -> Splitter:
-        """What cuts a new connection's stream."""
+        """Return a new splitter, which splits the response stream of one watch into frames."""
         ...
 
     def frame(self, frame: bytes) -> WatchFrame:
-        """Open a frame.
+        """Decode a frame into a watch event, whose object remains encoded.
 
         Raises:
-            InputError: this is no watch event.
+            InputError: the frame is not a watch event.
         """
         ...
 
     def list_splitter(self) -> ListSplitter:
-        """What cuts a list, or a page of it."""
+        """Return a new splitter, which splits the body of one list, or of one page of a list, into items."""
         ...
 
     def decode(self, raw: bytes | Raw) -> Any:
         """Decode an object into its value.
 
         Raises:
-            InputError: naming the object and the field.
+            InputError: the object is invalid. The error names the object and the field.
         """
         ...
 
     def metadata(self, raw: bytes | Raw) -> Metadata:
-        """Read the metadata only; what is no object has none."""
+        """Decode only the metadata of an object. The result is empty if the bytes are not an object."""
         ...
 
     def status(self, raw: bytes | Raw) -> StatusMessage:
-        """Read the Status that an ERROR event carries."""
+        """Decode the Status of an ERROR event."""
         ...

@@ -1,4 +1,4 @@
-"""Lists and watches in JSON: for custom resources, and for servers or proxies that speak nothing else."""
+"""The JSON codec, for custom resources and for servers or proxies that do not support protobuf."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Object(Struct, gc=False):
     metadata: _ObjectMeta = field(default_factory=_ObjectMeta)
 
 
-class _Details(Struct, rename="camel", gc=False):
+class _StatusDetails(Struct, rename="camel", gc=False):
     retry_after_seconds: int = 0
 
 
@@ -48,7 +48,7 @@ class _Status(Struct, gc=False):
     code: int = 0
     reason: str = ""
     message: str = ""
-    details: _Details | None = None
+    details: _StatusDetails | None = None
 
 
 _LIST: Final = msgspec.json.Decoder(_List)
@@ -58,7 +58,7 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 class LineSplitter:
-    """Cuts a stream into lines of any length; aiohttp's own reader gives up on lines above 128 KiB."""
+    """Splits a stream into lines of any length. aiohttp's own reader fails on lines above 128 KiB."""
 
     __slots__ = ("_buffer",)
 
@@ -66,7 +66,7 @@ class LineSplitter:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that are complete, empty ones left out."""
+        """Add a chunk and yield the complete lines that are not empty."""
         if b"\n" not in chunk:
             self._buffer += chunk
             return
@@ -76,8 +76,8 @@ class LineSplitter:
         yield from filter(bytes.strip, lines)
 
 
-class WholeList:
-    """A list that is opened when all of it is there; it is asked for in pages, so that this is not much."""
+class BufferedList:
+    """Buffers a list, and decodes it when it is complete. Lists in JSON are requested in small pages."""
 
     __slots__ = ("_chunks", "_kind")
 
@@ -91,22 +91,22 @@ class WholeList:
         return iter(())
 
     def end(self) -> Page:
-        """See :class:`~trimtab.kube.wire.codec.ListSplitter`. What was cut short is no JSON."""
+        """See :class:`~trimtab.kube.wire.codec.ListSplitter`. A truncated body is invalid JSON."""
         try:
             listed = _LIST.decode(b"".join(self._chunks))
         except msgspec.DecodeError as error:
-            raise InputError(f"is no list: {error}", object=self._kind) from None
+            raise InputError(f"is not a list: {error}", object=self._kind) from None
         metadata = listed.metadata
         return Page(resource_version=metadata.resource_version, next=metadata.next, items=listed.items or [])
 
 
 class JsonCodec:
-    """One kind in JSON.
+    """Decodes one kind from JSON.
 
     Args:
-        kind: the kind; one of :data:`trimtab.kube.wire.head.GROUPS` unless ``decode`` is given.
-        interner: shares equal parts of objects.
-        decode: decodes kinds that :mod:`trimtab.kube.wire` has no type for: our custom resources. It raises
+        kind: the kind. It must be in :data:`trimtab.kube.wire.identity.GROUPS` unless ``decode`` is given.
+        interner: shares identical parts of objects.
+        decode: decodes kinds without a type in :mod:`trimtab.kube.wire`, such as trimtab's custom resources. It raises
             :class:`~trimtab.kube.errors.InputError`.
     """
 
@@ -127,12 +127,12 @@ class JsonCodec:
         try:
             event = _EVENT.decode(frame)
         except msgspec.DecodeError as error:
-            raise InputError(f"is no watch event: {error}", object=self._kind) from None
+            raise InputError(f"is not a watch event: {error}", object=self._kind) from None
         return WatchFrame(type=event.type, raw=event.object)
 
     def list_splitter(self) -> ListSplitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
-        return WholeList(self._kind)
+        return BufferedList(self._kind)
 
     def decode(self, raw: bytes | Raw) -> Any:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""

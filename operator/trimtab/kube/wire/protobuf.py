@@ -1,8 +1,8 @@
-r"""Decoding of Kubernetes' protobuf (``application/vnd.kubernetes.protobuf``) into the values that planners read.
+r"""Decodes Kubernetes' protobuf (``application/vnd.kubernetes.protobuf``) into the values that planners read.
 
-A body is the four bytes ``k8s\0`` and a ``runtime.Unknown`` around the object. A watch is frames of a length (four
-bytes, big-endian) and a ``metav1.WatchEvent``, whose object is such a body again. The messages of ``slim.proto`` name
-only what is read; the parser skips the rest at the speed of C.
+A body consists of the four bytes ``k8s\0`` and a ``runtime.Unknown`` that contains the object. A watch is a sequence of
+frames: a length (four bytes, big-endian) and a ``metav1.WatchEvent``, whose object is such a body. The messages in
+``slim.proto`` declare only the fields that are read; the C parser skips the others.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from msgspec import Raw, Struct
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
-from trimtab.kube.wire import list_stream, slim_pb2
-from trimtab.kube.wire.codec import ListSplitter, Metadata, Splitter, StatusMessage, WatchFrame
-from trimtab.kube.wire.fields import FieldError
-from trimtab.kube.wire.head import GROUPS, JSON_ONLY
+from trimtab.kube.wire import slim_pb2
+from trimtab.kube.wire.caching_pod_decoder import CachingPodDecoder
+from trimtab.kube.wire.codec import ListSplitter, Metadata, Page, Splitter, StatusMessage, WatchFrame
+from trimtab.kube.wire.identity import GROUPS, JSON_ONLY
 from trimtab.kube.wire.intern import Interner
-from trimtab.kube.wire.projection import projector
-from trimtab.kube.wire.quick_pod import QuickPods
+from trimtab.kube.wire.projection.fields import FieldError
+from trimtab.kube.wire.projection.objects import projector
 
 _MAGIC: Final = b"k8s\0"
 _LENGTH: Final = 4
 _MAX_FRAME: Final = 1 << 28
-"""More than any object: etcd takes 1.5 MiB by default. ``{"ty``, read as a length, is eight times as much."""
+"""Maximum frame size. etcd limits objects to 1.5 MiB by default; ``{"ty`` of JSON, read as a length, is much larger."""
 
 
 class Envelope(Struct, frozen=True):
-    """An object that is not decoded yet."""
+    """An encoded object with its kind."""
 
     kind: str
     raw: bytes
@@ -55,13 +55,13 @@ def decode_protobuf(kind: str, raw: bytes, *, interner: Interner) -> KubeObject:
     """Decode one object of a known kind.
 
     Args:
-        kind: one of :data:`trimtab.kube.wire.head.GROUPS` that is not :data:`~trimtab.kube.wire.head.JSON_ONLY`.
-        raw: the object's own bytes, out of its envelope.
-        interner: shares equal parts with other objects.
+        kind: a type name in :data:`~trimtab.kube.wire.identity.GROUPS` that is not in ``JSON_ONLY``.
+        raw: the bytes of the object inside its envelope.
+        interner: shares identical parts with other objects.
 
     Raises:
-        InputError: naming the object and, where it is known, the field.
-        KeyError: trimtab has no type for the kind.
+        InputError: the object is invalid. The error names the object and, if known, the field.
+        KeyError: there is no type for the kind.
     """
     message: Any = _MESSAGES[kind]()
     try:
@@ -70,27 +70,27 @@ def decode_protobuf(kind: str, raw: bytes, *, interner: Interner) -> KubeObject:
     except FieldError as error:
         raise InputError(error.message, object=f"{kind}/{_name(message.metadata)}", field=error.path) from None
     except DecodeError as error:
-        raise InputError(f"is no protobuf of a {kind}: {error}", object=kind) from None
+        raise InputError(f"is not the protobuf of a {kind}: {error}", object=kind) from None
 
 
 def decode_envelope(body: bytes) -> Envelope:
-    """Open a body, or the object of a watch event.
+    """Decode the envelope of a response body, or of the object in a watch event.
 
     Raises:
-        InputError: these are no Kubernetes protobuf bytes.
+        InputError: the bytes are not Kubernetes protobuf.
     """
     if not body.startswith(_MAGIC):
-        raise InputError(f"is no Kubernetes protobuf: it begins with {body[:4]!r}, not with {_MAGIC!r}")
+        raise InputError(f"is not Kubernetes protobuf: it begins with {body[:4]!r}, not with {_MAGIC!r}")
     unknown = slim_pb2.Unknown()
     try:
         unknown.MergeFromString(body[len(_MAGIC) :])
     except DecodeError as error:
-        raise InputError(f"is no Kubernetes protobuf: {error}") from None
+        raise InputError(f"is not Kubernetes protobuf: {error}") from None
     return Envelope(kind=unknown.type_meta.kind, raw=unknown.raw)
 
 
 class FrameSplitter:
-    """Cuts a stream into frames, each a length of four bytes and a watch event."""
+    """Splits a stream into frames, which consist of a length of four bytes and a watch event."""
 
     __slots__ = ("_buffer",)
 
@@ -98,13 +98,12 @@ class FrameSplitter:
         self._buffer = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the frames that are complete, without their lengths.
+        """Add a chunk and yield the complete frames, without their lengths.
 
-        What is not consumed of the iterator comes again with the next chunk.
+        Frames that are not consumed are yielded again with the next chunk.
 
         Raises:
-            InputError: a length is beyond reason: this is something else, e.g. JSON, of a server that does not honour
-                what we accept.
+            InputError: a length is implausible, so the stream has another format, e.g. JSON.
         """
         buffer = self._buffer
         buffer += chunk
@@ -113,7 +112,7 @@ class FrameSplitter:
             while len(buffer) - start >= _LENGTH:
                 size = int.from_bytes(buffer[start : start + _LENGTH], "big")
                 if size > _MAX_FRAME:
-                    raise InputError(f"is no protobuf watch: it begins with {bytes(buffer[start : start + 40])!r}")
+                    raise InputError(f"is not a protobuf watch: it begins with {bytes(buffer[start : start + 40])!r}")
                 end = start + _LENGTH + size
                 if end > len(buffer):
                     return
@@ -125,11 +124,11 @@ class FrameSplitter:
 
 
 class ProtobufCodec:
-    """One kind in protobuf; see :class:`~trimtab.kube.wire.codec.Codec`.
+    """Decodes one kind from protobuf (:class:`~trimtab.kube.wire.codec.Codec`).
 
     Args:
-        kind: one of :data:`trimtab.kube.wire.head.GROUPS` that is not :data:`~trimtab.kube.wire.head.JSON_ONLY`.
-        interner: shares equal parts of objects.
+        kind: a type name in :data:`~trimtab.kube.wire.identity.GROUPS` that is not in ``JSON_ONLY``.
+        interner: shares identical parts of objects.
     """
 
     list_type = "application/vnd.kubernetes.protobuf"
@@ -139,7 +138,7 @@ class ProtobufCodec:
         self._kind = kind
         self._decode: Callable[[bytes], KubeObject] = partial(decode_protobuf, kind, interner=interner)
         if kind == "Pod":
-            self._decode = QuickPods(interner, general=self._decode, encode_spec=_encode_spec).decode
+            self._decode = CachingPodDecoder(interner, general=self._decode, encode_spec=_encode_spec).decode
 
     def splitter(self) -> Splitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
@@ -151,12 +150,12 @@ class ProtobufCodec:
         try:
             event.MergeFromString(frame)
         except DecodeError as error:
-            raise InputError(f"is no watch event: {error}", object=self._kind) from None
+            raise InputError(f"is not a watch event: {error}", object=self._kind) from None
         return WatchFrame(type=event.type, raw=decode_envelope(event.object.raw).raw)
 
     def list_splitter(self) -> ListSplitter:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
-        return list_stream.ListSplitter(self._kind)
+        return ItemSplitter(self._kind)
 
     def decode(self, raw: bytes | Raw) -> KubeObject:
         """See :class:`~trimtab.kube.wire.codec.Codec`."""
@@ -193,9 +192,9 @@ class ProtobufCodec:
 
 
 def decode_error(body: bytes) -> dict[str, Any] | None:
-    """The Status in an answer's body, as JSON has it; ``None`` where the body is no Status in protobuf.
+    """Decode a Status in protobuf into its JSON form. Return ``None`` if the body is not a Status.
 
-    The server writes failures in the format that was asked for.
+    The server encodes errors in the requested format.
     """
     status = slim_pb2.Status()
     try:
@@ -219,3 +218,116 @@ def decode_error(body: bytes) -> dict[str, Any] | None:
 
 def _name(metadata: Any) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else str(metadata.name)
+
+
+_TYPE_META: Final = 0x0A
+_RAW: Final = 0x12
+"""Tags of the envelope's fields: field 1 is the type of the list, field 2 the list."""
+_METADATA: Final = 0x0A
+_ITEM: Final = 0x12
+"""Tags of the list's fields: field 1 is its metadata, field 2 an item.
+
+Each tag is followed by the length of the field.
+"""
+_MORE: Final = 0x80
+"""The bit that is set in each byte of a varint except the last."""
+_LONGEST: Final = 10
+"""Maximum number of bytes of a varint."""
+
+
+class ItemSplitter:
+    """Splits the body of a list into items while it arrives (:class:`~trimtab.kube.wire.codec.ListSplitter`).
+
+    API servers from v1.33 encode lists object by object (KEP-5116). So neither side needs memory for the complete list,
+    and the client decodes the first objects while the server still encodes the others. A WatchList takes four times the
+    server's CPU time, because each event is written, flushed and encrypted. The list is inside a ``runtime.Unknown``
+    that starts with its length, so a truncated list is detected.
+    """
+
+    __slots__ = ("_buffer", "_kind", "_left", "_metadata")
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._buffer = b""
+        self._left = -1  # bytes of the list that are not split yet; negative before the list starts
+        self._metadata = slim_pb2.ListMeta()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Add a chunk, and yield the complete items. The caller must consume them before the next chunk.
+
+        Raises:
+            InputError: the body is not a list in protobuf.
+        """
+        buffer = self._buffer + chunk if self._buffer else chunk
+        position = 0 if self._left >= 0 else self._begin(buffer)
+        while self._left > 0:
+            try:
+                tag, size, start = buffer[position], buffer[position + 1], position + 2
+                if size >= _MORE:  # inlined, because most lengths have two bytes and a call per item would be slow
+                    size, start = size + (buffer[start] - 1 << 7), start + 1
+                    if buffer[start - 1] >= _MORE:
+                        size, start = _number(buffer, position + 1)
+            except IndexError:
+                break
+            end = start + size
+            if end > len(buffer):
+                break
+            self._left -= end - position
+            position = end
+            if tag == _ITEM:
+                yield buffer[start:end]
+            elif tag == _METADATA:
+                self._read_metadata(buffer[start:end])
+            else:
+                raise self._no_list(f"field {tag >> 3}")
+        if self._left < 0:
+            self._buffer = buffer
+        else:
+            self._buffer = buffer[position : position + self._left]  # ignore what follows the list
+
+    def end(self) -> Page | None:
+        """Return the list's metadata, or ``None`` if the body was truncated."""
+        if self._left:
+            return None
+        metadata = self._metadata
+        return Page(resource_version=metadata.resource_version, next=metadata.continue_token, items=[])
+
+    def _begin(self, buffer: bytes) -> int:
+        """Decode the start of the envelope, and return the offset of the list, or 0 if more data is needed."""
+        if not _MAGIC.startswith(buffer[: len(_MAGIC)]):
+            raise self._no_list(repr(buffer[:40]))
+        position = len(_MAGIC)
+        try:
+            while (tag := buffer[position]) != _RAW:
+                if tag != _TYPE_META:
+                    raise self._no_list(f"field {tag >> 3} of the envelope")
+                size, position = _number(buffer, position + 1)
+                position += size
+            self._left, position = _number(buffer, position + 1)
+        except IndexError:
+            return 0
+        return position
+
+    def _read_metadata(self, raw: bytes) -> None:
+        try:
+            self._metadata.MergeFromString(raw)
+        except DecodeError as error:
+            raise self._no_list(str(error)) from None
+
+    def _no_list(self, why: str) -> InputError:
+        return InputError(f"is not a list in Kubernetes protobuf: {why}", object=self._kind)
+
+
+def _number(buffer: bytes, position: int) -> tuple[int, int]:
+    """Read a varint, and return its value and the offset of its end.
+
+    Raises:
+        IndexError: the buffer is too short.
+    """
+    number = 0
+    for shift in range(_LONGEST):
+        byte = buffer[position + shift]
+        number |= (byte & (_MORE - 1)) << (7 * shift)
+        if byte < _MORE:
+            return number, position + shift + 1
+    raise InputError("is not protobuf: a number does not end")

@@ -1,3 +1,4 @@
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -5,6 +6,10 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+POINTER_FIELD_NUMBER: _ClassVar[int]
+pointer: _descriptor.FieldDescriptor
+INLINE_FIELD_NUMBER: _ClassVar[int]
+inline: _descriptor.FieldDescriptor
 
 class TypeMeta(_message.Message):
     __slots__ = ("api_version", "kind")
@@ -659,6 +664,112 @@ class Pod(_message.Message):
     status: PodStatus
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ..., status: _Optional[_Union[PodStatus, _Mapping]] = ...) -> None: ...
 
+class QuickObjectMeta(_message.Message):
+    __slots__ = ("name", "namespace", "uid", "resource_version", "creation_timestamp", "deletion_timestamp", "labels", "annotations", "owner_references")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CREATION_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    DELETION_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+    creation_timestamp: Time
+    deletion_timestamp: bytes
+    labels: _containers.RepeatedScalarFieldContainer[bytes]
+    annotations: _containers.RepeatedScalarFieldContainer[bytes]
+    owner_references: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[bytes] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class QuickVolumeSource(_message.Message):
+    __slots__ = ("host_path", "empty_dir", "ephemeral")
+    HOST_PATH_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_DIR_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_FIELD_NUMBER: _ClassVar[int]
+    host_path: bytes
+    empty_dir: bytes
+    ephemeral: bytes
+    def __init__(self, host_path: _Optional[bytes] = ..., empty_dir: _Optional[bytes] = ..., ephemeral: _Optional[bytes] = ...) -> None: ...
+
+class QuickVolume(_message.Message):
+    __slots__ = ("name", "volume_source")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    volume_source: QuickVolumeSource
+    def __init__(self, name: _Optional[str] = ..., volume_source: _Optional[_Union[QuickVolumeSource, _Mapping]] = ...) -> None: ...
+
+class QuickContainer(_message.Message):
+    __slots__ = ("volume_mounts",)
+    VOLUME_MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    volume_mounts: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, volume_mounts: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class QuickPodSpec(_message.Message):
+    __slots__ = ("volumes", "containers", "node_name", "hostname", "init_containers")
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    INIT_CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    volumes: _containers.RepeatedCompositeFieldContainer[QuickVolume]
+    containers: _containers.RepeatedCompositeFieldContainer[QuickContainer]
+    node_name: str
+    hostname: str
+    init_containers: _containers.RepeatedCompositeFieldContainer[QuickContainer]
+    def __init__(self, volumes: _Optional[_Iterable[_Union[QuickVolume, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[QuickContainer, _Mapping]]] = ..., node_name: _Optional[str] = ..., hostname: _Optional[str] = ..., init_containers: _Optional[_Iterable[_Union[QuickContainer, _Mapping]]] = ...) -> None: ...
+
+class QuickContainerStatus(_message.Message):
+    __slots__ = ("state", "restart_count")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESTART_COUNT_FIELD_NUMBER: _ClassVar[int]
+    state: bytes
+    restart_count: int
+    def __init__(self, state: _Optional[bytes] = ..., restart_count: _Optional[int] = ...) -> None: ...
+
+class QuickCondition(_message.Message):
+    __slots__ = ("last_transition_time",)
+    LAST_TRANSITION_TIME_FIELD_NUMBER: _ClassVar[int]
+    last_transition_time: Time
+    def __init__(self, last_transition_time: _Optional[_Union[Time, _Mapping]] = ...) -> None: ...
+
+class QuickPodStatus(_message.Message):
+    __slots__ = ("phase", "conditions", "reason", "start_time", "container_statuses", "qos_class", "init_container_statuses", "nominated_node_name", "ephemeral_container_statuses")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_STATUSES_FIELD_NUMBER: _ClassVar[int]
+    QOS_CLASS_FIELD_NUMBER: _ClassVar[int]
+    INIT_CONTAINER_STATUSES_FIELD_NUMBER: _ClassVar[int]
+    NOMINATED_NODE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_CONTAINER_STATUSES_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    conditions: _containers.RepeatedScalarFieldContainer[bytes]
+    reason: str
+    start_time: Time
+    container_statuses: _containers.RepeatedCompositeFieldContainer[QuickContainerStatus]
+    qos_class: str
+    init_container_statuses: bytes
+    nominated_node_name: str
+    ephemeral_container_statuses: bytes
+    def __init__(self, phase: _Optional[str] = ..., conditions: _Optional[_Iterable[bytes]] = ..., reason: _Optional[str] = ..., start_time: _Optional[_Union[Time, _Mapping]] = ..., container_statuses: _Optional[_Iterable[_Union[QuickContainerStatus, _Mapping]]] = ..., qos_class: _Optional[str] = ..., init_container_statuses: _Optional[bytes] = ..., nominated_node_name: _Optional[str] = ..., ephemeral_container_statuses: _Optional[bytes] = ...) -> None: ...
+
+class QuickPod(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: QuickObjectMeta
+    spec: QuickPodSpec
+    status: QuickPodStatus
+    def __init__(self, metadata: _Optional[_Union[QuickObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[QuickPodSpec, _Mapping]] = ..., status: _Optional[_Union[QuickPodStatus, _Mapping]] = ...) -> None: ...
+
 class Taint(_message.Message):
     __slots__ = ("key", "value", "effect", "time_added")
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -705,8 +816,28 @@ class NodeCondition(_message.Message):
     message: str
     def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., last_heartbeat_time: _Optional[_Union[Time, _Mapping]] = ..., last_transition_time: _Optional[_Union[Time, _Mapping]] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
+class NodeAddress(_message.Message):
+    __slots__ = ("type", "address")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    address: str
+    def __init__(self, type: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class DaemonEndpoint(_message.Message):
+    __slots__ = ("port",)
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    def __init__(self, port: _Optional[int] = ...) -> None: ...
+
+class NodeDaemonEndpoints(_message.Message):
+    __slots__ = ("kubelet_endpoint",)
+    KUBELET_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    kubelet_endpoint: DaemonEndpoint
+    def __init__(self, kubelet_endpoint: _Optional[_Union[DaemonEndpoint, _Mapping]] = ...) -> None: ...
+
 class NodeStatus(_message.Message):
-    __slots__ = ("capacity", "allocatable", "conditions", "images", "declared_features")
+    __slots__ = ("capacity", "allocatable", "conditions", "addresses", "daemon_endpoints", "images", "declared_features")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -724,14 +855,18 @@ class NodeStatus(_message.Message):
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     ALLOCATABLE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    DAEMON_ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     DECLARED_FEATURES_FIELD_NUMBER: _ClassVar[int]
     capacity: _containers.MessageMap[str, Quantity]
     allocatable: _containers.MessageMap[str, Quantity]
     conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
+    addresses: _containers.RepeatedCompositeFieldContainer[NodeAddress]
+    daemon_endpoints: NodeDaemonEndpoints
     images: _containers.RepeatedCompositeFieldContainer[ContainerImage]
     declared_features: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., declared_features: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, capacity: _Optional[_Mapping[str, Quantity]] = ..., allocatable: _Optional[_Mapping[str, Quantity]] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ..., daemon_endpoints: _Optional[_Union[NodeDaemonEndpoints, _Mapping]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., declared_features: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("metadata", "spec", "status")
@@ -981,6 +1116,38 @@ class StatefulSet(_message.Message):
     metadata: ObjectMeta
     spec: StatefulSetSpec
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[StatefulSetSpec, _Mapping]] = ...) -> None: ...
+
+class PodTemplateSpec(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PodSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...) -> None: ...
+
+class DaemonSetSpec(_message.Message):
+    __slots__ = ("template",)
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    template: PodTemplateSpec
+    def __init__(self, template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
+
+class DaemonSetStatus(_message.Message):
+    __slots__ = ("current_number_scheduled", "desired_number_scheduled")
+    CURRENT_NUMBER_SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    DESIRED_NUMBER_SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    current_number_scheduled: int
+    desired_number_scheduled: int
+    def __init__(self, current_number_scheduled: _Optional[int] = ..., desired_number_scheduled: _Optional[int] = ...) -> None: ...
+
+class DaemonSet(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: DaemonSetSpec
+    status: DaemonSetStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[DaemonSetSpec, _Mapping]] = ..., status: _Optional[_Union[DaemonSetStatus, _Mapping]] = ...) -> None: ...
 
 class StorageClass(_message.Message):
     __slots__ = ("metadata", "provisioner", "volume_binding_mode", "allowed_topologies")

@@ -1,26 +1,30 @@
-"""One rule of kube-scheduler a file, each with its reason texts; :mod:`trimtab.placement.registry` has their order."""
+"""kube-scheduler's filters with their reasons. :mod:`trimtab.placement.registry` defines their order."""
 
-from trimtab.placement.filters.dynamic_resources import DynamicResources
-from trimtab.placement.filters.inter_pod_affinity import InterPodAffinity
-from trimtab.placement.filters.named_nodes import NamedNodes
-from trimtab.placement.filters.node_affinity import NodeAffinity
-from trimtab.placement.filters.node_declared_features import NodeDeclaredFeatures
-from trimtab.placement.filters.node_name import NodeName
-from trimtab.placement.filters.node_ports import NodePorts
-from trimtab.placement.filters.node_resources_fit import NodeResourcesFit
-from trimtab.placement.filters.node_unschedulable import NodeUnschedulable
-from trimtab.placement.filters.node_volume_limits import NodeVolumeLimits
-from trimtab.placement.filters.pod_topology_spread import PodTopologySpread
-from trimtab.placement.filters.scheduling_gates import SchedulingGates
-from trimtab.placement.filters.taint_toleration import TaintToleration
-from trimtab.placement.filters.volume_binding import VolumeBinding
-from trimtab.placement.filters.volume_restrictions import VolumeRestrictions
-from trimtab.placement.filters.volume_zone import VolumeZone
+from trimtab.placement.filters.nodes import (
+    AddedNodeAffinity,
+    Complexity,
+    DynamicResources,
+    NamedNodes,
+    NamespaceComplexity,
+    NodeAffinity,
+    NodeDeclaredFeatures,
+    NodeName,
+    NodePorts,
+    NodeResourcesFit,
+    NodeUnschedulable,
+    SchedulingGates,
+    TaintToleration,
+)
+from trimtab.placement.filters.pods import InterPodAffinity, PodTopologySpread
+from trimtab.placement.filters.volumes import NodeVolumeLimits, VolumeBinding, VolumeRestrictions, VolumeZone
 
 __all__ = [
+    "AddedNodeAffinity",
+    "Complexity",
     "DynamicResources",
     "InterPodAffinity",
     "NamedNodes",
+    "NamespaceComplexity",
     "NodeAffinity",
     "NodeDeclaredFeatures",
     "NodeName",

@@ -1,21 +1,23 @@
-"""What a change costs: whom it disturbs, how long it takes, whether it can be taken back.
+"""The costs of the kinds of changes. They reflect how disruptive and slow a change is, and whether it can be undone.
 
-The numbers are an order, not an amount of money. In words, from cheap to dear:
+The numbers only define an order; they are not amounts of money. From cheap to expensive:
 
-1. *Waiting* for pods that are leaving anyway: nobody does anything.
-2. *A switch somebody left on*: a cordon, a scheduling gate. One command, taken back by one, no pod notices. Somebody
-   meant it, though: the answer may be "not yet".
-3. *The pod's own wishes*, which are its owner's to change and touch no other pod: first what only permits (a
-   toleration), then what asks for a little less (requests), then what gives up something that was wanted (a selector, a
-   spread, the neighbours, a port).
-4. *What a node says of itself*: a taint or a label of it decides on other pods too, now and later. A label that is
-   missing is dearer than a toleration, one that is there with another value much dearer, for it states a fact.
-5. *Other pods*: moving one that fits elsewhere interrupts it; evicting one that fits nowhere else leaves somebody
-   without it, so a new node comes first. A pod of higher priority than the one that wants its room comes last of all.
-6. *Hardware*: a node that is ill has to be mended, a further one costs money and minutes, a larger one than any that
-   is there needs a decision.
+1. *Waiting* for pods that are terminating anyway.
+2. *Toggles*: a cordon or a scheduling gate. One command removes it, another one restores it, and no pod is affected.
+   However, it was set on purpose.
+3. *Permitting more nodes*, which the owner of the pod can do without affecting other pods (a toleration), and *labels
+   and taints of a node*, which also affect other pods, now and later. Adding a label is more expensive than adding a
+   toleration. Changing a label is much more expensive, because labels describe properties of the node.
+4. *Giving up a constraint* of the pod (a selector, spread, affinity, a port).
+5. *Moving other pods* that fit elsewhere, which interrupts them.
+6. *Hardware*: an unhealthy node must be repaired, and an additional node costs money and takes minutes to start.
+7. *Lowering requests*: the pod gets less than its owner considers necessary, and may be throttled or killed.
+8. *Evicting other pods* that fit on no other node, which makes them unavailable. Pods of higher priority come next.
+9. *A node larger than any existing one*, which an administrator must decide on.
+10. *Evicting protected pods*: the API server would refuse the eviction because of a PodDisruptionBudget.
 
-Several changes on one node cost their sum, so the cheapest plan is not always the one with the fewest changes.
+The cost of several changes on one node is the sum of their costs, so the cheapest plan is not always the one with the
+fewest changes.
 """
 
 from __future__ import annotations
@@ -23,60 +25,66 @@ from __future__ import annotations
 from typing import Final
 
 WAIT: Final = 0.5
-"""Pods that are being deleted already go by themselves."""
+"""Wait for terminating pods."""
 
-SWITCH: Final = 1.0
-"""Uncordon a node, remove a scheduling gate."""
+TOGGLE: Final = 1.0
+"""Uncordon a node, or remove a scheduling gate."""
 
 TOLERATE: Final = 2.0
 """Add a toleration to the pod."""
 
-REQUEST: Final = 3.0
-"""Lower the pod's requests: this, and :data:`REQUEST_SHARE` for giving up all of them."""
+REQUEST: Final = 11.0
+"""Lower the pod's requests.
+
+The cost is this value plus :data:`REQUEST_SHARE` times the fraction by which they are lowered.
+"""
 
 REQUEST_SHARE: Final = 10.0
-"""Times the share of the request that is given up: a tenth is 1."""
+"""Cost of removing a request completely. Lowering it by a tenth costs a tenth of this."""
 
 LARGEST_CUT: Final = 0.5
-"""The share of a request beyond which a smaller one would be another program."""
+"""Maximum fraction by which a request is lowered."""
 
 LABEL: Final = 3.0
-"""Add a label that a node lacks."""
+"""Add a label to a node."""
 
 UNTAINT: Final = 3.5
 """Remove a taint from a node."""
 
-WISH: Final = 4.0
-"""Change the pod's node selector, or the skew it allows."""
+CHANGE_SELECTOR: Final = 4.0
+"""Change the pod's node selector, or its maxSkew."""
 
-NEIGHBOURS: Final = 5.0
-"""Make the pod's wish about other pods, or its spread, a preference; take another host port."""
+RELAX_CONSTRAINT: Final = 5.0
+"""Turn the pod's required affinity or spread constraint into a preference, or use another host port."""
 
 RELABEL: Final = 6.0
-"""Change or remove a label that a node has."""
+"""Change or remove a label of a node."""
 
 MOVE: Final = 6.0
-"""Move pods that fit elsewhere: this, and :data:`MOVE_EACH` for each."""
+"""Move pods that fit on other nodes. The cost is this value plus :data:`MOVE_EACH` for each pod."""
 
 MOVE_EACH: Final = 1.0
 
-CLAIM: Final = 5.0
-"""Make or bind a volume claim."""
+BIND_CLAIM: Final = 5.0
+"""Create or bind a PersistentVolumeClaim."""
 
 RECOVER: Final = 9.0
-"""A node must become healthy, or its kubelet newer."""
+"""Repair a node, or upgrade its kubelet."""
 
 ADD_NODE: Final = 10.0
-"""A further node like one that is there."""
+"""Add a node with the shape of an existing one."""
 
-EVICT_EACH: Final = 8.0
-"""A pod that has nowhere to go, in place of :data:`MOVE_EACH`."""
+EVICT_EACH: Final = 12.0
+"""Evict a pod that fits on no other node. It replaces :data:`MOVE_EACH` for this pod."""
 
-OUTRANKED: Final = 20.0
-"""On top, for a pod of higher priority."""
+HIGHER_PRIORITY: Final = 20.0
+"""Additional cost of each evicted pod of higher priority."""
+
+PROTECTED: Final = 40.0
+"""Additional cost of each evicted pod whose eviction would be refused now."""
 
 LARGER_NODE: Final = 30.0
-"""A node larger than any that is there."""
+"""Add a node larger than any existing one."""
 
-EACH_FURTHER: Final = 0.5
-"""For each further label, taint or term in one change."""
+EACH_ADDITIONAL: Final = 0.5
+"""Additional cost of each further label, taint or term in one change."""

@@ -1,9 +1,9 @@
-"""The cheapest change that makes a pod fit somewhere.
+"""The registry of remedies, and the search for the cheapest change that makes a pod fit.
 
-All nodes get a lower bound of what it would cost there, computed on columns from all rules that each fails. Then they
-are tried in that order, one change after the other until the node takes the pod, and the search ends where the next
-bound is no lower than the best that was found. Nodes that are alike give the same answer, so only a few of those with
-the same bound and the same rules are tried.
+The search computes a lower bound of the cost for each node, from all filters that the node fails. It tries the nodes in
+ascending order of their bounds, and applies changes to a node one after another until it is feasible. The search ends
+when the next bound is not below the cost of the best plan so far. Identical nodes have identical results, so only a few
+of the nodes with the same bound and the same failing filters are tried.
 """
 
 from __future__ import annotations
@@ -18,32 +18,94 @@ from msgspec import Struct
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
+from trimtab.placement.remedies.capacity import (
+    BindClaim,
+    ChangeHostPort,
+    EvictNeighbours,
+    FreeHostPort,
+    FreeRoom,
+    FreeVolumes,
+    LowerRequests,
+    WaitForPods,
+)
+from trimtab.placement.remedies.constraints import (
+    ChangeSelector,
+    LabelNode,
+    RaiseMaxSkew,
+    RecoverNode,
+    RelaxAffinity,
+    RelaxSpread,
+    RemoveSchedulingGates,
+    RemoveTaint,
+    TolerateTaint,
+    Uncordon,
+    UpgradeKubelet,
+)
 from trimtab.placement.remedies.costs import MOVE
-from trimtab.placement.remedies.framework import NEVER, Case, Costs, Remedy, Step
-from trimtab.placement.remedies.registry import ADDITIONS, LIFTINGS, REMEDIES
+from trimtab.placement.remedies.interface import (
+    IMPOSSIBLE,
+    Costs,
+    NodeAddition,
+    Protection,
+    RefusalRemedy,
+    Remedy,
+    RemedyCase,
+    Step,
+    unprotected,
+)
+from trimtab.placement.remedies.new_nodes import AddNode, LargerNode
 
-_ALIKE: Final = 3
-"""Nodes with the same bound and failing rules that are tried."""
+REMEDIES: Final[tuple[Remedy, ...]] = (
+    WaitForPods(),
+    Uncordon(),
+    TolerateTaint(),
+    RemoveTaint(),
+    RecoverNode(),
+    UpgradeKubelet(),
+    LabelNode(),
+    ChangeSelector(),
+    LowerRequests(),
+    FreeRoom(),
+    ChangeHostPort(),
+    FreeHostPort(),
+    BindClaim(),
+    FreeVolumes(),
+    RaiseMaxSkew(),
+    RelaxSpread(),
+    RelaxAffinity(),
+    EvictNeighbours(),
+)
+"""The remedies that can make a node feasible."""
 
-_TRIED: Final = 48
-"""Nodes that are tried at all."""
+REFUSAL_REMEDIES: Final[tuple[RefusalRemedy, ...]] = (RemoveSchedulingGates(), BindClaim())
+"""The remedies for a pod that is rejected before any node is examined."""
 
-_PATIENCE: Final = 12
-"""Once there is a plan, so many nodes in a row may give no cheaper one before the search ends."""
-
-_EVENED: Final = frozenset(("PodTopologySpread",))
-"""Rules that changes for the sake of others may satisfy."""
-
-_STEPS: Final = 5
-"""Changes that one plan may have."""
+NODE_ADDITIONS: Final[tuple[NodeAddition, ...]] = (AddNode(), LargerNode())
+"""The remedies that add a node, cheapest first."""
 
 
-class Cure(Struct, frozen=True):
-    """What would make the pod fit, tried.
+_MAX_EQUAL_NODES: Final = 3
+"""Maximum number of nodes to try with the same bound and the same failing filters."""
+
+_MAX_NODES: Final = 48
+"""Maximum total number of nodes to try."""
+
+_MAX_FRUITLESS_NODES: Final = 12
+"""Once a plan has been found, the search ends after this number of consecutive nodes without a cheaper plan."""
+
+_SATISFIED_BY_OTHERS: Final = frozenset(("PodTopologySpread",))
+"""Filters that a change for another filter may satisfy as well."""
+
+_MAX_STEPS: Final = 5
+"""Maximum number of changes of one plan."""
+
+
+class RemedyPlan(Struct, frozen=True):
+    """Changes that make the pod fit, verified on the snapshot.
 
     Attributes:
-        node: where it would fit then; the name of a new node is made up.
-        steps: in order; never empty.
+        node: the name of the node on which the pod then fits. The name of a new node is generated.
+        steps: the changes in order, at least one.
     """
 
     node: str
@@ -51,16 +113,16 @@ class Cure(Struct, frozen=True):
 
     @property
     def cost(self) -> float:
-        """The sum over the steps."""
+        """Return the sum of the steps' costs."""
         return sum(step.cost for step in self.steps)
 
     @property
     def reason(self) -> str:
-        """That of the dearest step."""
+        """Return the reason code of the most expensive step."""
         return max(self.steps, key=lambda step: step.cost).reason
 
     def document(self) -> dict[str, Any]:
-        """As JSON: ``change`` is all steps in a sentence."""
+        """Return the plan as a JSON document, in which ``change`` describes all steps."""
         return {
             "change": "; ".join(step.change for step in self.steps),
             "node": self.node,
@@ -70,97 +132,111 @@ class Cure(Struct, frozen=True):
         }
 
 
-def cures(placer: Placer, pod: Pod) -> Iterator[Cure]:
-    """The cheapest change that makes a pod fit that fits nowhere, and alternatives; none where nothing known helps.
+def find_remedy_plans(placer: Placer, pod: Pod, protection: Protection = unprotected) -> Iterator[RemedyPlan]:
+    """Yield the cheapest plan that makes an unschedulable pod fit, then alternative plans.
 
-    Each alternative is the cheapest that does without the dearest step's kind of remedy of those before. Lazily, for
-    each is a search of its own.
+    Nothing is yielded if no known remedy helps.
+
+    Each alternative is the cheapest plan that does not use the remedies of the previous plans' most expensive steps.
+    Alternatives are computed only when they are requested.
 
     Args:
-        placer: on a snapshot that is within a fork; it is left as it was.
-        pod: as if pending.
+        placer: a placer on a snapshot within a fork; the snapshot is unchanged afterwards.
+        pod: the pod, with an empty ``node``.
+        protection: returns why a pod cannot be evicted now, for example a PodDisruptionBudget. Evicting such pods is
+            the last choice.
     """
-    case = Case(placer, pod)
-    while (found := _cure(case, NEVER, _STEPS)) is not None:
+    placer.snapshot.add_resources(pod.spec)
+    case = RemedyCase(placer, pod, protection)
+    while (found := _cheapest_plan(case, IMPOSSIBLE, _MAX_STEPS)) is not None:
         yield found
         case.without |= {found.reason}
 
 
-def _cure(case: Case, limit: float, depth: int) -> Cure | None:
-    """The cheapest cure below ``limit``."""
-    refused = case.placer.refusing(case.pod)
+def _cheapest_plan(case: RemedyCase, limit: float, depth: int) -> RemedyPlan | None:
+    """Return the cheapest plan with a cost below ``limit``, or ``None`` if there is none."""
+    refused = case.placer.refusing_filter(case.pod)
     if refused is None:
         return _on_nodes(case, limit, depth)
-    best: Cure | None = None
+    best: RemedyPlan | None = None
     name = refused[0].name
-    for step in (step for lifting in case.allowed(LIFTINGS) if name in lifting.rules for step in lifting.lifting(case)):
+    for step in (
+        step
+        for remedy in case.allowed(REFUSAL_REMEDIES)
+        if name in remedy.rules
+        for step in remedy.steps_to_admit(case)
+    ):
         if step.cost >= limit or not depth:
             continue
         with case.after(step):
-            still = case.placer.refusing(case.pod)
+            still = case.placer.refusing_filter(case.pod)
             found = None if still == refused else _lifted(case, limit - step.cost, depth - 1)
         if found is not None:
-            best = Cure(found.node, (step, *found.steps))
+            best = RemedyPlan(found.node, (step, *found.steps))
             limit = best.cost
     return best
 
 
-def _lifted(case: Case, limit: float, depth: int) -> Cure | None:
-    """The cure of a pod that is no longer refused for one reason: nothing more to do, if it fits now."""
+def _lifted(case: RemedyCase, limit: float, depth: int) -> RemedyPlan | None:
+    """Return the remaining plan for a pod after a remedy has removed the reason that rejected it on all nodes.
+
+    The plan has no steps if the pod already fits. The result is ``None`` if no plan costs less than ``limit``.
+    """
     slot = case.placer.choose(case.pod, case.placer.feasible(case.pod))
     if slot is not None:
-        return Cure(case.snapshot.nodes.node(slot).name, ())
-    return _cure(case, limit, depth)
+        return RemedyPlan(case.snapshot.nodes.node(slot).name, ())
+    return _cheapest_plan(case, limit, depth)
 
 
-def _on_nodes(case: Case, limit: float, depth: int) -> Cure | None:
-    best: Cure | None = None
-    worth = list(worth_a_try(case))
+def _on_nodes(case: RemedyCase, limit: float, depth: int) -> RemedyPlan | None:
+    best: RemedyPlan | None = None
+    worth = list(candidate_nodes(case))
     ways = [_by_adding, _by_changing] if worth and worth[0][0] >= MOVE else [_by_changing, _by_adding]
-    for way in ways:  # the way that is probably cheaper first, for its cost cuts the other one short
+    for way in ways:  # the probably cheaper one first, because its cost limits the search of the other
         found = way(case, limit, depth, worth)
         if found is not None:
             best, limit = found, found.cost
     return best
 
 
-def _by_changing(case: Case, limit: float, depth: int, worth: list[tuple[float, str]]) -> Cure | None:
-    best: Cure | None = None
-    patience = _PATIENCE
+def _by_changing(case: RemedyCase, limit: float, depth: int, worth: list[tuple[float, str]]) -> RemedyPlan | None:
+    best: RemedyPlan | None = None
+    patience = _MAX_FRUITLESS_NODES
     for bound, name in worth:
         if bound >= limit or not patience:
             break
         steps = plan_for(case, name, limit, depth)
-        patience -= limit < NEVER
+        patience -= limit < IMPOSSIBLE
         if steps is not None:
-            best, patience = Cure(name, steps), _PATIENCE
+            best, patience = RemedyPlan(name, steps), _MAX_FRUITLESS_NODES
             limit = best.cost
     return best
 
 
-def _by_adding(case: Case, limit: float, depth: int, worth: list[tuple[float, str]]) -> Cure | None:
-    del worth
-    best: Cure | None = None
-    for addition in case.allowed(ADDITIONS) if depth else ():
+def _by_adding(case: RemedyCase, limit: float, depth: int, worth: list[tuple[float, str]]) -> RemedyPlan | None:
+    best: RemedyPlan | None = None
+    for addition in case.allowed(NODE_ADDITIONS) if depth else ():
         for step in addition.steps(case) if addition.least < limit else ():
             if step.cost >= limit:
                 continue
             with case.after(step):
                 fits = case.obstacle(step.name) is None
             if fits:
-                best = Cure(step.name, (step,))
+                best = RemedyPlan(step.name, (step,))
                 limit = best.cost
     return best
 
 
-def plan_for(case: Case, name: str, limit: float, depth: int = _STEPS) -> tuple[Step, ...] | None:
-    """The cheapest changes below ``limit`` that make the node take the pod, one rule after the other.
+def plan_for(case: RemedyCase, name: str, limit: float, depth: int = _MAX_STEPS) -> tuple[Step, ...] | None:
+    """Return the cheapest changes below ``limit`` that make the node feasible, or ``None`` if there are none.
+
+    The filters that the node fails are satisfied one after another.
 
     Args:
-        case: the case.
-        name: the node's.
-        limit: what they must cost less than.
-        depth: how many they may be.
+        case: the unschedulable pod.
+        name: the node's name.
+        limit: the upper limit of the cost, exclusive.
+        depth: the maximum number of changes.
     """
     obstacle = case.obstacle(name)
     if obstacle is None:
@@ -181,54 +257,57 @@ def plan_for(case: Case, name: str, limit: float, depth: int = _STEPS) -> tuple[
     return best
 
 
-def _steps(case: Case, node: Node, rule: str, limit: float) -> list[Step]:
-    """What may satisfy a rule on a node, the cheapest first; none that costs ``limit`` need be among them."""
+def _steps(case: RemedyCase, node: Node, rule: str, limit: float) -> list[Step]:
+    """Return steps that may satisfy a filter on a node, cheapest first.
+
+    Steps that cost ``limit`` or more may be omitted.
+    """
     case.limit = limit
     remedies = [remedy for remedy in case.allowed(REMEDIES) if rule in remedy.rules]
     return sorted((step for remedy in remedies for step in remedy.steps(case, node, rule)), key=lambda step: step.cost)
 
 
-def worth_a_try(case: Case) -> Iterator[tuple[float, str]]:
-    """Nodes worth a try with the least they can cost, the cheapest first, by name where equal."""
+def candidate_nodes(case: RemedyCase) -> Iterator[tuple[float, str]]:
+    """Yield the nodes to try, each with the lower bound of its cost, in ascending order of bound, then of name."""
     nodes = case.snapshot.nodes
     failing: dict[str, BoolArray] = {}
-    for rule, slots in case.placer.failing(case.pod):
+    for rule, slots in case.placer.failing_filters(case.pod):
         failing[rule.name] = failing[rule.name] | slots if rule.name in failing else slots
     bounds, patterns = _bounds(case, failing)
-    worth = np.flatnonzero(bounds < NEVER)
+    worth = np.flatnonzero(bounds < IMPOSSIBLE)
     alike: Counter[tuple[float, int]] = Counter()
     tried = 0
     for slot in worth[np.lexsort((case.rank[worth], bounds[worth]))].tolist():
         bound, pattern = float(bounds[slot]), int(patterns[slot])
-        if alike[bound, pattern] == _ALIKE:
+        if alike[bound, pattern] == _MAX_EQUAL_NODES:
             continue
         alike[bound, pattern] += 1
         tried += 1
         yield bound, nodes.node(slot).name
-        if tried == _TRIED:
+        if tried == _MAX_NODES:
             return
 
 
-def _bounds(case: Case, failing: dict[str, BoolArray]) -> tuple[Costs, IntArray]:
-    """What each node costs at least, and which rules it fails, as bits.
+def _bounds(case: RemedyCase, failing: dict[str, BoolArray]) -> tuple[Costs, IntArray]:
+    """Return a lower bound of the cost of making each node feasible, and the filters that it fails as bits.
 
-    Rules add up, but for what one change may do to several: evicting pods is counted once, and a spread, which all
-    other changes may even out, only where nothing else fails.
+    The bounds of the failed filters are added up, except for changes that may satisfy several filters: evictions are
+    included once, and topology spread only if no other filter fails.
 
     Returns:
-        float64 and int64, both of shape (capacity,).
+        Two arrays of shape (capacity,): float64 and int64.
     """
     nodes = case.snapshot.nodes
-    bounds: Costs = np.where(nodes.used, 0.0, NEVER)
+    bounds: Costs = np.where(nodes.used, 0.0, IMPOSSIBLE)
     without_evicting = np.zeros(nodes.capacity)
-    evicting: Costs = np.full(nodes.capacity, NEVER)
+    evicting: Costs = np.full(nodes.capacity, IMPOSSIBLE)
     patterns = np.zeros(nodes.capacity, dtype=np.int64)
     for number, (name, slots) in enumerate(failing.items()):
         patterns |= slots.astype(np.int64) << number
         remedies = [remedy for remedy in case.allowed(REMEDIES) if name in remedy.rules]
-        by_eviction = _least(case, name, [remedy for remedy in remedies if remedy.evicts])
-        otherwise = _least(case, name, [remedy for remedy in remedies if not remedy.evicts])
-        if name in _EVENED:
+        by_eviction = _minimum_costs(case, name, [remedy for remedy in remedies if remedy.evicts])
+        otherwise = _minimum_costs(case, name, [remedy for remedy in remedies if not remedy.evicts])
+        if name in _SATISFIED_BY_OTHERS:
             others = np.logical_or.reduce([mask for other, mask in failing.items() if other != name] or [~nodes.used])
             bounds += np.where(slots & ~others, np.minimum(by_eviction, otherwise), 0.0)
         elif all(remedy.evicts is False for remedy in remedies):
@@ -240,7 +319,7 @@ def _bounds(case: Case, failing: dict[str, BoolArray]) -> tuple[Costs, IntArray]
     return bounds, patterns
 
 
-def _least(case: Case, rule: str, remedies: list[Remedy]) -> Costs:
+def _minimum_costs(case: RemedyCase, rule: str, remedies: list[Remedy]) -> Costs:
     found = [np.broadcast_to(remedy.bound(case, rule), case.snapshot.nodes.capacity) for remedy in remedies]
-    least: Costs = np.minimum.reduce([*found, np.full(case.snapshot.nodes.capacity, NEVER)])
+    least: Costs = np.minimum.reduce([*found, np.full(case.snapshot.nodes.capacity, IMPOSSIBLE)])
     return least

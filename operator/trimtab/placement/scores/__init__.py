@@ -1,16 +1,17 @@
-"""One score of kube-scheduler a file, each with its weight; :mod:`trimtab.placement.registry` has who counts.
+"""kube-scheduler's scores with their weights. :mod:`trimtab.placement.registry` lists the scores of each profile.
 
-Some bear the name of a filter, as they do in the scheduler: both are one plugin there.
+Some scores have the name of a filter, because both belong to the same scheduler plugin.
 """
 
-from trimtab.placement.scores.balanced_allocation import BalancedAllocation
-from trimtab.placement.scores.image_locality import ImageLocality
-from trimtab.placement.scores.inter_pod_affinity import InterPodAffinity
-from trimtab.placement.scores.least_allocated import LeastAllocated
-from trimtab.placement.scores.most_allocated import MostAllocated
-from trimtab.placement.scores.node_affinity import NodeAffinity
-from trimtab.placement.scores.pod_topology_spread import PodTopologySpread
-from trimtab.placement.scores.taint_toleration import TaintToleration
+from trimtab.placement.scores.images import ImageLocality
+from trimtab.placement.scores.nodes import (
+    BalancedAllocation,
+    LeastAllocated,
+    MostAllocated,
+    NodeAffinity,
+    TaintToleration,
+)
+from trimtab.placement.scores.pods import InterPodAffinity, PodTopologySpread
 
 __all__ = [
     "BalancedAllocation",

@@ -1,40 +1,51 @@
-"""When pods go that are on a node with NoExecute taints: pure, and the same after a restart.
+"""Computes the deadlines of pods on nodes with NoExecute taints, without side effects.
 
-:mod:`.standing` says since when taints stand, :mod:`.tolerance` for how long a pod bears one, :mod:`.rule` when a pod
-goes, :mod:`.columns` the same for all pods of a cluster at once, :mod:`.book` what of it changes with the cluster,
-:mod:`.planner` what ``trimtab plan`` shows of it, :mod:`.report` what the status does.
+:mod:`.rule` computes the deadline of one pod, :mod:`.tracker` maintains the deadlines of a whole cluster incrementally,
+and :mod:`.report` formats them for ``trimtab plan``, events and the status.
 """
 
-from trimtab.tainting.deadlines.book import Change, DeadlineBook
-from trimtab.tainting.deadlines.columns import deadlines
-from trimtab.tainting.deadlines.placed import PlacedPods
-from trimtab.tainting.deadlines.planner import PodsOnTaints, plan_deletions
-from trimtab.tainting.deadlines.report import next_deadlines, overdue
-from trimtab.tainting.deadlines.rule import Deadline, deadline, start_on_node
-from trimtab.tainting.deadlines.standing import SINCE_ANNOTATION, NodeTaints, StandingTaint, note, observe
-from trimtab.tainting.deadlines.tolerance import Tolerance, Tolerating, tolerance
-from trimtab.tainting.deadlines.words import deadline_in_words, toleration_in_words
+from trimtab.tainting.deadlines.report import (
+    TaintDeletions,
+    describe_deadline,
+    describe_toleration,
+    next_deadlines,
+    overdue,
+    plan_deletions,
+)
+from trimtab.tainting.deadlines.rule import (
+    SINCE_ANNOTATION,
+    Deadline,
+    NodeTaints,
+    ObservedTaint,
+    Tolerance,
+    TolerationRule,
+    deadline,
+    observe_taints,
+    since_annotation,
+    start_on_node,
+    tolerance,
+)
+from trimtab.tainting.deadlines.tracker import DeadlineChange, TaintDeadlineTracker, deadlines
 
 __all__ = [
     "SINCE_ANNOTATION",
-    "Change",
     "Deadline",
-    "DeadlineBook",
+    "DeadlineChange",
     "NodeTaints",
-    "PlacedPods",
-    "PodsOnTaints",
-    "StandingTaint",
+    "ObservedTaint",
+    "TaintDeadlineTracker",
+    "TaintDeletions",
     "Tolerance",
-    "Tolerating",
+    "TolerationRule",
     "deadline",
-    "deadline_in_words",
     "deadlines",
+    "describe_deadline",
+    "describe_toleration",
     "next_deadlines",
-    "note",
-    "observe",
+    "observe_taints",
     "overdue",
     "plan_deletions",
+    "since_annotation",
     "start_on_node",
     "tolerance",
-    "toleration_in_words",
 ]

@@ -1,5 +1,11 @@
-"""The node lifecycle's loop: nodes that fail are asked after, marked and tainted, and freed once they are back."""
+"""The node lifecycle. It detects failed nodes, sets their conditions to Unknown, and adds and removes taints.
 
-from trimtab.tainting.lifecycle.loop import Lifecycle
+In mode TaintAndEvict it replaces kube-controller-manager's node-lifecycle-controller. :mod:`.controller` runs the loop.
+:mod:`.planner` plans an iteration with the help of :mod:`.node_health`, :mod:`.node_conditions`, :mod:`.zone_state` and
+:mod:`.node_eviction_queue`. :mod:`.node_updates` and :mod:`.pod_readiness` send the requests, and :mod:`.record_writer`
+persists the :mod:`.state` in a ConfigMap.
+"""
 
-__all__ = ["Lifecycle"]
+from trimtab.tainting.lifecycle.controller import NodeLifecycleController
+
+__all__ = ["NodeLifecycleController"]

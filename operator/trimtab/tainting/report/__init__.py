@@ -1,25 +1,20 @@
-"""What the taint manager tells: events, metrics and status.
+"""The events, metrics and status of the taint manager.
 
-:mod:`.teller` is what its loops see of it. Once in :data:`LOOK_EVERY` seconds the controller makes a :class:`Seen`, has
-:func:`build_status` make a status of it, and hands that to the :class:`StatusKeeper` and to :meth:`Teller.observe`.
+The tasks of the taint manager notify a :class:`TaintObserver` of each change. Every :data:`RECONCILE_PERIOD` seconds
+the controller collects an :class:`Observation`, from which :func:`build_status` builds the status.
 """
 
-from trimtab.tainting.report.events import EventTeller
-from trimtab.tainting.report.metrics import TaintManagerMetrics
-from trimtab.tainting.report.reporter import Reporter
-from trimtab.tainting.report.seen import Seen
-from trimtab.tainting.report.status import LOOK_EVERY, build_status, with_conditions
-from trimtab.tainting.report.status_keeper import StatusKeeper
-from trimtab.tainting.report.teller import Teller
+from trimtab.tainting.report.events import EventReporter
+from trimtab.tainting.report.reporter import Reporter, TaintManagerMetrics, TaintObserver
+from trimtab.tainting.report.status import RECONCILE_PERIOD, Observation, build_status, status_writer
 
 __all__ = [
-    "LOOK_EVERY",
-    "EventTeller",
+    "RECONCILE_PERIOD",
+    "EventReporter",
+    "Observation",
     "Reporter",
-    "Seen",
-    "StatusKeeper",
     "TaintManagerMetrics",
-    "Teller",
+    "TaintObserver",
     "build_status",
-    "with_conditions",
+    "status_writer",
 ]

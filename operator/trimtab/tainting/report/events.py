@@ -1,46 +1,299 @@
-"""What the taint manager tells in events, at a pace that leaves room for others."""
+"""The events of the taint manager and their rate limit, which leaves capacity for the events of other controllers."""
 
 from __future__ import annotations
 
+import heapq
+import math
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from trimtab.api import reasons
-from trimtab.api.taint_manager import NAME, OBSERVE, TaintManagerSpec
-from trimtab.api.taint_manager_status import TaintManagerStatus
+from trimtab.api.bounds import plural
+from trimtab.api.plan import rfc3339
+from trimtab.api.taint_manager import NAME, OBSERVE, Mode, TaintManagerSpec, TaintManagerStatus
 from trimtab.kube.clock import Clock
+from trimtab.kube.events.event import NORMAL, WARNING, RecentlyReported
 from trimtab.kube.events.recorder import Recorder
-from trimtab.kube.events.token_bucket import TokenBucket
-from trimtab.kube.reference import ObjectReference
-from trimtab.kube.resources import TAINT_MANAGERS
-from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.ending.outcome import Ended
-from trimtab.tainting.report.news import Backlog, due_in_words, note_on_node
+from trimtab.kube.resources import TAINT_MANAGERS, ObjectReference, node_reference, pod_reference
+from trimtab.kube.rules.taints import NO_EXECUTE, format_taint
+from trimtab.kube.token_bucket import TokenBucket
+from trimtab.tainting.deadlines import Deadline, describe_deadline
+from trimtab.tainting.eviction.due_pod import DuePodOutcome, DuePodResult
+from trimtab.tainting.lifecycle.node_conditions import TaintChange
+
+PODS: Final = 10_000
+"""Maximum number of pods with queued events. The summary event of their node includes the count of further pods."""
+
+REFUSALS: Final = 2_000
+NODES: Final = 10_000
+"""Maximum number of queued events of refused pods, and maximum number of queued events of nodes."""
+
+SUMMARY_EVERY: Final = 60.0
+"""Minimum seconds between two summary events of a node. A summary event reports the number of its pods with a deadline.
+"""
+
+_WAIT: Final = "Wait"
+_CANCEL: Final = "Cancel"
+_DELETE: Final = "Delete"
+_EVICT: Final = "Evict"
+_TAINT: Final = "Taint"
+_UNTAINT: Final = "Untaint"
+_NOTE: Final = "Note"
+"""The value of the field ``action`` of events."""
+
+
+_OF_EVICTIONS: Final = frozenset({reasons.DISRUPTION_BUDGET, reasons.EVICTION_IN_BACKGROUND})
+"""Reasons for which only evictions are refused. All other reasons also apply to deletions."""
+
+
+class PendingEvent(Struct, frozen=True, kw_only=True):
+    """A queued event."""
+
+    regarding: ObjectReference
+    reason: str
+    action: str
+    note: str
+    type: str = NORMAL
+    related: ObjectReference | None = None
+
+
+class _DeadlineSet(Struct, frozen=True, gc=False):
+    deadline: Deadline
+    before: Deadline | None
+
+    def event(self, mode: Mode) -> PendingEvent:
+        deadline = self.deadline
+        note = f"due at {format_due(deadline)} on {deadline.node}: {describe_deadline(deadline)}"
+        if self.before is not None:
+            note += f"; was due at {format_due(self.before)}"
+        if mode == OBSERVE:
+            note += "; trimtab only reports this deadline (mode Observe)"
+        return _on_pod(deadline, reasons.DEADLINE_SET, _WAIT, note)
+
+
+class _DeadlineCancelled(Struct, frozen=True, gc=False):
+    deadline: Deadline
+
+    def event(self, mode: Mode) -> PendingEvent:  # noqa: ARG002  the same in every mode
+        key, node = self.deadline.key, self.deadline.node
+        note = f"Cancelling deletion of Pod {key}: no NoExecute taint of node {node} sets a deadline any more"
+        return _on_pod(self.deadline, reasons.DEADLINE_CANCELLED, _CANCEL, note)
+
+
+class _PodOutcome(Struct, frozen=True, gc=False):
+    outcome: DuePodOutcome
+
+    def event(self, mode: Mode) -> PendingEvent:  # noqa: ARG002
+        outcome, deadline = self.outcome, self.outcome.deadline
+        if outcome.result is DuePodResult.REFUSED:
+            note = f"not evicted from node {deadline.node}, due at {format_due(deadline)}: {outcome.message}"
+            if outcome.refuser and outcome.refuser not in outcome.message:
+                note += f" ({outcome.refuser})"
+            note += f"; {plural(outcome.attempts, 'attempt')} so far, retrying"
+            action = _EVICT if outcome.reason in _OF_EVICTIONS else _DELETE
+            return _on_pod(deadline, outcome.reason, action, note, type=WARNING)
+        evicted = outcome.result is DuePodResult.EVICTED
+        held = f", {outcome.held:.1f}s of it because of userTaintRates" if outcome.held >= 0.1 else ""
+        at = rfc3339(math.ceil(outcome.at))  # rounded as the due time, so that it is never shown as earlier
+        note = (
+            f"Marking for deletion Pod {deadline.key}: {'evicted' if evicted else 'deleted'} at {at}, "
+            f"{outcome.lateness:.1f}s after its deadline{held}; {describe_deadline(deadline)}"
+        )
+        if outcome.reason == reasons.MAXIMUM_WAIT_OVER:
+            note += f"; {outcome.message}"
+        return _on_pod(deadline, reasons.TAINT_MANAGER_EVICTION, _EVICT if evicted else _DELETE, note)
+
+
+class _Summary:
+    """The pods of one node that have a deadline, as reported by one summary event."""
+
+    __slots__ = ("due", "taint")
+
+    def __init__(self) -> None:
+        self.due: dict[str, float] = {}
+        self.taint = ""
+
+    def add(self, deadline: Deadline) -> None:
+        self.due[deadline.uid] = deadline.due
+        self.taint = format_taint(deadline.taint)
+
+    def event(self, node: str, uid: str) -> PendingEvent:
+        first, last = (rfc3339(math.ceil(end(self.due.values()))) for end in (min, max))
+        when = f"due at {first}" if first == last else f"due from {first} to {last}"
+        note = f"{plural(len(self.due), 'pod')} {when} because of NoExecute taints, including {self.taint}"
+        return PendingEvent(regarding=node_reference(node, uid), reason=reasons.DEADLINE_SET, action=_WAIT, note=note)
+
+
+class Backlog:
+    """The queue of events. Its length is limited.
+
+    Attributes:
+        omitted: number of events that were dropped because the queue was full.
+    """
+
+    def __init__(self) -> None:
+        self.omitted = 0
+        self._refusals: OrderedDict[str, _PodOutcome] = OrderedDict()
+        self._nodes: deque[PendingEvent] = deque()
+        self._summaries: dict[str, _Summary] = {}
+        self._turns: list[tuple[float, str]] = []
+        self._summed = RecentlyReported(window=SUMMARY_EVERY, most=NODES)
+        self._pods: OrderedDict[str, _DeadlineSet | _DeadlineCancelled | _PodOutcome] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._refusals) + len(self._nodes) + len(self._summaries) + len(self._pods)
+
+    def deadline_set(self, deadline: Deadline, before: Deadline | None, *, now: float) -> None:
+        """Queue the event for a new or changed deadline. It replaces a queued deadline event for the same pod.
+
+        Args:
+            deadline: the new deadline.
+            before: the previous deadline; ``None`` if there was none.
+            now: the current time in seconds since the epoch.
+        """
+        pending = self._pods.get(deadline.uid)
+        if isinstance(pending, _PodOutcome):
+            return  # the watch has not delivered the deletion yet
+        if isinstance(pending, _DeadlineSet):
+            before = pending.before
+        self._put(deadline.uid, _DeadlineSet(deadline, before))
+        summary = self._summaries.get(deadline.node)
+        if summary is None:
+            if len(self._summaries) >= NODES:
+                return
+            summary = self._summaries[deadline.node] = _Summary()
+            heapq.heappush(self._turns, (max(now, self._summed.last(deadline.node) + SUMMARY_EVERY), deadline.node))
+        summary.add(deadline)
+
+    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
+        """Queue the event for a cancelled deadline if the deadline itself was reported."""
+        pending = self._pods.pop(deadline.uid, None)
+        self._refusals.pop(deadline.uid, None)
+        summary = self._summaries.get(deadline.node)
+        if summary is not None:
+            summary.due.pop(deadline.uid, None)
+        if isinstance(pending, _PodOutcome):
+            self._put(deadline.uid, pending)
+        elif pod_kept and not (isinstance(pending, _DeadlineSet) and pending.before is None):
+            self._put(deadline.uid, _DeadlineCancelled(deadline))
+
+    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+        """Queue the event for a deleted, evicted or refused pod. Other outcomes have no event."""
+        uid = outcome.deadline.uid
+        if outcome.result is DuePodResult.REFUSED:
+            if uid in self._refusals or len(self._refusals) < REFUSALS:
+                self._refusals[uid] = _PodOutcome(outcome)
+            else:
+                self.omitted += 1
+        elif outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
+            self._refusals.pop(uid, None)
+            self._put(uid, _PodOutcome(outcome))
+
+    def taint_changed(self, change: TaintChange, uid: str) -> None:
+        """Queue the event for a taint that was added to or removed from a node."""
+        taint = format_taint(change.taint)
+        note = f"{'added' if change.add else 'removed'} taint {taint}: {change.message}"
+        failed = change.add and change.taint.effect == NO_EXECUTE
+        self.node_event(
+            PendingEvent(
+                regarding=node_reference(change.node, uid),
+                reason=change.reason,
+                action=_TAINT if change.add else _UNTAINT,
+                note=note,
+                type=WARNING if failed else NORMAL,
+            )
+        )
+
+    def node_event(self, event: PendingEvent) -> None:
+        """Queue an event on a node."""
+        if len(self._nodes) >= NODES:
+            self.omitted += 1
+        else:
+            self._nodes.append(event)
+
+    def take(self, mode: Mode, uid_of: Callable[[str], str], *, now: float) -> PendingEvent | None:
+        """Remove and return the next event: refusals first, then node events, then pod events.
+
+        Events of the same kind are returned in the order in which they were queued.
+
+        Args:
+            mode: the mode of the TaintManager.
+            uid_of: returns the UID of a node by its name.
+            now: the current time in seconds since the epoch.
+        """
+        if self._refusals:
+            return self._refusals.popitem(last=False)[1].event(mode)
+        if self._nodes:
+            return self._nodes.popleft()
+        while self._turns and self._turns[0][0] <= now:
+            node = heapq.heappop(self._turns)[1]
+            summary = self._summaries.pop(node)
+            if summary.due:
+                self._summed.note(node, "", now=now)
+                return summary.event(node, uid_of(node))
+        if self._pods:
+            return self._pods.popitem(last=False)[1].event(mode)
+        return None
+
+    def _put(self, uid: str, event: _DeadlineSet | _DeadlineCancelled | _PodOutcome) -> None:
+        if uid in self._pods or len(self._pods) < PODS:
+            self._pods[uid] = event
+        else:
+            self.omitted += 1
+
+
+def note_on_node(name: str, uid: str, reason: str, note: str, *, warning: bool) -> PendingEvent:
+    """Create an event on a node."""
+    return PendingEvent(
+        regarding=node_reference(name, uid),
+        reason=reason,
+        action=_NOTE,
+        note=note,
+        type=WARNING if warning else NORMAL,
+    )
+
+
+def format_due(deadline: Deadline) -> str:
+    """Format the due time of a deadline, rounded up to the next second so that it is never too early."""
+    return rfc3339(math.ceil(deadline.due))
+
+
+def _on_pod(deadline: Deadline, reason: str, action: str, note: str, *, type: str = NORMAL) -> PendingEvent:  # noqa: A002
+    return PendingEvent(
+        regarding=pod_reference(deadline.key, deadline.uid),
+        reason=reason,
+        action=action,
+        note=note,
+        type=type,
+        related=node_reference(deadline.node, ""),
+    )
+
 
 RATE: Final = 25.0
-"""Events a second after the burst: half of what the recorder sends for all controllers, and a thirtieth of the
-deletions that an API server takes."""
+"""Events per second after the burst. It is half of the recorder's limit for all controllers together."""
 
 BURST: Final = 100.0
 
 DRAIN_EVERY: Final = 0.5
-"""Seconds between two looks at what waits: what changes its mind within them is told once, as it is in the end."""
+"""Seconds between two batches of events. A deadline that changes several times between two batches is reported once."""
 
 IMMINENT: Final = 2.0
-"""A pod that goes within so many seconds is told that it went, not that it will."""
+"""Seconds before its deadline within which a pod gets no deadline event, because an event for its deletion follows."""
 
 FRESH: Final = 60.0
-"""A limit that was so many seconds old when we first saw it was told by an earlier process, or is in the status."""
+"""Maximum age in seconds of a taint whose deadlines are reported. An earlier process has reported older ones."""
 
 
-class EventTeller:
-    """Takes what happens, and tells it a little later.
+class EventReporter:
+    """Emits the events of the taint manager in rate-limited batches.
 
     Args:
-        recorder: posts the events.
-        clock: the time.
-        uid_of: the uid of a node by its name, ``""`` where it is not known.
+        recorder: sends the events.
+        clock: the wall clock and the monotonic clock.
+        uid_of: returns the UID of a node by its name; ``""`` if it is unknown.
     """
 
     def __init__(self, recorder: Recorder, clock: Clock, *, uid_of: Callable[[str], str]) -> None:
@@ -54,67 +307,67 @@ class EventTeller:
         self._stuck: set[str] = set()
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """Go by this spec, of the TaintManager with this UID, from now on."""
+        """Apply the spec of the TaintManager with this UID. Event messages are different in mode Observe."""
         self._mode = spec.mode
         self._manager = ObjectReference.to(TAINT_MANAGERS, NAME, uid=uid)
 
     def deadline_set(self, deadline: Deadline, before: Deadline | None) -> None:
-        """A pod's time is limited, or ends at another time; told where that is news."""
+        """Report a new or changed deadline unless its event would be redundant."""
         now = self._clock.now()
         if before is None:
             if now - deadline.since > FRESH:
                 return
-        elif due_in_words(before) == due_in_words(deadline) and before.taint.key == deadline.taint.key:
+        elif format_due(before) == format_due(deadline) and before.taint.key == deadline.taint.key:
             return
         if deadline.due - now > IMMINENT or self._mode == OBSERVE:
             self.backlog.deadline_set(deadline, before, now=now)
 
-    def dropped(self, deadline: Deadline, *, stays: bool) -> None:
-        """A pod's time is not limited any more."""
-        self.backlog.dropped(deadline, stays=stays)
+    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
+        """Report that a pod no longer has a deadline."""
+        self.backlog.deadline_cancelled(deadline, pod_kept=pod_kept)
 
-    def ended(self, ended: Ended) -> None:
-        """What came of ending a pod."""
-        self.backlog.ended(ended)
+    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+        """Report the outcome of an attempt to evict a due pod."""
+        self.backlog.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, uid: str) -> None:
-        """A taint was put on a node or taken off."""
+        """Report a taint that was added to or removed from a node."""
         self.backlog.taint_changed(change, uid)
 
-    def node(self, name: str, uid: str, reason: str, note: str, *, warning: bool) -> None:
-        """Something else happened to a node."""
-        self.backlog.node(note_on_node(name, uid, reason, note, warning=warning))
+    def node_event(self, name: str, uid: str, reason: str, note: str, *, warning: bool) -> None:
+        """Report another event on a node."""
+        self.backlog.node_event(note_on_node(name, uid, reason, note, warning=warning))
 
     def stuck(self, status: TaintManagerStatus) -> None:
-        """Tell of dead nodes on which pods cannot end, once each, and when that is over.
+        """Report each node once when its pods are stuck terminating, and once when they no longer are.
 
         Args:
-            status: as it is now; where it names only some of the nodes, none is told that it is over.
+            status: the current status. If its list of stuck nodes is truncated, the recovery of a node is not reported.
         """
         stuck = {each.name: each for each in status.stuck_nodes}
         for name in sorted(stuck.keys() - self._stuck):
-            self.node(name, self._uid_of(name), reasons.PODS_STUCK, stuck[name].message, warning=True)
+            self.node_event(name, self._uid_of(name), reasons.PODS_STUCK, stuck[name].message, warning=True)
         if status.stuck_nodes_omitted:
             self._stuck |= stuck.keys()
             return
         for name in sorted(self._stuck - stuck.keys()):
-            note = "no pod that cannot end is on the node any more"
-            self.node(name, self._uid_of(name), reasons.PODS_STUCK, note, warning=False)
+            note = "no pods are stuck terminating on the node any more"
+            self.node_event(name, self._uid_of(name), reasons.PODS_STUCK, note, warning=False)
         self._stuck = set(stuck)
 
     def drain(self) -> None:
-        """Tell what the pace allows now."""
+        """Send as many queued events as the rate limit allows now."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         while self.backlog and self._pace.wait(monotonic) <= 0:
-            told = self.backlog.take(self._mode, self._uid_of, now=now)
-            if told is None:
+            event = self.backlog.take(self._mode, self._uid_of, now=now)
+            if event is None:
                 return
             self._pace.take(monotonic)
             self._recorder.event(
-                told.regarding,
-                reason=told.reason,
-                action=told.action,
-                note=told.note,
-                type=told.type,
-                related=told.related or self._manager,
+                event.regarding,
+                reason=event.reason,
+                action=event.action,
+                note=event.note,
+                type=event.type,
+                related=event.related or self._manager,
             )

@@ -1,117 +1,327 @@
-"""Reporter: the teller that a process has. What cannot be told never stops what it is about."""
+"""The reporter of the taint manager. It converts changes into events, metrics and log lines."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
-from trimtab.api.bounds import story
-from trimtab.api.taint_manager import TaintManagerSpec
-from trimtab.api.taint_manager_status import TaintManagerStatus
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from trimtab.api.bounds import without_numbers
+from trimtab.api.history_record import HistoryEntry
+from trimtab.api.scalars import to_time
+from trimtab.api.taint_manager import TaintManagerSpec, TaintManagerStatus
+from trimtab.controller.history import History, NoHistory
+from trimtab.controller.reporter import OTHER_REASON, LabeledGauge, reason_label, report_safely
 from trimtab.kube.clock import Clock
-from trimtab.kube.events.lately import Lately
-from trimtab.kube.rules.taints import taint_in_words
-from trimtab.tainting.conditions import TaintChange
-from trimtab.tainting.deadlines import Deadline
-from trimtab.tainting.ending.outcome import Ended, What
-from trimtab.tainting.report.events import DRAIN_EVERY, EventTeller
-from trimtab.tainting.report.metrics import TaintManagerMetrics
-from trimtab.tainting.report.news import due_in_words
+from trimtab.kube.events.event import RecentlyReported
+from trimtab.kube.rules.taints import format_taint
+from trimtab.tainting.deadlines import Deadline, describe_deadline
+from trimtab.tainting.eviction.due_pod import DuePodOutcome, DuePodResult
+from trimtab.tainting.lifecycle.node_conditions import NO_SCHEDULE_KEYS, TaintChange
+from trimtab.tainting.report.events import DRAIN_EVERY, EventReporter, format_due
+
+if TYPE_CHECKING:
+    from trimtab.tainting.eviction.due_pod import DuePodOutcome
+
+
+class TaintObserver(Protocol):
+    """Receives the changes that the taint manager makes or observes. Its methods neither block nor raise.
+
+    A hundred failed nodes cause reports for 7,200 pods at once, and a restart for up to 150,000. The implementation
+    limits the rate of events, so callers do not have to.
+    """
+
+    def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
+        """Apply a spec. Event messages are different in mode Observe.
+
+        Args:
+            spec: the spec of the TaintManager.
+            uid: UID of the TaintManager, which is the related object of node events.
+        """
+        ...
+
+    def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
+        """Report a new or changed deadline of a pod."""
+        ...
+
+    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
+        """Report that a pod no longer has a deadline.
+
+        Args:
+            deadline: the previous deadline.
+            pod_kept: whether the pod continues to run on its node, so that its eviction is cancelled. If not, the pod
+                or its node is being deleted. If the taint manager deleted the pod, :meth:`due_pod_outcome` reports
+                that.
+        """
+        ...
+
+    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+        """Report the outcome of an attempt to evict or delete a pod. Callers may report the same refusal repeatedly."""
+        ...
+
+    def taint_changed(self, change: TaintChange, *, uid: str) -> None:
+        """Report a taint that trimtab has added to or removed from a node.
+
+        Args:
+            change: the written change.
+            uid: UID of the node.
+        """
+        ...
+
+    def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
+        """Emit an event on a node.
+
+        Args:
+            name: name of the node.
+            uid: UID of the node.
+            reason: a reason code of :mod:`trimtab.api.reasons`.
+            note: message of the event.
+            warning: whether the event is a Warning.
+        """
+        ...
+
+    def observe(self, status: TaintManagerStatus) -> None:
+        """Update the metrics. It is called with every built status, including those that are not written."""
+        ...
+
+
+NONE_YET: Final = -1.0
+"""The value of ``watch_age_seconds`` until the watches deliver their first event."""
+
+_LATENESS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900)
+
+
+class TaintManagerMetrics:
+    """The metrics of the taint manager."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._make_pods(registry)
+        self._make_nodes(registry)
+        self._make_zones(registry)
+
+    def _make_pods(self, registry: CollectorRegistry) -> None:
+        self.deadlines = _gauge(
+            registry, "deadlines", "Pods with a deadline on their node, because of NoExecute taints."
+        )
+        self.overdue = _gauge(registry, "overdue_pods", "Pods past their deadline that are still on their node.")
+        self.held = _gauge(registry, "held_pods", "Overdue pods that wait because of userTaintRates.")
+        self.refused = _gauge(registry, "refused_pods", "Overdue pods whose eviction or deletion was refused.")
+        self.next_deadline = _gauge(
+            registry, "next_deadline_timestamp_seconds", "Time of the earliest deadline; 0 if no pod has one."
+        )
+        self.outcomes = Counter(
+            "trimtab_tainting_ended_pods",
+            "Attempts to evict due pods, by result: Deleted, Evicted, Gone (already deleted), NotDue (the deadline was "
+            "cancelled), Refused and Failed (both are retried).",
+            ["result", "reason"],
+            registry=registry,
+        )
+        self.lateness = Histogram(
+            "trimtab_tainting_lateness_seconds",
+            "Seconds from a pod's deadline to its eviction or deletion, without the delay by userTaintRates.",
+            ["result"],
+            buckets=_LATENESS,
+            registry=registry,
+        )
+        self.omitted = _gauge(
+            registry, "dropped_events", "Events dropped since the process started, because the queue was full."
+        )
+
+    def _make_nodes(self, registry: CollectorRegistry) -> None:
+        self.tainted = _gauge(registry, "tainted_nodes", "Nodes with a NoExecute taint.")
+        self.stuck = _gauge(registry, "stuck_nodes", "Unreachable nodes with pods that are past their grace period.")
+        self.changes = Counter(
+            "trimtab_tainting_taint_changes",
+            "Taints added to nodes (Added) and removed (Removed), by key, effect and reason.",
+            ["change", "key", "effect", "reason"],
+            registry=registry,
+        )
+        self.watch_age = _gauge(
+            registry,
+            "watch_age_seconds",
+            "Seconds since the watches of nodes and Leases last delivered something, the larger of the two; "
+            f"{NONE_YET:g} before the first time.",
+        )
+
+    def _make_zones(self, registry: CollectorRegistry) -> None:
+        def of_zone(name: str, help_: str, *more: str) -> LabeledGauge:
+            return LabeledGauge(f"trimtab_tainting_zone_{name}", help_, ("zone", *more), registry)
+
+        self.zone_state = of_zone(
+            "state", "1 for the current state of the zone: Normal, PartialDisruption or FullDisruption.", "state"
+        )
+        self.zone_nodes = of_zone("nodes", "Nodes in the zone.")
+        self.zone_not_ready = of_zone("not_ready_nodes", "Nodes in the zone that are not ready.")
+        self.zone_rate = of_zone(
+            "taints_per_second", "Rate at which failed nodes of the zone are tainted, in nodes per second."
+        )
+        self.zone_waiting = of_zone("waiting_nodes", "Failed nodes in the zone that are queued for tainting.")
+
+    def follow(self, heard: Callable[[], float | None], now: Callable[[], float]) -> None:
+        """Compute the age of the watches at each scrape.
+
+        Args:
+            heard: returns the time at which the watches were last known to be up to date, in seconds since the epoch;
+                ``None`` for never.
+            now: returns the current time in seconds since the epoch.
+        """
+
+        def age() -> float:
+            at = heard()
+            return NONE_YET if at is None else max(0.0, now() - at)
+
+        self.watch_age.set_function(age)
+
+    def count(self, outcome: DuePodOutcome) -> None:
+        """Count the outcome of an attempt to evict a pod."""
+        self.outcomes.labels(outcome.result.value, reason_label(outcome.reason)).inc()
+        if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
+            self.lateness.labels(outcome.result.value).observe(max(0.0, outcome.lateness - outcome.held))
+
+    def count_taint(self, change: TaintChange) -> None:
+        """Count a taint that was added or removed."""
+        taint = change.taint
+        key = taint.key if taint.key in NO_SCHEDULE_KEYS else OTHER_REASON
+        self.changes.labels("Added" if change.add else "Removed", key, taint.effect, reason_label(change.reason)).inc()
+
+    def observe(self, status: TaintManagerStatus, *, omitted: int) -> None:
+        """Update the gauges.
+
+        Args:
+            status: the current status of the TaintManager.
+            omitted: number of events that were dropped since the process started.
+        """
+        self.omitted.set(omitted)
+        counts = status.counts
+        self.deadlines.set(counts.pods_with_deadline)
+        self.overdue.set(counts.overdue)
+        self.held.set(counts.held)
+        self.refused.set(len(status.refused) + status.refused_omitted)
+        self.next_deadline.set(status.next_deadlines[0].due.timestamp() if status.next_deadlines else 0)
+        self.tainted.set(counts.tainted_nodes)
+        self.stuck.set(len(status.stuck_nodes) + status.stuck_nodes_omitted)
+        zones = status.zones
+        self.zone_state.show({(zone.name, zone.state): 1.0 for zone in zones})
+        self.zone_nodes.show({(zone.name,): zone.nodes for zone in zones})
+        self.zone_not_ready.show({(zone.name,): zone.not_ready for zone in zones})
+        self.zone_rate.show({(zone.name,): zone.nodes_per_second for zone in zones})
+        self.zone_waiting.show({(zone.name,): zone.waiting for zone in zones})
+
+
+def _gauge(registry: CollectorRegistry, name: str, help_: str) -> Gauge:
+    return Gauge(f"trimtab_tainting_{name}", help_, registry=registry)
+
 
 log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """A :class:`~trimtab.tainting.report.teller.Teller` for events, metrics and the log; :meth:`run` sends the events.
+    """Reports to events, metrics and the log. Errors in reporting are logged and do not affect the taint manager.
+
+    :meth:`run` sends the events.
 
     Args:
-        events: tells them.
-        metrics: counts.
-        clock: waits.
+        events: emits events.
+        metrics: metrics of the taint manager.
+        clock: the wall clock and the monotonic clock.
+        history: records taints; ``None`` if no history is kept.
     """
 
-    def __init__(self, events: EventTeller, metrics: TaintManagerMetrics, clock: Clock) -> None:
+    def __init__(
+        self, events: EventReporter, metrics: TaintManagerMetrics, clock: Clock, *, history: History | None = None
+    ) -> None:
         self._events = events
         self._metrics = metrics
         self._clock = clock
-        self._trouble = Lately()
+        self._history = history or NoHistory()
+        self._trouble = RecentlyReported()
 
     async def run(self) -> None:
-        """Send events until cancelled; what waits then is dropped, for it is news and no state."""
+        """Send queued events until cancelled. The events that are still queued then are dropped."""
         while True:
             await self._clock.sleep(DRAIN_EVERY)
-            _safely(self._events.drain)
+            report_safely("events", self._events.drain)
 
     def configure(self, spec: TaintManagerSpec, *, uid: str) -> None:
-        """See :meth:`Teller.configure`."""
+        """See :meth:`TaintObserver.configure`."""
         self._events.configure(spec, uid=uid)
 
     def deadline_set(self, deadline: Deadline, *, before: Deadline | None = None) -> None:
-        """See :meth:`Teller.deadline_set`."""
-        _safely(partial(self._events.deadline_set, deadline, before))
+        """See :meth:`TaintObserver.deadline_set`."""
+        report_safely("events", partial(self._events.deadline_set, deadline, before))
 
-    def deadline_dropped(self, deadline: Deadline, *, stays: bool) -> None:
-        """See :meth:`Teller.deadline_dropped`."""
-        _safely(partial(self._events.dropped, deadline, stays=stays))
+    def deadline_cancelled(self, deadline: Deadline, *, pod_kept: bool) -> None:
+        """See :meth:`TaintObserver.deadline_cancelled`."""
+        report_safely("events", partial(self._events.deadline_cancelled, deadline, pod_kept=pod_kept))
 
-    def ended(self, ended: Ended) -> None:
-        """See :meth:`Teller.ended`; each try counts, and the same refusal is told once in five minutes."""
-        _safely(partial(self._metrics.count, ended))
-        _safely(partial(self._tell, ended))
+    def due_pod_outcome(self, outcome: DuePodOutcome) -> None:
+        """See :meth:`TaintObserver.due_pod_outcome`. The same refusal is reported at most once in five minutes."""
+        report_safely("metrics", partial(self._metrics.count, outcome))
+        report_safely("events", partial(self._report_outcome, outcome))
 
-    def _tell(self, ended: Ended) -> None:
-        if ended.what in (What.REFUSED, What.FAILED):
-            uid, now = ended.deadline.uid, self._clock.now()
-            same = story(f"{ended.reason} {ended.refuser} {ended.message}")
-            if not self._trouble.is_news(uid, same, now=now):
+    def _report_outcome(self, outcome: DuePodOutcome) -> None:
+        if outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
+            uid, now = outcome.deadline.uid, self._clock.now()
+            same = without_numbers(f"{outcome.reason} {outcome.refuser} {outcome.message}")
+            if not self._trouble.is_new(uid, same, now=now):
                 return
             self._trouble.note(uid, same, now=now)
-        _log(ended)
-        self._events.ended(ended)
+        _log(outcome)
+        self._events.due_pod_outcome(outcome)
 
     def taint_changed(self, change: TaintChange, *, uid: str) -> None:
-        """See :meth:`Teller.taint_changed`."""
-        _safely(partial(self._events.taint_changed, change, uid))
-        _safely(partial(self._metrics.count_taint, change))
+        """See :meth:`TaintObserver.taint_changed`."""
+        report_safely("events", partial(self._events.taint_changed, change, uid))
+        report_safely("metrics", partial(self._metrics.count_taint, change))
+        report_safely("history", partial(self._record_taint, change, uid))
 
-    def node(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
-        """See :meth:`Teller.node`."""
-        _safely(partial(self._events.node, name, uid, reason, note, warning=warning))
+    def _record_taint(self, change: TaintChange, uid: str) -> None:
+        self._history.add(
+            HistoryEntry(
+                time=to_time(self._clock.now()),
+                controller="tainting",
+                action="Taint" if change.add else "Untaint",
+                reason=change.reason,
+                message=change.message,
+                node=change.node,
+                uid=uid,
+                taint=format_taint(change.taint),
+            )
+        )
+
+    def node_event(self, name: str, *, uid: str, reason: str, note: str, warning: bool = False) -> None:
+        """See :meth:`TaintObserver.node_event`."""
+        report_safely("events", partial(self._events.node_event, name, uid, reason, note, warning=warning))
 
     def observe(self, status: TaintManagerStatus) -> None:
-        """See :meth:`Teller.observe`."""
-        _safely(partial(self._events.stuck, status))
-        _safely(partial(self._metrics.observe, status, untold=self._events.backlog.untold))
+        """See :meth:`TaintObserver.observe`."""
+        report_safely("events", partial(self._events.stuck, status))
+        report_safely("metrics", partial(self._metrics.observe, status, omitted=self._events.backlog.omitted))
 
 
-def _log(ended: Ended) -> None:
-    """One line, with what a search needs as fields of its own."""
-    deadline = ended.deadline
+def _log(outcome: DuePodOutcome) -> None:
+    deadline = outcome.deadline
     namespace, _, name = deadline.key.partition("/")
+    where = deadline.key, deadline.node
     fields = {
         "namespace": namespace,
         "pod": name,
         "uid": deadline.uid,
         "node": deadline.node,
-        "due": due_in_words(deadline),
-        "taint": taint_in_words(deadline.taint),
-        "result": ended.what.value,
-        "reason": ended.reason,
-        "detail": ended.message,
+        "due": format_due(deadline),
+        "taint": format_taint(deadline.taint),
+        "result": outcome.result.value,
+        "reason": outcome.reason,
+        "detail": outcome.message,
     }
-    if ended.what in (What.DELETED, What.EVICTED):
-        how, late = ended.what.value.lower(), ended.lateness
-        log.info("%s %s from %s, %.1fs after its time", deadline.key, how, deadline.node, late, extra=fields)
-    elif ended.what in (What.REFUSED, What.FAILED):
-        log.warning("%s is still on %s: %s", deadline.key, deadline.node, ended.message, extra=fields)
+    if outcome.result in (DuePodResult.DELETED, DuePodResult.EVICTED):
+        how, late = outcome.result.value, outcome.lateness
+        why = describe_deadline(deadline)
+        log.info("%s pod %s from node %s %.1fs after its deadline (%s)", how, *where, late, why, extra=fields)
+    elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
+        log.warning("failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
     else:
-        log.debug("%s was not ended: %s", deadline.key, ended.message, extra=fields)
-
-
-def _safely(tell: Callable[[], None]) -> None:
-    """Tell; a report must not stop what it reports on."""
-    try:
-        tell()
-    except Exception:  # whatever it is
-        log.exception("something could not be told")
+        log.debug("no eviction of pod %s from node %s: %s", *where, outcome.message, extra=fields)

@@ -1,4 +1,4 @@
-"""kwok's node templates as groups: what the ConfigMaps say, and nodes made and deleted."""
+"""Node groups of kwok's node templates: ConfigMaps, and created and deleted nodes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from tests.fakes.api import FakeApi
+from tests.fakes.caches import Caches
+from tests.fakes.node_provider import remove_machines
+from tests.fixtures.golden import Golden
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.autoscaling.external.kwok.ledger import LATE, Ledger
-from trimtab.autoscaling.external.kwok.provider import KwokProvider
-from trimtab.autoscaling.external.kwok.source import Kwok
+from trimtab.autoscaling.external.kwok.source import SECONDS_UNTIL_SHOWN, Kwok, KwokProvider, NodeLedger
 from trimtab.autoscaling.external.kwok.templates import KwokConfig, new_name, new_node, read_config, read_templates
-from trimtab.autoscaling.groups import ExternalGroup, Groups, groups
-from trimtab.autoscaling.providers import Failure
+from trimtab.autoscaling.groups import ExternalGroup, Groups, build_groups
+from trimtab.autoscaling.providers import ScaleFailure
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import ApiError, Unreachable
+from trimtab.kube.api import ApiError, Forbidden, Unreachable
 from trimtab.kube.errors import InputError
+from trimtab.kube.objects import Node
 from trimtab.kube.wire.decode import decode_object
 
 NOW = 1_795_176_000.0  # 2026-11-20T12:00:00Z
@@ -55,8 +57,8 @@ items:
 """
 
 
-class TestTexts:
-    """The ConfigMaps as they may be written."""
+class TestConfigMaps:
+    """Decoding of the ConfigMaps."""
 
     @pytest.mark.parametrize(
         ("text", "found"),
@@ -69,9 +71,9 @@ class TestTexts:
                 KwokConfig(label="pool", skip_taint=True, templates="mine"),
             ),
         ],
-        ids=["label", "annotation", "as its page names it", "all"],
+        ids=["label", "annotation", "documented name", "all"],
     )
-    def test_what_the_configuration_says(self, text: str, found: KwokConfig) -> None:
+    def test_configuration_is_read(self, text: str, found: KwokConfig) -> None:
         assert read_config({"config": text}) == found
 
     @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ class TestTexts:
         ],
         ids=["empty", "no YAML", "no groups", "both", "from the cluster"],
     )
-    def test_a_configuration_that_cannot_be_used_is_refused(self, data: dict[str, str], message: str) -> None:
+    def test_invalid_configuration_is_rejected(self, data: dict[str, str], message: str) -> None:
         with pytest.raises(InputError) as refused:
             read_config(data)
         assert message in str(refused.value)
@@ -100,7 +102,7 @@ class TestTexts:
         assert found[1].node.allocatable["cpu"] == 4000
         assert {taint.key for taint in found[1].node.taints} == {"team", "kwok-provider"}
 
-    def test_the_taint_may_be_left_out(self) -> None:
+    def test_taint_can_be_left_out(self) -> None:
         config = KwokConfig(label="pool", skip_taint=True)
         found, _ = read_templates({"templates": TEMPLATES}, config)
         assert [taint.key for taint in found[1].node.taints] == ["team"]
@@ -114,24 +116,25 @@ class TestTexts:
         ],
         ids=["negative", "no number", "max below min"],
     )
-    def test_one_bad_template_spoils_no_other(self, annotations: dict[str, str], message: str) -> None:
+    def test_invalid_template_does_not_affect_others(self, annotations: dict[str, str], message: str) -> None:
         lines = "".join(
             f'      cluster-autoscaler.kwok.nodegroup/{key}: "{text}"\n' for key, text in annotations.items()
         )
         bad = "- kind: Node\n  metadata:\n    name: bad\n    labels: {pool: bad}\n    annotations:\n" + lines
         found, wrong = read_templates({"templates": TEMPLATES + bad}, KwokConfig(label="pool"))
         assert [each.group for each in found] == ["Large_1", "small"]
-        (told,) = wrong
-        assert told.startswith("data[templates].items[3]: ")
-        assert message in told
+        (observed,) = wrong
+        assert observed.startswith("data[templates].items[3]: ")
+        assert message in observed
 
-    def test_a_text_that_is_no_list_of_nodes_is_refused(self) -> None:
-        with pytest.raises(InputError, match="data: must have the key templates"):
+    def test_text_without_nodes_is_rejected(self, golden: Golden) -> None:
+        with pytest.raises(InputError) as raised:
             read_templates({}, KwokConfig(label="pool"))
+        golden(str(raised.value))
         with pytest.raises(InputError, match=r"data\[templates\]"):
             read_templates({"templates": "a: ["}, KwokConfig(label="pool"))
 
-    def test_a_new_node_has_nothing_that_is_the_templates_own(self) -> None:
+    def test_new_node_has_no_fields_of_the_template_itself(self) -> None:
         found, _ = read_templates({"templates": TEMPLATES}, KwokConfig(label="pool"))
         made = new_node(found[1], "small-1", KwokConfig(label="pool"))
         assert made["metadata"] == {
@@ -158,21 +161,22 @@ class TestTexts:
         ("group", "name"),
         [("Large_1", "large-1-x"), ("_", "x"), ("a" * 80, "a" * 50 + "-x"), ("pool.b/c", "pool-b-c-x")],
     )
-    def test_a_node_may_have_its_groups_name_whatever_that_is(self, group: str, name: str) -> None:
+    def test_node_name_is_valid_for_any_group_name(self, group: str, name: str) -> None:
         assert new_name(group, "x") == name
 
 
 class World:
-    """An API server with the ConfigMaps, and the picture that follows it when it is told to."""
+    """An API server with the ConfigMaps, and caches that are updated by `look`."""
 
     def __init__(self) -> None:
         self.api = FakeApi()
         self.put("kwok-provider-config", config=CONFIG)
         self.put("kwok-provider-templates", templates=TEMPLATES)
         self.snapshot = Snapshot([])
+        self.caches = Caches()
         self.time = 0.0
         numbers = iter(range(100))
-        ledger = Ledger(lambda: self.snapshot, monotonic=lambda: self.time)
+        ledger = NodeLedger(self.caches.lister, monotonic=lambda: self.time)
         self.provider = KwokProvider(self.api, ledger, suffix=lambda: str(next(numbers)))
         self.source = Kwok(self.api, "kwok", ledger, self.provider)
 
@@ -182,13 +186,14 @@ class World:
     def look(self) -> None:
         nodes = [obj for path, obj in self.api.objects.items() if path.startswith("/api/v1/nodes/")]
         found = [decode_object({**each, "apiVersion": "v1", "kind": "Node"}) for each in nodes]
-        self.snapshot = Snapshot([each for each in found if each is not None])
+        self.caches.nodes.replace(each for each in found if isinstance(each, Node))
+        self.snapshot = Snapshot(list(self.caches.nodes))
 
     async def observed(self) -> dict[str, ExternalGroup]:
         return {each.name: each for each in (await self.source.observe(SPEC)).groups}
 
     async def groups(self) -> Groups:
-        return groups(self.snapshot, external=await self.source.observe(SPEC))
+        return build_groups(self.snapshot, external=await self.source.observe(SPEC))
 
     @property
     def names(self) -> list[str]:
@@ -201,9 +206,9 @@ def world() -> World:
 
 
 class TestGroups:
-    """From ConfigMaps and nodes to groups, and what is made of them."""
+    """Groups of ConfigMaps and nodes, and changes of these groups."""
 
-    async def test_the_size_is_the_number_of_nodes_so_a_restart_knows_it(self, world: World) -> None:
+    async def test_size_is_the_number_of_nodes_and_survives_a_restart(self, world: World) -> None:
         found = await world.groups()
         assert [(each.id, each.minimum, each.maximum, each.target) for each in found.all] == [
             ("kwok/Large_1", 1, 200, 0),
@@ -212,56 +217,61 @@ class TestGroups:
         assert (await world.provider.increase(found.by_id["kwok/small"], 3)).done
         assert world.names == ["small-0", "small-1", "small-2"]
         world.look()
-        restarted = Ledger(lambda: world.snapshot, monotonic=lambda: 0.0)
+        restarted = NodeLedger(world.caches.lister, monotonic=lambda: 0.0)
         source = Kwok(world.api, "kwok", restarted, KwokProvider(world.api, restarted))
-        made = groups(world.snapshot, external=await source.observe(SPEC)).by_id["kwok/small"]
+        made = build_groups(world.snapshot, external=await source.observe(SPEC)).by_id["kwok/small"]
         assert (made.target, made.nodes, made.upcoming) == (3, ("small-0", "small-1", "small-2"), 0)
 
-    async def test_nodes_that_the_picture_lacks_yet_are_not_made_twice(self, world: World) -> None:
+    async def test_nodes_missing_in_the_cache_are_not_created_twice(self, world: World) -> None:
         group = (await world.groups()).by_id["kwok/small"]
         assert (await world.provider.increase(group, 2)).done
         again = (await world.groups()).by_id["kwok/small"]
         assert (again.target, again.upcoming) == (2, 2)
         conflict = await world.provider.increase(group, 2)
-        assert (conflict.failure, len(world.names)) == (Failure.CONFLICT, 2)
+        assert (conflict.failure, len(world.names)) == (ScaleFailure.CONFLICT, 2)
 
-    async def test_a_node_that_never_shows_up_does_not_count_for_ever(self, world: World) -> None:
+    async def test_node_that_never_appears_stops_counting(self, world: World) -> None:
         group = (await world.groups()).by_id["kwok/small"]
         await world.provider.increase(group, 2)
-        world.time = LATE + 1
+        world.time = SECONDS_UNTIL_SHOWN + 1
         assert (await world.groups()).by_id["kwok/small"].target == 0
 
-    async def test_deleted_nodes_do_not_count_though_the_picture_has_them(self, world: World) -> None:
+    async def test_deleted_nodes_in_the_cache_do_not_count(self, world: World) -> None:
         await world.provider.increase((await world.groups()).by_id["kwok/small"], 3)
         world.look()
         group = (await world.groups()).by_id["kwok/small"]
-        removal = await world.provider.remove(group, group.machines[:2], now=NOW)
+        removal = await remove_machines(world.provider, group, group.machines[:2], now=NOW)
         assert (removal.done, removal.machines) == (True, ("kwok:small-0", "kwok:small-1"))
         assert (world.names, removal.others) == (["small-2"], ("kwok:small-2",))
         assert world.api.sent("DELETE")[0].body["preconditions"]["uid"]
         assert (await world.groups()).by_id["kwok/small"].target == 1
 
-    async def test_what_could_be_made_stays_and_the_rest_is_told(self, world: World) -> None:
+    async def test_created_nodes_stay_and_failures_are_reported(self, world: World) -> None:
         group = (await world.groups()).by_id["kwok/small"]
         world.api.fail(ApiError("no", status=403, reason="Forbidden"), times=2, method="POST")
         scaled = await world.provider.increase(group, 3)
-        assert (scaled.failure, scaled.doubt, len(world.names)) == (Failure.REFUSED, True, 1)
+        assert (scaled.failure, scaled.doubt, len(world.names)) == (ScaleFailure.REFUSED, True, 1)
         assert scaled.message.startswith("2 of 3 requests failed: ")
         assert (await world.groups()).by_id["kwok/small"].target == 1
 
-    async def test_limits_hold(self, world: World) -> None:
+    async def test_missing_permission_is_not_a_refusal(self, world: World) -> None:
+        group = (await world.groups()).by_id["kwok/small"]
+        message = 'nodes is forbidden: User "system:serviceaccount:a:b" cannot create resource "nodes" in API group ""'
+        world.api.fail(Forbidden(message, status=403, reason="Forbidden"), times=2, method="POST")
+        scaled = await world.provider.increase(group, 2)
+        assert (scaled.failure, scaled.doubt) == (ScaleFailure.FORBIDDEN, False)
+
+    async def test_limits_are_respected(self, world: World, golden: Golden) -> None:
         large = (await world.groups()).by_id["kwok/Large_1"]
         assert (await world.provider.increase(large, 1)).done
         world.look()
         large = (await world.groups()).by_id["kwok/Large_1"]
-        assert (
-            await world.provider.remove(large, large.machines, now=NOW)
-        ).message == "1 less 1 is below the minimum of 1"
-        assert (await world.provider.increase(large, 201)).failure is Failure.REFUSED
-        assert (await world.provider.lower(large, 0)).failure is Failure.REFUSED
+        golden((await remove_machines(world.provider, large, large.machines, now=NOW)).message)
+        assert (await world.provider.increase(large, 201)).failure is ScaleFailure.REFUSED
+        assert (await world.provider.lower(large, 0)).failure is ScaleFailure.REFUSED
 
-    async def test_nodes_that_were_not_made_here_are_never_deleted(self, world: World) -> None:
-        stranger: dict[str, Any] = {
+    async def test_nodes_of_other_origin_are_never_deleted(self, world: World) -> None:
+        foreign: dict[str, Any] = {
             "metadata": {
                 "name": "real",
                 "uid": "u",
@@ -269,15 +279,15 @@ class TestGroups:
             },
             "spec": {"providerID": "aws:///x"},
         }
-        world.api.put("/api/v1/nodes/real", stranger)
+        world.api.put("/api/v1/nodes/real", foreign)
         world.look()
         assert (await world.groups()).by_id["kwok/small"].target == 0
 
-    async def test_what_is_wrong_with_the_config_maps_is_told(self, world: World) -> None:
+    async def test_problems_of_the_config_maps_are_reported(self, world: World, golden: Golden) -> None:
         world.put("kwok-provider-config", config="{}")
-        told = await world.source.observe(SPEC)
-        assert told.groups == ()
-        (problem,) = told.problems
+        observed = await world.source.observe(SPEC)
+        assert observed.groups == ()
+        (problem,) = observed.problems
         assert (problem.kind, problem.name, problem.reason) == (
             "ConfigMap",
             "kwok-provider-config",
@@ -285,18 +295,18 @@ class TestGroups:
         )
         del world.api.objects[f"{MAPS}/kwok-provider-config"]
         (problem,) = (await world.source.observe(SPEC)).problems
-        assert problem.message == "there is no such ConfigMap"
+        golden(problem.message)
 
-    async def test_groups_wait_while_the_api_server_does_not_answer(self, world: World) -> None:
+    async def test_groups_are_paused_while_the_api_server_is_down(self, world: World) -> None:
         assert len((await world.source.observe(SPEC)).groups) == 2
         world.api.fail(Unreachable("no route"))
-        told = await world.source.observe(SPEC)
-        assert [each.paused for each in told.groups] == ["its template cannot be read: no route"] * 2
-        assert [each.reason for each in told.problems] == ["ProviderUnreachable"]
+        observed = await world.source.observe(SPEC)
+        assert [each.paused for each in observed.groups] == ["its template cannot be read: no route"] * 2
+        assert [each.reason for each in observed.problems] == ["ProviderUnreachable"]
         assert not any(each.paused for each in (await world.source.observe(SPEC)).groups)
 
-    async def test_a_group_whose_template_is_gone_cannot_grow(self, world: World) -> None:
+    async def test_group_without_template_is_not_scaled_up(self, world: World) -> None:
         group = (await world.groups()).by_id["kwok/small"]
         world.put("kwok-provider-templates", templates="{apiVersion: v1, kind: List, items: []}")
         assert await world.observed() == {}
-        assert (await world.provider.increase(group, 1)).failure is Failure.NOT_FOUND
+        assert (await world.provider.increase(group, 1)).failure is ScaleFailure.NOT_FOUND

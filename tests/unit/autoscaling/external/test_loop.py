@@ -1,4 +1,4 @@
-"""The autoscaler's whole loop over groups that no machine API has, and with a server that chooses among groups."""
+"""The autoscaler's loop with external groups and an external expander."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from tests.unit.autoscaling.external.test_kwok import CONFIG, MAPS, TEMPLATES
 from tests.unit.autoscaling.running_autoscaler import NODES, PODS, Desk
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.controller import AutoscalerController
-from trimtab.autoscaling.external import Sources
+from trimtab.autoscaling.external import ExternalSources
 from trimtab.autoscaling.external.expander import Advisor
 from trimtab.autoscaling.external.grpc_channel import CallFailed
 from trimtab.autoscaling.external.kwok import kwok
 from trimtab.autoscaling.groups import ExternalGroups
-from trimtab.autoscaling.scale_up.expanders.advice import Question
+from trimtab.autoscaling.scale_up.expanders.advice import ExpanderQuestion
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
 
 
 class Server(Advisor):
-    """Names the group whose id ends so, or does not answer."""
+    """A server that prefers the group with this suffix, or does not answer."""
 
     def __init__(self, likes: str) -> None:
         super().__init__(None)
         self._likes = likes
-        self.asked = 0
+        self.calls = 0
 
-    async def _ask(self, question: Question) -> tuple[str, ...]:
-        self.asked += 1
+    async def _ask_server(self, question: ExpanderQuestion) -> tuple[str, ...]:
+        self.calls += 1
         if not self._likes:
             raise CallFailed("UNAVAILABLE", "no route")
         return tuple(offer.group for offer in question.offers if offer.group.endswith(self._likes))
 
 
 def desk_with(*sources: Any, advisor: Advisor | None = None, desk: Desk | None = None) -> Desk:
-    """A process with these providers beside machine APIs."""
+    """An operator with these providers in addition to the machine APIs."""
     desk = desk or Desk()
-    found = Sources(sources, advisor)
-    providers = {**desk.services.providers, **found.providers}
-    desk.services = replace(desk.services, sources=found, providers=providers)
-    desk.controller = AutoscalerController(desk.services)
+    found = ExternalSources(sources, advisor)
+    providers = {**desk.dependencies.providers, **found.providers}
+    desk.dependencies = replace(desk.dependencies, sources=found, providers=providers)
+    desk.controller = AutoscalerController(desk.dependencies)
     return desk
 
 
@@ -56,14 +56,14 @@ def kwok_desk() -> Desk:
         ),
     ):
         desk.fleet.put(f"{MAPS}/{name}", {"kind": "ConfigMap", "metadata": {"name": name}, "data": data})
-    return desk_with(kwok(desk.fleet, "kwok", snapshot=lambda: desk.fleet.live.present), desk=desk)
+    return desk_with(kwok(desk.fleet, "kwok", lister=desk.fleet.caches.lister), desk=desk)
 
 
 def made(desk: Desk) -> list[str]:
     return [name for name in desk.fleet.nodes() if name.startswith(("small-", "large-"))]
 
 
-async def test_pods_that_wait_make_nodes_of_templates() -> None:
+async def test_pending_pods_create_nodes_of_templates() -> None:
     desk = kwok_desk()
     desk.fleet.binds = False
     desk.write(scaleDown={"enabled": False})
@@ -71,12 +71,12 @@ async def test_pods_that_wait_make_nodes_of_templates() -> None:
         desk.wants(6, cpu="2")
         await desk.until(lambda: len(made(desk)) == 3, seconds=15)
         await desk.until(lambda: any(each["reason"] == "TriggeredScaleUp" for each in desk.recorder.events), seconds=15)
-    told = {each["id"]: each for each in desk.status["nodeGroups"]}
-    assert set(told) == {"kwok/Large_1", "kwok/small"}
-    assert (told["kwok/small"]["minSize"], told["kwok/small"]["maxSize"]) == (0, 5)
+    groups = {each["id"]: each for each in desk.status["nodeGroups"]}
+    assert set(groups) == {"kwok/Large_1", "kwok/small"}
+    assert (groups["kwok/small"]["minSize"], groups["kwok/small"]["maxSize"]) == (0, 5)
 
 
-async def test_nodes_of_templates_go_once_nobody_needs_them() -> None:
+async def test_unneeded_nodes_of_templates_are_deleted() -> None:
     desk = kwok_desk()
     desk.fleet.binds = False
     desk.write()
@@ -93,16 +93,16 @@ async def test_nodes_of_templates_go_once_nobody_needs_them() -> None:
     assert desk.fleet.traces() == {}
 
 
-async def test_a_provider_that_is_silent_is_told_in_the_status_and_the_loop_goes_on() -> None:
+async def test_unreachable_provider_is_in_the_status_and_the_loop_continues() -> None:
     class Silent:
         name = "external"
         provider: Any = None
 
         async def observe(self, spec: ClusterAutoscalerSpec) -> ExternalGroups:
             del spec
-            from trimtab.autoscaling.groups import Problem
+            from trimtab.autoscaling.groups import ObjectProblem
 
-            problem = Problem("CloudProvider", "", "external", "ProviderUnreachable", "nobody answers")
+            problem = ObjectProblem("CloudProvider", "", "external", "ProviderUnreachable", "no answer")
             return ExternalGroups(problems=(problem,))
 
         async def close(self) -> None:
@@ -119,7 +119,7 @@ async def test_a_provider_that_is_silent_is_told_in_the_status_and_the_loop_goes
 
 
 @pytest.mark.parametrize(("likes", "grown"), [("b", "b"), ("", "a")], ids=["answers", "does not answer"])
-async def test_a_server_chooses_among_groups_and_without_it_the_next_expander(likes: str, grown: str) -> None:
+async def test_server_chooses_among_groups_else_the_next_expander(likes: str, grown: str) -> None:
     server = Server(likes)
     desk = desk_with(advisor=server)
     for name in ("a", "b"):
@@ -129,25 +129,25 @@ async def test_a_server_chooses_among_groups_and_without_it_the_next_expander(li
     async with desk.running():
         desk.wants(12)
         await desk.until(lambda: desk.fleet.replicas(grown) == 2, seconds=15)
-        await desk.until(lambda: bool(likes) or "the expander Grpc is not heard" in str(desk.status), seconds=30)
-    assert server.asked
+        await desk.until(lambda: bool(likes) or "the expander Grpc did not answer" in str(desk.status), seconds=30)
+    assert server.calls
     other = {"a": "b", "b": "a"}[grown]
     assert desk.fleet.replicas(other) == 1
 
 
-async def test_a_defect_in_a_provider_pauses_its_groups_and_stops_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defect_in_a_provider_pauses_its_groups_only(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = kwok_desk()
     desk.fleet.binds = False
     desk.fleet.group("a", "a1", unneeded=False)
     desk.write(scaleDown={"enabled": False})
 
     async def observe(spec: ClusterAutoscalerSpec) -> ExternalGroups:
-        raise KeyError("what nobody has foreseen")
+        raise KeyError("an unexpected defect")
 
     async with desk.running():
         await desk.until(lambda: "kwok/small" in str(desk.status.get("nodeGroups")), seconds=15)
-        monkeypatch.setattr(desk.services.sources._sources[0], "observe", observe)
+        monkeypatch.setattr(desk.dependencies.sources._sources[0], "observe", observe)
         desk.wants(6, cpu="2")
         await desk.until(lambda: desk.fleet.replicas("a") > 1, seconds=15)
-        await desk.until(lambda: "what nobody has foreseen" in str(desk.status["conditions"]), seconds=70)
+        await desk.until(lambda: "an unexpected defect" in str(desk.status["conditions"]), seconds=70)
     assert made(desk) == []

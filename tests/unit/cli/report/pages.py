@@ -9,7 +9,7 @@ from typing import Any
 from tests.unit.descheduling.planning import NOW, built, policy
 from trimtab.cli.report import Report, page, report
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.planner import plan_and_measure
+from trimtab.descheduling.planning.planner import plan_and_measure
 
 VOID = {"meta", "link", "input", "br", "col"}
 

@@ -13,15 +13,14 @@ from tests.unit.cli.report.pages import reported
 from tests.unit.descheduling.planning import DUPLICATES, NOW, failed, policy, restarts, web
 from tests.unit.descheduling.test_invariants import after, policies, worlds
 from trimtab.cli.report.content import usage
-from trimtab.cli.report.excerpt import excerpt, shares
-from trimtab.cli.report.measures import ALONE, WORDS, words
-from trimtab.cli.report.rows import GROUPS, SINGLE, histogram, rows
+from trimtab.cli.report.measures import LABELS, SINGLE_LABELS, measure_labels
+from trimtab.cli.report.rows import GROUPS, SINGLE, excerpt, histogram, rows, shares
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.planner import plan, plan_and_measure
+from trimtab.descheduling.planning.planner import plan_and_measure, plan_evictions
 from trimtab.descheduling.strategies.registry import IN_ORDER
 
 
-def test_a_moved_pod_is_counted_where_it_goes():
+def test_moved_pod_counts_on_its_target():
     made = reported([node("n1"), node("n2"), web("a", "n1").cpu("1"), web("b", "n1").cpu("1")], {DUPLICATES: {}}).usage
 
     assert (made.names, made.resources) == (("n1", "n2"), ("cpu", "memory", "pods"))
@@ -30,7 +29,7 @@ def test_a_moved_pod_is_counted_where_it_goes():
     assert (made.leaving.tolist(), made.arriving.tolist()) == ([1, 0], [0, 1])
 
 
-def test_what_starts_anew_where_it_is_moves_nowhere():
+def test_restarted_pod_is_not_counted_as_moved():
     made = reported([node("n1"), web("a", "n1").cpu("1").restarted(200)], restarts())
 
     assert [action.target for action in made.plan.actions] == ["n1"]
@@ -38,22 +37,22 @@ def test_what_starts_anew_where_it_is_moves_nowhere():
     assert made.usage.leaving.tolist() == [0]
 
 
-def test_what_has_failed_leaves_and_frees_nothing_for_it_held_nothing():
-    gone = web("a", "n1").cpu("1").phase("Failed")
-    made = reported([node("n1"), gone], failed(minPodLifetimeSeconds=0))
+def test_failed_pod_frees_no_resources():
+    deleted = web("a", "n1").cpu("1").phase("Failed")
+    made = reported([node("n1"), deleted], failed(minPodLifetimeSeconds=0))
 
     assert [action.target for action in made.plan.actions] == [""]
     assert made.usage.before.tolist() == made.usage.after.tolist()
     assert made.usage.leaving.tolist() == [1]
 
 
-def test_resources_beyond_cpu_memory_and_pods_are_told_where_something_requests_them():
-    things = [
+def test_requested_extended_resources_are_shown():
+    objects = [
         node("n1").allocatable({"example.com/gpu": 4, "example.com/idle": 2}),
         node("n2"),
         web("a", "n1").requests({"example.com/gpu": "1"}),
     ]
-    made = reported(things, {DUPLICATES: {}}).usage
+    made = reported(objects, {DUPLICATES: {}}).usage
 
     assert made.resources == ("cpu", "memory", "pods", "example.com/gpu")
     assert made.before[0, 3] == 25
@@ -62,9 +61,9 @@ def test_resources_beyond_cpu_memory_and_pods_are_told_where_something_requests_
 
 @settings(max_examples=60)
 @given(worlds(), policies())
-def test_after_is_what_the_cluster_is_once_the_plan_is_done(world, given_policy):
+def test_usage_after_equals_the_cluster_after_the_plan(world, given_policy):
     snapshot = Snapshot(world)
-    done = plan(snapshot, [given_policy], now=NOW)
+    done = plan_evictions(snapshot, [given_policy], now=NOW)
     then = Snapshot(after(world, done))
     made = usage(done, snapshot)
 
@@ -78,11 +77,11 @@ def test_after_is_what_the_cluster_is_once_the_plan_is_done(world, given_policy)
 
 @settings(max_examples=60)
 @given(worlds(), policies())
-def test_measuring_changes_no_plan_and_no_plan_worsens_a_measure(world, given_policy):
+def test_measures_do_not_change_plans_and_never_get_worse(world, given_policy):
     snapshot = Snapshot(world)
     made, measures = plan_and_measure(snapshot, [given_policy], now=NOW)
 
-    assert made == plan(Snapshot(world), [given_policy], now=NOW)
+    assert made == plan_evictions(Snapshot(world), [given_policy], now=NOW)
     assert [each.strategy for each in measures] == [
         kind.NAME for kind in IN_ORDER if kind.NAME in dict(given_policy.spec.strategies.enabled())
     ]
@@ -92,25 +91,25 @@ def test_measuring_changes_no_plan_and_no_plan_worsens_a_measure(world, given_po
     assert all(each.after == each.before for each in measures) or moved
 
 
-def test_every_strategy_has_words_for_each_number_of_its_measure():
-    assert {kind.NAME for kind in IN_ORDER} <= set(WORDS)
-    assert set(ALONE) <= set(WORDS)
-    for name, texts in WORDS.items():
-        assert words(name, len(texts)) == texts
-    assert words("Unheard", 2) == ("measure 1", "measure 2")
+def test_every_measure_has_labels():
+    assert {kind.NAME for kind in IN_ORDER} <= set(LABELS)
+    assert set(SINGLE_LABELS) <= set(LABELS)
+    for name, texts in LABELS.items():
+        assert measure_labels(name, len(texts)) == texts
+    assert measure_labels("Unheard", 2) == ("measure 1", "measure 2")
 
 
 @pytest.mark.parametrize(
-    "strategies", [{kind.NAME: {}} for kind in IN_ORDER if kind.NAME in WORDS], ids=lambda s: str(*s)
+    "strategies", [{kind.NAME: {}} for kind in IN_ORDER if kind.NAME in LABELS], ids=lambda s: str(*s)
 )
-def test_no_measure_has_a_number_without_words(strategies):
+def test_every_number_of_a_measure_has_a_label(strategies):
     if next(iter(strategies)) in {"RemovePodsHavingTooManyRestarts", "PodLifeTime"}:
         strategies = {
             name: {"params": {"podRestartThreshold": 1} if "Restarts" in name else {"maxPodLifeTimeSeconds": 9}}
             for name in strategies
         }
     _, [measured] = plan_and_measure(Snapshot(), [policy(strategies)], now=NOW)
-    assert not any(text.startswith("measure ") for text in words(measured.strategy, len(measured.before)))
+    assert not any(text.startswith("measure ") for text in measure_labels(measured.strategy, len(measured.before)))
 
 
 def test_few_nodes_have_a_row_each_by_name():
@@ -121,9 +120,9 @@ def test_few_nodes_have_a_row_each_by_name():
 
 def test_many_nodes_are_grouped_by_how_full_they_are():
     number = 2 * SINGLE
-    things = [node(f"n{index:03}") for index in range(number)]
-    things += [pod(f"p{index}").on(f"n{index:03}").cpu(f"{25 * index}m") for index in range(number)]
-    shown = rows(reported(things, {DUPLICATES: {}}).usage)
+    objects = [node(f"n{index:03}") for index in range(number)]
+    objects += [pod(f"p{index}").on(f"n{index:03}").cpu(f"{25 * index}m") for index in range(number)]
+    shown = rows(reported(objects, {DUPLICATES: {}}).usage)
 
     assert len(shown) <= GROUPS
     assert sum(row.nodes for row in shown) == number
@@ -146,11 +145,11 @@ def test_a_histogram_counts_each_node_once():
         pytest.param({"a": 9, "b": 9, "c": 9}, 1, {"a": 1, "b": 1, "c": 1}, id="one of each at least"),
     ],
 )
-def test_groups_share_what_there_is_to_show(sizes, most, expected):
+def test_groups_share_the_shown_rows(sizes, most, expected):
     assert shares(Counter(sizes), most) == expected
 
 
-def test_an_excerpt_keeps_order_and_places():
+def test_excerpt_keeps_order_and_positions():
     items = ["a1", "b1", "a2", "a3", "b2", "a4"]
 
     assert excerpt(items, lambda item: item[0], 4) == [(0, "a1"), (1, "b1"), (2, "a2"), (4, "b2")]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.builders import node, pod
-from tests.unit.autoscaling.removing import NOW, flat, web, worker
-from tests.unit.autoscaling.removing import group as machine_set
-from tests.unit.autoscaling.scaling import group, waiting
+from tests.unit.autoscaling.scale_down_plans import NOW, flat, web, worker
+from tests.unit.autoscaling.scale_down_plans import group as machine_set
+from tests.unit.autoscaling.scale_up_helpers import group, pending_pod
 from tests.unit.cli.report.pages import Reader, read_page
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.plan import Plan
 from trimtab.autoscaling.planner import plan
-from trimtab.autoscaling.scale_up import Inputs
+from trimtab.autoscaling.scale_up import PlanInputs
 from trimtab.cli.report import Report, report
 from trimtab.cluster.snapshot import Snapshot
 
@@ -27,19 +27,19 @@ def scaled(*parts: Any, **spec: Any) -> Report:
     """The report of an autoscaler's plan for a cluster of builders, without policies."""
     snapshot = Snapshot([builder.build() for builder in flat(parts)])
     autoscaler = msgspec.convert(spec, ClusterAutoscalerSpec)
-    made, _ = plan(snapshot, Inputs(autoscaler, NOW))
+    made, _ = plan(snapshot, PlanInputs(autoscaler, NOW))
     return report(made, (), snapshot, [], cluster="test", autoscaler=autoscaler)
 
 
 def growing() -> Report:
     """A full node, a group that grows by three for five pods, and a pod that nothing helps."""
-    pods = [waiting(f"web-{number}", cpu="1500m") for number in range(5)]
+    pods = [pending_pod(f"web-{number}", cpu="1500m") for number in range(5)]
     return scaled(
         node("n1"),
         pod("full").on("n1").cpu("4"),
         group(),
         pods,
-        waiting("big", cpu="64"),
+        pending_pod("big", cpu="64"),
     )
 
 
@@ -53,21 +53,21 @@ def cards(page: Reader) -> str:
     return " ".join(page.text.split())
 
 
-def test_a_group_that_grows_is_told_with_its_pods() -> None:
+def test_scale_up_is_shown_with_its_pods() -> None:
     page = read_page(growing())
 
-    (row,) = page.tables["Groups that grow"][1:]
+    (row,) = page.tables["Node groups to scale up"][1:]
     assert row[:5] == ["MachineSet/openshift-machine-api/a", "0", "3", "5", "PendingPods"]
     assert page.tables["Pods that get new nodes"][1:] == [
         [f"shop/web-{number}", "MachineSet/openshift-machine-api/a"] for number in range(5)
     ]
-    assert page.tables["Pods without a node, by why"][1:] == [["PendingPods", "5"], ["NoGroupFits", "1"]]
-    assert "1 node now, 3 asked for, 0 removed: 4 nodes once all of it is done." in page.text
-    for told in ("3 nodes asked for", "0 nodes removed", "4 nodes after that", "5 pending pods that get new nodes"):
-        assert told in cards(page)
+    assert page.tables["Pending pods by reason"][1:] == [["PendingPods", "5"], ["NoGroupFits", "1"]]
+    assert "1 node now, 3 requested, 0 removed: 4 nodes afterwards." in page.text
+    for recorded in ("3 nodes requested", "0 nodes removed", "4 nodes afterwards", "5 pending pods that get new nodes"):
+        assert recorded in cards(page)
 
 
-def test_what_nothing_helps_and_what_stays_is_told_with_its_reason() -> None:
+def test_kept_pods_and_nodes_are_shown_with_reasons() -> None:
     page = read_page(growing())
 
     assert page.tables["Kept: NoGroupFits"][1][0] == "shop/big"
@@ -75,17 +75,17 @@ def test_what_nothing_helps_and_what_stays_is_told_with_its_reason() -> None:
     assert {"kept-NoGroupFits", "kept-NotAutoscaled"} <= set(page.ids)
 
 
-def test_a_node_that_goes_is_told_with_the_places_of_its_pods() -> None:
+def test_node_removal_is_shown_with_pod_targets() -> None:
     made = shrinking()
     page = read_page(made)
 
-    (row,) = page.tables["Nodes that go, in order"][1:]
+    (row,) = page.tables["Nodes to remove, in order"][1:]
     assert row[:4] == ["n1", "MachineSet/openshift-machine-api/a", "1", "Underutilized"]
-    assert page.tables["Where the pods of nodes that go have places"][1:] == [["shop/a", "n1", "n2"]]
-    assert "2 nodes now, 0 asked for, 1 removed: 1 node once all of it is done." in page.text
+    assert page.tables["Where the pods of removed nodes fit"][1:] == [["shop/a", "n1", "n2"]]
+    assert "2 nodes now, 0 requested, 1 removed: 1 node afterwards." in page.text
 
 
-def test_a_node_that_goes_has_nothing_after_and_its_pods_count_where_they_will_be() -> None:
+def test_removed_node_has_no_usage_and_its_pods_count_on_targets() -> None:
     usage = shrinking().usage
 
     assert (usage.names, usage.going) == (("n1", "n2"), frozenset({"n1"}))
@@ -95,25 +95,25 @@ def test_a_node_that_goes_has_nothing_after_and_its_pods_count_where_they_will_b
     assert (usage.leaving.tolist(), usage.arriving.tolist()) == ([1, 0], [0, 1])
 
 
-def test_the_pictures_say_that_a_node_goes() -> None:
+def test_charts_show_node_removals() -> None:
     page = read_page(shrinking())
 
     assert "n1 (goes): cpu after gone" in page.text
     assert "12 → gone" in page.text
-    assert "1 node goes" in page.text
+    assert "1 node is removed" in page.text
     numbers = page.tables["Pods moved and requests in percent, before and after"]
     assert numbers[1][:4] == ["n1 (goes)", "1", "0", "12.5 → gone"]
 
 
-def test_a_plan_with_nothing_to_do_says_so() -> None:
+def test_empty_plan_is_reported() -> None:
     page = read_page(scaled(node("n1")))
 
-    assert "no pod waits for a node that could be added, and no node can go" in page.text
-    assert "No pod waits for a node." in page.text
-    assert "1 node; none is added and none goes." in page.text
+    assert "no pending pod needs a new node, and no node can be removed" in page.text
+    assert "There are no pending pods." in page.text
+    assert "1 node; none is added or removed." in page.text
 
 
-def test_a_plan_of_policies_alone_has_no_such_section() -> None:
+def test_plan_without_autoscaler_has_no_node_section() -> None:
     content = growing()
     page = read_page(msgspec.structs.replace(content, plan=Plan(now=NOW)))
     assert "machines" not in page.ids
@@ -129,7 +129,7 @@ def test_the_autoscaler_is_shown_in_full() -> None:
 
 
 @pytest.mark.parametrize(("everything", "rows"), [(False, 2000), (True, 2500)])
-def test_the_page_stays_small_unless_all_is_asked_for(everything: bool, rows: int) -> None:
+def test_page_is_small_unless_all_is_given(everything: bool, rows: int) -> None:
     content = growing()
     (action,) = content.plan.scaling or ()
     many = msgspec.structs.replace(action, pods=tuple(f"shop/web-{number:04}" for number in range(2500)))
@@ -139,10 +139,10 @@ def test_the_page_stays_small_unless_all_is_asked_for(everything: bool, rows: in
     assert ("of which 2,000 are shown" in page.text) is not everything
 
 
-def test_names_and_messages_are_text_and_no_markup() -> None:
+def test_names_and_messages_are_escaped() -> None:
     content = shrinking()
     (action,) = content.plan.scaling or ()
     evil = msgspec.structs.replace(action, message=EVIL, group=EVIL, reason=EVIL)
     page = read_page(msgspec.structs.replace(content, plan=msgspec.structs.replace(content.plan, scaling=(evil,))))
-    assert page.tables["Nodes that go, in order"][1][1] == EVIL
+    assert page.tables["Nodes to remove, in order"][1][1] == EVIL
     assert [tag for tag, _ in page.tags].count("script") == 1

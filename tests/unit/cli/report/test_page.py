@@ -6,13 +6,15 @@ import re
 
 import msgspec
 import pytest
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from tests.builders import budget, node, pod
 from tests.unit.cli.report.pages import read, read_page, reported
 from tests.unit.descheduling.planning import DUPLICATES, utilization, web
 from trimtab.api.plan import Evict, Kept, Plan
 from trimtab.cli.report import Report, page
-from trimtab.cli.report.markup import Html, element, join, text
+from trimtab.cli.report.page import _environment
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\x00\u202e"
 
@@ -51,7 +53,7 @@ def evil() -> Report:
     )
 
 
-def test_it_tells_what_was_planned_for_which_cluster_when():
+def test_page_shows_cluster_and_time():
     found = read_page(small())
 
     assert "Plan for test" in found.text
@@ -69,7 +71,7 @@ def test_it_tells_what_was_planned_for_which_cluster_when():
         ]
     ]
     assert [row[0] for row in found.tables["Kept: DisruptionBudget"][1:]] == ["shop/db-1", "shop/db-2"]
-    assert found.tables["How many by reason"][1:] == [["DisruptionBudget", "2"]]
+    assert found.tables["Kept by reason"][1:] == [["DisruptionBudget", "2"]]
     [measured] = found.tables["Strategies in the order in which they run"][1:]
     assert measured == ["default", "RemoveDuplicates", "1", "2", WRONG, "2", "1", "\u221250%"]
 
@@ -77,15 +79,15 @@ def test_it_tells_what_was_planned_for_which_cluster_when():
 WRONG = "pods above their owner's fair share of a node"
 
 
-def test_the_numbers_of_the_pictures_stand_in_a_table():
+def test_chart_numbers_are_in_a_table():
     rows = read_page(small()).tables["Pods moved and requests in percent, before and after"]
 
-    assert rows[0] == ["Node", "Pods away", "Pods to it", "cpu", "memory", "pods"]
+    assert rows[0] == ["Node", "Pods leaving", "Pods arriving", "cpu", "memory", "pods"]
     assert rows[1][:4] == ["n1", "1", "0", "50.0 \u2192 25.0"]
     assert rows[3][:4] == ["n3", "0", "1", "0.0 \u2192 25.0"]
 
 
-def test_every_link_has_a_target_and_every_id_is_the_only_one():
+def test_links_have_targets_and_ids_are_unique():
     found = read_page(small())
     links = {attributes["href"] for tag, attributes in found.tags if tag == "a"}
 
@@ -95,7 +97,7 @@ def test_every_link_has_a_target_and_every_id_is_the_only_one():
     assert named <= set(found.ids)
 
 
-def test_every_picture_and_table_says_what_it_is():
+def test_charts_and_tables_have_labels():
     found = read_page(small())
     pictures = [attributes for tag, attributes in found.tags if tag == "svg" and "aria-hidden" not in attributes]
 
@@ -106,7 +108,7 @@ def test_every_picture_and_table_says_what_it_is():
     assert [tag for tag, _ in found.tags if tag == "h1"] == ["h1"]
 
 
-def test_nothing_in_it_comes_from_elsewhere_and_nothing_from_the_cluster_is_markup():
+def test_page_has_no_external_content_and_escapes_cluster_data():
     content = page(evil())
     found = read(content)
     usual = read_page(small())
@@ -120,7 +122,7 @@ def test_nothing_in_it_comes_from_elsewhere_and_nothing_from_the_cluster_is_mark
     assert not events
 
 
-def test_the_page_lets_nothing_run_but_its_own_script():
+def test_page_permits_only_its_own_script():
     found = read_page(small())
     [policy] = [tags["content"] for tag, tags in found.tags if tags.get("http-equiv") == "Content-Security-Policy"]
 
@@ -132,12 +134,12 @@ def test_equal_plans_are_equal_pages():
     assert page(small()) == page(small())
 
 
-def test_a_plan_with_nothing_to_do_says_so():
+def test_empty_plan_is_reported():
     found = read_page(reported([node("n1")], {DUPLICATES: {}}))
 
     assert "There is nothing to do" in found.text
     assert "No pod is moved." in found.text
-    assert "Nothing that was considered had to stay." in found.text
+    assert "No candidate was kept." in found.text
 
 
 def test_a_cluster_without_nodes_has_a_page_too():
@@ -161,7 +163,7 @@ def large(nodes: int, moves: int, kept: int) -> Report:
     return msgspec.structs.replace(report, plan=plan)
 
 
-def test_a_large_plan_is_cut_fairly_and_says_so():
+def test_large_plan_is_truncated_fairly():
     content = page(large(600, 9000, 9000))
     found = read(content)
 
@@ -169,12 +171,12 @@ def test_a_large_plan_is_cut_fairly_and_says_so():
     assert len(found.tables["Moves"]) == 2001
     assert len(found.tables["Kept: BarePod"]) == 2
     assert len(found.tables["Kept: NoPlace"]) == 2000
-    assert "9,000 pods, of which 2,000 are shown, every strategy's first ones; --all puts all" in found.text
+    assert "9,000 pods, of which 2,000 are shown, every strategy's first ones; use --all to show all" in found.text
     assert {row[4] for row in found.tables["Moves"][1:]} == {"S0", "S1", "S2"}
-    assert "600 nodes, 15 a line, the fullest first" in found.text
+    assert "600 nodes, 15 per row, the fullest first" in found.text
 
 
-def test_all_rows_are_there_on_request():
+def test_all_rows_are_shown_on_request():
     found = read_page(large(90, 2500, 2500), everything=True)
 
     assert len(found.tables["Moves"]) == 2501
@@ -182,16 +184,21 @@ def test_all_rows_are_there_on_request():
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("template", "value", "expected"),
     [
-        (element("p", "<b>&", class_="x"), '<p class="x">&lt;b&gt;&amp;</p>'),
-        (element("p", element("b", "x"), None, 3), "<p><b>x</b>3</p>"),
-        (element("input", type="search", hidden=True, open=False, value=None), '<input type="search" hidden>'),
-        (element("rect", x=1.0, y=2.345, width=3), '<rect x="1" y="2.35" width="3"></rect>'),
-        (element("p", title='"><script>'), '<p title="&quot;&gt;&lt;script&gt;"></p>'),
-        (join("a", Html("<br>"), "<"), "a<br>&lt;"),
-        (text("a\x00\u202eb\ud800"), "a\ufffd\ufffdb\ufffd"),
+        ("<p>{{ value }}</p>", "<b>&", "<p>&lt;b&gt;&amp;</p>"),
+        ("<p>{{ value }}</p>", Markup("<b>x</b>"), "<p><b>x</b></p>"),
+        ('<p title="{{ value }}">', '"><script>', '<p title="&#34;&gt;&lt;script&gt;">'),
+        ('<rect y="{{ value }}">', 2.345, '<rect y="2.35">'),
+        ('<rect y="{{ value }}">', 1.0, '<rect y="1">'),
+        ("{{ value }}", 3, "3"),
+        ("{{ value }}", "a\x00\u202eb\ud800", "a\ufffd\ufffdb\ufffd"),
     ],
 )
-def test_markup(made, expected):
-    assert made == expected
+def test_template_escapes_values(template: str, value: object, expected: str):
+    assert _environment().from_string(template).render(value=value) == expected
+
+
+def test_undefined_template_value_is_an_error():
+    with pytest.raises(UndefinedError):
+        _environment().from_string("{{ value }}").render()

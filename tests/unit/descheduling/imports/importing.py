@@ -10,9 +10,9 @@ import pytest
 
 from trimtab.api.decode import InvalidObject, decode_policy
 from trimtab.descheduling.imports import v1alpha1, v1alpha2
-from trimtab.descheduling.imports.draft import Imported
+from trimtab.descheduling.imports.draft import ImportResult
 
-Read = Callable[..., Imported]
+Read = Callable[..., ImportResult]
 
 
 def parsed(content: Any, version: str) -> Any:
@@ -22,15 +22,15 @@ def parsed(content: Any, version: str) -> Any:
     return {"apiVersion": version, "kind": "DeschedulerPolicy", **(msgspec.yaml.decode(content) or {})}
 
 
-def read_v1alpha1(content: Any) -> Imported:
+def read_v1alpha1(content: Any) -> ImportResult:
     return whole(v1alpha1.import_policy, parsed(content, v1alpha1.FOREIGN_VERSION))
 
 
-def read_v1alpha2(content: Any) -> Imported:
+def read_v1alpha2(content: Any) -> ImportResult:
     return whole(v1alpha2.import_policy, parsed(content, v1alpha2.FOREIGN_VERSION))
 
 
-def whole(read: Read, data: Any) -> Imported:
+def whole(read: Read, data: Any) -> ImportResult:
     """What was read, after seeing that what would be written out says the same."""
     imported = read(data, source="p.yaml")
     assert len(imported.documents) == len(imported.policies)
@@ -40,7 +40,7 @@ def whole(read: Read, data: Any) -> Imported:
     return imported
 
 
-def errors_of(read: Callable[[Any], Imported], content: Any) -> dict[str, str]:
+def errors_of(read: Callable[[Any], ImportResult], content: Any) -> dict[str, str]:
     """The fields that are refused, and why."""
     with pytest.raises(InvalidObject) as refused:
         read(content)
@@ -48,5 +48,5 @@ def errors_of(read: Callable[[Any], Imported], content: Any) -> dict[str, str]:
     return {error.field: error.message for error in refused.value.errors}
 
 
-def warnings_of(imported: Imported) -> dict[str, str]:
+def warnings_of(imported: ImportResult) -> dict[str, str]:
     return {warning.field: warning.message for warning in imported.warnings}

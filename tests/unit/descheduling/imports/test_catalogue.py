@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from trimtab.api.strategies import STRATEGIES
-from trimtab.descheduling.imports.catalogue import ARGS, PLUGINS, SCOPE, own_params
+from trimtab.descheduling.imports.strategy_mapping import ARGS, PLUGINS, SCOPE, own_params
 
 
-def test_every_strategy_of_the_project_is_one_here() -> None:
+def test_every_upstream_strategy_exists() -> None:
     assert PLUGINS.keys() <= set(STRATEGIES)
     assert PLUGINS.keys() == ARGS.keys()
 
 
 @pytest.mark.parametrize("strategy", sorted(ARGS))
-def test_every_argument_of_the_project_has_its_place_here(strategy: str) -> None:
+def test_every_upstream_argument_is_supported(strategy: str) -> None:
     assert set(ARGS[strategy]) - set(SCOPE) <= own_params(strategy).keys()

@@ -11,7 +11,7 @@ import pytest
 from tests.foreign_policies import NEW, OLD, OPENSHIFT
 from trimtab.api.decode import InvalidObject
 from trimtab.descheduling.imports import openshift, v1alpha1, v1alpha2
-from trimtab.descheduling.imports.draft import Imported
+from trimtab.descheduling.imports.draft import ImportResult
 
 Path = tuple[Any, ...]
 FORMATS: list[Any] = [
@@ -20,7 +20,7 @@ FORMATS: list[Any] = [
     pytest.param(openshift.import_policy, OPENSHIFT, id="openshift"),
 ]
 DATA: Path = ("matchLabels", "thresholds", "targetThresholds", "metadata")
-"""Mappings whose keys are data, or nobody's business."""
+"""Mappings whose keys are data, or are not checked."""
 JUNK: list[Any] = [
     None,
     True,
@@ -66,26 +66,57 @@ def written(path: Path) -> str:
 
 
 @pytest.mark.parametrize(("read", "good"), FORMATS)
-def test_the_whole_is_good(read: Callable[..., Imported], good: Any) -> None:
+def test_complete_example_is_valid(read: Callable[..., ImportResult], good: Any) -> None:
     assert read(good).policies
 
 
+def with_unknown_key(good: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield each mapping's path, and the document with an unknown key in that mapping."""
+    for path in paths(good):
+        if isinstance(at(good, path), dict) and not set(path) & set(DATA):
+            spoilt = fresh(good)
+            at(spoilt, path)["xyzzy"] = 1
+            yield path, spoilt
+
+
+def is_strict(read: Callable[..., ImportResult], path: Path) -> bool:
+    """Return whether upstream's decoder, or the API server, refuses unknown keys in a mapping."""
+    if read is v1alpha1.import_policy:
+        return path == ("strategies",)  # a strategy that it does not know
+    return read is openshift.import_policy or "args" in path
+
+
 @pytest.mark.parametrize(("read", "good"), FORMATS)
-def test_an_unknown_key_is_an_error_wherever_it_stands(read: Callable[..., Imported], good: Any) -> None:
-    places = [path for path in paths(good) if isinstance(at(good, path), dict) and not set(path) & set(DATA)]
-    if read is openshift.import_policy:
-        places.remove(())  # beside apiVersion and spec is the API server's affair
-    for path in places:
-        spoilt = fresh(good)
-        at(spoilt, path)["xyzzy"] = 1
+def test_unknown_key_is_an_error_where_upstream_is_strict(read: Callable[..., ImportResult], good: Any) -> None:
+    tried = 0
+    for path, spoilt in with_unknown_key(good):
+        if not is_strict(read, path) or (read is openshift.import_policy and not path):
+            continue  # keys next to apiVersion and spec concern the API server
         with pytest.raises(InvalidObject) as refused:
             read(spoilt)
         assert [error.field for error in refused.value.errors] == [written((*path, "xyzzy"))]
         assert "unknown" in refused.value.errors[0].message
+        tried += 1
+    assert tried
+
+
+@pytest.mark.parametrize(("read", "good"), FORMATS[:2])
+def test_unknown_key_is_a_severe_warning_where_upstream_drops_it(read: Callable[..., ImportResult], good: Any) -> None:
+    expected = read(good)
+    tried = 0
+    for path, spoilt in with_unknown_key(good):
+        if is_strict(read, path):
+            continue
+        imported = read(spoilt)
+        assert imported.documents == expected.documents
+        new = [each for each in imported.warnings if each not in expected.warnings]
+        assert [(each.field, each.severity) for each in new] == [(written((*path, "xyzzy")), "high")]
+        tried += 1
+    assert tried
 
 
 @pytest.mark.parametrize(("read", "good"), FORMATS)
-def test_no_value_brings_the_reading_down(read: Callable[..., Imported], good: Any) -> None:
+def test_no_value_crashes_the_conversion(read: Callable[..., ImportResult], good: Any) -> None:
     for path in list(paths(good))[1:]:
         for junk in JUNK:
             spoilt = fresh(good)
@@ -98,7 +129,7 @@ def test_no_value_brings_the_reading_down(read: Callable[..., Imported], good: A
 
 
 @pytest.mark.parametrize(("read", "good"), FORMATS)
-def test_a_value_of_another_kind_is_blamed_where_it_stands(read: Callable[..., Imported], good: Any) -> None:
+def test_wrong_type_is_reported_at_its_path(read: Callable[..., ImportResult], good: Any) -> None:
     """But for the lists and mappings of which nothing is left, which say nothing."""
     for path in paths(good):
         if not path or path[0] in ("apiVersion", "kind", "metadata"):

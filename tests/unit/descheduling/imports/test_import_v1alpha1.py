@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests import policies
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.imports.importing import errors_of, read_v1alpha1, warnings_of
 from trimtab.api.decode import decode_policy
 from trimtab.kube.objects import LabelRequirement, LabelSelector
@@ -26,7 +27,7 @@ def params_of(content: str) -> Any:
     return strategy.get("params", {})
 
 
-def test_the_seeds_file_means_what_its_strategies_mean_in_our_kind() -> None:
+def test_openshift_3_policy_is_converted_completely() -> None:
     ours = decode_policy(policies.manifest({"strategies": policies.seed_strategies()}))
 
     (imported,) = read_v1alpha1(policies.seed_file()).policies
@@ -35,13 +36,13 @@ def test_the_seeds_file_means_what_its_strategies_mean_in_our_kind() -> None:
     assert (imported.name, imported.spec.mode) == ("default", "Simulate")
 
 
-def test_a_strategy_without_enabled_is_off_as_it_was_there() -> None:
+def test_strategy_without_enabled_is_disabled() -> None:
     spec = spec_of("{strategies: {RemoveDuplicates: {}, RemovePodsViolatingInterPodAntiAffinity: {enabled: true}}}")
 
     assert [name for name, _ in spec.strategies.enabled()] == ["RemovePodsViolatingInterPodAntiAffinity"]
 
 
-def test_what_stands_at_the_top_finds_its_place() -> None:
+def test_top_level_fields_are_converted() -> None:
     spec = spec_of(
         f"{{strategies: {{{DUPLICATES}}}, evictLocalStoragePods: true, evictFailedBarePods: true, "
         "ignorePvcPods: true, evictSystemCriticalPods: false, maxNoOfPodsToEvictPerNode: 3, "
@@ -134,18 +135,18 @@ def test_what_stands_at_the_top_finds_its_place() -> None:
             "RemoveDuplicates: {enabled: true, params: {includeSoftConstraints: false, excludedTaints: [], "
             "podLifeTime: null, namespaces: null, thresholdPriorityClassName: '', labelSelector: {}}}",
             {},
-            id="what Go writes out for parameters that nobody gave",
+            id="empty parameters as Go writes them",
         ),
     ],
 )
-def test_the_parameters_of_every_strategy_are_taken(strategy: str, params: Any) -> None:
+def test_parameters_of_every_strategy_are_converted(strategy: str, params: Any) -> None:
     assert params_of(strategy) == params
 
 
 SCOPE = "{namespaces: {include: [a]}, labelSelector: {matchLabels: {x: y}}, thresholdPriority: 100, nodeFit: true}"
 
 
-def test_a_scope_that_all_strategies_share_becomes_the_policys() -> None:
+def test_shared_scope_becomes_policy_scope() -> None:
     spec = spec_of(
         f"{{strategies: {{RemoveDuplicates: {{enabled: true, params: {SCOPE}}}, LowNodeUtilization: {{}}, "
         f"RemovePodsViolatingNodeAffinity: {{enabled: true, params: {SCOPE}}}}}}}"
@@ -156,13 +157,13 @@ def test_a_scope_that_all_strategies_share_becomes_the_policys() -> None:
     assert spec.priority_threshold.value == 100
 
 
-def test_a_priority_class_becomes_the_policys() -> None:
+def test_priority_class_becomes_policy_threshold() -> None:
     spec = spec_of("{strategies: {RemoveDuplicates: {enabled: true, params: {thresholdPriorityClassName: high}}}}")
 
     assert (spec.priority_threshold.name, spec.priority_threshold.value) == ("high", None)
 
 
-def test_strategies_that_differ_in_scope_become_several_policies_and_that_is_told() -> None:
+def test_different_scopes_become_several_policies_with_warning() -> None:
     imported = read_v1alpha1(
         f"{{strategies: {{RemoveDuplicates: {{enabled: true, params: {SCOPE}}}, LowNodeUtilization: {{}}, "
         "RemovePodsViolatingNodeAffinity: {enabled: true}}, maxNoOfPodsToEvictPerNode: 2}"
@@ -184,12 +185,6 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
     ("content", "field", "words"),
     [
         pytest.param(
-            "{strategies: {RemoveDuplicate: {}}}",
-            "strategies.RemoveDuplicate",
-            "did you mean RemoveDuplicates?",
-            id="a misspelt strategy",
-        ),
-        pytest.param(
             f"{{strategies: {{{DUPLICATES}}}, nodeFit: true}}",
             "nodeFit",
             "nodeFit belongs to the params of a strategy",
@@ -205,13 +200,7 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
             "{strategies: {RemoveDuplicates: {enabled: true, nodeFit: true}}}",
             "strategies.RemoveDuplicates.nodeFit",
             "nodeFit belongs to the params of a strategy",
-            id="nodeFit beside params",
-        ),
-        pytest.param(
-            "{strategies: {PodLifeTime: {enabled: true, params: {maxPodLifeTimeSeconds: 5}}}}",
-            "strategies.PodLifeTime.params.maxPodLifeTimeSeconds",
-            "maxPodLifeTimeSeconds belongs to params.podLifeTime of PodLifeTime",
-            id="a parameter that is to be nested",
+            id="nodeFit next to params",
         ),
         pytest.param(
             "{strategies: {RemoveDuplicates: {enabled: true, params: {podLifeTime: {maxPodLifeTimeSeconds: 5}}}}}",
@@ -247,6 +236,65 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
             "it is descheduler/v1alpha2's",
             id="a later flag",
         ),
+        pytest.param(
+            "{strategies: {RemoveDuplicates: {enabled: true, params: {namespaces: {includ: [a]}}}}}",
+            "strategies.RemoveDuplicates.params.namespaces.includ",
+            "did you mean include?",
+            id="a misspelt list of namespaces",
+        ),
+        pytest.param(
+            "strategies: {LowNodeUtilization: {enabled: true, params: {nodeResourceUtilizationThresholds: "
+            "{thresholds: {cpu: 20}, targetThresholds: {cpu: 50}, evictableNamespaces: {exclude: [shop]}}}}}",
+            "strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds.evictableNamespaces",
+            "namespaces in the params",
+            id="evictableNamespaces",
+        ),
+    ],
+)
+def test_unknown_keys_are_ignored_as_upstream_does(content: str, field: str, words: str) -> None:
+    imported = read_v1alpha1(content)
+    dropped = {each.field: each for each in imported.warnings if "as by the descheduler" in each.message}
+    assert set(dropped) == {field}
+    assert dropped[field].severity == "high"
+    assert words in dropped[field].message
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "words"),
+    [
+        pytest.param(
+            "{strategies: {PodLifeTime: {enabled: true, params: {maxPodLifeTimeSeconds: 5}}}}",
+            "strategies.PodLifeTime.params.maxPodLifeTimeSeconds",
+            "maxPodLifeTimeSeconds belongs to params.podLifeTime of PodLifeTime",
+            id="a parameter that is to be nested",
+        ),
+        pytest.param(
+            policies.low_node("threshold: {cpu: 10}, targetThresholds: {cpu: 10}"),
+            f"{LOW_NODE}.threshold",
+            "did you mean thresholds?",
+            id="a misspelt parameter",
+        ),
+        pytest.param(
+            "spec: {strategies: {RemoveDuplicates: {enabled: true}}}", "spec", "a policy has no spec", id="under spec"
+        ),
+    ],
+)
+def test_unknown_key_is_reported_before_the_errors_that_it_causes(content: str, field: str, words: str) -> None:
+    errors = errors_of(read_v1alpha1, content)
+    assert next(iter(errors)) == field
+    assert len(errors) == 2
+    assert words in errors[field]
+
+
+@pytest.mark.parametrize(
+    ("content", "field", "words"),
+    [
+        pytest.param(
+            "{strategies: {RemoveDuplicate: {}}}",
+            "strategies.RemoveDuplicate",
+            "did you mean RemoveDuplicates?",
+            id="a misspelt strategy",
+        ),
         pytest.param("{strategies: {}}", "strategies", "must have at least one", id="no strategy"),
         pytest.param("{nodeSelector: a=b}", "strategies", "must be a mapping", id="no strategies"),
         pytest.param(
@@ -265,7 +313,7 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
             "{strategies: {RemoveDuplicates: {}}, maxNoOfPodsToEvictPerNode: 0}",
             "maxNoOfPodsToEvictPerNode",
             "to have nothing evicted use mode: Simulate",
-            id="a limit of nothing",
+            id="a limit of 0",
         ),
         pytest.param(
             "{strategies: {RemoveDuplicates: {}}, nodeSelector: 'a in'}", "nodeSelector", "", id="a broken selector"
@@ -291,22 +339,10 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
             id="a missing parameter",
         ),
         pytest.param(
-            policies.low_node("threshold: {cpu: 10}, targetThresholds: {cpu: 10}"),
-            f"{LOW_NODE}.threshold",
-            "did you mean thresholds?",
-            id="a misspelt parameter",
-        ),
-        pytest.param(
             "{strategies: {PodLifeTime: {enabled: true, params: {podLifeTime: {states: [Sleeping]}}}}}",
             "strategies.PodLifeTime.params.podLifeTime.states[0]",
             "must be",
             id="an unknown state",
-        ),
-        pytest.param(
-            "{strategies: {RemoveDuplicates: {enabled: true, params: {namespaces: {includ: [a]}}}}}",
-            "strategies.RemoveDuplicates.params.namespaces.includ",
-            "did you mean include?",
-            id="a misspelt list of namespaces",
         ),
         pytest.param(
             "{strategies: {RemoveDuplicates: {enabled: true, params: {thresholdPriority: 5, "
@@ -317,7 +353,7 @@ LOW_NODE = "strategies.LowNodeUtilization.params.nodeResourceUtilizationThreshol
         ),
     ],
 )
-def test_what_cannot_be_used_is_refused_under_its_own_name(content: str, field: str, words: str) -> None:
+def test_invalid_fields_are_reported_by_their_own_name(content: str, field: str, words: str) -> None:
     errors = errors_of(read_v1alpha1, content)
     assert set(errors) == {field}
     assert words in errors[field]
@@ -341,27 +377,27 @@ def test_what_cannot_be_used_is_refused_under_its_own_name(content: str, field: 
         pytest.param(
             "{strategies: {RemoveDuplicates: {enabled: true, params: {nodeFit: false}}}}",
             "strategies.RemoveDuplicates.params.nodeFit",
-            "a node was found",
+            "node that can run it was found",
             id="no nodeFit",
         ),
         pytest.param(
             "{strategies: {RemoveDuplicates: {enabled: true, params: {namespaces: {include: [kube-system, a]}}}}}",
             "strategies.RemoveDuplicates.params.namespaces.include",
-            "kube-system: the cluster's own namespaces are protected here",
+            "kube-system: system namespaces are protected here",
             id="namespaces of the cluster",
         ),
     ],
 )
-def test_what_is_done_otherwise_is_told(content: str, field: str, words: str) -> None:
+def test_differences_are_reported_as_warnings(content: str, field: str, words: str) -> None:
     warnings = warnings_of(read_v1alpha1(content))
     assert set(warnings) == {field}
     assert words in warnings[field]
 
 
-def test_an_empty_node_selector_is_a_valid_one() -> None:
+def test_empty_node_selector_is_valid() -> None:
     assert spec_of(f"{{strategies: {{{DUPLICATES}}}, nodeSelector: ''}}").node_selector is None
 
 
 @pytest.mark.parametrize("data", [None, {}, policies.seed_file() | {"kind": "Other"}])
-def test_what_is_no_such_file_is_refused(data: Any) -> None:
-    assert errors_of(read_v1alpha1, data) == {"": "must be a DeschedulerPolicy of descheduler/v1alpha1"}
+def test_other_documents_are_rejected(data: Any, golden: Golden) -> None:
+    golden("\n".join(f"{key}: {text}" for key, text in errors_of(read_v1alpha1, data).items()))

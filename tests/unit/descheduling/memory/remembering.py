@@ -8,9 +8,9 @@ import msgspec
 
 from tests.unit.descheduling.planning import DUPLICATES, NOW, ago, policy, web
 from trimtab.api.descheduler_policy import Cooldown
-from trimtab.api.eviction_memory import Memory, Setback, WatchedEviction
+from trimtab.api.descheduler_status import EvictionMemory, Setback, WatchedEviction
 from trimtab.api.scalars import to_time
-from trimtab.descheduling.memory.owners import owned
+from trimtab.descheduling.memory.cooldown import moved_owner
 from trimtab.kube.objects import Pod
 
 COOLDOWN = Cooldown()
@@ -38,7 +38,7 @@ def watched(pod: str = "old", node: str = "n1", /, *, age: float = 60.0, **field
 
 
 def setback(failures: int = 1, *, age: float = 60.0, lasts: float = 540.0, **fields: Any) -> Setback:
-    """Evictions that did not help, the last found out ``age`` seconds before NOW; the cool-down ends in ``lasts``."""
+    """Evictions that did not help, the last found out ``age`` seconds before NOW; the cooldown ends in ``lasts``."""
     values: dict[str, Any] = {
         **whose(),
         "failures": failures,
@@ -55,25 +55,27 @@ def setback(failures: int = 1, *, age: float = 60.0, lasts: float = 540.0, **fie
 
 def whose(strategy: str = DUPLICATES) -> dict[str, Any]:
     """Whose pods :func:`a_pod` makes, as fields of an entry."""
-    found = owned(a_pod("any"), strategy)
+    found = moved_owner(a_pod("any"), strategy)
     assert found is not None
     return {**msgspec.structs.asdict(found)}
 
 
-def memory(*entries: WatchedEviction | Setback, **fields: Any) -> Memory:
+def memory(*entries: WatchedEviction | Setback, **fields: Any) -> EvictionMemory:
     """A memory of these."""
-    return Memory(
+    return EvictionMemory(
         watched=tuple(each for each in entries if isinstance(each, WatchedEviction)),
         setbacks=tuple(each for each in entries if isinstance(each, Setback)),
         **fields,
     )
 
 
-def written(memory: Memory) -> Memory:
+def written(memory: EvictionMemory) -> EvictionMemory:
     """The memory as the next process reads it from the policy's status."""
-    from trimtab.api.descheduler_status import DeschedulerStatus, status_patch
+    from tests.fakes.api import merged
+    from trimtab.api.base import status_patch
+    from trimtab.api.descheduler_status import DeschedulerStatus
 
-    wire = msgspec.json.encode(status_patch(DeschedulerStatus(memory=memory)))
+    wire = msgspec.json.encode(merged({}, status_patch(DeschedulerStatus(memory=memory))))
     return msgspec.json.decode(wire, type=DeschedulerStatus).memory
 
 

@@ -19,7 +19,7 @@ from tests.unit.descheduling.memory.remembering import (
     written,
 )
 from tests.unit.descheduling.planning import LIFE_TIME, nodes, web
-from trimtab.api.eviction_memory import Memory
+from trimtab.api.descheduler_status import EvictionMemory
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.descheduling.memory.assess import assess
@@ -27,7 +27,7 @@ from trimtab.descheduling.memory.assess import assess
 SIBLING = a_pod("sibling", "n2", age=2 * HOUR)
 
 
-def look(before: Memory, *pods: Any, now: float = NOW) -> Memory:
+def look(before: EvictionMemory, *pods: Any, now: float = NOW) -> EvictionMemory:
     world = [*(each.build() for each in nodes("n1", "n2", "n3")), *pods]
     after = assess(before, Snapshot(world), COOLDOWN, now=now)
     assert after == assess(before, Snapshot(reversed(world)), COOLDOWN, now=now), "the order of the input has no say"
@@ -54,21 +54,25 @@ WATCHING, LANDED, FORGOTTEN = "watching", "landed", "forgotten"
             {"age": HOUR},
             [a_pod("old", "n1", age=3 * HOUR, deleted=NOW - HOUR)],
             WATCHING,
-            id="the pod takes hours to end, as a StatefulSet's replacement must wait for",
+            id="the pod terminates for hours, for which a StatefulSet waits",
         ),
-        pytest.param({"age": 599.0}, [a_pod("old", "n1", age=3 * HOUR)], WATCHING, id="its turn has not come yet"),
+        pytest.param(
+            {"age": 599.0}, [a_pod("old", "n1", age=3 * HOUR)], WATCHING, id="a background eviction has not started"
+        ),
         pytest.param({"age": 600.0}, [a_pod("old", "n1", age=3 * HOUR)], FORGOTTEN, id="it was not evicted after all"),
         pytest.param(
             {}, [a_pod("new", "n1", age=HOUR)], WATCHING, id="a sibling that was there before is no replacement"
         ),
-        pytest.param({}, [a_pod("new", "n1", age=30, owner="api")], WATCHING, id="nor is another owner's pod"),
-        pytest.param({}, [a_pod("new", "n1", age=30, deleted=NOW)], WATCHING, id="nor one that is going"),
-        pytest.param({}, [a_pod("new", "n1", age=30, phase="Failed")], WATCHING, id="nor one that has failed"),
+        pytest.param(
+            {}, [a_pod("new", "n1", age=30, owner="api")], WATCHING, id="a pod of another owner does not count"
+        ),
+        pytest.param({}, [a_pod("new", "n1", age=30, deleted=NOW)], WATCHING, id="a terminating pod does not count"),
+        pytest.param({}, [a_pod("new", "n1", age=30, phase="Failed")], WATCHING, id="a failed pod does not count"),
         pytest.param(
             {},
             [web("new", "n1").cpu("1").uid("uid-new").created("2026-11-20T12:00:00Z").build()],
             WATCHING,
-            id="nor one of another template",
+            id="a pod of another template does not count",
         ),
         pytest.param({"strategy": LIFE_TIME}, [a_pod("new", "n1", age=30)], LANDED, id="a new start on the same node"),
         pytest.param(
@@ -80,7 +84,7 @@ WATCHING, LANDED, FORGOTTEN = "watching", "landed", "forgotten"
         pytest.param({"after": None}, [a_pod("new", "n1", age=60)], "CameBack", id="as old as the eviction"),
     ],
 )
-def test_what_became_of_an_eviction(eviction: dict[str, Any], pods: list[Any], found: str) -> None:
+def test_evictions_are_assessed(eviction: dict[str, Any], pods: list[Any], found: str) -> None:
     after = look(memory(watched(**eviction)), SIBLING, *pods)
     if found in {WATCHING, LANDED}:
         [left] = after.watched
@@ -99,18 +103,18 @@ def test_what_became_of_an_eviction(eviction: dict[str, Any], pods: list[Any], f
     ("failures", "minutes", "gave_up"),
     [pytest.param(1, 20, False, id="the second"), pytest.param(2, 40, True, id="the third is the last")],
 )
-def test_each_further_failure_doubles_the_cool_down(failures: int, minutes: int, gave_up: bool) -> None:
+def test_each_failure_doubles_cooldown(failures: int, minutes: int, gave_up: bool) -> None:
     before = memory(watched(), setback(failures, lasts=-HOUR))
     [bad] = look(before, SIBLING, a_pod("new", "n1", age=30)).setbacks
     assert (bad.failures, bad.gave_up) == (failures + 1, gave_up)
     assert bad.until == to_time(NOW + minutes * MINUTE)
 
 
-def test_the_cool_down_has_an_end() -> None:
+def test_cooldown_is_limited() -> None:
     assert [COOLDOWN.seconds(failures) for failures in (1, 2, 3, 8, 9, 500)] == [600, 1200, 2400, 76800, 86400, 86400]
 
 
-def test_a_pod_that_stays_where_it_came_to_has_helped_and_ends_the_row() -> None:
+def test_staying_replacement_resets_failures() -> None:
     landed = watched(replacement="uid-new", landed="n2", landed_time=to_time(NOW))
     before = memory(landed, setback(2, age=HOUR))
     pods = SIBLING, a_pod("new", "n2", age=30)
@@ -118,7 +122,7 @@ def test_a_pod_that_stays_where_it_came_to_has_helped_and_ends_the_row() -> None
     assert look(before, *pods, now=NOW + HOUR) == memory()
 
 
-def test_what_was_given_up_is_not_taken_up_for_a_success_of_old() -> None:
+def test_success_does_not_reset_given_up_owner() -> None:
     landed = watched(replacement="uid-new", landed="n2", landed_time=to_time(NOW - HOUR))
     gave_up = setback(3, age=2 * HOUR)
     assert look(memory(landed, gave_up), SIBLING) == memory(gave_up)
@@ -132,7 +136,7 @@ def test_two_evictions_of_an_owner_have_a_replacement_each() -> None:
     assert [(left.uid, left.landed, left.replacement) for left in after.watched] == [("uid-old-2", "n1", "uid-new-2")]
 
 
-def test_a_pod_whose_turn_is_to_come_takes_nobodys_replacement() -> None:
+def test_pending_eviction_claims_no_replacement() -> None:
     before = memory(watched("a-waits", age=60), watched("gone", "n1", age=60))
     after = look(before, SIBLING, a_pod("a-waits", "n1", age=3 * HOUR), a_pod("new", "n1", age=30))
     assert [left.uid for left in after.watched] == ["uid-a-waits"]
@@ -147,19 +151,19 @@ def test_a_setback_is_forgotten_with_its_template() -> None:
 
 
 def test_an_owner_without_pods_is_forgotten_after_an_hour() -> None:
-    gone = look(memory(setback(3)))
-    assert gone == memory(setback(3, gone_time=to_time(NOW)))
-    assert look(gone, now=NOW + HOUR - 1) == gone
-    assert look(gone, SIBLING, now=NOW + HOUR - 1) == memory(setback(3)), "it had none for a moment only"
-    assert look(gone, now=NOW + HOUR) == memory()
+    deleted = look(memory(setback(3)))
+    assert deleted == memory(setback(3, gone_time=to_time(NOW)))
+    assert look(deleted, now=NOW + HOUR - 1) == deleted
+    assert look(deleted, SIBLING, now=NOW + HOUR - 1) == memory(setback(3)), "it had none for a moment only"
+    assert look(deleted, now=NOW + HOUR) == memory()
 
 
-def test_a_clock_that_is_set_back_makes_nobody_wait_for_longer_than_the_longest_cool_down() -> None:
+def test_clock_set_back_limits_cooldown_to_maximum() -> None:
     [bad] = look(memory(setback(1, lasts=400 * 24 * HOUR)), SIBLING).setbacks
     assert bad.until == to_time(NOW + 24 * HOUR)
 
 
-def test_a_rollout_that_only_restarts_the_pods_gives_no_other_chance() -> None:
+def test_restart_rollout_does_not_reset_setbacks() -> None:
     def of(replica_set: str, hash_: str, name: str) -> Any:
         return (
             web(name, "n1", owner=replica_set)

@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from tests.unit.descheduling.memory.remembering import (
     COOLDOWN,
     HOUR,
@@ -19,12 +20,11 @@ from tests.unit.descheduling.memory.remembering import (
     whose,
     written,
 )
-from trimtab.api.eviction_memory import MAX_SETBACKS, MAX_WATCHED, Memory
+from trimtab.api.descheduler_status import MAX_SETBACKS, MAX_WATCHED, EvictionMemory
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.memory.assess import assess
-from trimtab.descheduling.memory.bounds import SETBACKS_BYTES, WATCHED_BYTES, bounded
-from trimtab.descheduling.memory.owners import key, template
+from trimtab.descheduling.memory.assess import SETBACKS_BYTES, WATCHED_BYTES, assess, trimmed_memory
+from trimtab.descheduling.memory.cooldown import moved_owner_key, template_digest
 
 NODES = st.sampled_from(["n1", "n2"])
 AGES = st.integers(0, 8000)
@@ -61,16 +61,16 @@ PODS = st.builds(
     st.booleans(),
 )
 MEMORIES = st.builds(
-    lambda seen, bad: memory(*seen, *{key(each): each for each in bad}.values()),
+    lambda seen, bad: memory(*seen, *{moved_owner_key(each): each for each in bad}.values()),
     st.lists(evictions(), max_size=6, unique_by=lambda each: each.uid),
     st.lists(failures(), max_size=4),
-).map(lambda each: bounded(each, watched=each.watched, setbacks=each.setbacks))
+).map(lambda each: trimmed_memory(each, watched=each.watched, setbacks=each.setbacks))
 
 
 @given(before=MEMORIES, pods=st.lists(PODS, max_size=8, unique_by=lambda pod: pod.key), later=st.integers(0, 9000))
-@settings(max_examples=200, deadline=None)
-def test_looking_is_deterministic_and_what_is_written_is_what_is_known(
-    before: Memory, pods: list[Any], later: int
+@settings(max_examples=examples(200), deadline=None)
+def test_assessment_is_deterministic_and_survives_serialization(
+    before: EvictionMemory, pods: list[Any], later: int
 ) -> None:
     now = NOW + later
     after = assess(before, Snapshot(pods), COOLDOWN, now=now)
@@ -81,22 +81,22 @@ def test_looking_is_deterministic_and_what_is_written_is_what_is_known(
 
 
 @given(before=MEMORIES, pods=st.lists(PODS, max_size=8, unique_by=lambda pod: pod.key), later=st.integers(0, 9000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_time_never_takes_back_a_failure_but_for_a_success_or_a_lost_owner(
-    before: Memory, pods: list[Any], later: int
+    before: EvictionMemory, pods: list[Any], later: int
 ) -> None:
-    seen = {key(each) for each in before.watched}
-    may_help = {key(each) for each in before.watched if each.landed_time is not None}
-    there = {(pod.controller.name, template(pod)) for pod in pods}
-    after = {key(each): each for each in assess(before, Snapshot(pods), COOLDOWN, now=NOW + later).setbacks}
+    observed = {moved_owner_key(each) for each in before.watched}
+    may_help = {moved_owner_key(each) for each in before.watched if each.landed_time is not None}
+    there = {(pod.controller.name, template_digest(pod)) for pod in pods}
+    after = {moved_owner_key(each): each for each in assess(before, Snapshot(pods), COOLDOWN, now=NOW + later).setbacks}
     longest = to_time(NOW + later + 24 * HOUR)
     for each in before.setbacks:
-        found = after.get(key(each))
+        found = after.get(moved_owner_key(each))
         if found is None:
-            assert (key(each) in seen and not each.gave_up) or (each.name, each.template) not in there
+            assert (moved_owner_key(each) in observed and not each.gave_up) or (each.name, each.template) not in there
             continue
         if found.failures < each.failures:  # one eviction has helped, and another one after it has not
-            assert key(each) in may_help
+            assert moved_owner_key(each) in may_help
             assert not each.gave_up
             continue
         assert found.gave_up >= each.gave_up
@@ -109,18 +109,18 @@ def test_time_never_takes_back_a_failure_but_for_a_success_or_a_lost_owner(
     gave_up=st.integers(0, 150),
 )
 @settings(max_examples=25, deadline=None)
-def test_however_much_there_is_it_is_bounded_and_what_matters_most_stays(
+def test_memory_is_bounded_and_keeps_the_most_important_entries(
     count: tuple[int, int], size: int, gave_up: int
 ) -> None:
-    seen = [watched(f"{number:03}".ljust(size, "x"), age=float(number)) for number in range(count[0])]
+    observed = [watched(f"{number:03}".ljust(size, "x"), age=float(number)) for number in range(count[0])]
     bad = [setback(3 if number < gave_up else 1, name=f"{number:03}".ljust(size, "x")) for number in range(count[1])]
-    found = bounded(Memory(), watched=seen, setbacks=bad)
+    found = trimmed_memory(EvictionMemory(), watched=observed, setbacks=bad)
     assert len(found.watched) <= MAX_WATCHED
     assert len(found.setbacks) <= MAX_SETBACKS
     assert len(msgspec.json.encode(found.watched)) <= WATCHED_BYTES + 1
     assert len(msgspec.json.encode(found.setbacks)) <= SETBACKS_BYTES + 1
-    assert found.forgotten == len(seen) + len(bad) - len(found.watched) - len(found.setbacks)
-    assert set(found.watched) == set(seen[: len(found.watched)]), "the latest evictions"
+    assert found.forgotten == len(observed) + len(bad) - len(found.watched) - len(found.setbacks)
+    assert set(found.watched) == set(observed[: len(found.watched)]), "the latest evictions"
     least = min((each.failures for each in found.setbacks), default=0)
     assert all(each in found.setbacks for each in bad if each.failures > least), "those with the most failures"
-    assert found == bounded(Memory(), watched=reversed(seen), setbacks=reversed(bad))
+    assert found == trimmed_memory(EvictionMemory(), watched=reversed(observed), setbacks=reversed(bad))

@@ -10,7 +10,7 @@ import msgspec
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduling_run import DeschedulingRunStatus
 from trimtab.api.plan import Evict, Kept, Plan
-from trimtab.descheduling.runs import progress
+from trimtab.descheduling.runs import lifecycle
 from trimtab.descheduling.runs.lifecycle import Run
 from trimtab.descheduling.runs.record import run_name, run_plan
 
@@ -63,5 +63,5 @@ def run(
     """A run as it was just written, or with another status."""
     spec = policy(mode, generation=generation)
     plan = run_plan(spec, made(*moves, now=time), nodes=2, pods=9)
-    first = progress.first_status(plan, now=time)
+    first = lifecycle.initial_status(plan, now=time)
     return Run(run_name("default", time), f"run-{time}", 1, plan, approved, first if status is None else status)

@@ -1,4 +1,4 @@
-"""Which approved moves are made once they are judged again, and what is told of the others."""
+"""Which approved moves are made once they are judged again, and what is reported about the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.descheduling.runs.runs import kept, made, move
 from trimtab.api.plan import Evict, Kept
-from trimtab.descheduling.runs.approval import judge_again
+from trimtab.descheduling.runs.record import recheck_approved
 
 A, B, C = move("a"), move("b"), move("c")
 HIGH = {"strategy": "HighNodeUtilization", "reason": "NodeUnderutilized"}
@@ -16,12 +16,14 @@ REMOVED = {"target": "", "strategy": "RemoveFailedPods", "reason": "PodFailed"}
 
 
 @pytest.mark.parametrize(
-    ("approved", "fresh", "left", "present", "go", "dropped"),
+    ("approved", "fresh", "left", "present", "execute", "dropped"),
     [
         pytest.param([A, B], [A, B], [], "ab", "ab", [], id="all still hold"),
         pytest.param([A, B], [B, A], [], "ab", "ba", [], id="in the order of the new plan"),
-        pytest.param([A], [A, C], [], "a", "a", [], id="what nobody approved is not done"),
-        pytest.param([A, B], [A], [], "ab", "a", [("b", "Skipped", "NoLongerPlanned")], id="mended by itself"),
+        pytest.param([A], [A, C], [], "a", "a", [], id="an eviction that was not approved is not made"),
+        pytest.param(
+            [A, B], [A], [], "ab", "a", [("b", "Skipped", "NoLongerPlanned")], id="the violation no longer exists"
+        ),
         pytest.param([A, B], [A], [], "a", "a", [("b", "Gone", "AlreadyGone")], id="gone"),
         pytest.param([A], [], [kept("a")], "a", "", [("a", "Skipped", "NoPlace")], id="with the reason that keeps it"),
         pytest.param(
@@ -31,7 +33,7 @@ REMOVED = {"target": "", "strategy": "RemoveFailedPods", "reason": "PodFailed"}
             "a",
             "",
             [("a", "Skipped", "NoLongerPlanned")],
-            id="what keeps it from another strategy's move says nothing",
+            id="a refusal for another strategy does not count",
         ),
         pytest.param(
             [A],
@@ -67,40 +69,40 @@ REMOVED = {"target": "", "strategy": "RemoveFailedPods", "reason": "PodFailed"}
             "abc",
             "b",
             [("a", "Skipped", "NoLongerPlanned")],
-            id="a node that cannot be emptied by what is approved",
+            id="a node that the approved evictions cannot drain",
         ),
     ],
 )
-def test_which_moves_are_made(
+def test_only_valid_approved_moves_are_executed(
     approved: list[Evict],
     fresh: list[Evict],
     left: list[Kept],
     present: str,
-    go: str,
+    execute: str,
     dropped: list[tuple[str, str, str]],
 ) -> None:
-    judged = judge_again(approved, made(*fresh, kept=left), present=frozenset(f"uid-{name}" for name in present))
-    assert [action.pod for action in judged.go] == list(go)
+    judged = recheck_approved(approved, made(*fresh, kept=left), present=frozenset(f"uid-{name}" for name in present))
+    assert [action.pod for action in judged.execute] == list(execute)
     assert [(each.action.pod, each.result, each.reason) for each in judged.dropped] == dropped
 
 
-def test_the_new_destination_counts() -> None:
-    judged = judge_again([A], made(move("a", target="n9")), present=frozenset({A.uid}))
-    assert judged.go[0].target == "n9"
+def test_target_of_new_plan_is_used() -> None:
+    judged = recheck_approved([A], made(move("a", target="n9")), present=frozenset({A.uid}))
+    assert judged.execute[0].target == "n9"
 
 
-def test_every_move_is_either_made_or_told_of() -> None:
-    judged = judge_again([A, B, C], made(C), present=frozenset({A.uid, C.uid}))
-    assert {each.uid for each in judged.go} | {each.action.uid for each in judged.dropped} == {A.uid, B.uid, C.uid}
+def test_every_move_is_executed_or_reported() -> None:
+    judged = recheck_approved([A, B, C], made(C), present=frozenset({A.uid, C.uid}))
+    assert {each.uid for each in judged.execute} | {each.action.uid for each in judged.dropped} == {A.uid, B.uid, C.uid}
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.sampled_from(["RemoveDuplicates", "HighNodeUtilization"])), max_size=20)
 )
-def test_on_an_unchanged_picture_all_that_was_approved_is_done(pods: list[tuple[int, str]]) -> None:
+def test_unchanged_cluster_executes_all_approved_moves(pods: list[tuple[int, str]]) -> None:
     plan = made(*(move(f"p{number}", strategy=strategy) for number, strategy in dict(pods).items()))
-    judged = judge_again(plan.actions, plan, present=frozenset(action.uid for action in plan.actions))
-    assert judged.go == plan.actions
+    judged = recheck_approved(plan.actions, plan, present=frozenset(action.uid for action in plan.actions))
+    assert judged.execute == plan.actions
     assert judged.dropped == ()
 
 
@@ -110,14 +112,14 @@ def test_on_an_unchanged_picture_all_that_was_approved_is_done(pods: list[tuple[
     present=st.sets(st.integers(0, 9)),
     strategy=st.sampled_from(["RemoveDuplicates", "HighNodeUtilization"]),
 )
-def test_nothing_is_done_that_was_not_approved_or_is_not_planned_now(
+def test_unapproved_or_invalid_moves_are_not_executed(
     approved: set[int], fresh: set[int], present: set[int], strategy: str
 ) -> None:
     moves = {number: move(f"p{number}", strategy=strategy) for number in range(10)}
     wanted = [moves[number] for number in sorted(approved)]
     here = frozenset(moves[number].uid for number in present)
-    judged = judge_again(wanted, made(*(moves[number] for number in sorted(fresh))), present=here)
-    gone = {action.uid for action in judged.go}
-    assert gone <= {moves[number].uid for number in approved & fresh & present}
-    assert gone | {outcome.action.uid for outcome in judged.dropped} == {action.uid for action in wanted}
-    assert len(judged.go) + len(judged.dropped) == len(wanted)
+    judged = recheck_approved(wanted, made(*(moves[number] for number in sorted(fresh))), present=here)
+    deleted = {action.uid for action in judged.execute}
+    assert deleted <= {moves[number].uid for number in approved & fresh & present}
+    assert deleted | {outcome.action.uid for outcome in judged.dropped} == {action.uid for action in wanted}
+    assert len(judged.execute) + len(judged.dropped) == len(wanted)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.builders import pod
+from tests.fixtures.golden import Golden
 from tests.unit.descheduling.test_controller import PATH, Desk
 from tests.unit.descheduling.test_controller import plan_on_the_loop as plan_on_the_loop
-from trimtab.descheduling.status_patch import ATTEMPTS
+from trimtab.controller.status_writer import RETRY
 from trimtab.kube.api import Forbidden, ServerError
 
 RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
@@ -45,7 +46,7 @@ def web(name: str, node_name: str = "n1") -> Any:
     return pod(name, namespace="shop").on(node_name).owned_by("ReplicaSet", "web").phase("Running").build()
 
 
-async def test_a_simulation_is_written_once_and_counts_its_repetitions() -> None:
+async def test_repeated_simulation_increments_counter() -> None:
     desk = Desk()
     desk.write(interval="5m")
     async with desk.running():
@@ -56,10 +57,10 @@ async def test_a_simulation_is_written_once_and_counts_its_repetitions() -> None
     assert desk.status["lastRun"]["run"] == "default-20270115-080000"
 
 
-async def test_cycles_with_nothing_to_do_write_one_run_and_no_more() -> None:
+async def test_empty_plans_write_one_run() -> None:
     desk = Desk()
-    old = desk.live.pod("shop/web-2")
-    desk.live.apply(old, web("web-2", "n2"))
+    old = desk.caches.lister.pod("shop/web-2")
+    desk.caches.apply(old, web("web-2", "n2"))
     desk.write(interval="5m", mode="Act")
     async with desk.running():
         await asyncio.sleep(3600)
@@ -69,7 +70,7 @@ async def test_cycles_with_nothing_to_do_write_one_run_and_no_more() -> None:
     assert len(writes) == 2, "the run and its status"
 
 
-async def test_acting_writes_its_plan_before_and_its_outcomes_after() -> None:
+async def test_plan_is_written_before_acting_and_outcomes_after() -> None:
     desk = Desk()
     desk.executor.takes = 20.0
     desk.write(mode="Act", interval="1h")
@@ -83,7 +84,7 @@ async def test_acting_writes_its_plan_before_and_its_outcomes_after() -> None:
 
 
 @pytest.mark.parametrize("mode", ["Simulate", "Act"])
-async def test_a_run_that_cannot_be_written_does_not_stop_these_modes(mode: str) -> None:
+async def test_failed_run_creation_does_not_stop_other_modes(mode: str) -> None:
     desk = Desk()
     desk.api.fail(Forbidden("no", status=403), times=99, method="POST", path=RUNS)
     desk.write(mode=mode)
@@ -93,7 +94,7 @@ async def test_a_run_that_cannot_be_written_does_not_stop_these_modes(mode: str)
     assert len(desk.executor.calls) == (mode == "Act")
 
 
-async def test_without_a_run_there_is_nothing_to_approve_and_the_policy_says_so() -> None:
+async def test_failed_run_creation_degrades_mode_approve() -> None:
     desk = Desk()
     desk.api.fail(Forbidden("not allowed", status=403), times=1, method="POST", path=RUNS)
     desk.write(mode="Approve")
@@ -105,7 +106,7 @@ async def test_without_a_run_there_is_nothing_to_approve_and_the_policy_says_so(
     assert phases(desk) == ["Pending"]
 
 
-async def test_no_history_writes_no_run() -> None:
+async def test_history_limit_zero_writes_no_run() -> None:
     desk = Desk()
     desk.write(mode="Act", runsHistoryLimit=0)
     async with desk.running():
@@ -114,7 +115,7 @@ async def test_no_history_writes_no_run() -> None:
     assert len(desk.executor.calls) == 1
 
 
-async def test_nothing_is_evicted_before_the_approval_and_at_once_after_it() -> None:
+async def test_approval_starts_evictions_immediately(golden: Golden) -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="10m")
     async with desk.running():
@@ -122,7 +123,7 @@ async def test_nothing_is_evicted_before_the_approval_and_at_once_after_it() -> 
         assert desk.executor.calls == []
         assert phases(desk) == ["Pending"]
         assert desk.registry.get_sample_value("trimtab_descheduler_waiting_runs", {"policy": "default"}) == 1
-        assert "waits for spec.approved" in desk.recorder.events[0]["note"]
+        golden(desk.recorder.events[0]["note"])
         approve(desk)
         await asyncio.sleep(1)
         assert phases(desk) == ["Completed"]
@@ -132,14 +133,14 @@ async def test_nothing_is_evicted_before_the_approval_and_at_once_after_it() -> 
     assert desk.status["lastRun"]["mode"] == "Approve"
 
 
-async def test_what_no_longer_holds_is_told_and_not_done() -> None:
+async def test_invalid_approved_moves_are_skipped_and_reported() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="1h")
     async with desk.running():
         await asyncio.sleep(1)
         [action] = runs(desk)[0]["spec"]["plan"]["actions"]
         other = {"web-1": "web-2", "web-2": "web-1"}[action["pod"]]
-        desk.live.apply(desk.live.pod(f"shop/{other}"), None)
+        desk.caches.apply(desk.caches.lister.pod(f"shop/{other}"), None)
         approve(desk)
         await asyncio.sleep(1)
     assert desk.executor.calls == []
@@ -148,39 +149,39 @@ async def test_what_no_longer_holds_is_told_and_not_done() -> None:
     assert desk.status["evicted"] == 0
 
 
-async def test_a_newer_plan_supersedes_the_one_that_waits() -> None:
+async def test_newer_plan_supersedes_pending_run() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="10m")
     async with desk.running():
         await asyncio.sleep(1)
-        desk.live.apply(None, web("web-3"))
-        desk.live.apply(None, web("web-4"))
+        desk.caches.apply(None, web("web-3"))
+        desk.caches.apply(None, web("web-4"))
         await asyncio.sleep(600)
         assert phases(desk) == ["Expired", "Pending"]
-        approve(desk, 0)  # too late: the definition's rules refuse it, and nobody acts on it in any case
+        approve(desk, 0)  # too late: the CRD's rules refuse it, and the operator ignores it in any case
         await asyncio.sleep(1)
     assert desk.executor.calls == []
 
 
-async def test_a_plan_that_has_become_less_goes_on_to_wait() -> None:
+async def test_smaller_plan_keeps_pending_run() -> None:
     desk = Desk()
-    desk.live.apply(None, web("web-3"))
-    desk.live.apply(None, web("web-4"))
+    desk.caches.apply(None, web("web-3"))
+    desk.caches.apply(None, web("web-4"))
     desk.write(mode="Approve", interval="10m")
     async with desk.running():
         await asyncio.sleep(1)
-        [gone, stays] = [action["pod"] for action in runs(desk)[0]["spec"]["plan"]["actions"]]
-        desk.live.apply(desk.live.pod(f"shop/{gone}"), None)
+        [deleted, stays] = [action["pod"] for action in runs(desk)[0]["spec"]["plan"]["actions"]]
+        desk.caches.apply(desk.caches.lister.pod(f"shop/{deleted}"), None)
         await asyncio.sleep(600)
         assert phases(desk) == ["Pending"]
         assert runs(desk)[0]["status"]["repeats"] == 1
         approve(desk)
         await asyncio.sleep(1)
-    assert sorted(outcomes(desk)) == sorted([(gone, "Gone", "AlreadyGone"), (stays, "Evicted", "Evicted")])
+    assert sorted(outcomes(desk)) == sorted([(deleted, "Gone", "AlreadyGone"), (stays, "Evicted", "Evicted")])
 
 
-@pytest.mark.parametrize("approved", [False, True], ids=["unapproved", "approved when nobody saw it"])
-async def test_a_run_expires_at_its_deadline_and_not_only_with_the_next_cycle(approved: bool) -> None:
+@pytest.mark.parametrize("approved", [False, True], ids=["unapproved", "approved while no operator ran"])
+async def test_run_expires_at_deadline_between_cycles(approved: bool) -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="2h", approvalDeadline="10m")
     async with desk.running():
@@ -209,7 +210,7 @@ async def restarted(desk: Desk, seconds: float = 1.0) -> None:
         await asyncio.sleep(seconds)
 
 
-async def test_a_changed_spec_expires_what_waits() -> None:
+async def test_changed_spec_expires_pending_run() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="1h")
     async with desk.running():
@@ -219,26 +220,26 @@ async def test_a_changed_spec_expires_what_waits() -> None:
         assert phases(desk) == ["Expired"]
 
 
-async def test_an_approved_run_waits_for_its_policys_turn() -> None:
+async def test_approved_run_waits_for_lock() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="2h", approvalDeadline="10m")
     async with desk.running():
         await asyncio.sleep(590)
-        await desk.services.turn.acquire()  # another policy acts, past the deadline
+        await desk.services.cycle_lock.acquire()  # another policy acts, past the deadline
         approve(desk)
         await asyncio.sleep(300)
         assert phases(desk) == ["Acting"], "approved in time"
         assert desk.executor.calls == []
-        desk.services.turn.release()
+        desk.services.cycle_lock.release()
         await asyncio.sleep(1)
     assert phases(desk) == ["Completed"]
     assert len(desk.executor.calls) == 1
 
 
-async def test_an_approved_run_that_a_process_left_is_taken_up_and_only_what_is_left_of_it() -> None:
+async def test_restart_continues_approved_run() -> None:
     desk = Desk()
-    desk.live.apply(None, web("web-3"))
-    desk.live.apply(None, web("web-4"))
+    desk.caches.apply(None, web("web-3"))
+    desk.caches.apply(None, web("web-4"))
     desk.executor.reason = "ShuttingDown"
     desk.write(mode="Approve", interval="2h")
     async with desk.running():
@@ -248,16 +249,17 @@ async def test_an_approved_run_that_a_process_left_is_taken_up_and_only_what_is_
         await asyncio.sleep(1)
     assert phases(desk) == ["Acting"]
     assert outcomes(desk) == [], "that an action's turn has not come is no outcome"
-    [gone, stays] = [action["pod"] for action in runs(desk)[0]["spec"]["plan"]["actions"]]
-    desk.live.apply(desk.live.pod(f"shop/{gone}"), None)  # evicted, and nobody could write it down any more
+    [deleted, stays] = [action["pod"] for action in runs(desk)[0]["spec"]["plan"]["actions"]]
+    # It was evicted, but the process ended before it recorded the outcome.
+    desk.caches.apply(desk.caches.lister.pod(f"shop/{deleted}"), None)
     desk.executor.reason, desk.executor.takes = "Evicted", 0.0
     await restarted(desk, 90)
     assert phases(desk) == ["Completed"]
-    assert sorted(outcomes(desk)) == sorted([(gone, "Gone", "AlreadyGone"), (stays, "Evicted", "Evicted")])
+    assert sorted(outcomes(desk)) == sorted([(deleted, "Gone", "AlreadyGone"), (stays, "Evicted", "Evicted")])
     assert [action.pod for action in desk.executor.calls[-1]["actions"]] == [stays]
 
 
-async def test_a_run_of_mode_act_that_a_killed_process_left_is_said_to_be_interrupted() -> None:
+async def test_killed_process_leaves_interrupted_run() -> None:
     desk = Desk()
     desk.write(mode="Act", interval="1h")
     async with desk.running():
@@ -278,7 +280,7 @@ async def test_old_runs_are_deleted() -> None:
     assert runs(desk)[-1]["metadata"]["name"] == "default-20270115-081000"
 
 
-async def test_runs_that_cannot_be_listed_are_asked_for_again() -> None:
+async def test_failed_list_of_runs_is_retried() -> None:
     desk = Desk()
     desk.api.fail(Forbidden("no", status=403), times=1, method="GET", path=RUNS)
     desk.write(interval="10m")
@@ -290,12 +292,12 @@ async def test_runs_that_cannot_be_listed_are_asked_for_again() -> None:
         assert desk.runs == 1
 
 
-async def test_a_beginning_that_cannot_be_noted_evicts_nothing_and_is_tried_again() -> None:
+async def test_unrecorded_start_evicts_nothing_and_is_retried() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="1h")
     async with desk.running():
         await asyncio.sleep(1)
-        desk.api.fail(ServerError("down", status=500), times=2 * ATTEMPTS, method="PATCH", path=f"{RUNS}/")
+        desk.api.fail(ServerError("down", status=500), times=2 * RETRY.attempts, method="PATCH", path=f"{RUNS}/")
         approve(desk)
         await asyncio.sleep(20)
         assert desk.executor.calls == []
@@ -303,7 +305,7 @@ async def test_a_beginning_that_cannot_be_noted_evicts_nothing_and_is_tried_agai
     assert phases(desk) == ["Completed"]
 
 
-async def test_a_name_that_is_taken_is_no_obstacle() -> None:
+async def test_taken_run_name_gets_suffix() -> None:
     desk = Desk()
     desk.api.put(f"{RUNS}/default-20270115-080000", {"metadata": {"name": "default-20270115-080000"}, "spec": {}})
     desk.write()
@@ -312,7 +314,7 @@ async def test_a_name_that_is_taken_is_no_obstacle() -> None:
     assert f"{RUNS}/default-20270115-080000-2" in desk.api.objects
 
 
-async def test_an_old_word_of_the_watch_does_not_undo_what_was_written_since() -> None:
+async def test_stale_watch_event_is_ignored() -> None:
     desk = Desk()
     desk.write(mode="Approve", interval="1h")
     async with desk.running():
@@ -325,7 +327,7 @@ async def test_an_old_word_of_the_watch_does_not_undo_what_was_written_since() -
     assert len(desk.executor.calls) == 1
 
 
-async def test_an_approved_run_waits_for_its_policys_window() -> None:
+async def test_approved_run_waits_for_window() -> None:
     desk = Desk()
     window = {"schedule": "0 9 * * *", "duration": "1h"}  # now it is 08:00
     desk.write(mode="Approve", interval="2h", approvalDeadline="3h", windows=[window])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.descheduling.runs.runs import NOW, kept, made, move, policy
+from trimtab.api.bounds import fitting
 from trimtab.api.descheduling_run import MAX_ACTIONS, MAX_KEPT_PODS, RunPlan
 from trimtab.api.plan import Evict
 from trimtab.descheduling.runs import record
@@ -39,28 +40,28 @@ def test_long_policy_names_that_begin_alike_give_runs_of_different_names() -> No
     assert max(len(one), len(two)) <= 253
 
 
-def test_a_plan_stands_in_the_object_with_its_numbers() -> None:
+def test_run_contains_plan_and_counts() -> None:
     plan = plan_of(move("a"), move("b"), reasons=("NoPlace", "NoPlace", "LocalStorage"))
     assert (plan.planned, plan.kept, plan.actions_omitted, plan.kept_omitted) == (2, 3, 0, 0)
     assert [(each.reason, each.count) for each in plan.kept_reasons] == [("LocalStorage", 1), ("NoPlace", 2)]
     assert plan.approve_until is not None
     assert plan.approve_until.timestamp() == NOW + 3600
-    assert record.evictions(plan) == (move("a"), move("b"))
+    assert record.to_evictions(plan) == (move("a"), move("b"))
 
 
 @pytest.mark.parametrize("mode", ["Simulate", "Act"])
-def test_what_needs_no_approval_has_no_deadline(mode: str) -> None:
+def test_run_without_approval_has_no_deadline(mode: str) -> None:
     assert plan_of(move("a"), mode=mode).approve_until is None
 
 
-def test_thousands_of_actions_are_cut_and_the_object_says_how_many() -> None:
+def test_omitted_actions_are_counted() -> None:
     plan = plan_of(*(move(f"web-{index}") for index in range(3000)))
     assert len(plan.actions) == MAX_ACTIONS
     assert plan.actions_omitted == 3000 - MAX_ACTIONS
     assert [action.pod for action in plan.actions[:2]] == ["web-0", "web-1"], "the first of the plan"
 
 
-def test_the_largest_object_is_half_of_what_etcd_takes() -> None:
+def test_largest_run_is_half_of_etcd_limit() -> None:
     moves = [
         move(f"{index:03}{LONG[3:]}", node=LONG, target=LONG, owner=LONG, message="ü" * 5000, uid=f"{index:064}")
         for index in range(800)
@@ -74,9 +75,9 @@ def test_the_largest_object_is_half_of_what_etcd_takes() -> None:
 
 
 @given(st.lists(st.text(max_size=60), max_size=60), st.integers(0, 50), st.integers(0, 2000))
-def test_cutting_takes_a_beginning_that_fits(names: list[str], limit: int, size: int) -> None:
+def test_longest_fitting_prefix_is_kept(names: list[str], limit: int, size: int) -> None:
     moves = [move(name) for name in names]
-    taken = record.fitting(moves, limit=limit, size=size)
+    taken = fitting(moves, limit=limit, budget=size)
     assert list(taken) == moves[: len(taken)]
     assert len(taken) <= limit
     assert sum(len(msgspec.json.encode(each)) for each in taken) <= size
@@ -98,7 +99,7 @@ A, B, C = move("a"), move("b"), move("c")
         pytest.param(plan_of(reasons=("X",)), plan_of(reasons=("Y",)), False, id="kept for another reason"),
     ],
 )
-def test_two_plans_say_the_same_or_not(one: RunPlan, two: RunPlan, same: bool) -> None:
+def test_fingerprints_of_equal_plans_are_equal(one: RunPlan, two: RunPlan, same: bool) -> None:
     assert (record.fingerprint(one) == record.fingerprint(two)) is same
 
 
@@ -108,13 +109,11 @@ def test_two_plans_say_the_same_or_not(one: RunPlan, two: RunPlan, same: bool) -
         pytest.param(plan_of(A, B), plan_of(A, B), True, id="the same"),
         pytest.param(plan_of(A, B), plan_of(B, reasons=("X",)), True, id="less of it"),
         pytest.param(plan_of(A, B), plan_of(A, C), False, id="something new"),
-        pytest.param(plan_of(A, B), plan_of(), False, id="nothing any more"),
+        pytest.param(plan_of(A, B), plan_of(), False, id="no actions left"),
         pytest.param(plan_of(A, B), plan_of(A, generation=2), False, id="another spec"),
     ],
 )
-def test_a_run_goes_on_to_wait_while_it_has_all_that_is_planned(
-    waiting: RunPlan, later: RunPlan, covered: bool
-) -> None:
+def test_covering_run_stays_pending(waiting: RunPlan, later: RunPlan, covered: bool) -> None:
     assert record.covers(waiting, later) is covered
 
 

@@ -1,4 +1,4 @@
-"""Sharing of equal values, and that what nobody needs is dropped."""
+"""Sharing of equal values, and that unused values are dropped."""
 
 from tests.builders import expression, pod
 from trimtab.kube.frozen import FrozenMap
@@ -15,7 +15,7 @@ def test_equal_values_become_the_same():
     assert interner.string(str(10**6)) is interner.string(str(10**6))
 
 
-def test_a_spec_is_made_once_for_a_key():
+def test_spec_is_created_once_per_key():
     interner = Interner()
     made = []
 
@@ -29,7 +29,7 @@ def test_a_spec_is_made_once_for_a_key():
     assert len(made) == 2
 
 
-def test_values_that_nobody_refers_to_are_dropped():
+def test_unreferenced_values_are_dropped():
     interner = Interner()
     kept = interner.share(FrozenMap(app="kept"))
     interner.share(FrozenMap(app="dropped"))
@@ -65,7 +65,7 @@ def test_a_spec_known_by_two_keys_is_dropped_too():
 
 
 def test_tables_are_pruned_when_they_have_doubled(monkeypatch):
-    monkeypatch.setattr(intern, "_FLOOR", 10)
+    monkeypatch.setattr(intern, "_MIN_PRUNE_SIZE", 10)
     interner = Interner()
     interner.prune()
     kept = [interner.share(("kept", number)) for number in range(20)]
@@ -77,3 +77,18 @@ def test_tables_are_pruned_when_they_have_doubled(monkeypatch):
     interner.share(("dropped", len(kept)))
     assert interner.prune_if_grown()
     assert interner.statistics().values == len(kept)
+
+
+def test_values_shared_while_pruning_are_kept() -> None:
+    interner = Interner()
+    kept = [interner.share((number, "kept")) for number in range(2_000)]
+    for number in range(3_000):
+        interner.share((number, "dropped"))
+    shared = []
+    for number, _ in enumerate(interner.pruning()):
+        shared.append(interner.share((2_999 - number, "dropped")))
+        shared.append(interner.share((number, "new")))
+        assert not interner.has_doubled
+    assert all(interner.share((number, "kept")) is value for number, value in enumerate(kept))
+    assert all(interner.share((*value,)) is value for value in shared)
+    assert 2_000 < interner.statistics().values < 2_000 + 2 * len(shared) + 1

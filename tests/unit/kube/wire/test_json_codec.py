@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.golden import Golden
 from trimtab.kube.errors import InputError
 from trimtab.kube.wire.codec import Metadata, StatusMessage
 from trimtab.kube.wire.intern import Interner
@@ -14,7 +15,7 @@ LINES = st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\n", b"
 
 
 @given(LINES, st.lists(st.integers(1, 50), min_size=1, max_size=10))
-def test_lines_are_whole_however_the_stream_is_cut(lines, cuts):
+def test_lines_do_not_depend_on_chunk_boundaries(lines, cuts):
     stream = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter()
     found, position, turn = [], 0, 0
@@ -25,11 +26,11 @@ def test_lines_are_whole_however_the_stream_is_cut(lines, cuts):
     assert found == lines
 
 
-def test_empty_lines_are_no_events():
+def test_empty_lines_are_ignored():
     assert list(LineSplitter().feed(b"\n  \n{}\n\r\n")) == [b"{}"]
 
 
-def test_a_line_of_megabytes_is_a_line():
+def test_a_line_may_have_megabytes():
     splitter = LineSplitter()
     chunks = [b"x" * 65536] * 40
     assert [line for chunk in chunks for line in splitter.feed(chunk)] == []
@@ -42,21 +43,23 @@ def _page(body):
     return splitter.end()
 
 
-def test_a_list_is_opened_when_all_of_it_is_there():
+def test_a_list_is_decoded_when_it_is_complete():
     page = _page(b'{"metadata": {"resourceVersion": "5"}, "items": [{"a": 1}, {}]}')
     assert [bytes(item) for item in page.items] == [b'{"a": 1}', b"{}"]
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"items": 3}'])
-def test_what_is_no_list_is_refused(body):
-    with pytest.raises(InputError, match="Pod: is no list"):
+def test_a_body_that_is_not_a_list_is_refused(body, golden: Golden):
+    with pytest.raises(InputError) as raised:
         _page(body)
+    golden(str(raised.value))
 
 
 @pytest.mark.parametrize("frame", [b"{", b"{}", b'{"type": "ADDED"}', b"[]"])
-def test_what_is_no_event_is_refused(frame):
-    with pytest.raises(InputError, match="Pod: is no watch event"):
+def test_a_line_that_is_not_an_event_is_refused(frame, golden: Golden):
+    with pytest.raises(InputError) as raised:
         CODEC.frame(frame)
+    golden(str(raised.value))
 
 
 def test_a_list_without_items_is_empty():
@@ -64,12 +67,12 @@ def test_a_list_without_items_is_empty():
     assert (page.resource_version, page.next, page.items) == ("5", "x", [])
 
 
-def test_what_is_no_object_has_no_metadata():
+def test_invalid_json_has_no_metadata():
     assert CODEC.metadata(b"[]") == Metadata()
     assert CODEC.metadata(b'{"metadata": {"namespace": "a", "name": "b"}}').key == "a/b"
 
 
-def test_a_status_says_how_long_to_wait():
+def test_a_status_may_have_a_retry_after():
     raw = b'{"code": 429, "reason": "TooManyRequests", "message": "m", "details": {"retryAfterSeconds": 3}}'
     assert CODEC.status(raw) == StatusMessage(429, "TooManyRequests", "m", 3.0)
     assert CODEC.status(b"oops") == StatusMessage(message="b'oops'")

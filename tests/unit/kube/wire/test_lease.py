@@ -35,7 +35,7 @@ def test_a_lease_is_one_value_from_every_format_to_the_microsecond():
 
 
 @pytest.mark.parametrize("spec", [{}, {"renewTime": None, "holderIdentity": None}], ids=["absent", "null"])
-def test_a_lease_that_nobody_renewed_yet_says_no_time(spec):
+def test_a_lease_may_have_no_renew_time(spec):
     manifest = lease("n1").manifest() | {"spec": spec}
     assert decode_object(manifest).renewed is None
     assert decode_object(manifest).holder == ""
@@ -52,7 +52,7 @@ def test_a_node_has_the_heartbeat_of_its_ready_condition_from_every_format():
     assert len(set(values)) == 1
 
 
-def test_a_node_that_said_nothing_yet_has_no_heartbeat():
+def test_a_node_without_a_status_has_no_heartbeat():
     manifest = node("n1").manifest()
     manifest["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "lastHeartbeatTime": None}]
     assert {value.heartbeat for value in every_way(manifest)} == {None}

@@ -36,7 +36,7 @@ def test_a_missing_label_selector_is_not_an_empty_one(builder):
     assert builder().merge(spec={"selector": {}}).build().selector == LabelSelector()
 
 
-def test_replica_sets_of_former_templates_share_what_is_equal():
+def test_replica_sets_share_equal_keys_and_values():
     interner = Interner()
     first, second = (
         msgspec.json.encode(replica_set(f"web-{each}").selecting({"app": "web", "pod-template-hash": each}).manifest())
@@ -48,5 +48,5 @@ def test_replica_sets_of_former_templates_share_what_is_equal():
     assert first.selector.match_labels["app"] is second.selector.match_labels["app"]
 
 
-def test_services_of_other_groups_are_none_of_ours():
+def test_services_of_other_groups_are_ignored():
     assert decode_object({"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "a"}}) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.local.machines.live import FINALIZER, Live
+from trimtab_local.machines.machine import FINALIZER, LiveObject
 
 NOW = 1_800_000_000.0
 NAMESPACE = "openshift-machine-api"
@@ -16,9 +16,9 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def owner(replicas: int = 1, *, annotations: dict[str, str] | None = None, **spec: Any) -> Live:
+def owner(replicas: int = 1, *, annotations: dict[str, str] | None = None, **spec: Any) -> LiveObject:
     template = {"metadata": {"labels": LABELS}, "spec": {"metadata": {"labels": {"role": "worker"}}}}
-    return Live(
+    return LiveObject(
         {
             "metadata": {
                 "name": "workers",
@@ -33,7 +33,7 @@ def owner(replicas: int = 1, *, annotations: dict[str, str] | None = None, **spe
     )
 
 
-def machine(name: str = "workers-a", **given: Any) -> Live:
+def machine(name: str = "workers-a", **given: Any) -> LiveObject:
     """``age`` in seconds, ``node``, ``failed``, ``deleting``, ``mark`` (the annotation's key), ``annotations``."""
     annotations = dict(given.get("annotations", {}))
     if "mark" in given:
@@ -58,4 +58,4 @@ def machine(name: str = "workers-a", **given: Any) -> Live:
         status |= {"phase": "Failed", "errorReason": "CreateError", "errorMessage": "no"}
     if given.get("phase"):
         status["phase"] = given["phase"]
-    return Live({"metadata": metadata, "spec": given.get("spec", {}), "status": status})
+    return LiveObject({"metadata": metadata, "spec": given.get("spec", {}), "status": status})

@@ -1,4 +1,4 @@
-"""Whatever the cluster: what is told is true, costs no less than it was thought to, and leaves no trace."""
+"""In any cluster, a suggested remedy helps, costs no less than its estimate, and leaves the snapshot unchanged."""
 
 from __future__ import annotations
 
@@ -8,60 +8,61 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from tests.unit.cluster.worlds import Maker, fingerprint, makers, worlds
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject, Pod
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
-from trimtab.placement.remedies.framework import NEVER, Case
-from trimtab.placement.remedies.search import Cure, cures, plan_for, worth_a_try
+from trimtab.placement.remedies.interface import IMPOSSIBLE, RemedyCase
+from trimtab.placement.remedies.search import RemedyPlan, candidate_nodes, find_remedy_plans, plan_for
 
 candidates = st.builds(Maker.pod, makers, st.just("candidate"), st.none(), st.just(("",)))
 
 
-def changed(world: list[KubeObject], pod: Pod, cure: Cure) -> tuple[list[KubeObject], Pod]:
+def changed(world: list[KubeObject], pod: Pod, plan: RemedyPlan) -> tuple[list[KubeObject], Pod]:
     """The world with the steps taken, and the pod."""
     there = {(type(each), each.key): each for each in world}
-    for step in cure.steps:
-        for gone in step.removes:
-            there.pop((type(gone), gone.key), None)
+    for step in plan.steps:
+        for deleted in step.removes:
+            there.pop((type(deleted), deleted.key), None)
         there |= {(type(each), each.key): each for each in step.puts}
         pod = step.pod or pod
     return list(there.values()), pod
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), candidates)
-def test_what_is_told_makes_the_pod_fit_when_all_is_built_anew(world, pod):
+def test_suggested_changes_make_the_pod_fit_in_a_new_snapshot(world, pod):
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
     if placer.feasible(pod).any():
         return
     before = fingerprint(snapshot)
     with snapshot.fork():
-        found = list(islice(cures(placer, pod), 3))
+        found = list(islice(find_remedy_plans(placer, pod), 3))
     assert fingerprint(snapshot) == before
-    assert [cure.cost for cure in found] == sorted(cure.cost for cure in found)
-    for cure in found:
-        assert cure.steps
-        anew, asked = changed(world, pod, cure)
-        there = Snapshot(anew)
-        assert Placer(there).feasible(asked)[there.nodes.slot_of[cure.node]], cure.document()
+    assert [plan.cost for plan in found] == sorted(plan.cost for plan in found)
+    for plan in found:
+        assert plan.steps
+        rebuilt, requested = changed(world, pod, plan)
+        there = Snapshot(rebuilt)
+        assert Placer(there).feasible(requested)[there.nodes.slot_of[plan.node]], plan.document()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(worlds(), candidates)
-def test_no_node_costs_less_than_its_bound_and_none_is_cheaper_than_what_is_told(world, pod):
+def test_costs_respect_lower_bounds_and_the_cheapest_plan_is_found(world, pod):
     snapshot = Snapshot(world)
     placer = Placer(snapshot)
     if placer.feasible(pod).any() or placer.refusal(pod) is not None:
         return
     with snapshot.fork():
-        case = Case(placer, pod)
-        found = next(cures(placer, pod), None)
-        bounds = {name: bound for bound, name in worth_a_try(case)}
+        case = RemedyCase(placer, pod)
+        found = next(find_remedy_plans(placer, pod), None)
+        bounds = {name: bound for bound, name in candidate_nodes(case)}
         for name in sorted(snapshot.nodes.slot_of):
-            steps = plan_for(case, name, NEVER)
+            steps = plan_for(case, name, IMPOSSIBLE)
             if steps is not None and name in bounds:
                 cost = sum(step.cost for step in steps)
                 assert cost >= bounds[name] - 1e-9, steps
@@ -69,9 +70,9 @@ def test_no_node_costs_less_than_its_bound_and_none_is_cheaper_than_what_is_told
                 assert found.cost <= cost + 1e-9
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(worlds(nodes_least=1, pods_least=1), st.data())
-def test_the_document_says_what_the_placer_says_and_leaves_the_snapshot_as_it_was(world, data):
+def test_document_matches_the_placer_and_leaves_the_snapshot_unchanged(world, data):
     snapshot = Snapshot(world)
     pod = snapshot.pods[data.draw(st.sampled_from(sorted(snapshot.pods)))]
     before = fingerprint(snapshot)
@@ -80,21 +81,25 @@ def test_the_document_says_what_the_placer_says_and_leaves_the_snapshot_as_it_wa
     assert fingerprint(snapshot) == before
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
     with snapshot.fork():
-        lifted = placer.lift(pod)
-        verdicts, message = placer.verdicts(lifted), placer.why_not(lifted)
+        lifted = placer.unbind(pod)
+        verdicts, message = placer.node_verdicts(lifted), placer.unschedulable_message(lifted)
         likely = [snapshot.nodes.node(int(slot)).name for slot in placer.scorer.best(lifted, placer.feasible(lifted))]
     assert document["message"] == message
     assert document["fits"] == [verdict.node for verdict in verdicts if verdict.fits]
     assert document["likely"] == likely
-    for told, verdict in zip(document["nodes"], verdicts, strict=True):
-        assert (told["node"], told["fits"], tuple(told["reasons"])) == (verdict.node, verdict.fits, verdict.reasons)
+    for recorded, verdict in zip(document["nodes"], verdicts, strict=True):
+        assert (recorded["node"], recorded["fits"], tuple(recorded["reasons"])) == (
+            verdict.node,
+            verdict.fits,
+            verdict.reasons,
+        )
         if verdict.fits:
-            points = dict(told["score"])
+            points = dict(recorded["score"])
             assert points.pop("total") == sum(points.values())
         else:
-            assert "score" not in told
-    best = max((told["score"]["total"] for told in document["nodes"] if told["fits"]), default=None)
+            assert "score" not in recorded
+    best = max((recorded["score"]["total"] for recorded in document["nodes"] if recorded["fits"]), default=None)
     assert document["likely"] == [
-        told["node"] for told in document["nodes"] if told["fits"] and told["score"]["total"] == best
+        recorded["node"] for recorded in document["nodes"] if recorded["fits"] and recorded["score"]["total"] == best
     ]
     assert (document["remedy"] is None) or not document["fits"]

@@ -1,4 +1,4 @@
-"""Servers of cluster-autoscaler's expander API, which choose among groups."""
+"""Client for servers of cluster-autoscaler's expander API, which choose among node groups."""
 
 from trimtab.autoscaling.external.expander.advisor import NAME, Advisor, advisor
 

@@ -1,5 +1,5 @@
-"""Providers of cluster-autoscaler's ``externalgrpc``: any server of its gRPC service ``CloudProvider``."""
+"""Provider for servers of cluster-autoscaler's ``externalgrpc`` service ``CloudProvider``."""
 
-from trimtab.autoscaling.external.externalgrpc.open import external_grpc
+from trimtab.autoscaling.external.externalgrpc.source import external_grpc
 
 __all__ = ["external_grpc"]

@@ -1,42 +1,118 @@
-"""Acting on the groups of an external provider.
+"""Client of the gRPC service ``CloudProvider``, and the provider that changes its groups.
 
-Its calls have no compare-and-set: sizes go up and down by a number, and who asks twice gets twice. So the size is read
-right before, and again after a failure whose outcome nobody knows; and a group that was acted on is left alone until it
-has been read anew (:class:`~trimtab.autoscaling.external.freshness.Freshness`). Instances that go are named, so nothing
-needs a mark.
+The service has no compare-and-set: sizes are raised and lowered by a number of nodes, and a repeated request is
+executed twice. Therefore the size is read immediately before a change, and again after a failure with an unknown
+outcome. A changed group is paused until it has been read again
+(:class:`~trimtab.autoscaling.external.source.Freshness`). Instances are deleted by name, so the machines need no
+deletion annotation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
-from trimtab.autoscaling.external.externalgrpc.client import CloudProvider
 from trimtab.autoscaling.external.externalgrpc.values import provider_node
-from trimtab.autoscaling.external.freshness import Freshness
-from trimtab.autoscaling.external.grpc_channel import CallFailed
+from trimtab.autoscaling.external.grpc_channel import CallFailed, GrpcChannel
+from trimtab.autoscaling.external.source import Freshness
 from trimtab.autoscaling.groups import GroupMachine, NodeGroup
-from trimtab.autoscaling.providers.checks import alive, check_increase, check_lowering, check_there
-from trimtab.autoscaling.providers.outcome import Failed, Failure, Removal, Scaled, names
+from trimtab.autoscaling.providers.checks import check_increase, check_lowering, check_provider_machines, live_machines
+from trimtab.autoscaling.providers.outcome import (
+    MachineRemoval,
+    MarkedMachines,
+    ScaleError,
+    ScaleFailure,
+    ScaleResult,
+    machine_names,
+)
 from trimtab.kube.objects import Node
 
+M = TypeVar("M", bound=Message)
+
+SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
+
+
+class CloudProvider:
+    """Client of the service. Every call may raise :class:`~trimtab.autoscaling.external.grpc_channel.CallFailed`."""
+
+    def __init__(self, channel: GrpcChannel) -> None:
+        self._channel = channel
+
+    async def refresh(self) -> None:
+        """Let the provider refresh its caches."""
+        await self._channel.renew()
+        await self._call("Refresh", pb.Nothing(), pb.Nothing)
+
+    async def groups(self) -> Sequence[pb.Group]:
+        """Return all groups of the provider."""
+        return (await self._call("NodeGroups", pb.Nothing(), pb.Groups)).groups
+
+    async def target_size(self, group: str) -> int:
+        """Return the target size of a group."""
+        return (await self._call("NodeGroupTargetSize", pb.OfGroup(id=group), pb.TargetSize)).target_size
+
+    async def instances(self, group: str) -> Sequence[pb.Instance]:
+        """Return all instances of a group, in any state."""
+        return (await self._call("NodeGroupNodes", pb.OfGroup(id=group), pb.Instances)).instances
+
+    async def template(self, group: str) -> bytes:
+        """Return a new node of the group as a serialized core/v1 Node, or empty bytes if there is none."""
+        found = await self._call("NodeGroupTemplateNodeInfo", pb.OfGroup(id=group), pb.Template)
+        return found.node or found.old_node
+
+    async def options(self, group: str, defaults: pb.Options) -> pb.Options | None:
+        """Return the group's options merged with the defaults, or ``None`` if the provider returns none."""
+        request = pb.OptionsRequest(id=group, defaults=defaults)
+        found = await self._call("NodeGroupGetOptions", request, pb.OptionsAnswer)
+        return found.options if found.HasField("options") else None
+
+    async def node_price(self, node: pb.ProviderNode, *, start: int, end: int) -> float:
+        """Return the price of a node for a period. Both times are in seconds since the epoch."""
+        request = pb.PriceRequest(node=node, start=pb.Span(seconds=start), end=pb.Span(seconds=end))
+        return (await self._call("PricingNodePrice", request, pb.Price)).price
+
+    async def increase(self, group: str, by: int) -> None:
+        """Raise the target size of a group by a number of nodes."""
+        await self._call("NodeGroupIncreaseSize", pb.Resize(id=group, delta=by), pb.Nothing)
+
+    async def decrease(self, group: str, by: int) -> None:
+        """Lower the target size of a group by a number of nodes that have not registered. No node is deleted."""
+        await self._call("NodeGroupDecreaseTargetSize", pb.Resize(id=group, delta=-by), pb.Nothing)
+
+    async def delete(self, group: str, nodes: Iterable[pb.ProviderNode]) -> None:
+        """Delete instances of a group, and lower its target size by their number."""
+        await self._call("NodeGroupDeleteNodes", pb.DeleteNodes(id=group, nodes=nodes), pb.Nothing)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+    async def _call(self, method: str, request: Message, answer: type[M]) -> M:
+        return await self._channel.call(f"/{SERVICE}/{method}", request, answer)
+
+
 _FAILURES: Final = {
-    "NOT_FOUND": Failure.NOT_FOUND,
-    "UNAVAILABLE": Failure.UNREACHABLE,
-    "CANCELLED": Failure.UNREACHABLE,
-    "DEADLINE_EXCEEDED": Failure.TIMED_OUT,
+    "NOT_FOUND": ScaleFailure.NOT_FOUND,
+    "UNAVAILABLE": ScaleFailure.UNREACHABLE,
+    "CANCELLED": ScaleFailure.UNREACHABLE,
+    "DEADLINE_EXCEEDED": ScaleFailure.TIMED_OUT,
 }
-"""All other codes are a refusal: out of stock, no quota, not allowed, or what the provider has no code for."""
+"""Failures by gRPC status code. All other codes are treated as a refusal by the provider.
+
+Examples of such refusals are a lack of stock, quota or permission, and errors that have no code of their own.
+"""
 
 
 class ExternalProvider:
-    """A :class:`~trimtab.autoscaling.providers.Provider`.
+    """The :class:`~trimtab.autoscaling.providers.Provider` for the groups of the service.
 
     Args:
-        client: the provider.
-        freshness: told what is done.
-        node_of: the node of that name as the cluster has it: providers know nodes by labels and annotations, too.
+        client: client of the service.
+        freshness: tracks changes of groups.
+        node_of: returns a node by name. Requests to delete a node contain its labels and annotations.
     """
 
     def __init__(self, client: CloudProvider, freshness: Freshness, *, node_of: Callable[[str], Node | None]) -> None:
@@ -44,67 +120,65 @@ class ExternalProvider:
         self._freshness = freshness
         self._node_of = node_of
 
-    async def increase(self, group: NodeGroup, to: int) -> Scaled:
-        """See :class:`~trimtab.autoscaling.providers.Provider`."""
+    async def increase(self, group: NodeGroup, to: int) -> ScaleResult:
         return await self._resize(group, to)
 
-    async def lower(self, group: NodeGroup, to: int) -> Scaled:
-        """See :class:`~trimtab.autoscaling.providers.Provider`."""
+    async def lower(self, group: NodeGroup, to: int) -> ScaleResult:
         return await self._resize(group, to)
 
-    async def remove(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> Removal:
-        """See :class:`~trimtab.autoscaling.providers.Provider`. One call names all of them."""
-        del now
+    async def mark(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> MarkedMachines:
+        return MarkedMachines(group.id, tuple(machines))
+
+    async def remove(self, group: NodeGroup, marked: MarkedMachines, *, count: int | None = None) -> MachineRemoval:
+        machines = marked.machines
         calls = _Calls(self._client, group)
         failed = None
-        with self._freshness.acting(group.name) as doing:
+        with self._freshness.acting(group.name) as operation:
             try:
                 _check_removal(group, machines)
                 size = await calls.size_without(len(machines))
                 nodes = [provider_node(each, self._node_of(each.node) if each.node else None) for each in machines]
                 await calls.delete(nodes)
-                doing.target = size
-            except Failed as error:
+                operation.target = size
+            except ScaleError as error:
                 failed = error
         chosen = {each.name for each in machines}
-        return Removal(
+        return MachineRemoval(
             group.id,
             group.target,
             group.target - len(machines) if calls.acted else group.target,
-            **_told(failed),
+            **_failure_fields(failed),
             calls=calls.count,
-            machines=names(machines) if calls.acted else (),
-            others=tuple(sorted(each.name for each in alive(group) if each.name not in chosen)),
+            machines=machine_names(machines) if calls.acted else (),
+            others=tuple(sorted(each.name for each in live_machines(group) if each.name not in chosen)),
         )
 
     async def unmark(self, group: NodeGroup, machines: Sequence[str], *, mark: str = "") -> tuple[str, ...]:
-        """See :class:`~trimtab.autoscaling.providers.Provider`. There are no marks, so nothing is left to do."""
-        del group, machines, mark
         return ()
 
-    async def _resize(self, group: NodeGroup, to: int) -> Scaled:
+    async def _resize(self, group: NodeGroup, to: int) -> ScaleResult:
         calls = _Calls(self._client, group)
         failed = None
-        with self._freshness.acting(group.name) as doing:
+        with self._freshness.acting(group.name) as operation:
             try:
                 if to > group.target:
                     check_increase(group, to)
                 else:
                     check_lowering(group, to)
-                    check_there(await calls.there(), to)
+                    check_provider_machines(await calls.instances(), to)
                 await calls.set_size(to)
-                doing.target = to
-            except Failed as error:
+                operation.target = to
+            except ScaleError as error:
                 failed = error
-        return Scaled(group.id, group.target, to, **_told(failed), calls=calls.count)
+        return ScaleResult(group.id, group.target, to, **_failure_fields(failed), calls=calls.count)
 
 
 class _Calls:
-    """The calls for one group: counted, and failing in our terms.
+    """Counts the calls for one group, and converts errors to :class:`ScaleError`.
 
     Attributes:
-        count: how many were sent.
-        acted: whether one of them may have changed something.
+        count: number of calls.
+        acted: whether a call may have changed the group.
     """
 
     def __init__(self, client: CloudProvider, group: NodeGroup) -> None:
@@ -114,10 +188,10 @@ class _Calls:
         self.acted = False
 
     async def size(self) -> int:
-        """The target as it is now.
+        """Return the current target size.
 
         Raises:
-            Failed: nobody says it.
+            ScaleError: the target size could not be read.
         """
         self.count += 1
         try:
@@ -126,22 +200,22 @@ class _Calls:
             raise _failed(error) from None
 
     async def size_without(self, number: int) -> int:
-        """The target as it is now, less so many.
+        """Return the current target size minus a number of nodes.
 
         Raises:
-            Failed: nobody says it, or it is below the minimum.
+            ScaleError: the target size could not be read, or the result is below the minimum.
         """
         size = await self.size()
         if size - number < self._group.minimum:
-            message = f"the size is {size} by now: without {number} it is below {self._group.minimum}"
-            raise Failed(Failure.CONFLICT, message)
+            message = f"the size is {size} now: without {number} it would be below {self._group.minimum}"
+            raise ScaleError(ScaleFailure.CONFLICT, message)
         return size - number
 
-    async def there(self) -> int:
-        """How many instances are there that are not on their way out.
+    async def instances(self) -> int:
+        """Return the number of instances that are not being deleted.
 
         Raises:
-            Failed: nobody says it.
+            ScaleError: the instances could not be read.
         """
         self.count += 1
         try:
@@ -151,15 +225,15 @@ class _Calls:
         return sum(each.status.state != pb.DELETING for each in found)
 
     async def set_size(self, to: int) -> None:
-        """Raise or lower the target to that, if it still is what was planned on.
+        """Raise or lower the target size if it is still the one that the plan was based on.
 
         Raises:
-            Failed: it is not so, or nobody knows.
+            ScaleError: the target size was not set, or the outcome is unknown.
         """
         group, before = self._group, await self.size()
         if before != group.target:
-            message = f"the plan was made on a target of {group.target}, and it is {before} by now"
-            raise Failed(Failure.CONFLICT, message)
+            message = f"the plan was based on a target of {group.target}, but the target is {before} now"
+            raise ScaleError(ScaleFailure.CONFLICT, message)
         self.count += 1
         self.acted = True
         try:
@@ -172,14 +246,14 @@ class _Calls:
             return
         found = await self._known_size()
         if found is not None and found != to:
-            message = f"its provider said yes, and its target is {found}, not {to}"
-            raise Failed(Failure.CONFLICT, message, doubt=True)
+            message = f"its provider accepted the request, but its target is {found}, not {to}"
+            raise ScaleError(ScaleFailure.CONFLICT, message, doubt=True)
 
     async def _after_failed_resize(self, to: int, error: CallFailed) -> None:
-        """See what the size is after a failure, which may have been one on the way back.
+        """Read the size after a failed call, because only the response may have been lost.
 
         Raises:
-            Failed: unless the size is what was asked for.
+            ScaleError: the size is not the requested one.
         """
         found = await self._known_size()
         if found == to:
@@ -189,14 +263,14 @@ class _Calls:
     async def _known_size(self) -> int | None:
         try:
             return await self.size()
-        except Failed:
+        except ScaleError:
             return None
 
     async def delete(self, nodes: Sequence[pb.ProviderNode]) -> None:
-        """Remove instances.
+        """Delete instances of the group.
 
         Raises:
-            Failed: unless all of them go.
+            ScaleError: at least one of them is not being deleted.
         """
         self.count += 1
         self.acted = True
@@ -210,34 +284,36 @@ class _Calls:
             found = await self._client.instances(self._group.name)
         except CallFailed:
             raise _failed(failed, doubt=True) from None
-        stay = {each.id for each in found if each.status.state != pb.DELETING}
-        left = sorted(node.provider_id for node in nodes if node.provider_id in stay)
+        not_deleted = {each.id for each in found if each.status.state != pb.DELETING}
+        left = sorted(node.provider_id for node in nodes if node.provider_id in not_deleted)
         if left:
             raise _failed(failed, doubt=failed.lost or len(left) < len(nodes))
 
 
 def _check_removal(group: NodeGroup, machines: Sequence[GroupMachine]) -> None:
-    """Refuse what must not be, from the group alone.
+    """Check whether machines may be removed from a group, using only the group itself.
 
     Raises:
-        Failed: what is against it, with the numbers compared.
+        ScaleError: the removal is invalid. The message contains the numbers.
     """
     if group.paused:
-        raise Failed(Failure.REFUSED, f"the group is not scaled: {group.paused}")
-    known = {each.name for each in alive(group)}
+        raise ScaleError(ScaleFailure.REFUSED, f"the group is not scaled: {group.paused}")
+    known = {each.name for each in live_machines(group)}
     strays = sorted(each.name for each in machines if each.name not in known)
     if strays or not machines:
-        raise Failed(Failure.REFUSED, f"not instances of the group that could go: {', '.join(strays) or 'none given'}")
+        raise ScaleError(
+            ScaleFailure.REFUSED, f"not deletable instances of the group: {', '.join(strays) or 'none given'}"
+        )
     if group.target - len(machines) < group.minimum:
         message = f"{group.target} less {len(machines)} is below the minimum of {group.minimum}"
-        raise Failed(Failure.REFUSED, message)
+        raise ScaleError(ScaleFailure.REFUSED, message)
 
 
-def _failed(error: CallFailed, *, doubt: bool = False) -> Failed:
-    return Failed(_FAILURES.get(error.code, Failure.REFUSED), str(error), doubt=doubt)
+def _failed(error: CallFailed, *, doubt: bool = False) -> ScaleError:
+    return ScaleError(_FAILURES.get(error.code, ScaleFailure.REFUSED), str(error), doubt=doubt)
 
 
-def _told(failed: Failed | None) -> dict[str, Any]:
+def _failure_fields(failed: ScaleError | None) -> dict[str, Any]:
     if failed is None:
         return {}
     return {"failure": failed.failure, "message": failed.message, "doubt": failed.doubt}

@@ -1,4 +1,4 @@
-"""From the provider's messages to values, and back; pure."""
+"""Converts messages of the ``externalgrpc`` service to trimtab's types, and back. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 from typing import Final
 
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
-from trimtab.api.go_durations import LONGEST
+from trimtab.api.scalars import LONGEST_GO_DURATION
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
 from trimtab.autoscaling.groups import ExternalMachine, GroupMachine, GroupOptions, MachineState
-from trimtab.autoscaling.scale_up.standing_in import STARTING
+from trimtab.autoscaling.scale_up.upcoming_nodes import STARTUP_SECONDS
 from trimtab.kube.objects import Node
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.protobuf import decode_protobuf
 
 UNREGISTERED: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
-"""On what is deleted and never was a node: why, in upstream's words; some providers ask for it."""
+"""Annotation that marks an instance to delete as one that never became a node. Some providers read it."""
 
 _NANO: Final = 1_000_000_000
 
 
 def machines(instances: Iterable[pb.Instance]) -> tuple[ExternalMachine, ...]:
-    """The instances of a group. An error without a code is none, as upstream has it."""
+    """Return the instances of a group. An error that has no code is ignored, as in upstream."""
     return tuple(
         ExternalMachine(
             provider_id=each.id,
@@ -36,10 +36,10 @@ def machines(instances: Iterable[pb.Instance]) -> tuple[ExternalMachine, ...]:
 
 
 def template(raw: bytes) -> Node:
-    """The node that a provider gives as template.
+    """Decode the template node that a provider returned.
 
     Raises:
-        InputError: it is no node.
+        InputError: the value is not a valid node.
     """
     found = decode_protobuf("Node", raw, interner=Interner())
     assert isinstance(found, Node)
@@ -47,7 +47,7 @@ def template(raw: bytes) -> Node:
 
 
 def defaults(spec: ClusterAutoscalerSpec) -> GroupOptions:
-    """What holds for groups that want nothing else."""
+    """Return the options that apply to groups without their own options."""
     down = spec.scaling_down
     return GroupOptions(
         utilization_threshold=down.threshold,
@@ -55,12 +55,12 @@ def defaults(spec: ClusterAutoscalerSpec) -> GroupOptions:
         unneeded_seconds=down.unneeded_seconds,
         unready_seconds=down.unready_seconds,
         provision_seconds=spec.provision_seconds,
-        startup_seconds=STARTING,
+        startup_seconds=STARTUP_SECONDS,
     )
 
 
 def options_message(options: GroupOptions) -> pb.Options:
-    """Options in both shapes of the schema, the one of today and the one before."""
+    """Convert options to the service's message, which contains fields of both versions of the service."""
     unneeded, unready = options.unneeded_seconds or 0.0, options.unready_seconds or 0.0
     provision, startup = options.provision_seconds or 0.0, options.startup_seconds or 0.0
     return pb.Options(
@@ -76,36 +76,38 @@ def options_message(options: GroupOptions) -> pb.Options:
     )
 
 
-def options(said: pb.Options | None, than: GroupOptions) -> GroupOptions:
-    """What a group wants otherwise than the defaults that its provider was told.
+def options(reported: pb.Options | None, defaults: GroupOptions) -> GroupOptions:
+    """Return a group's options that differ from the defaults that were sent.
 
-    Numbers of 0, which are what a provider sends that fills in only what it knows, and numbers that cannot be are
-    nothing said.
+    Values of 0 count as unset, because a provider sends them for fields that it does not know. Invalid values are
+    ignored.
     """
-    if said is None:
+    if reported is None:
         return GroupOptions()
-    unneeded, unready = _seconds(said, "unneeded"), _seconds(said, "unready")
-    provision, startup = _seconds(said, "provision"), _seconds(said, "startup")
+    unneeded, unready = _seconds(reported, "unneeded"), _seconds(reported, "unready")
+    provision, startup = _seconds(reported, "provision"), _seconds(reported, "startup")
     return GroupOptions(
-        utilization_threshold=_other(said.utilization_threshold, than.utilization_threshold, most=1.0),
-        gpu_utilization_threshold=_other(said.gpu_utilization_threshold, than.gpu_utilization_threshold, most=1.0),
-        unneeded_seconds=_other(unneeded, than.unneeded_seconds, most=float(LONGEST)),
-        unready_seconds=_other(unready, than.unready_seconds, most=float(LONGEST)),
-        provision_seconds=_other(provision, than.provision_seconds, most=float(LONGEST)),
-        startup_seconds=_other(startup, than.startup_seconds, most=float(LONGEST)),
+        utilization_threshold=_override(reported.utilization_threshold, defaults.utilization_threshold, maximum=1.0),
+        gpu_utilization_threshold=_override(
+            reported.gpu_utilization_threshold, defaults.gpu_utilization_threshold, maximum=1.0
+        ),
+        unneeded_seconds=_override(unneeded, defaults.unneeded_seconds, maximum=float(LONGEST_GO_DURATION)),
+        unready_seconds=_override(unready, defaults.unready_seconds, maximum=float(LONGEST_GO_DURATION)),
+        provision_seconds=_override(provision, defaults.provision_seconds, maximum=float(LONGEST_GO_DURATION)),
+        startup_seconds=_override(startup, defaults.startup_seconds, maximum=float(LONGEST_GO_DURATION)),
     )
 
 
-def _other(said: float, default: float | None, *, most: float) -> float | None:
-    possible = 0 < said <= most
-    return said if possible and (default is None or not math.isclose(said, default)) else None
+def _override(reported: float, default: float | None, *, maximum: float) -> float | None:
+    possible = 0 < reported <= maximum
+    return reported if possible and (default is None or not math.isclose(reported, default)) else None
 
 
-def _seconds(said: pb.Options, name: str) -> float:
-    if said.HasField(name):
-        span: pb.Span = getattr(said, name)
+def _seconds(reported: pb.Options, name: str) -> float:
+    if reported.HasField(name):
+        span: pb.Span = getattr(reported, name)
         return span.seconds + span.nanos / _NANO
-    old: pb.OldSpan | None = getattr(said, f"old_{name}", None)
+    old: pb.OldSpan | None = getattr(reported, f"old_{name}", None)
     return 0.0 if old is None else old.nanoseconds / _NANO
 
 
@@ -115,14 +117,14 @@ def _span(seconds: float) -> pb.Span:
 
 
 def price_text(price: float) -> str:
-    """A price as annotations have it; empty where it is none."""
+    """Format a price as in the annotation ``trimtab.dev/price``, or return an empty string if the price is invalid."""
     if not (math.isfinite(price) and 0 <= price < _NANO):
         return ""
     return f"{price:.9f}".rstrip("0").rstrip(".")
 
 
 def provider_node(machine: GroupMachine, node: Node | None) -> pb.ProviderNode:
-    """What a provider is told of what is to be removed: the node, or in its place an instance that never was one."""
+    """Return the message for a node that will be deleted, or for an instance that never became a node."""
     if node is None:
         reason = "create-error" if machine.state is MachineState.FAILED else "unregistered"
         return pb.ProviderNode(
@@ -132,7 +134,7 @@ def provider_node(machine: GroupMachine, node: Node | None) -> pb.ProviderNode:
 
 
 def template_node(node: Node, *, provider_id: str = "") -> pb.ProviderNode:
-    """A node as a provider is told of it."""
+    """Convert a node to the service's message."""
     return pb.ProviderNode(
         provider_id=provider_id or node.provider_id,
         name=node.name,

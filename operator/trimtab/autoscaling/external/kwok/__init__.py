@@ -1,5 +1,5 @@
-"""Groups of kwok's node templates: nodes that nobody runs, for trying autoscaling out."""
+"""Node groups defined by the node templates of kwok, which simulates nodes to test autoscaling."""
 
-from trimtab.autoscaling.external.kwok.open import kwok
+from trimtab.autoscaling.external.kwok.source import kwok
 
 __all__ = ["kwok"]

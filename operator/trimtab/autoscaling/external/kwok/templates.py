@@ -1,9 +1,10 @@
-"""The ConfigMaps of cluster-autoscaler's kwok provider, as values; pure.
+"""Decodes the ConfigMaps of cluster-autoscaler's kwok provider. This module does no I/O.
 
-One says how node templates become groups, the other holds the templates, a List of Nodes. A group is known by the
-annotation ``cluster-autoscaler.kwok.nodegroup/name`` of a template, else by the value of the label or annotation that
-the configuration names; upstream adds the time at which it started to the latter, and so loses its nodes with every
-start. Templates of one group after its first are taken no notice of.
+One ConfigMap defines how node templates become groups. The other contains the templates as a List of Nodes. The
+annotation ``cluster-autoscaler.kwok.nodegroup/name`` of a template contains the name of its group. If a template has no
+such annotation, the name is the value of the label or annotation that the configuration names. Upstream appends its
+start time to that value, and so loses track of its nodes at every restart. If several templates have the same group,
+the first one is used.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
-from trimtab.autoscaling.groups import Problem
+from trimtab.autoscaling.groups import ObjectProblem
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import HOSTNAME
+from trimtab.kube.rules.selectors import is_subdomain
 from trimtab.kube.wire.decode import decode_object
-from trimtab.kube.wire.documents import documents
-from trimtab.kube.wire.validation.names import is_subdomain
+from trimtab.kube.wire.files.documents import documents
+from trimtab.kube.wire.files.strict_yaml import load_all
 
 CONFIG: Final = "kwok-provider-config"
 CONFIG_KEY: Final = "config"
@@ -32,27 +34,27 @@ TEMPLATES_KEY: Final = "templates"
 
 ANNOTATION: Final = "cluster-autoscaler.kwok.nodegroup/"
 GROUP: Final = f"{ANNOTATION}name"
-"""On a template and on each node: its group."""
+"""Annotation of a template and of each of its nodes, with the name of the group."""
 
 MOST: Final = 200
-"""The largest size where a template does not say it, as upstream."""
+"""Default maximum size of a group, as in upstream."""
 
 _MANAGED: Final = "kwok.x-k8s.io/node"
 _TAINT: Final = {"key": "kwok-provider", "value": "true", "effect": "NoSchedule"}
 _COUNT: Final = re.compile(r"[0-9]{1,9}")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 _LONGEST: Final = 50
-"""Characters of a group's name that its nodes' names begin with; a hostname label holds 63 in all."""
+"""Maximum characters of the group's name in a node's name. A hostname label has at most 63 characters."""
 
 
 class KwokConfig(Struct, frozen=True):
-    """How templates become groups.
+    """The configuration of the kwok provider: how node templates become groups.
 
     Attributes:
-        label: the label whose value is the group's name; empty where it is an annotation's.
+        label: the label whose value is the group's name; empty if an annotation is used.
         annotation: the annotation whose value is the group's name.
-        skip_taint: whether nodes are made without the taint that keeps everybody off who does not tolerate it.
-        templates: the ConfigMap with the templates.
+        skip_taint: whether to omit the taint that pods must tolerate from new nodes.
+        templates: name of the ConfigMap with the templates.
     """
 
     label: str = ""
@@ -62,14 +64,14 @@ class KwokConfig(Struct, frozen=True):
 
 
 class KwokTemplate(Struct, frozen=True):
-    """A group, and what its nodes are made of.
+    """A group, and the template of its nodes.
 
     Attributes:
-        group: its name.
-        minimum: its smallest size.
-        maximum: its largest size.
-        manifest: of the template.
-        node: what a new node would be.
+        group: name of the group.
+        minimum: minimum size.
+        maximum: maximum size.
+        manifest: manifest of the template.
+        node: a new node of the group.
     """
 
     group: str
@@ -101,17 +103,20 @@ class _Config(Struct, rename="camel"):
 
 
 def read_config(data: Mapping[str, str]) -> KwokConfig:
-    """What ``kwok-provider-config`` says.
+    """Decode ``kwok-provider-config``.
 
     Raises:
-        InputError: it cannot be used; the field says where.
+        InputError: the configuration is invalid. The error names the field.
     """
     field = f"data[{CONFIG_KEY}]"
     if CONFIG_KEY not in data:
         raise InputError(f"must have the key {CONFIG_KEY}", field="data")
     try:
-        found = msgspec.yaml.decode(data[CONFIG_KEY], type=_Config)
-    except msgspec.DecodeError as error:
+        contents = load_all(data[CONFIG_KEY].encode(errors="replace"))
+        found = msgspec.convert(contents[0] if len(contents) == 1 else None, _Config)
+    except InputError as error:
+        raise InputError(error.message, field=field) from None
+    except msgspec.ValidationError as error:
         raise InputError(str(error), field=field) from None
     if found.read_nodes_from != "configmap":
         raise InputError(
@@ -135,10 +140,10 @@ def read_config(data: Mapping[str, str]) -> KwokConfig:
 
 
 def read_templates(data: Mapping[str, str], config: KwokConfig) -> tuple[tuple[KwokTemplate, ...], tuple[str, ...]]:
-    """The groups of ``kwok-provider-templates``, and what is wrong with templates that become none, in words.
+    """Return the groups in ``kwok-provider-templates``, and a message for each invalid template.
 
     Raises:
-        InputError: nothing of it can be read.
+        InputError: the ConfigMap cannot be decoded.
     """
     if TEMPLATES_KEY not in data:
         raise InputError(f"must have the key {TEMPLATES_KEY}", field="data")
@@ -169,10 +174,10 @@ def _manifests(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _template(manifest: dict[str, Any], config: KwokConfig) -> KwokTemplate | None:
-    """The group of a template; ``None`` where it has no name, so that it is none, as upstream has it.
+    """Return the group of a template, or ``None`` if the template names no group, as in upstream.
 
     Raises:
-        InputError: it is no node, or its sizes are none.
+        InputError: the template is not a valid node, or its sizes are invalid.
     """
     decode_object(manifest)
     metadata = manifest.get("metadata") or {}
@@ -200,19 +205,22 @@ def _size(annotations: Mapping[str, str], name: str, default: int) -> int:
 
 
 def new_name(group: str, suffix: str) -> str:
-    """A name for a node of a group, from what of the group's name may be in one."""
+    """Return a valid name for a new node of a group."""
     name = f"{_NOT_IN_NAMES.sub('-', group.lower()).strip('-')[:_LONGEST]}-{suffix}".lstrip("-")
     assert is_subdomain(name)
     return name
 
 
 def provider_id(name: str) -> str:
-    """The provider ID of a node that was made here."""
+    """Return the provider ID of a node that trimtab created."""
     return f"kwok:{name}"
 
 
 def new_node(template: KwokTemplate, name: str, config: KwokConfig) -> dict[str, Any]:
-    """The manifest of a node of a group: the template without what is only the template's."""
+    """Return the manifest of a new node of a group.
+
+    It is the template's manifest minus the fields that only templates have.
+    """
     manifest = deepcopy(dict(template.manifest))
     old = manifest.get("metadata") or {}
     manifest["metadata"] = {
@@ -236,6 +244,6 @@ def new_node(template: KwokTemplate, name: str, config: KwokConfig) -> dict[str,
     return manifest
 
 
-def problem(namespace: str, name: str, message: str) -> Problem:
-    """What is wrong with one of the ConfigMaps."""
-    return Problem("ConfigMap", namespace, name, reasons.INVALID_PROVIDER_CONFIG, message)
+def problem(namespace: str, name: str, message: str) -> ObjectProblem:
+    """Return an :class:`ObjectProblem` for one of the ConfigMaps."""
+    return ObjectProblem("ConfigMap", namespace, name, reasons.INVALID_PROVIDER_CONFIG, message)

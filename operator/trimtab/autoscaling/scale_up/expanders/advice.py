@@ -1,10 +1,8 @@
-"""What somebody outside has said of options: the seam by which the expander Grpc is asked, without I/O in a planner.
+"""Stores the responses of an external expander as input for the planner, so that the planner does no I/O.
 
-A planner cannot wait for a server. So it goes by answers that are there, and takes note of the first question that has
-none; whoever drives it asks that, adds the answer, and plans anew, until nothing is left to ask. A plan stays a
-function of what it is given: with the same answers it is the same, and without any the next expander decides. Handing
-the planner something that asks by itself would make each plan depend on when it was made, and would keep a changed
-picture of the cluster open while a server thinks.
+The planner cannot wait for a server. It uses the given responses, and records the first question that has no response.
+The caller sends that question, adds the response and plans again, until no question is unanswered. So a plan is a
+function of its inputs. If the server does not respond, the next expander decides.
 """
 
 from __future__ import annotations
@@ -14,22 +12,22 @@ from itertools import islice
 
 from msgspec import Struct
 
-from trimtab.autoscaling.scale_up.option import Option
+from trimtab.autoscaling.scale_up.options import ScaleUpOption
 from trimtab.kube.objects import Node, Pod
 
 EXAMPLES = 100
-"""Pods that are told of each option: all would be megabytes in each question."""
+"""Maximum number of pods that are sent with each option. Sending all pods could take megabytes."""
 
 
-class Offer(Struct, frozen=True):
-    """One option, as it is told to somebody outside.
+class ExpanderOption(Struct, frozen=True):
+    """An option in the form in which it is sent to an external expander.
 
     Attributes:
-        group: the group's id.
-        nodes: how many would be added.
-        pods: how many pods they would take.
-        node: what a new node would be.
-        examples: the first of the pods.
+        group: id of the group.
+        nodes: number of nodes to add.
+        pods: number of pods that fit on the nodes.
+        node: a new node of the group.
+        examples: the first pods that fit, at most :data:`EXAMPLES`.
     """
 
     group: str
@@ -40,58 +38,60 @@ class Offer(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What tells it from other offers of the same plan."""
+        """Return the key that identifies the option within a plan."""
         return self.group, self.nodes, self.pods
 
 
 Key = tuple[tuple[str, int, int], ...]
 
 
-class Question(Struct, frozen=True):
-    """Offers among which somebody is to choose, by group."""
+class ExpanderQuestion(Struct, frozen=True):
+    """The options among which an external expander selects."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[ExpanderOption, ...]
 
     @property
     def key(self) -> Key:
-        """What tells it from other questions of the same plan."""
+        """Return the key that identifies the question within a plan."""
         return tuple(offer.key for offer in self.offers)
 
 
 class Advice:
-    """Answers, and the first question without one.
+    """The responses of an external expander, and the first question that has no response yet.
 
     Args:
-        answers: the groups that are liked best, by the questions' keys; a group that was not asked about is no answer.
+        answers: the preferred group ids by question key. Groups that were not offered are ignored.
 
     Attributes:
-        open: the first question of the last plan that has no answer; ``None`` where all have one.
+        unanswered: the first question of the last plan that has no response; ``None`` if all questions have one.
     """
 
     def __init__(self, answers: Mapping[Key, Sequence[str]] | None = None) -> None:
         self._answers = dict(answers or {})
-        self.open: Question | None = None
+        self.unanswered: ExpanderQuestion | None = None
 
-    def add(self, question: Question, groups: Sequence[str]) -> None:
-        """Add an answer; the next plan goes by it."""
+    def add(self, question: ExpanderQuestion, groups: Sequence[str]) -> None:
+        """Add a response for the next plan."""
         self._answers[question.key] = tuple(groups)
-        self.open = None
+        self.unanswered = None
 
-    def of(self, options: Sequence[Option], pods: Callable[[Option], Iterable[Pod]]) -> Sequence[str] | None:
-        """The groups that are liked best; ``None`` where nobody has said it.
+    def answer_to(
+        self, options: Sequence[ScaleUpOption], pods: Callable[[ScaleUpOption], Iterable[Pod]]
+    ) -> Sequence[str] | None:
+        """Return the group ids that the server prefers among the options, or ``None`` if it has not responded yet.
 
         Args:
-            options: at least two.
-            pods: of an option.
+            options: at least two options.
+            pods: returns the pods of an option.
         """
         ordered = sorted(options, key=lambda option: option.group.id)
         key = tuple((option.group.id, option.nodes, option.pods) for option in ordered)
         found = self._answers.get(key)
-        if found is None and self.open is None:
-            self.open = Question(tuple(_offer(option, pods) for option in ordered))
+        if found is None and self.unanswered is None:
+            self.unanswered = ExpanderQuestion(tuple(_expander_option(option, pods) for option in ordered))
         return found
 
 
-def _offer(option: Option, pods: Callable[[Option], Iterable[Pod]]) -> Offer:
+def _expander_option(option: ScaleUpOption, pods: Callable[[ScaleUpOption], Iterable[Pod]]) -> ExpanderOption:
     node = option.candidate.template.node
-    return Offer(option.group.id, option.nodes, option.pods, node, tuple(islice(pods(option), EXAMPLES)))
+    return ExpanderOption(option.group.id, option.nodes, option.pods, node, tuple(islice(pods(option), EXAMPLES)))

@@ -1,0 +1,347 @@
+"""Measures the damage that 50 pods of one namespace can cause to planners, the event loop and other namespaces.
+
+``python benchmarks/worst_tenant.py [--seeds 200] [--first 1]`` tries random tenants (tests/fixtures/hostile.py) one
+after another in one cluster of 100 nodes and 3,000 pods, and prints the maximum of each measure with its seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "operator"), str(ROOT)]
+
+import msgspec  # noqa: E402
+from msgspec import Struct  # noqa: E402
+from msgspec.structs import replace  # noqa: E402
+
+from benchmarks.clusters import CREATED, ZONE, node, pod  # noqa: E402
+from tests.fixtures.hostile import QUOTA, HostileTenant  # noqa: E402
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec  # noqa: E402
+from trimtab.api.descheduler_policy import DeschedulerPolicy  # noqa: E402
+from trimtab.api.plan import Plan, RemoveNode, ScaleUp  # noqa: E402
+from trimtab.autoscaling import planner as autoscaling  # noqa: E402
+from trimtab.autoscaling.scale_up import PlanInputs  # noqa: E402
+from trimtab.cluster.snapshot import Snapshot  # noqa: E402
+from trimtab.descheduling.planning import planner as descheduling  # noqa: E402
+from trimtab.kube.frozen import Labels  # noqa: E402
+from trimtab.kube.objects import (  # noqa: E402
+    Affinity,
+    KubeObject,
+    LabelSelector,
+    Machine,
+    MachineSet,
+    Namespace,
+    OwnerReference,
+    Pod,
+    PodAffinityTerm,
+    PodCondition,
+    WeightedPodTerm,
+)
+from trimtab.kube.wire.decode import decode_object  # noqa: E402
+
+NAMESPACE: Final = "tenant"
+NOW: Final = CREATED + 86_400.0
+LARGEST: Final = 3 * 2**19
+"""The maximum size of an object in etcd, in bytes."""
+SIZE: Final = "machine.openshift.io/cluster-api-autoscaler-node-group"
+STRATEGIES: Final = (
+    "RemoveDuplicates",
+    "RemovePodsViolatingInterPodAntiAffinity",
+    "RemovePodsViolatingInterPodAffinity",
+    "RemovePodsViolatingNodeAffinity",
+    "RemovePodsViolatingNodeTaints",
+    "RemovePodsViolatingTopologySpreadConstraint",
+)
+PARAMS: Final[dict[str, Any]] = {
+    "RemovePodsViolatingNodeAffinity": {"nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"]},
+    "LowNodeUtilization": {
+        "nodeResourceUtilizationThresholds": {"thresholds": {"cpu": 20}, "targetThresholds": {"cpu": 60}}
+    },
+}
+
+
+class Shape(Struct, frozen=True):
+    """The cluster around the tenant.
+
+    Attributes:
+        sets: the number of MachineSets with ten nodes each.
+        pods: the number of pods per node of other tenants, with twenty per owner.
+        pending: the number of pending pods of another tenant.
+    """
+
+    sets: int = 10
+    pods: int = 30
+    pending: int = 8
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of nodes."""
+        return 10 * self.sets
+
+
+def objects(shape: Shape) -> Iterator[KubeObject]:
+    """Yield a balanced cluster, in which strategies find nothing to do and eight pods need a node."""
+    limits = Labels({f"{SIZE}-min-size": "1", f"{SIZE}-max-size": "20"})
+    api = "machine.openshift.io/v1beta1"
+    for name in (NAMESPACE, *(f"team-{number:02}" for number in range(50))):
+        yield Namespace(name=name, uid=f"uid-{name}", labels=Labels({"kubernetes.io/metadata.name": name}))
+    for place in range(shape.sets):
+        name = f"set-{place:02}"
+        labels = Labels({ZONE: f"zone-{place % 3}"})
+        yield MachineSet(
+            "machines", name, uid=name, api_version=api, annotations=limits, replicas=10, node_labels=labels
+        )
+        owner = OwnerReference("MachineSet", name, name, api, controller=True)
+        for number in range(10 * place, 10 * place + 10):
+            made = node(number)
+            yield Machine(
+                "machines",
+                f"m-{number}",
+                owners=(owner,),
+                created=CREATED,
+                node=made.name,
+                node_uid=made.uid,
+                phase="Running",
+            )
+            yield replace(made, labels=Labels({**made.labels, **labels}))
+    for number in range(shape.nodes * shape.pods):
+        yield _running(number, number % shape.nodes)
+    for number in range(shape.pending):
+        yield _pending(number)
+
+
+def _running(number: int, place: int) -> Pod:
+    owner = number // 20
+    made = pod(number, owner, place)
+    term = PodAffinityTerm("kubernetes.io/hostname", LabelSelector(made.labels))
+    kinds = (
+        Affinity(anti_required=(term,)),
+        Affinity(anti_preferred=(WeightedPodTerm(100, term),)),
+        Affinity(),
+        Affinity(),
+    )
+    return replace(made, spec=_shared(replace(made.spec, affinity=kinds[owner % 4])))
+
+
+_specs: dict[Any, Any] = {}
+
+
+def _shared(spec: Any) -> Any:
+    return _specs.setdefault(spec, spec)
+
+
+def _pending(number: int) -> Pod:
+    made = pod(number, 9999, 0)
+    requests = type(made.spec.requests)({"cpu": 6000, "memory": 1 << 30})
+    spec = replace(made.spec, requests=requests, containers=(replace(made.spec.containers[0], requests=requests),))
+    refused = (PodCondition("PodScheduled", "False", "Unschedulable", since=NOW - 5),)
+    return replace(
+        made, name=f"wait-{number}", spec=_shared(spec), node="", phase="Pending", ready=False, conditions=refused
+    )
+
+
+def policy() -> DeschedulerPolicy:
+    """Return a policy with the strategies that evaluate pods' scheduling constraints."""
+    strategies = {name: {"enabled": True} for name in (*STRATEGIES, *PARAMS)}
+    for name, params in PARAMS.items():
+        strategies[name]["params"] = params
+    return msgspec.convert({"metadata": {"name": "default"}, "spec": {"strategies": strategies}}, DeschedulerPolicy)
+
+
+def plans(snapshot: Snapshot) -> tuple[Plan, Plan]:
+    """Return the plans of the descheduler and the autoscaler, without a deadline."""
+    spec = msgspec.convert({"scaleDown": {"enabled": True}}, ClusterAutoscalerSpec)
+    moved = descheduling.plan_evictions(snapshot, [policy()], now=NOW)
+    scaled, _ = autoscaling.plan(snapshot, PlanInputs(spec, NOW))
+    return moved, scaled
+
+
+Action = tuple[str, ...]
+
+
+def actions_on_others(moved: Plan, scaled: Plan) -> frozenset[Action]:
+    """Return the actions in other namespaces: evictions, node removals with their pods, and nodes for pending pods."""
+    found: set[Action] = {("evict", each.key) for each in moved.actions if each.namespace != NAMESPACE}
+    for each in scaled.scaling or ():
+        if isinstance(each, RemoveNode):
+            found.add(("remove", each.node))
+        elif isinstance(each, ScaleUp):
+            found |= {("node for", key) for key in each.pods if not key.startswith(f"{NAMESPACE}/")}
+    return frozenset(found)
+
+
+class Harm(Struct, frozen=True):
+    """The damage that one tenant causes.
+
+    Attributes:
+        seed: the seed of the tenant.
+        what: a description of the objects that it creates.
+        ratio: the factor by which planning takes longer than right before.
+        held: the maximum time for applying one of its objects, in seconds.
+        decoding: the maximum time for decoding one of its objects from JSON, in seconds.
+        memory: the relative increase of resident memory.
+        acted: actions in other namespaces that are not planned without the tenant.
+        missed: actions that are planned only without the tenant.
+    """
+
+    seed: int
+    what: str
+    ratio: float
+    held: float
+    decoding: float
+    memory: float
+    acted: tuple[Action, ...] = ()
+    missed: tuple[Action, ...] = ()
+
+
+class Trial:
+    """A cluster in which tenants are tried, one after another.
+
+    Args:
+        shape: the size of the cluster.
+        repeat: the number of times to plan. The minimum time is used.
+    """
+
+    def __init__(self, shape: Shape, *, repeat: int = 2) -> None:
+        self.snapshot = Snapshot(objects(shape))
+        self._repeat = repeat
+        self._nodes = sorted(self.snapshot.nodes.slot_of)
+        self._labels = [dict(each.labels) for each in list(self.snapshot.pods.values())[:20]]
+        plans(self.snapshot)
+        self.alone, self.usual = self._time()
+        self.expected = actions_on_others(*self.alone)
+        self.resident = resident()
+
+    def tenant(self, seed: int) -> HostileTenant:
+        """Return the tenant of a seed."""
+        return HostileTenant(seed, namespace=NAMESPACE, nodes=self._nodes, labels=self._labels)
+
+    def send(self, tenant: HostileTenant) -> tuple[list[KubeObject], float, float]:
+        """Apply all objects of a tenant, and return them with the maximum times for applying and for decoding one."""
+        sent: list[KubeObject] = []
+        held = decoding = 0.0
+        for source in (tenant.pods(), tenant.objects()):
+            for manifest in source:
+                text = msgspec.json.encode(self._as_stored(manifest, tenant))
+                del manifest
+                if len(text) > LARGEST:
+                    continue  # as the API server does
+                read = msgspec.json.decode(text)
+                began = time.perf_counter()
+                decoded = decode_object(read)
+                decoding = max(decoding, time.perf_counter() - began)
+                if decoded is None:
+                    continue
+                began = time.perf_counter()
+                self.snapshot.put(decoded)
+                held = max(held, time.perf_counter() - began)
+                sent.append(decoded)
+        return sent, held, decoding
+
+    def remove(self, sent: Sequence[KubeObject]) -> None:
+        """Delete the tenant's objects."""
+        for each in sent:
+            self.snapshot.remove(each)
+        with self.snapshot.fork():
+            pass
+
+    def harm(self, seed: int) -> Harm:
+        """Measure the damage that a tenant causes."""
+        tenant = self.tenant(seed)
+        _, usual = self._time()  # other jobs of the machine change it
+        sent, held, decoding = self.send(tenant)
+        made, seconds = self._time()
+        memory = resident() / self.resident - 1
+        found = actions_on_others(*made)
+        self.remove(sent)
+        return Harm(
+            seed,
+            str(tenant),
+            seconds / usual,
+            held,
+            decoding,
+            memory,
+            tuple(sorted(found - self.expected)),
+            tuple(sorted(self.expected - found)),
+        )
+
+    def _as_stored(self, manifest: dict[str, Any], tenant: HostileTenant) -> dict[str, Any]:
+        """Return an object as the API server, scheduler, kubelet and DaemonSet controller would change it."""
+        metadata = {**manifest["metadata"], "uid": f"uid-{manifest['kind']}-{manifest['metadata']['name']}"}
+        status: dict[str, Any] = {}
+        if manifest["kind"] == "DaemonSet":
+            created = min(len(self._nodes), QUOTA - tenant.count)
+            status = {"desiredNumberScheduled": len(self._nodes), "currentNumberScheduled": created}
+        elif manifest["kind"] == "Pod" and "nodeName" in manifest["spec"]:
+            status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        elif manifest["kind"] == "Pod":
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            status = {"phase": "Pending", "conditions": [condition]}
+        return {**manifest, "metadata": metadata, "status": status}
+
+    def _time(self) -> tuple[tuple[Plan, Plan], float]:
+        best = float("inf")
+        for _ in range(self._repeat):
+            began = time.process_time()
+            made = plans(self.snapshot)
+            best = min(best, time.process_time() - began)
+        return made, best
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes, after freeing unused memory of the allocator."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+MEASURES: Final[dict[str, Callable[[Harm], float]]] = {
+    "plan time": lambda each: each.ratio,
+    "applying an object, ms": lambda each: 1000 * each.held,
+    "decoding an object, ms": lambda each: 1000 * each.decoding,
+    "memory": lambda each: each.memory,
+}
+
+
+def main() -> None:
+    """Try tenants and print the maximum of each measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="print every tenant")
+    options = parser.parse_args()
+    trial = Trial(Shape())
+    print(f"without a tenant: {trial.usual:.3f} s, {resident() >> 20} MiB, {sorted(trial.expected)}", flush=True)
+    found = []
+    for seed in range(options.first, options.first + options.seeds):
+        harm = trial.harm(seed)
+        found.append(harm)
+        if options.verbose or harm.acted or harm.missed or harm.ratio > 2:
+            print(
+                f"seed {seed}: {harm.ratio:.2f} times, {1000 * harm.held:.1f} ms, {harm.memory:+.0%}: {harm.what}; "
+                f"acted {harm.acted[:3]}, missed {harm.missed[:3]}",
+                flush=True,
+            )
+    ratios = sorted(each.ratio for each in found)
+    shares = ", ".join(f"{share}% below {ratios[len(ratios) * share // 100]:.2f}" for share in (50, 90, 95, 99))
+    print(f"plan time: {shares}; {sum(ratio > 2 for ratio in ratios)} of {len(ratios)} above 2")
+    for name, measure in MEASURES.items():
+        worst = max(found, key=measure)
+        usual = statistics.median(map(measure, found))
+        print(f"{name}: worst {measure(worst):.2f}, median {usual:.2f} (seed {worst.seed}: {worst.what})")
+    print(f"actions in other namespaces: {sum(len(each.acted) for each in found)} by {len(found)} tenants")
+    print(f"after all of them: {resident() / trial.resident - 1:+.0%} memory")
+
+
+if __name__ == "__main__":
+    main()

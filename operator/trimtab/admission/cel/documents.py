@@ -1,0 +1,156 @@
+"""Documents of admission policies and their bindings (admissionregistration.k8s.io/v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from trimtab.admission.cel.expressions import Variables
+from trimtab.admission.requests import CREATE, KUBE_SYSTEM, UPDATE
+from trimtab.api.placement_admission import FailurePolicy, PlacementAdmissionSpec
+from trimtab.api.schema import FieldError
+
+GROUP: Final = "admissionregistration.k8s.io"
+API_VERSION: Final = f"{GROUP}/v1"
+PREFIX: Final = "trimtab-"
+
+PODS: Final = ("", ("pods",))
+EPHEMERAL_CONTAINERS: Final = ("", ("pods/ephemeralcontainers",))
+DAEMON_SETS: Final = ("apps", ("daemonsets",))
+
+
+class Validation(Struct, frozen=True):
+    """A check of a ValidatingAdmissionPolicy.
+
+    Attributes:
+        expression: CEL expression that is true for requests that are admitted.
+        message: the message, if it is constant.
+        message_expression: CEL expression of the message.
+    """
+
+    expression: str
+    message: str
+    message_expression: str = ""
+
+    def wire(self) -> dict[str, str]:
+        """Return the item of ``validations``."""
+        computed = {"messageExpression": self.message_expression} if self.message_expression else {}
+        return {"expression": self.expression, "message": self.message, **computed, "reason": "Forbidden"}
+
+
+class PolicyDocuments:
+    """Collects the documents of the converted rules, and warnings.
+
+    Args:
+        spec: the PlacementAdmission's spec.
+        exempt: namespaces to which no policy applies, in addition to kube-system and those of the spec.
+    """
+
+    def __init__(self, spec: PlacementAdmissionSpec, exempt: Iterable[str]) -> None:
+        self.documents: list[dict[str, Any]] = []
+        self.warnings: list[FieldError] = []
+        self._warn_only = spec.mode == "Warn"
+        names = sorted({KUBE_SYSTEM, *exempt, *spec.exempt_namespaces})
+        self._selector = {
+            "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": names}]
+        }
+
+    def warn(self, field: str, message: str) -> None:
+        """Add a warning about a field of the spec."""
+        self.warnings.append(FieldError(f"spec.{field}", message))
+
+    def converted(self, field: str, *differences: str) -> None:
+        """Warn about differences, and that the user must remove the rule from the PlacementAdmission."""
+        for each in differences:
+            self.warn(field, each)
+        self.warn(field, "remove it from the PlacementAdmission once the policies are applied, or it applies twice")
+
+    def validating(
+        self,
+        rule: str,
+        failure_policy: FailurePolicy,
+        resources: Sequence[Mapping[str, Any]],
+        conditions: Sequence[Mapping[str, str]],
+        variables: Variables,
+        validations: Iterable[Validation],
+    ) -> None:
+        """Add a ValidatingAdmissionPolicy and its binding.
+
+        Args:
+            rule: name of the rule.
+            failure_policy: what happens if an expression cannot be evaluated.
+            resources: the resources and operations, see :func:`resources_of`.
+            conditions: match conditions, which cannot use variables.
+            variables: variables of the expressions.
+            validations: the checks.
+        """
+        spec = self._match(failure_policy, resources, conditions, variables)
+        spec["validations"] = [each.wire() for each in validations]
+        actions = {"validationActions": ["Warn", "Audit"] if self._warn_only else ["Deny"]}
+        self._add("ValidatingAdmissionPolicy", rule, spec, actions)
+
+    def mutating(
+        self,
+        rule: str,
+        failure_policy: FailurePolicy,
+        resources: Sequence[Mapping[str, Any]],
+        conditions: Sequence[Mapping[str, str]],
+        variables: Variables,
+        patches: Iterable[str],
+    ) -> None:
+        """Add a MutatingAdmissionPolicy and its binding, see :meth:`validating`. ``patches`` are lists of JSONPatch."""
+        if self._warn_only:
+            field = rule[:1].lower() + rule[1:]
+            self.warn(
+                field, "its changes are not converted, because mode is Warn and Kubernetes cannot warn of changes"
+            )
+            return
+        spec = self._match(failure_policy, resources, conditions, variables)
+        spec["reinvocationPolicy"] = "IfNeeded"
+        spec["mutations"] = [{"patchType": "JSONPatch", "jsonPatch": {"expression": each}} for each in patches]
+        self._add("MutatingAdmissionPolicy", rule, spec, {})
+
+    def _match(
+        self,
+        failure_policy: FailurePolicy,
+        resources: Sequence[Mapping[str, Any]],
+        conditions: Sequence[Mapping[str, str]],
+        variables: Variables,
+    ) -> dict[str, Any]:
+        """Return the fields that the specs of both kinds of policies have."""
+        return {
+            "failurePolicy": failure_policy,
+            "matchConstraints": {"namespaceSelector": self._selector, "resourceRules": list(resources)},
+            "matchConditions": list(conditions),
+            "variables": [{"name": name, "expression": text} for name, text in variables.items()],
+        }
+
+    def _add(self, kind: str, rule: str, spec: Mapping[str, Any], binding: Mapping[str, Any]) -> None:
+        name = PREFIX + "".join(f"-{each.lower()}" if each.isupper() else each for each in rule).removeprefix("-")
+        self.documents += (
+            {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": dict(spec)},
+            {
+                "apiVersion": API_VERSION,
+                "kind": f"{kind}Binding",
+                "metadata": {"name": name},
+                "spec": {"policyName": name, **binding},
+            },
+        )
+
+
+def resources_of(
+    *wanted: tuple[str, Sequence[str]], operations: Sequence[str] = (CREATE, UPDATE)
+) -> list[dict[str, Any]]:
+    """Return the resource rules of a policy. ``wanted`` are API groups and their resources."""
+    return [
+        {
+            "apiGroups": [group],
+            "apiVersions": ["v1"],
+            "operations": list(operations),
+            "resources": list(resources),
+            "scope": "Namespaced",
+        }
+        for group, resources in wanted
+    ]

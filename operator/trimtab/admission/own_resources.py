@@ -1,0 +1,545 @@
+"""Validates trimtab's own resources where their schemas cannot: against the other objects of the cluster.
+
+The webhook ``/validate/resources`` calls :func:`review_own_resource` when a resource is created or its spec changes. It
+refuses only resources that the operator would not act on, with the message that the status would have later. Everything
+that is legal but probably a mistake is a warning.
+
+An update is never refused for an error that the old object also has. Otherwise a change of another object (for example,
+the deletion of a PriorityClass) would prevent every further edit of the resource.
+
+Such requests are rare, so :class:`OwnResourceReviewer` lists the other objects for each request and watches none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.admission.requests import Toleration, WireRequest
+from trimtab.admission.tolerations import EXISTS, is_covered
+from trimtab.api import cluster_autoscaler, descheduler_policy, machine_autoscaler, scheduler_policy
+from trimtab.api.cluster_autoscaler import ClusterAutoscaler
+from trimtab.api.decode import (
+    CLUSTER_AUTOSCALER,
+    MACHINE_AUTOSCALER,
+    PLACEMENT_ADMISSION,
+    POLICY,
+    SCHEDULER_POLICY,
+    TAINT_MANAGER,
+    DecodableKind,
+    read_object,
+)
+from trimtab.api.descheduler_policy import DeschedulerPolicy
+from trimtab.api.machine_autoscaler import MachineAutoscaler, ScaleTargetRef
+from trimtab.api.placement_admission import (
+    PlacementAdmission,
+    PlacementAdmissionSpec,
+    PodToleration,
+    parse_node_selector,
+)
+from trimtab.api.scalars import parse_duration
+from trimtab.api.scheduler_policy import SchedulerPolicy
+from trimtab.api.schema import FieldError
+from trimtab.api.taint_manager import TAINT_AND_EVICT, NodeLifecycle, TaintManager
+from trimtab.disruption.settings_conflicts import settings_conflict
+from trimtab.kube import verbs
+from trimtab.kube.api import Api, Forbidden, NotFound
+from trimtab.kube.errors import InputError
+from trimtab.kube.resources import (
+    CLUSTER_AUTOSCALERS,
+    DESCHEDULER_POLICIES,
+    MACHINE_AUTOSCALERS,
+    PRIORITY_CLASSES,
+    SCHEDULER_POLICIES,
+    Resource,
+)
+from trimtab.kube.rules.taints import NO_EXECUTE, NOT_READY, UNREACHABLE
+
+log = logging.getLogger(__name__)
+
+KINDS: Final[Mapping[str, DecodableKind]] = {
+    kind.name: kind
+    for kind in (
+        POLICY,
+        CLUSTER_AUTOSCALER,
+        MACHINE_AUTOSCALER,
+        PLACEMENT_ADMISSION,
+        SCHEDULER_POLICY,
+        TAINT_MANAGER,
+    )
+}
+"""The kinds that are reviewed, by name."""
+
+SHORT_COOLDOWN: Final = 60
+SHORT_UNNEEDED_TIME: Final = 60.0
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+API_SERVER_DEFAULTS: Final = tuple(
+    Toleration(key=key, operator=EXISTS, effect=NO_EXECUTE, toleration_seconds=300) for key in (NOT_READY, UNREACHABLE)
+)
+"""The tolerations that kube-apiserver adds to pods by default."""
+
+Findings = Iterator[FieldError]
+
+
+class PolicyConflict(Protocol):
+    """Policies that would undo each other's evictions."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the policies."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """Return a description of the strategies and of the reason why they conflict."""
+        ...
+
+
+FindConflicts = Callable[[Sequence[DeschedulerPolicy]], Iterable[PolicyConflict]]
+"""Returns the conflicts among policies that are not suspended: ``descheduling.policy_conflicts.conflicts``."""
+
+
+def _no_conflicts(policies: Sequence[DeschedulerPolicy]) -> Iterable[PolicyConflict]:
+    del policies
+    return ()
+
+
+class OtherObjects(Struct, frozen=True, kw_only=True):
+    """The objects of the cluster with which a resource is compared.
+
+    Objects that are being deleted are omitted.
+
+    Attributes:
+        priority_classes: the names of the PriorityClasses; ``None`` if they could not be listed. Then no policy is
+            refused because of a missing PriorityClass.
+        policies: all valid DeschedulerPolicies.
+        machine_autoscalers: all valid MachineAutoscalers.
+        scheduler_policies: all valid SchedulerPolicies.
+        cluster_autoscaler: the ClusterAutoscaler named default; ``None`` if there is none or if it is invalid.
+        find_conflicts: returns the conflicts among policies.
+    """
+
+    priority_classes: Collection[str] | None = None
+    policies: Sequence[DeschedulerPolicy] = ()
+    machine_autoscalers: Sequence[MachineAutoscaler] = ()
+    scheduler_policies: Sequence[SchedulerPolicy] = ()
+    cluster_autoscaler: ClusterAutoscaler | None = None
+    find_conflicts: FindConflicts = _no_conflicts
+
+    @classmethod
+    def of(
+        cls,
+        objects: Iterable[Mapping[str, Any]],
+        *,
+        priority_classes: Collection[str] | None = None,
+        find_conflicts: FindConflicts = _no_conflicts,
+    ) -> OtherObjects:
+        """Decode trimtab's own resources. Invalid objects and those being deleted are omitted.
+
+        Args:
+            objects: own resources of any kind, as the API server returns them, with ``kind`` and ``apiVersion``.
+            priority_classes: see :class:`OtherObjects`.
+            find_conflicts: see :class:`OtherObjects`.
+        """
+        found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        for each in objects:
+            kind = KINDS.get(str(each.get("kind")))
+            value = None if kind is None or _is_being_deleted(each) else read_object(each, kind)[0]
+            if kind is not None and value is not None and not kind.check(value):
+                found[kind.name].append(value)
+        autoscalers = found[cluster_autoscaler.KIND]
+        return cls(
+            priority_classes=priority_classes,
+            policies=tuple(found[descheduler_policy.KIND]),
+            machine_autoscalers=tuple(found[machine_autoscaler.KIND]),
+            scheduler_policies=tuple(found[scheduler_policy.KIND]),
+            cluster_autoscaler=autoscalers[0] if autoscalers else None,
+            find_conflicts=find_conflicts,
+        )
+
+
+class OwnResourceReview(Struct, frozen=True):
+    """The result of a review.
+
+    Attributes:
+        errors: reasons to refuse the request; empty if it is admitted.
+        warnings: warnings for the client.
+    """
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[FieldError, ...] = ()
+
+
+ADMITTED: Final = OwnResourceReview()
+
+
+def review_own_resource(
+    kind: str, new: Mapping[str, Any] | None, old: Mapping[str, Any] | None, existing: OtherObjects
+) -> OwnResourceReview:
+    """Validate a resource against its rules and against the other objects of the cluster.
+
+    Deletions, updates of an object that is being deleted, and updates that leave the spec unchanged (such as those of
+    the status, labels or finalizers) are always admitted, without warnings.
+
+    Args:
+        kind: kind of the object. Kinds that are not in :data:`KINDS` are admitted.
+        new: the object after the request; ``None`` for a deletion.
+        old: the object before the request; ``None`` for a creation.
+        existing: the other objects. It may also contain the object itself.
+    """
+    decodable = KINDS.get(kind)
+    if decodable is None or new is None or _is_being_deleted(new) or (old and new.get("spec") == old.get("spec")):
+        return ADMITTED
+    value, invalid = read_object(new, decodable)
+    if value is None:
+        # The API server has validated the object against its schema, which may be newer than this process while the
+        # operator is upgraded, so that a refusal would be wrong.
+        return OwnResourceReview(warnings=invalid)
+    errors = tuple(_errors(value, decodable, existing))
+    previous = read_object(old, decodable)[0] if old else None
+    known = frozenset(() if previous is None else _errors(previous, decodable, existing))
+    warnings = (*(each for each in errors if each in known), *_warnings(value, existing))
+    return OwnResourceReview(tuple(each for each in errors if each not in known), tuple(dict.fromkeys(warnings)))
+
+
+def _is_being_deleted(manifest: Mapping[str, Any]) -> bool:
+    metadata = manifest.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
+
+
+def _errors(value: Any, kind: DecodableKind, existing: OtherObjects) -> Findings:
+    yield from kind.check(value)
+    match value:
+        case DeschedulerPolicy():
+            yield from _unknown_priority_class(value, existing)
+            yield from _policy_conflicts(value, existing)
+        case MachineAutoscaler():
+            yield from _target_owners(value, existing)
+        case SchedulerPolicy():
+            yield from _scheduler_names(value, existing)
+
+
+def _warnings(value: Any, existing: OtherObjects) -> Findings:
+    match value:
+        case DeschedulerPolicy():
+            yield from _policy_warnings(value, existing)
+        case ClusterAutoscaler():
+            yield from _autoscaler_warnings(value, existing)
+        case MachineAutoscaler():
+            yield from _machine_autoscaler_warnings(value, existing)
+        case SchedulerPolicy():
+            yield from _scheduler_warnings(value)
+        case TaintManager():
+            yield from _taint_manager_warnings(value)
+        case PlacementAdmission():
+            yield from _admission_warnings(value.spec)
+
+
+# --- DeschedulerPolicy -----------------------------------------------------------------------------------------------
+
+
+def _unknown_priority_class(policy: DeschedulerPolicy, existing: OtherObjects) -> Findings:
+    threshold = policy.spec.priority_threshold
+    if threshold is None or not threshold.name or existing.priority_classes is None:
+        return
+    if threshold.name not in existing.priority_classes:
+        message = f'there is no PriorityClass "{threshold.name}", so the policy would evict no pod'
+        yield FieldError("spec.priorityThreshold.name", message)
+
+
+def _policy_conflicts(policy: DeschedulerPolicy, existing: OtherObjects) -> Findings:
+    if policy.spec.suspend:
+        return
+    others = [each for each in existing.policies if each.name != policy.name and not each.spec.suspend]
+    for conflict in existing.find_conflicts((*others, policy)):
+        if policy.name in conflict.names:
+            named = sorted(conflict.names - {policy.name})
+            remedy = f"; suspend DeschedulerPolicy {' and '.join(named)} first" if named else ""
+            yield FieldError("spec.strategies", f"{conflict.message}{remedy}")
+
+
+def _policy_warnings(policy: DeschedulerPolicy, existing: OtherObjects) -> Findings:
+    spec = policy.spec
+    if spec.suspend:
+        return
+    limits = spec.limits
+    bounded = (limits.per_cycle, limits.per_node, limits.per_namespace, limits.per_owner)
+    if spec.mode == "Act" and not any(bounded):
+        yield FieldError(
+            "spec.limits",
+            f"mode Act without a limit per cycle, node, namespace or owner: up to {limits.per_minute} pods a minute "
+            "are evicted until the plan is done",
+        )
+    cooldown = spec.cooldown
+    if parse_duration(cooldown.initial) < SHORT_COOLDOWN:
+        yield FieldError(
+            "spec.cooldown.initial",
+            f"{cooldown.initial} is shorter than a pod usually needs to start, so pods that cannot be moved are "
+            "evicted again and again",
+        )
+    if parse_duration(cooldown.maximum) < parse_duration(cooldown.initial):
+        message = f"{cooldown.maximum} is shorter than initial, {cooldown.initial}, so initial has no effect"
+        yield FieldError("spec.cooldown.maximum", message)
+    if "SystemNamespaces" in spec.protections.disabled and not spec.namespaces.include:
+        message = "SystemNamespaces is disabled and namespaces.include is empty: pods in kube-system may be evicted"
+        yield FieldError("spec.protections.disabled", message)
+    if existing.cluster_autoscaler is not None:
+        conflict = settings_conflict(policy, existing.cluster_autoscaler)
+        if conflict is not None:
+            yield FieldError("spec.strategies", f"ClusterAutoscaler {conflict.autoscaler}: {conflict.why}")
+
+
+# --- autoscalers -----------------------------------------------------------------------------------------------------
+
+
+def _target_of(reference: ScaleTargetRef) -> tuple[str, str, str]:
+    """Return API group, kind and name. Two versions of an API serve the same objects."""
+    return reference.api_version.partition("/")[0], reference.kind, reference.name
+
+
+def _target_owners(autoscaler: MachineAutoscaler, existing: OtherObjects) -> Findings:
+    target = autoscaler.spec.scale_target_ref
+    for other in sorted(existing.machine_autoscalers, key=lambda each: each.key):
+        same_namespace = other.metadata.namespace == autoscaler.metadata.namespace
+        if other.key == autoscaler.key or not same_namespace:
+            continue
+        if _target_of(other.spec.scale_target_ref) == _target_of(target):
+            message = f"the MachineAutoscaler {other.key} already scales {target.kind} {target.name}"
+            yield FieldError("spec.scaleTargetRef", message)
+            return
+
+
+def _machine_autoscaler_warnings(autoscaler: MachineAutoscaler, existing: OtherObjects) -> Findings:
+    spec, cluster = autoscaler.spec, existing.cluster_autoscaler
+    if cluster is None:
+        yield FieldError("", "there is no ClusterAutoscaler named default, so no node group is scaled")
+    if spec.min_replicas == spec.max_replicas:
+        message = f"equals minReplicas, {spec.min_replicas}, so the node group is never scaled"
+        yield FieldError("spec.maxReplicas", message)
+    others = (each for each in existing.machine_autoscalers if each.key != autoscaler.key)
+    yield from _total_warnings("spec.maxReplicas", cluster, (*others, autoscaler))
+
+
+def _autoscaler_warnings(autoscaler: ClusterAutoscaler, existing: OtherObjects) -> Findings:
+    spec, scale_down = autoscaler.spec, autoscaler.spec.scaling_down
+    if not spec.resource_limits.max_nodes_total:
+        message = "is unset, so only the maximum sizes of the node groups limit the number of nodes"
+        yield FieldError("spec.resourceLimits.maxNodesTotal", message)
+    yield from _total_warnings("spec.resourceLimits.maxNodesTotal", autoscaler, existing.machine_autoscalers)
+    if scale_down.enabled and scale_down.unneeded_seconds < SHORT_UNNEEDED_TIME:
+        yield FieldError(
+            "spec.scaleDown.unneededTime",
+            f"{scale_down.unneeded_seconds:g} s is shorter than a node usually needs to start, so nodes may be removed "
+            "and added again and again",
+        )
+    if spec.pod_priority_threshold > 0:
+        yield FieldError(
+            "spec.podPriorityThreshold",
+            f"{spec.pod_priority_threshold} is above 0, the priority of pods without a PriorityClass: no node is added "
+            "for them, and they do not prevent the removal of their node",
+        )
+    for policy in sorted(existing.policies, key=lambda each: each.name):
+        conflict = settings_conflict(policy, autoscaler)
+        if conflict is not None:
+            yield FieldError("spec.scaleDown", f"DeschedulerPolicy {conflict.policy}: {conflict.why}")
+
+
+def _total_warnings(
+    field: str, cluster: ClusterAutoscaler | None, autoscalers: Iterable[MachineAutoscaler]
+) -> Findings:
+    limit = cluster.spec.resource_limits.max_nodes_total if cluster is not None else None
+    total = sum(each.spec.max_replicas for each in autoscalers)
+    if limit and total > limit:
+        yield FieldError(
+            field,
+            f"the maximum sizes of all MachineAutoscalers add up to {total}, but the ClusterAutoscaler permits "
+            f"{limit} nodes (maxNodesTotal), including those outside of node groups",
+        )
+
+
+# --- schedulers and taints -------------------------------------------------------------------------------------------
+
+
+def _scheduler_names(policy: SchedulerPolicy, existing: OtherObjects) -> Findings:
+    name = policy.spec.scheduler_name
+    for other in sorted(existing.scheduler_policies, key=lambda each: each.name):
+        if other.name != policy.name and other.spec.scheduler_name == name:
+            message = f"SchedulerPolicy {other.name} already has schedulerName {name}"
+            yield FieldError("spec.schedulerName", message)
+            return
+
+
+def _scheduler_warnings(policy: SchedulerPolicy) -> Findings:
+    if policy.spec.scheduler_name == DEFAULT_SCHEDULER:
+        message = f"kube-scheduler also handles {DEFAULT_SCHEDULER}; stop it, or both schedule the same pods"
+        yield FieldError("spec.schedulerName", message)
+
+
+def _taint_manager_warnings(manager: TaintManager) -> Findings:
+    if manager.spec.mode == TAINT_AND_EVICT:
+        yield FieldError(
+            "spec.mode",
+            f"{TAINT_AND_EVICT} requires that the node-lifecycle-controller and taint-eviction-controller of "
+            "kube-controller-manager are disabled",
+        )
+    elif manager.spec.node_lifecycle != NodeLifecycle():
+        yield FieldError("spec.nodeLifecycle", f"has no effect in mode {manager.spec.mode}")
+
+
+# --- PlacementAdmission ----------------------------------------------------------------------------------------------
+
+
+def _admission_warnings(spec: PlacementAdmissionSpec) -> Findings:
+    refusing = {
+        "podNodeConstraints": spec.pod_node_constraints,
+        "podTolerationRestriction": spec.pod_toleration_restriction,
+        "dedicatedNodes": spec.dedicated_nodes,
+    }
+    others = (
+        spec.pod_node_selector,
+        spec.default_toleration_seconds,
+        spec.extended_resource_toleration,
+        spec.special_hardware,
+    )
+    if not any((*refusing.values(), *others)):
+        yield FieldError("spec", "has no rule, so no pod is changed or refused")
+    for name, rule in refusing.items():
+        if rule is not None and rule.failure_policy == "Ignore":
+            yield FieldError(
+                f"spec.{name}.failurePolicy",
+                "Ignore: while no webhook responds, pods that the rule would refuse are admitted",
+            )
+    yield from _whitelist_warnings(spec)
+    yield from _toleration_warnings(spec)
+    yield from _pool_warnings(spec)
+
+
+def _whitelist_warnings(spec: PlacementAdmissionSpec) -> Findings:
+    """Warn of whitelists that refuse every pod of a namespace without its own node selector."""
+    rule = spec.pod_node_selector
+    if rule is None:
+        return
+    default = parse_node_selector(rule.cluster_default_node_selector)
+    for namespace, text in sorted(rule.namespace_whitelists.items()):
+        field = f"spec.podNodeSelector.namespaceWhitelists.{namespace}"
+        whitelist = parse_node_selector(text)
+        missing = sorted(f"{key}={value}" for key, value in default.items() if whitelist.get(key) != value)
+        if whitelist and missing:
+            yield FieldError(
+                field,
+                f"does not contain {', '.join(missing)} of clusterDefaultNodeSelector, so every pod in the namespace "
+                "is refused unless an annotation of the namespace sets another node selector",
+            )
+        if namespace in spec.exempt_namespaces:
+            yield FieldError(field, f"has no effect, because {namespace} is in exemptNamespaces")
+
+
+def _toleration_warnings(spec: PlacementAdmissionSpec) -> Findings:
+    """Warn of whitelists that refuse every pod of a namespace without its own whitelist."""
+    rule = spec.pod_toleration_restriction
+    if rule is None or not rule.tolerations_whitelist:
+        return
+    whitelist = [_toleration(each) for each in rule.tolerations_whitelist]
+    field = "spec.podTolerationRestriction"
+    for index, default in enumerate(rule.default_tolerations):
+        if not is_covered(_toleration(default), whitelist):
+            message = "is not permitted by tolerationsWhitelist, so every pod with it is refused"
+            yield FieldError(f"{field}.defaultTolerations[{index}]", message)
+    missing = [each.key for each in API_SERVER_DEFAULTS if not is_covered(each, whitelist)]
+    if missing and not rule.allow_api_server_defaults:
+        yield FieldError(
+            f"{field}.tolerationsWhitelist",
+            f"does not permit the tolerations of {' and '.join(missing)} that kube-apiserver adds to pods without "
+            "them, so these pods are refused; set allowApiServerDefaults",
+        )
+
+
+def _toleration(toleration: PodToleration) -> Toleration:
+    return Toleration(
+        toleration.key, toleration.operator, toleration.value, toleration.effect, toleration.toleration_seconds
+    )
+
+
+def _pool_warnings(spec: PlacementAdmissionSpec) -> Findings:
+    pools = spec.dedicated_nodes.pools if spec.dedicated_nodes is not None else ()
+    classes = spec.special_hardware.classes if spec.special_hardware is not None else ()
+    for index, pool in enumerate(pools):
+        field = f"spec.dedicatedNodes.pools[{index}]"
+        exempt = sorted({*pool.namespaces} & {*spec.exempt_namespaces})
+        if exempt:
+            message = f"{', '.join(exempt)}: no rule applies, because exemptNamespaces contains the namespace"
+            yield FieldError(f"{field}.namespaces", message)
+        for each in classes:
+            if each.taint == pool.taint:
+                yield FieldError(
+                    f"{field}.taint",
+                    f"is also the taint of the hardware class {each.name}: pods outside the pool that use the hardware "
+                    "get a toleration of it, and are refused because of it",
+                )
+
+
+# --- reading the other objects ---------------------------------------------------------------------------------------
+
+COMPARED: Final = (DESCHEDULER_POLICIES, MACHINE_AUTOSCALERS, SCHEDULER_POLICIES, CLUSTER_AUTOSCALERS)
+READ_TIMEOUT: Final = 1.5
+"""Seconds for all lists together; less than the timeout of the webhook."""
+
+
+class OwnResourceReviewer:
+    """Reviews objects of trimtab's own kinds.
+
+    Args:
+        api: the API server.
+        find_conflicts: returns the conflicts among policies.
+    """
+
+    def __init__(self, api: Api, find_conflicts: FindConflicts) -> None:
+        self._api = api
+        self._find_conflicts = find_conflicts
+
+    async def review(self, request: WireRequest) -> OwnResourceReview:
+        """Review the object of a request.
+
+        Raises:
+            ApiError: an object could not be read.
+            Unreachable: there was no response.
+            InputError: the object cannot be decoded.
+        """
+        new, old = _object(request.object), _object(request.old_object)
+        classes, *listed = await asyncio.gather(self._list(PRIORITY_CLASSES), *map(self._list, COMPARED))
+        existing = OtherObjects.of(
+            (each for items in listed for each in items or ()),
+            priority_classes=None if classes is None else {str(each["metadata"]["name"]) for each in classes},
+            find_conflicts=self._find_conflicts,
+        )
+        return review_own_resource(request.kind.kind, new, old, existing)
+
+    async def _list(self, resource: Resource) -> list[dict[str, Any]] | None:
+        """List the objects of a resource; ``None`` if it is not served or forbidden."""
+        try:
+            found = await verbs.list_objects(self._api, resource, timeout=READ_TIMEOUT)
+        except (NotFound, Forbidden) as error:
+            log.debug("Cannot compare with %s: %s", resource.plural, error)
+            return None
+        return [{**each, "kind": resource.kind, "apiVersion": resource.api_version} for each in found.items]
+
+
+def _object(raw: msgspec.Raw) -> Mapping[str, Any] | None:
+    """Decode the object of a request; ``None`` if there is none.
+
+    Raises:
+        InputError: it is not an object.
+    """
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"invalid object: {error}") from error
+    if found is not None and not isinstance(found, dict):
+        raise InputError("invalid object: not a mapping")
+    return found

@@ -1,0 +1,524 @@
+"""NodePressurePolicy: evicts pods from nodes that run low on memory, disk or PIDs, before the kubelet kills them.
+
+Usage::
+
+    apiVersion: trimtab.dev/v1alpha1
+    kind: NodePressurePolicy
+    metadata: {name: workers}
+    spec:
+      mode: Act
+      evictionSoft: {memory.available: 15%}
+      evictionSoftGracePeriod: {memory.available: 1m30s}
+      evictionHard: {memory.available: 1Gi}
+
+The fields of the thresholds have the names, the syntax and the meaning of those in the KubeletConfiguration
+(kubelet.config.k8s.io/v1beta1, v1.36; ``pkg/kubelet/eviction``). The kubelet of a node evicts at its own thresholds in
+any case. A policy is useful only with higher ones: then pods are evicted within their PodDisruptionBudgets and with
+their grace periods.
+
+The resource is cluster-scoped. Each node is handled by one policy. If several select a node, the first one by name
+handles it, and the others report it in their condition Conflicting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from trimtab.api.base import (
+    API_VERSION,
+    ATOMIC,
+    BigCount,
+    NaturalInt,
+    ObjectMeta,
+    ObjectName,
+    PositiveInt,
+    Rule,
+    ShortText,
+    Spec,
+    Status,
+    bounded,
+    doc,
+)
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.descheduler_policy import Selector
+from trimtab.api.scalars import (
+    COOLDOWN_RULE,
+    DURATION_PATTERN,
+    DURATION_RULE,
+    INTERVAL_RULE,
+    LONGEST_INTERVAL,
+    ZERO_RULE,
+    Duration,
+    parse_duration,
+)
+from trimtab.api.state import state_meta
+from trimtab.api.waiting_evictions import WaitingEvictions, waiting_list
+from trimtab.kube.rules.quantity import amount
+
+KIND: Final = "NodePressurePolicy"
+
+MEMORY_AVAILABLE: Final = "memory.available"
+ALLOCATABLE_MEMORY_AVAILABLE: Final = "allocatableMemory.available"
+NODEFS_AVAILABLE: Final = "nodefs.available"
+NODEFS_INODES_FREE: Final = "nodefs.inodesFree"
+IMAGEFS_AVAILABLE: Final = "imagefs.available"
+IMAGEFS_INODES_FREE: Final = "imagefs.inodesFree"
+CONTAINERFS_AVAILABLE: Final = "containerfs.available"
+CONTAINERFS_INODES_FREE: Final = "containerfs.inodesFree"
+PID_AVAILABLE: Final = "pid.available"
+
+Signal = Literal[
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+]
+
+SIGNALS: Final[tuple[Signal, ...]] = (
+    MEMORY_AVAILABLE,
+    ALLOCATABLE_MEMORY_AVAILABLE,
+    NODEFS_AVAILABLE,
+    NODEFS_INODES_FREE,
+    IMAGEFS_AVAILABLE,
+    IMAGEFS_INODES_FREE,
+    CONTAINERFS_AVAILABLE,
+    CONTAINERFS_INODES_FREE,
+    PID_AVAILABLE,
+)
+"""All eviction signals of the kubelet (``pkg/kubelet/eviction/api``)."""
+
+SIMULATE: Final = "Simulate"
+ACT: Final = "Act"
+USAGE_PRIORITY: Final = "UsagePriority"
+QOS: Final = "QoS"
+
+Mode = Literal["Simulate", "Act"]
+Ranking = Literal["UsagePriority", "QoS"]
+
+ThresholdText = Annotated[str, Meta(min_length=1, max_length=32)]
+"""A quantity such as ``500Mi``, or a percentage of the capacity of the signal such as ``10%``."""
+
+_SIGNAL_LIST: Final = ", ".join(f"'{each}'" for each in SIGNALS)
+_PERCENTAGE: Final = "^[0-9]{1,20}([.][0-9]{1,9})?%$"
+_QUANTITY: Final = "^[0-9]{1,20}([.][0-9]{1,3})?([KMGT]i|[kMGT])?$"
+MAX_QUANTITY: Final = 2**50
+
+KNOWN_SIGNALS: Final = f"must contain only eviction signals: {', '.join(SIGNALS)}"
+THRESHOLD_FORM: Final = (
+    "must be a quantity above 0 and below 1Pi, e.g. 500Mi, or a percentage from 0% to 100%, e.g. 10%"
+)
+RECLAIM_FORM: Final = "must be a quantity below 1Pi, e.g. 500Mi, or a percentage above 0% and at most 100%, e.g. 5%"
+SOFT_NEEDS_GRACE: Final = "must contain a grace period for each signal in evictionSoft"
+GRACE_NEEDS_SOFT: Final = "must contain only signals of evictionSoft"
+SOFT_ABOVE_HARD: Final = "each threshold must be above that of the same signal in evictionHard"
+SOME_THRESHOLD: Final = "needs evictionSoft, evictionHard or memoryStall"
+FORECAST_NEEDS_SOFT: Final = "requires evictionSoft"
+
+
+class ThresholdValue(Struct, frozen=True):
+    """The value of a threshold: a quantity or a share of the capacity of its signal.
+
+    Attributes:
+        quantity: bytes, inodes or PIDs; ``None`` for a percentage.
+        share: of the capacity, from 0 to 1; ``None`` for a quantity.
+    """
+
+    quantity: int | None = None
+    share: float | None = None
+
+    def of(self, capacity: int) -> int:
+        """Return the value in bytes, inodes or PIDs (``GetThresholdQuantity`` of the kubelet, which truncates)."""
+        return self.quantity if self.quantity is not None else int(capacity * (self.share or 0.0))
+
+
+def parse_threshold(text: str) -> ThresholdValue | None:
+    """Parse the value of a threshold as the kubelet does (``parseThresholdStatement``).
+
+    Quantities have the common forms only, at most three decimals, and are below 1Pi. Then CEL, which compares exact
+    values, and Python, which compares whole ones, agree on each pair.
+
+    Returns:
+        the value; ``None`` for 0% and 100%, which the kubelet ignores, so that users can switch off a threshold.
+
+    Raises:
+        ValueError: the text is neither a positive quantity nor a percentage from 0 to 100.
+    """
+    if re.fullmatch(_PERCENTAGE[1:-1], text):
+        percent = float(text[:-1])
+        if percent > 100.0:
+            raise ValueError(f"{THRESHOLD_FORM}; not {text}")
+        return None if percent in (0.0, 100.0) else ThresholdValue(share=float(f"{text[:-1]}e-2"))
+    if not re.fullmatch(_QUANTITY[1:-1], text) or not 0 < amount(text) < MAX_QUANTITY:
+        raise ValueError(f"{THRESHOLD_FORM}; not {text!r}")
+    return ThresholdValue(quantity=amount(text))
+
+
+def parse_reclaim(text: str) -> ThresholdValue:
+    """Parse a minimum reclaim as the kubelet does (``parseMinimumReclaims``).
+
+    Raises:
+        ValueError: the text is neither a quantity of at least 0 nor a percentage above 0.
+    """
+    if re.fullmatch(_PERCENTAGE[1:-1], text):
+        percent = float(text[:-1])
+        if not 0.0 < percent <= 100.0:
+            raise ValueError(f"{RECLAIM_FORM}; not {text}")
+        return ThresholdValue(share=float(f"{text[:-1]}e-2"))
+    if not re.fullmatch(_QUANTITY[1:-1], text) or amount(text) >= MAX_QUANTITY:
+        raise ValueError(f"{RECLAIM_FORM}; not {text!r}")
+    return ThresholdValue(quantity=amount(text))
+
+
+def _signal_map(text: str, *rules: Rule) -> Meta:
+    """Return the metadata of a map by signal."""
+    known = Rule(rule=f"self.all(signal, signal in [{_SIGNAL_LIST}])", message=KNOWN_SIGNALS)
+    schema: dict[str, Any] = {"x-kubernetes-validations": [rule.wire() for rule in (known, *rules)]}
+    return bounded(text, limit=len(SIGNALS), **schema)
+
+
+_IS_THRESHOLD: Final = (
+    f"self.all(signal, self[signal].matches('{_PERCENTAGE}') ? double(self[signal].replace('%', '')) <= 100.0 : "
+    f"(self[signal].matches('{_QUANTITY}') && quantity(self[signal]).isGreaterThan(quantity('0')) && "
+    "quantity(self[signal]).isLessThan(quantity('1Pi'))))"
+)
+_IS_RECLAIM: Final = (
+    f"self.all(signal, self[signal].matches('{_PERCENTAGE}') ? (double(self[signal].replace('%', '')) > 0.0 && "
+    "double(self[signal].replace('%', '')) <= 100.0) : "
+    f"(self[signal].matches('{_QUANTITY}') && quantity(self[signal]).isLessThan(quantity('1Pi'))))"
+)
+_IS_DURATION: Final = f"self.all(signal, self[signal].matches('{DURATION_PATTERN}'))"
+_IS_AT_MOST_A_WEEK: Final = (
+    f"self.all(signal, !self[signal].matches('{DURATION_PATTERN}') || "
+    f"duration(self[signal]) <= duration('{LONGEST_INTERVAL}s'))"
+)
+GRACE_AT_MOST_A_WEEK: Final = f"must be at most {LONGEST_INTERVAL // 3600}h"
+
+
+class MemoryStall(Spec, frozen=True):
+    """A soft threshold on pressure stall information (PSI): the share of time in which all tasks wait for memory.
+
+    It detects thrashing before memory.available does. The kubelet reports PSI on Linux nodes with cgroup v2.
+    """
+
+    percent: Annotated[
+        Annotated[float, Meta(gt=0, le=100)],
+        doc("The threshold is met while memory.psi.full of the node is at or above this percentage of time."),
+    ]
+    window: Annotated[Literal["avg10", "avg60", "avg300"], doc("The average of 10, 60 or 300 seconds to compare.")] = (
+        "avg60"
+    )
+    grace_period: Annotated[
+        Duration,
+        doc("How long the threshold must be met before pods are evicted.", DURATION_RULE, ZERO_RULE),
+    ] = "1m"
+
+
+class FailedPodCleanup(Spec, frozen=True):
+    """Deletes pods that the kubelet evicted. They stay in phase Failed with reason Evicted until they are deleted.
+
+    kube-controller-manager deletes them only above 12500 terminated pods (--terminated-pod-gc-threshold).
+    """
+
+    after: Annotated[
+        Duration,
+        doc("Minimum time since the eviction after which a pod is deleted.", DURATION_RULE, ZERO_RULE),
+    ] = "1h"
+    keep_per_owner: Annotated[
+        NaturalInt,
+        doc("Number of most recently evicted pods of each owner that are kept, for example to read their messages."),
+    ] = 1
+
+
+class NodePressurePolicySpec(Spec, frozen=True):
+    """Selects nodes, and defines at which thresholds and how pods are evicted from them."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(has(self.evictionSoft) && size(self.evictionSoft) > 0) || "
+            "(has(self.evictionHard) && size(self.evictionHard) > 0) || has(self.memoryStall)",
+            message=SOME_THRESHOLD,
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            rule="!has(self.evictionSoft) || self.evictionSoft.all(signal, "
+            "has(self.evictionSoftGracePeriod) && signal in self.evictionSoftGracePeriod)",
+            message=SOFT_NEEDS_GRACE,
+            field_path=".evictionSoftGracePeriod",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            rule="!has(self.evictionSoftGracePeriod) || self.evictionSoftGracePeriod.all(signal, "
+            "has(self.evictionSoft) && signal in self.evictionSoft)",
+            message=GRACE_NEEDS_SOFT,
+            field_path=".evictionSoftGracePeriod",
+            reason="FieldValueForbidden",
+        ),
+        Rule(
+            rule="!has(self.evictionSoft) || !has(self.evictionHard) || self.evictionSoft.all(signal, "
+            "!(signal in self.evictionHard) || "
+            f"(self.evictionSoft[signal].matches('{_PERCENTAGE}') && self.evictionHard[signal].matches('{_PERCENTAGE}')"
+            " ? (double(self.evictionSoft[signal].replace('%', '')) > "
+            "double(self.evictionHard[signal].replace('%', ''))"
+            " || double(self.evictionSoft[signal].replace('%', '')) in [0.0, 100.0]"
+            " || double(self.evictionHard[signal].replace('%', '')) in [0.0, 100.0])"
+            f" : (!self.evictionSoft[signal].matches('{_QUANTITY}') || "
+            f"!self.evictionHard[signal].matches('{_QUANTITY}') || "
+            "quantity(self.evictionSoft[signal]).isGreaterThan(quantity(self.evictionHard[signal])))))",
+            message=SOFT_ABOVE_HARD,
+            field_path=".evictionSoft",
+        ),
+        Rule(
+            rule="!has(self.evictionForecast) || (has(self.evictionSoft) && size(self.evictionSoft) > 0)",
+            message=FORECAST_NEEDS_SOFT,
+            field_path=".evictionForecast",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    mode: Annotated[
+        Mode,
+        doc(
+            "Simulate: report in status and events which pods would be evicted, and change nothing. Act: evict pods, "
+            "and set the condition and the taint of nodes under pressure."
+        ),
+    ] = SIMULATE
+    node_selector: Annotated[
+        Selector | None,
+        doc(
+            "Only nodes whose labels match are handled. If unset, all nodes match. If several policies match a node, "
+            "the first one by name handles it."
+        ),
+    ] = None
+    eviction_hard: Annotated[
+        Mapping[str, ThresholdText],
+        _signal_map(
+            "Hard thresholds by signal, in the kubelet's syntax: memory.available: 500Mi or 10%. A threshold is met "
+            "while less than this is available. At a hard threshold, a pod is evicted at once, with a grace period of "
+            "at most hardEvictionMaxPodGracePeriod.",
+            Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
+        ),
+    ] = field(default_factory=dict)
+    eviction_soft: Annotated[
+        Mapping[str, ThresholdText],
+        _signal_map(
+            "Soft thresholds by signal, in the kubelet's syntax. Pods are evicted once a threshold has been met for "
+            "its evictionSoftGracePeriod.",
+            Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
+        ),
+    ] = field(default_factory=dict)
+    eviction_soft_grace_period: Annotated[
+        Mapping[str, Duration],
+        _signal_map(
+            "How long a soft threshold must be met before pods are evicted, by signal. Required for each signal in "
+            "evictionSoft.",
+            Rule(rule=_IS_DURATION, message=DURATION_RULE.message),
+            Rule(rule=_IS_AT_MOST_A_WEEK, message=GRACE_AT_MOST_A_WEEK),
+        ),
+    ] = field(default_factory=dict)
+    eviction_minimum_reclaim: Annotated[
+        Mapping[str, ThresholdText],
+        _signal_map(
+            "How much more than its threshold must be available before a threshold that was met counts as no longer "
+            "met, by signal. It prevents an eviction each time that the signal crosses the threshold.",
+            Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
+        ),
+    ] = field(default_factory=dict)
+    eviction_max_pod_grace_period: Annotated[
+        PositiveInt | None,
+        doc(
+            "Maximum grace period in seconds of a pod that is evicted because of a soft threshold. If unset, each pod "
+            "has its own terminationGracePeriodSeconds; the kubelet would kill it at once."
+        ),
+    ] = None
+    hard_eviction_max_pod_grace_period: Annotated[
+        PositiveInt,
+        doc(
+            "Maximum grace period in seconds of a pod that is evicted because of a hard threshold. The kubelet's is "
+            "always 1."
+        ),
+    ] = 1
+    eviction_pressure_transition_period: Annotated[
+        Duration,
+        doc(
+            "How long no threshold of a condition may have been met before the condition and the taint of the node are "
+            "removed.",
+            DURATION_RULE,
+            ZERO_RULE,
+        ),
+    ] = "5m"
+    monitoring_interval: Annotated[
+        Duration,
+        doc(
+            "Period between two readings of each node's signals. Kubelets measure every 10s or so.",
+            DURATION_RULE,
+            INTERVAL_RULE,
+        ),
+    ] = "10s"
+    eviction_forecast: Annotated[
+        Duration | None,
+        doc(
+            "If a soft threshold is met, and the trend of its signal reaches the hard threshold within this time, pods "
+            "are evicted without waiting for the rest of the soft threshold's grace period. The hard threshold is that "
+            "in evictionHard, otherwise that in kubeletEvictionHard. If unset, trends are only reported.",
+            DURATION_RULE,
+            COOLDOWN_RULE,
+        ),
+    ] = None
+    memory_stall: MemoryStall | None = None
+    kubelet_eviction_hard: Annotated[
+        Mapping[str, ThresholdText],
+        _signal_map(
+            "Hard thresholds at which the kubelets of these nodes kill pods. They are used in forecasts and to warn "
+            "about thresholds of the policy that are not above them. Defaults to the kubelet's defaults.",
+            Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
+        ),
+    ] = field(default_factory=dict)
+    ranking: Annotated[
+        Ranking,
+        doc(
+            "Which pod is evicted first. UsagePriority, as the kubelet: pods that use more than they request, then "
+            "lower priority, then larger usage above the request. QoS, as OpenShift 3: BestEffort pods, Burstable, "
+            "Guaranteed, and larger usage above the request within a class."
+        ),
+    ] = USAGE_PRIORITY
+    taint_nodes: Annotated[
+        bool,
+        doc("Whether nodes under pressure get the taint pressure.trimtab.dev/<resource>:NoSchedule. Used in mode Act."),
+    ] = True
+    delete_after: Annotated[
+        Duration | None,
+        doc(
+            "If a hard threshold is met, and the API server has refused to evict a pod for this time, for example "
+            "because of its PodDisruptionBudget, the pod is deleted. If unset, no running pod is ever deleted.",
+            DURATION_RULE,
+            ZERO_RULE,
+        ),
+    ] = None
+    failed_pods: Annotated[
+        FailedPodCleanup | None,
+        doc("Deletes pods that kubelets of these nodes evicted. If unset, they are not deleted."),
+    ] = None
+
+    @property
+    def soft_grace_seconds(self) -> dict[str, int]:
+        """Return the grace periods of the soft thresholds in seconds, by signal."""
+        return {signal: parse_duration(text) for signal, text in self.eviction_soft_grace_period.items()}
+
+
+KUBELET_EVICTION_HARD: Final[Mapping[str, str]] = {
+    MEMORY_AVAILABLE: "100Mi",
+    NODEFS_AVAILABLE: "10%",
+    NODEFS_INODES_FREE: "5%",
+    IMAGEFS_AVAILABLE: "15%",
+    IMAGEFS_INODES_FREE: "5%",
+}
+"""The kubelet's default hard thresholds on Linux (``DefaultEvictionHard``, v1.36)."""
+
+MAX_NODES: Final = 50
+MAX_UNREAD: Final = 50
+
+PressureCondition = Literal["MemoryPressure", "DiskPressure", "PIDPressure"]
+
+PRESSURE_CONDITIONS: Final[tuple[PressureCondition, ...]] = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class SignalStatus(Status, frozen=True):
+    """The value of one signal of a node."""
+
+    signal: Annotated[Annotated[str, Meta(max_length=64)], doc("The eviction signal.")]
+    available: Annotated[BigCount, doc("What is available, in bytes, inodes or PIDs.")] = 0
+    threshold: Annotated[BigCount, doc("The threshold that is met, in the same unit.")] = 0
+    hard: Annotated[bool, doc("Whether the threshold is a hard one.")] = False
+    since: Annotated[datetime | None, doc("When the threshold was first met.")] = None
+
+
+class NodePressureStatus(Status, frozen=True):
+    """A node under pressure."""
+
+    name: Annotated[ObjectName, doc("The node's name.")]
+    conditions: Annotated[tuple[PressureCondition, ...], bounded("The resources that run low.", limit=3, **ATOMIC)] = ()
+    signals: Annotated[
+        tuple[SignalStatus, ...], bounded("The signals whose thresholds are met.", limit=len(SIGNALS) * 2, **ATOMIC)
+    ] = ()
+    reason: Annotated[
+        Annotated[str, Meta(max_length=128)],
+        doc("Why pods are, or are not, being evicted from the node: a reason code."),
+    ] = ""
+    message: Annotated[ShortText, doc("Details of the reason, for example the pod that is being evicted.")] = ""
+
+
+class UnreadNode(Status, frozen=True):
+    """A node whose signals are unknown."""
+
+    name: Annotated[ObjectName, doc("The node's name.")]
+    reason: Annotated[Annotated[str, Meta(max_length=128)], doc("Why: a reason code.")] = ""
+    since: Annotated[datetime | None, doc("When the signals were last known; unset if never.")] = None
+    message: Annotated[ShortText, doc("Details, such as the error of the last request.")] = ""
+
+
+class PressureCounts(Status, frozen=True):
+    """Current numbers of nodes, and totals since the NodePressurePolicy was created."""
+
+    nodes: Annotated[NaturalInt, doc("Number of nodes that the policy handles.")] = 0
+    read: Annotated[NaturalInt, doc("Number of nodes with current signals.")] = 0
+    from_metrics: Annotated[
+        NaturalInt, doc("Number of nodes of which only the memory is known, from metrics.k8s.io.")
+    ] = 0
+    under_pressure: Annotated[NaturalInt, doc("Number of nodes under pressure.")] = 0
+    evicted: Annotated[BigCount, doc("Number of pods evicted since the NodePressurePolicy was created.")] = 0
+    deleted: Annotated[
+        BigCount, doc("Number of pods deleted after refused evictions since the NodePressurePolicy was created.")
+    ] = 0
+    cleaned_up: Annotated[BigCount, doc("Number of failed pods deleted since the NodePressurePolicy was created.")] = 0
+
+
+class NodePressurePolicyStatus(Status, frozen=True):
+    """Observed state of the policy: conditions, nodes under pressure, and nodes whose signals are unknown."""
+
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("Idle, EvictingPods")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Ready (the policy is valid and its nodes are watched); Progressing (pods are evicted); "
+            "Degraded (signals of nodes are unknown, or evictions are refused); Conflicting (another policy handles "
+            "some of the selected nodes, or a kubelet evicts at the same threshold or earlier); Contended (another "
+            "operator process runs the same controllers; set only after one was detected)."
+        ),
+    ] = ()
+    counts: Annotated[PressureCounts, doc("Current and cumulative numbers.")] = PressureCounts()
+    nodes: Annotated[
+        tuple[NodePressureStatus, ...], bounded("Nodes under pressure, sorted by name.", limit=MAX_NODES, **ATOMIC)
+    ] = ()
+    nodes_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from nodes.")] = 0
+    unread: Annotated[
+        tuple[UnreadNode, ...],
+        bounded("Nodes whose signals are unknown, sorted by name.", limit=MAX_UNREAD, **ATOMIC),
+    ] = ()
+    unread_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from unread.")] = 0
+    waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
+
+
+class NodePressurePolicy(Spec, frozen=True):
+    """Evicts pods from nodes that run low on memory, disk, inodes or PIDs, before the kubelet kills them."""
+
+    spec: NodePressurePolicySpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodePressurePolicyStatus = NodePressurePolicyStatus()
+    api_version: Literal["trimtab.dev/v1alpha1"] = API_VERSION
+    kind: Literal["NodePressurePolicy"] = KIND
+
+    @property
+    def name(self) -> str:
+        """Return ``metadata.name``."""
+        return self.metadata.name

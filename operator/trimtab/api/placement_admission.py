@@ -1,0 +1,612 @@
+"""PlacementAdmission: rules that admission webhooks apply to pods and pod templates. There is one per cluster.
+
+    apiVersion: trimtab.dev/v1alpha1
+    kind: PlacementAdmission
+    metadata: {name: default}
+    spec:
+      podNodeConstraints:
+        nodeSelectorLabelBlacklist: [kubernetes.io/hostname, region]
+      dedicatedNodes:
+        pools:
+        - name: team-a
+          namespaces: [team-a]
+          taint: {key: dedicated, value: team-a}
+
+Each block of the spec configures one rule, and a rule whose block is unset does not run. The first five have the names
+and the behaviour of the admission plugins of kube-apiserver (v1.36) and OpenShift 3.11, whose configuration
+``trimtab convert`` reads. :mod:`trimtab.admission` implements them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trimtab.api.base import (
+    ATOMIC,
+    MAX_INT32,
+    SET,
+    BigCount,
+    Name,
+    NamespaceName,
+    ObjectMeta,
+    ObjectName,
+    Rule,
+    ShortText,
+    Spec,
+    Status,
+    bounded,
+    doc,
+    list_map,
+)
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.scheduler_plugins import LABEL_KEY, LabelKey
+from trimtab.api.state import state_meta
+
+KIND: Final = "PlacementAdmission"
+NAME: Final = "default"
+
+POD_NODE_CONSTRAINTS: Final = "PodNodeConstraints"
+POD_NODE_SELECTOR: Final = "PodNodeSelector"
+DEFAULT_TOLERATION_SECONDS: Final = "DefaultTolerationSeconds"
+POD_TOLERATION_RESTRICTION: Final = "PodTolerationRestriction"
+EXTENDED_RESOURCE_TOLERATION: Final = "ExtendedResourceToleration"
+DEDICATED_NODES: Final = "DedicatedNodes"
+SPECIAL_HARDWARE: Final = "SpecialHardware"
+
+RuleName = Literal[
+    "PodNodeConstraints",
+    "PodNodeSelector",
+    "DefaultTolerationSeconds",
+    "PodTolerationRestriction",
+    "ExtendedResourceToleration",
+    "DedicatedNodes",
+    "SpecialHardware",
+]
+"""The rules in the order in which they are applied, those with failure policy Fail first."""
+
+Result = Literal["Allowed", "Mutated", "Refused", "Warned"]
+"""The result of a rule for one request. Warned: the request would have been refused, but ``mode`` is Warn."""
+
+NODE_AFFINITY: Final = "NodeAffinity"
+TOLERATIONS: Final = "Tolerations"
+GATED_POD_UPDATES: Final = "GatedPodUpdates"
+EPHEMERAL_CONTAINERS: Final = "EphemeralContainers"
+DAEMON_SETS: Final = "DaemonSets"
+AdditionalCheck = Literal["NodeAffinity", "Tolerations", "GatedPodUpdates", "EphemeralContainers", "DaemonSets"]
+
+FailurePolicy = Literal["Fail", "Ignore"]
+
+MAX_LABELS: Final = 64
+MAX_NAMESPACES: Final = 256
+MAX_POOLS: Final = 64
+MAX_TOLERATIONS: Final = 64
+MAX_COUNTS: Final = 64
+MAX_REPLICAS: Final = 16
+MAX_REFUSALS: Final = 20
+
+_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_VALUE: Final = f"({_NAME})?"
+_KEY: Final = f"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}"
+_PAIR: Final = f" *{_KEY} *= *{_VALUE} *"
+SELECTOR: Final = f"^$|^{_PAIR}(,{_PAIR})*$"
+LabelValue = Annotated[str, Meta(max_length=63, pattern=f"^{_VALUE}$")]
+"""The value of a label or taint. The API server would refuse all pods to which a rule adds an invalid value."""
+
+NodeSelectorText = Annotated[str, Meta(max_length=1024, pattern=SELECTOR)]
+"""A node selector as key=value pairs, separated by commas, see :func:`parse_node_selector`."""
+
+ONE_FOR_ALL: Final = f"must be {NAME}: there is one {KIND} for the whole cluster"
+INVALID_SELECTOR: Final = "must be key=value pairs separated by commas"
+PROTECTED_TAINTS_OF_CHECK: Final = "protectedTaints and additionalChecks Tolerations are only valid together"
+VALUE_OF_EQUAL: Final = "must be empty with operator Exists"
+KEY_OF_EXISTS: Final = "operator must be Exists if key is empty"
+SECONDS_OF_NO_EXECUTE: Final = "effect must be NoExecute if tolerationSeconds is set"
+SOME_SUBJECT: Final = "at least one of groups and namespaces"
+SOME_CHARACTERISTIC: Final = "at least one of resources and podLabels"
+ONE_POOL_PER_TAINT: Final = "two pools cannot have the same taint"
+ONE_CLASS_PER_TAINT: Final = "two classes cannot have the same taint"
+
+
+def _unique_taints(message: str) -> dict[str, Any]:
+    """Return the schema of a list whose items have unique names and unique taints."""
+    rule = (
+        "self.all(each, self.exists_one(other, other.taint.key == each.taint.key && "
+        "other.taint.value == each.taint.value && other.taint.effect == each.taint.effect))"
+    )
+    return {**list_map("name"), "x-kubernetes-validations": [Rule(rule=rule, message=message).wire()]}
+
+
+def parse_node_selector(text: str) -> dict[str, str]:
+    """Parse a node selector in the form ``k1=v1,k2=v2`` (apimachinery's ``labels.ConvertSelectorToLabelsMap``).
+
+    Raises:
+        ValueError: the text has another form, or a key or value is not valid in a label.
+    """
+    found = {}
+    for pair in text.split(",") if text else ():
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (equals and re.fullmatch(_KEY, key) and re.fullmatch(_VALUE, value)):
+            raise ValueError(f"{INVALID_SELECTOR}; not {pair[:64]!r}")
+        found[key] = value
+    return found
+
+
+_FAILURE_POLICY: Final = (
+    "What happens to a request if the webhook fails or does not respond. Fail: the request is refused. Ignore: the "
+    "request is admitted without this rule."
+)
+FailClosed = Annotated[FailurePolicy, doc(_FAILURE_POLICY)]
+
+
+class ProtectedTaint(Spec, frozen=True):
+    """Taints that pods must not tolerate."""
+
+    key: Annotated[LabelKey, doc("Key of the taint.")]
+    value: Annotated[LabelValue | None, doc("Value of the taint. If unset, taints with any value are protected.")] = (
+        None
+    )
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None,
+        doc("Effect of the taint. If unset, taints with any effect are protected."),
+    ] = None
+
+
+class PodNodeConstraints(Spec, frozen=True):
+    """Restricts which users may select the node of a pod.
+
+    Users who may create pods/binding in the namespace are not restricted. The rule applies to pods when they are
+    created, and to the pod templates of workloads when they are created or updated.
+    """
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(has(self.protectedTaints) && self.protectedTaints.size() > 0) == "
+            "(has(self.additionalChecks) && 'Tolerations' in self.additionalChecks)",
+            message=PROTECTED_TAINTS_OF_CHECK,
+            field_path=".protectedTaints",
+        ),
+    )
+
+    node_selector_label_blacklist: Annotated[
+        tuple[LabelKey, ...],
+        bounded(
+            "Keys of node labels that pods must not select. spec.nodeName is restricted even if the list is empty.",
+            limit=MAX_LABELS,
+            **SET,
+        ),
+    ] = ()
+    additional_checks: Annotated[
+        tuple[AdditionalCheck, ...],
+        bounded(
+            "Further ways to select a node, which OpenShift's plugin does not check. NodeAffinity: blacklisted labels "
+            "and metadata.name in required and preferred node affinity. Tolerations: tolerations that match "
+            "protectedTaints. GatedPodUpdates: changes of the node selector and node affinity of a pod with scheduling "
+            "gates. EphemeralContainers: ephemeral containers in a pod that the user may not create. "
+            "DaemonSets: the pod templates of DaemonSets.",
+            limit=5,
+            **SET,
+        ),
+    ] = ()
+    protected_taints: Annotated[
+        tuple[ProtectedTaint, ...],
+        bounded("Taints that pods must not tolerate, for the check Tolerations.", limit=MAX_TOLERATIONS, **ATOMIC),
+    ] = ()
+    failure_policy: FailClosed = "Fail"
+
+
+class PodNodeSelector(Spec, frozen=True):
+    """Adds the node selector of the namespace to its pods.
+
+    The node selector of a namespace is its annotation scheduler.alpha.kubernetes.io/node-selector, else its annotation
+    openshift.io/node-selector, else clusterDefaultNodeSelector. An empty annotation means no node selector. Pods with
+    a conflicting node selector are refused.
+    """
+
+    cluster_default_node_selector: Annotated[
+        NodeSelectorText,
+        doc("Node selector of namespaces without an annotation, as key=value pairs separated by commas."),
+    ] = ""
+    namespace_whitelists: Annotated[
+        dict[NamespaceName, NodeSelectorText],
+        bounded(
+            "Permitted node selectors by namespace, as key=value pairs separated by commas. The node selector of a "
+            "pod, including that of the namespace, may contain only these pairs. Namespaces that are not listed "
+            "permit every node selector.",
+            limit=MAX_NAMESPACES,
+        ),
+    ] = msgspec.field(default_factory=dict)
+    check_updates: Annotated[
+        bool,
+        doc(
+            "Whether updates that change the node selector of a pod are checked too. Kubernetes permits such updates "
+            "while the pod has scheduling gates."
+        ),
+    ] = True
+    exempt_daemon_set_pods: Annotated[
+        bool,
+        doc(
+            "Whether DaemonSet pods are exempt. The DaemonSet controller creates pods for all nodes that match the "
+            "template and ignores the namespace's node selector. It recreates the pods that the kubelets of other "
+            "nodes reject."
+        ),
+    ] = False
+    failure_policy: FailClosed = "Fail"
+
+
+Seconds = Annotated[int, Meta(ge=0, le=MAX_INT32)]
+
+
+class DefaultTolerationSeconds(Spec, frozen=True):
+    """Adds tolerations of not-ready and unreachable nodes to pods that have none."""
+
+    not_ready_toleration_seconds: Annotated[
+        Seconds, doc("tolerationSeconds for the taint node.kubernetes.io/not-ready:NoExecute.")
+    ] = 300
+    unreachable_toleration_seconds: Annotated[
+        Seconds, doc("tolerationSeconds for the taint node.kubernetes.io/unreachable:NoExecute.")
+    ] = 300
+    adjust_api_server_defaults: Annotated[
+        bool,
+        doc(
+            "Whether tolerations that kube-apiserver has added are changed to these values. kube-apiserver adds its "
+            "defaults before webhooks are called, and they cannot be distinguished from a user's tolerations with the "
+            "same tolerationSeconds."
+        ),
+    ] = True
+    api_server_default_seconds: Annotated[
+        Seconds,
+        doc(
+            "tolerationSeconds of the tolerations that kube-apiserver adds (its flags "
+            "--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds)."
+        ),
+    ] = 300
+    failure_policy: FailClosed = "Ignore"
+
+
+class PodToleration(Spec, frozen=True):
+    """A toleration, as in a pod's spec."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="self.operator == 'Equal' || self.value == ''",
+            message=VALUE_OF_EQUAL,
+            field_path=".value",
+        ),
+        Rule(
+            rule="self.operator == 'Exists' || self.key != ''",
+            message=KEY_OF_EXISTS,
+            field_path=".operator",
+        ),
+        Rule(
+            rule="!has(self.tolerationSeconds) || self.effect == 'NoExecute'",
+            message=SECONDS_OF_NO_EXECUTE,
+            field_path=".effect",
+        ),
+    )
+
+    key: Annotated[
+        Annotated[str, Meta(max_length=317, pattern=f"^$|{LABEL_KEY}")],
+        doc("Key of the taint. If empty, the toleration matches all keys."),
+    ] = ""
+    operator: Annotated[
+        Literal["Equal", "Exists"],
+        doc("Equal: the value of the taint must be equal. Exists: the taint may have any value."),
+    ] = "Equal"
+    value: Annotated[LabelValue, doc("Value of the taint, for the operator Equal.")] = ""
+    effect: Annotated[
+        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
+        doc("Effect of the taint. If empty, the toleration matches all effects."),
+    ] = ""
+    toleration_seconds: Annotated[
+        int | None,
+        doc("How long the pod tolerates a NoExecute taint. If unset, the pod tolerates it forever.", format="int64"),
+    ] = None
+
+
+class PodTolerationRestriction(Spec, frozen=True):
+    """Adds the default tolerations of the namespace to its pods, and restricts which tolerations pods may have.
+
+    A namespace can set its own lists as JSON in the annotations scheduler.alpha.kubernetes.io/defaultTolerations and
+    scheduler.alpha.kubernetes.io/tolerationsWhitelist. They replace the lists of this rule.
+    """
+
+    default_tolerations: Annotated[
+        tuple[PodToleration, ...],
+        bounded(
+            "Tolerations that are added to pods of namespaces without their own default tolerations.",
+            limit=MAX_TOLERATIONS,
+            **ATOMIC,
+        ),
+    ] = ()
+    tolerations_whitelist: Annotated[
+        tuple[PodToleration, ...],
+        bounded(
+            "Tolerations that pods may have in namespaces without their own whitelist. An empty list permits all "
+            "tolerations.",
+            limit=MAX_TOLERATIONS,
+            **ATOMIC,
+        ),
+    ] = ()
+    allow_api_server_defaults: Annotated[
+        bool,
+        doc(
+            "Whether pods may have the tolerations that kube-apiserver adds (not-ready and unreachable for 300 "
+            "seconds, memory-pressure) and those that other rules add, even if the whitelist does not contain them."
+        ),
+    ] = True
+    failure_policy: FailClosed = "Fail"
+
+
+class ExtendedResourceToleration(Spec, frozen=True):
+    """Adds a toleration for each extended resource that a pod requests.
+
+    The toleration has the resource's name as its key, operator Exists and effect NoSchedule.
+    """
+
+    ignored_resources: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
+        bounded("Extended resources for which no toleration is added.", limit=MAX_LABELS, **SET),
+    ] = ()
+    failure_policy: FailClosed = "Ignore"
+
+
+class NodeTaint(Spec, frozen=True):
+    """The taint of a set of nodes. An administrator or a MachineSet adds it to the nodes."""
+
+    key: Annotated[LabelKey, doc("Key of the taint.")]
+    value: Annotated[LabelValue, doc("Value of the taint.")] = ""
+    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], doc("Effect of the taint.")] = (
+        "NoSchedule"
+    )
+
+
+class NodeLabel(Spec, frozen=True):
+    """A label of a set of nodes."""
+
+    key: Annotated[LabelKey, doc("Key of the label.")]
+    value: Annotated[LabelValue, doc("Value of the label.")] = ""
+
+
+Group = Annotated[str, Meta(min_length=1, max_length=253)]
+
+
+class DedicatedPool(Spec, frozen=True):
+    """Nodes that are reserved for the pods of some groups and namespaces."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(has(self.groups) && self.groups.size() > 0) || (has(self.namespaces) && self.namespaces.size() > 0)",
+            message=SOME_SUBJECT,
+            reason="FieldValueRequired",
+        ),
+    )
+
+    name: Annotated[Name, doc("Name of the pool. Messages contain it.")]
+    taint: Annotated[NodeTaint, doc("Taint of the nodes. Only pods of the pool may tolerate it.")]
+    groups: Annotated[
+        tuple[Group, ...],
+        bounded(
+            "Groups of users, e.g. team-a or system:serviceaccounts:team-a. Pods and workloads that these users "
+            "create run on the nodes.",
+            limit=MAX_LABELS,
+            **SET,
+        ),
+    ] = ()
+    namespaces: Annotated[
+        tuple[NamespaceName, ...],
+        bounded("Namespaces whose pods and workloads run on the nodes.", limit=MAX_NAMESPACES, **SET),
+    ] = ()
+    node_label: Annotated[
+        NodeLabel | None,
+        doc(
+            "Label of the nodes. Pods of the pool get a required node affinity for it. If unset, the key and value of "
+            "the taint are used."
+        ),
+    ] = None
+
+
+class DedicatedNodes(Spec, frozen=True):
+    """Reserves nodes for groups and namespaces.
+
+    Pods of a pool get a toleration of its taint and a required node affinity for its label. Other pods that tolerate
+    the taint are refused. DaemonSets may tolerate it if their user may create pods/binding in the namespace. Other pods
+    may set spec.nodeName, which bypasses the taint, only if their user may create pods/binding.
+    """
+
+    pools: Annotated[
+        tuple[DedicatedPool, ...],
+        bounded("The pools of dedicated nodes.", limit=MAX_POOLS, least=1, **_unique_taints(ONE_POOL_PER_TAINT)),
+    ]
+    failure_policy: FailClosed = "Fail"
+
+
+class HardwareClass(Spec, frozen=True):
+    """Nodes with special hardware, such as GPUs, and the pods that use it."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="(has(self.resources) && self.resources.size() > 0) || (has(self.podLabels) && "
+            "self.podLabels.size() > 0)",
+            message=SOME_CHARACTERISTIC,
+            reason="FieldValueRequired",
+        ),
+    )
+
+    name: Annotated[Name, doc("Name of the class. Messages contain it.")]
+    taint: Annotated[NodeTaint, doc("Taint of the nodes. Pods that use the hardware get a toleration of it.")]
+    resources: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
+        bounded("Resources that the hardware provides, e.g. nvidia.com/gpu.", limit=MAX_LABELS, **SET),
+    ] = ()
+    pod_labels: Annotated[
+        dict[LabelKey, LabelValue],
+        bounded(
+            "Labels of pods that use the hardware without requesting a resource. A pod must have all of them.",
+            limit=MAX_LABELS,
+        ),
+    ] = msgspec.field(default_factory=dict)
+    node_label: Annotated[
+        NodeLabel | None,
+        doc(
+            "Label of the nodes. Pods that use the hardware get a required node affinity for it. If unset, they get no "
+            "node affinity."
+        ),
+    ] = None
+    exclusive: Annotated[
+        bool,
+        doc(
+            "Whether other pods that tolerate the taint are refused. DaemonSets and spec.nodeName are treated as in "
+            "dedicatedNodes."
+        ),
+    ] = False
+
+
+class SpecialHardware(Spec, frozen=True):
+    """Keeps pods that do not need special hardware off the nodes that have it."""
+
+    classes: Annotated[
+        tuple[HardwareClass, ...],
+        bounded("The classes of hardware.", limit=MAX_POOLS, least=1, **_unique_taints(ONE_CLASS_PER_TAINT)),
+    ]
+    failure_policy: FailClosed = "Fail"
+
+
+class PlacementAdmissionSpec(Spec, frozen=True):
+    """The rules for pods and pod templates. A rule that is unset does not run."""
+
+    mode: Annotated[
+        Literal["Enforce", "Warn"],
+        doc(
+            "Enforce: requests are changed and refused. Warn: requests are neither changed nor refused; clients get a "
+            "warning instead, the counts show what would happen, and all failure policies are Ignore."
+        ),
+    ] = "Enforce"
+    exempt_namespaces: Annotated[
+        tuple[NamespaceName, ...],
+        bounded(
+            "Namespaces to which no rule applies. kube-system and the namespace of the operator are always exempt.",
+            limit=MAX_NAMESPACES,
+            **SET,
+        ),
+    ] = ()
+    pod_node_constraints: Annotated[
+        PodNodeConstraints | None, doc("Restricts which users may select the node of a pod.")
+    ] = None
+    pod_node_selector: Annotated[
+        PodNodeSelector | None, doc("Adds the node selector of the namespace to its pods.")
+    ] = None
+    default_toleration_seconds: Annotated[
+        DefaultTolerationSeconds | None,
+        doc("Adds tolerations of not-ready and unreachable nodes to pods that have none."),
+    ] = None
+    pod_toleration_restriction: Annotated[
+        PodTolerationRestriction | None,
+        doc("Adds the default tolerations of the namespace, and restricts which tolerations pods may have."),
+    ] = None
+    extended_resource_toleration: Annotated[
+        ExtendedResourceToleration | None,
+        doc("Adds a toleration for each extended resource that a pod requests."),
+    ] = None
+    dedicated_nodes: Annotated[DedicatedNodes | None, doc("Reserves nodes for groups and namespaces.")] = None
+    special_hardware: Annotated[
+        SpecialHardware | None, doc("Keeps pods that do not need special hardware off the nodes that have it.")
+    ] = None
+
+
+class RuleCount(Status, frozen=True):
+    """Number of requests for which a rule had a result."""
+
+    rule: Annotated[RuleName, doc("The rule.")]
+    result: Annotated[
+        Result,
+        doc(
+            "Mutated: the rule changed the object, or would have in mode Enforce. Allowed: the rule admitted the final "
+            "object. Refused: the rule refused the request. Warned: the rule would have refused it in mode Enforce. "
+            "A request that is changed and admitted counts as Mutated and as Allowed."
+        ),
+    ]
+    count: Annotated[BigCount, doc("Number of requests since the PlacementAdmission was created.")] = 0
+
+
+class RecentRefusal(Status, frozen=True):
+    """A request that was refused."""
+
+    time: Annotated[datetime, doc("When the request was refused.")]
+    rule: Annotated[RuleName, doc("The rule that refused the request.")]
+    kind: Annotated[ObjectName, doc("Kind of the object, e.g. Pod.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the object.")]
+    name: Annotated[ObjectName, doc("Name of the object; its generateName if it has no name yet.")]
+    message: Annotated[ShortText, doc("The message that the client received.")] = ""
+
+
+class ReplicaStatus(Status, frozen=True):
+    """A replica that answers admission requests."""
+
+    name: Annotated[ObjectName, doc("Name of the replica's pod.")]
+    last_seen: Annotated[
+        datetime,
+        doc("When the replica last updated this status. Replicas that do not update it for three minutes are removed."),
+    ]
+    certificate_expires: Annotated[datetime | None, doc("When the serving certificate of the replica expires.")] = None
+    problem: Annotated[ShortText, doc("Why the replica cannot apply the rules; empty if it can.")] = ""
+
+
+class PlacementAdmissionStatus(Status, frozen=True):
+    """Observed state of the rules: conditions, counts by rule and result, and the replicas."""
+
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("Enforcing, WarningOnly")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Ready (the rules are valid and the webhooks are registered); Degraded (something prevents "
+            "the rules from being applied)."
+        ),
+    ] = ()
+    mutated: Annotated[
+        BigCount,
+        doc(
+            "Number of requests since the PlacementAdmission was created that were changed, or would have been in mode "
+            "Enforce."
+        ),
+    ] = 0
+    refused: Annotated[
+        BigCount, doc("Number of requests since the PlacementAdmission was created that were refused.")
+    ] = 0
+    counts: Annotated[
+        tuple[RuleCount, ...],
+        bounded("Number of requests by rule and result.", limit=MAX_COUNTS, **list_map("rule", "result")),
+    ] = ()
+    recent_refusals: Annotated[
+        tuple[RecentRefusal, ...],
+        bounded("The most recent refusals, the latest first.", limit=MAX_REFUSALS, **ATOMIC),
+    ] = ()
+    replicas: Annotated[
+        tuple[ReplicaStatus, ...],
+        bounded("The replicas that answer admission requests.", limit=MAX_REPLICAS, **list_map("name")),
+    ] = ()
+
+
+class PlacementAdmission(Spec, frozen=True):
+    """Configures placement admission: rules for the placement of pods that are applied when pods are created.
+
+    There is one PlacementAdmission per cluster, named default. Without it, no rule applies.
+    """
+
+    cel: ClassVar[tuple[Rule, ...]] = (Rule(rule=f"self.metadata.name == '{NAME}'", message=ONE_FOR_ALL),)
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PlacementAdmissionSpec = PlacementAdmissionSpec()
+    status: PlacementAdmissionStatus = PlacementAdmissionStatus()
+    api_version: Literal["trimtab.dev/v1alpha1"] = "trimtab.dev/v1alpha1"
+    kind: Literal["PlacementAdmission"] = KIND
+
+    @property
+    def name(self) -> str:
+        """Return ``metadata.name``."""
+        return self.metadata.name

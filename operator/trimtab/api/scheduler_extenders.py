@@ -1,0 +1,182 @@
+"""Scheduler extenders: HTTP services that narrow down, score, bind or preempt for pods of a SchedulerPolicy.
+
+    extenders:
+    - urlPrefix: https://gpu-extender.kube-system.svc/scheduler
+      filterVerb: filter
+      prioritizeVerb: prioritize
+      weight: 2
+      nodeCacheCapable: true
+      managedResources:
+      - {name: example.com/gpu-memory, ignoredByScheduler: true}
+
+The fields have the names and the meaning of ``Extender`` of kubescheduler.config.k8s.io/v1 (Kubernetes v1.36). The
+scheme of urlPrefix replaces ``enableHTTPS``, and keys of client certificates are files, because everyone who may read a
+SchedulerPolicy would see them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from trimtab.api.base import ATOMIC, Rule, Spec, bounded, doc, list_map
+from trimtab.api.scalars import GO_DURATION_RULE, GoDuration
+
+MAX_EXTENDERS: Final = 8
+MAX_MANAGED: Final = 16
+LONGEST_TIMEOUT: Final = 60.0
+
+ExtendedResourceName = Annotated[str, Meta(min_length=3, max_length=317, pattern="^[a-z0-9.-]+/[-A-Za-z0-9_.]+$")]
+UrlPrefix = Annotated[
+    str,
+    Meta(
+        min_length=8,
+        max_length=512,
+        pattern=r"^https?://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?"
+        r"(/[-A-Za-z0-9._~/]*)?$",
+    ),
+]
+Verb = Annotated[str, Meta(max_length=128, pattern="^([A-Za-z0-9][-A-Za-z0-9._/]*)?$")]
+TlsFile = Annotated[str, Meta(max_length=256, pattern="^(/etc/trimtab(/[A-Za-z0-9_][-A-Za-z0-9._]*)+)?$")]
+
+WEIGHT_OF_PRIORITIES: Final = "must be at least 1 with prioritizeVerb"
+TIMEOUT_RANGE: Final = "must be longer than 0 and at most 60s"
+ONE_BINDER: Final = "at most one extender can have a bindVerb"
+MANAGED_ONCE: Final = "each resource can be managed by one extender only"
+TLS_OF_HTTPS: Final = "is only valid with an https:// urlPrefix"
+KEY_OF_CERTIFICATE: Final = "certFile and keyFile must be given together"
+
+
+class ManagedResource(Spec, frozen=True):
+    """An extended resource that an extender manages."""
+
+    name: Annotated[ExtendedResourceName, doc("The extended resource, e.g. example.com/gpu-memory.")]
+    ignored_by_scheduler: Annotated[
+        bool, doc("Whether NodeResourcesFit ignores the resource, leaving it to the extender.")
+    ] = False
+
+
+class ExtenderTLS(Spec, frozen=True):
+    """How to verify the extender, and which certificate to present. The files must be in the operator's container."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="(self.certFile == '') == (self.keyFile == '')", message=KEY_OF_CERTIFICATE),
+    )
+
+    insecure: Annotated[bool, doc("Whether to skip verification of the server's certificate. For tests only.")] = False
+    server_name: Annotated[
+        Annotated[str, Meta(max_length=253)],
+        doc("The expected name in the server's certificate, if it differs from the host in urlPrefix."),
+    ] = ""
+    ca_data: Annotated[
+        Annotated[str, Meta(max_length=65_536)],
+        doc(
+            "Base64-encoded PEM bundle of CA certificates for verifying the server. Defaults to the system's "
+            "trust store."
+        ),
+    ] = ""
+    ca_file: Annotated[TlsFile, doc("Path of a PEM file with CA certificates. Must be under /etc/trimtab.")] = ""
+    cert_file: Annotated[
+        TlsFile, doc("Path of a PEM file with the client certificate. Must be under /etc/trimtab.")
+    ] = ""
+    key_file: Annotated[TlsFile, doc("Path of a PEM file with the client key. Must be under /etc/trimtab.")] = ""
+
+
+class Extender(Spec, frozen=True):
+    """A scheduler extender. Without managedResources, it is called for every pod of the policy."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="self.prioritizeVerb == '' || self.weight >= 1",
+            message=WEIGHT_OF_PRIORITIES,
+            field_path=".weight",
+        ),
+        Rule(
+            rule="!has(self.tlsConfig) || self.urlPrefix.startsWith('https://')",
+            message=TLS_OF_HTTPS,
+            field_path=".tlsConfig",
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    url_prefix: Annotated[
+        UrlPrefix, doc("Base URL of the extender. Requests are sent to this URL, followed by a slash and the verb.")
+    ]
+    filter_verb: Annotated[Verb, doc("Verb for filter requests. If empty, the extender does not filter nodes.")] = ""
+    prioritize_verb: Annotated[
+        Verb, doc("Verb for prioritize requests. If empty, the extender does not score nodes.")
+    ] = ""
+    weight: Annotated[
+        int,
+        Meta(ge=0, le=100_000, description="The factor by which scores are multiplied. Required with prioritizeVerb."),
+    ] = 0
+    bind_verb: Annotated[
+        Verb,
+        doc(
+            "Verb for bind requests. If set, the extender binds the pod and trimtab does not. At most one "
+            "extender can set it."
+        ),
+    ] = ""
+    preempt_verb: Annotated[
+        Verb,
+        doc(
+            "Verb for preempt requests. The extender may then reject candidate nodes for preemption or change "
+            "their victims. If empty, it takes no part in preemption."
+        ),
+    ] = ""
+    http_timeout: Annotated[
+        GoDuration,
+        doc(
+            "Timeout of a request, at most 60s. If a filter request times out, the scheduling attempt fails, "
+            "unless ignorable is true.",
+            GO_DURATION_RULE,
+            Rule(
+                rule="!self.matches('^(0|([0-9]{1,9}([.][0-9]{1,9})?(ns|us|µs|ms|s|m|h))+)$') || "
+                "(duration(self) > duration('0s') && duration(self) <= duration('60s'))",
+                message=TIMEOUT_RANGE,
+            ),
+        ),
+    ] = "5s"
+    node_cache_capable: Annotated[
+        bool,
+        doc(
+            "Whether the extender caches node information, so that only node names are sent. Otherwise the full "
+            "Node objects of all feasible nodes are sent, which can be tens of megabytes per request in a large "
+            "cluster."
+        ),
+    ] = False
+    managed_resources: Annotated[
+        tuple[ManagedResource, ...],
+        bounded(
+            "The extender is called only for pods that request at least one of these resources. If empty, it is "
+            "called for every pod of the policy.",
+            limit=MAX_MANAGED,
+            **list_map("name"),
+        ),
+    ] = ()
+    ignorable: Annotated[
+        bool, doc("Whether pods are scheduled without the extender if it does not respond or reports an error.")
+    ] = False
+    tls_config: Annotated[ExtenderTLS | None, doc("TLS settings. Only valid if urlPrefix is an https URL.")] = None
+
+
+Extenders = Annotated[
+    tuple[Extender, ...],
+    bounded(
+        "Scheduler extenders (HTTP services), called in this order.",
+        limit=MAX_EXTENDERS,
+        **{
+            **ATOMIC,
+            "x-kubernetes-validations": [
+                Rule(rule="self.filter(extender, extender.bindVerb != '').size() <= 1", message=ONE_BINDER).wire(),
+                Rule(
+                    rule="self.all(extender, !has(extender.managedResources) || extender.managedResources.all(managed, "
+                    "self.filter(other, has(other.managedResources) && "
+                    "other.managedResources.exists(each, each.name == managed.name)).size() == 1))",
+                    message=MANAGED_ONCE,
+                ).wire(),
+            ],
+        },
+    ),
+]

@@ -1,0 +1,559 @@
+"""SchedulerPolicy: how the scheduler places pods. There is one policy per scheduler name.
+
+    apiVersion: trimtab.dev/v1alpha1
+    kind: SchedulerPolicy
+    metadata: {name: packing}
+    spec:
+      schedulerName: packing
+      profile:
+        scoringStrategy: {type: MostAllocated}
+        scores:
+        - {name: ImageLocality, weight: 5}
+
+A policy has one of three forms, which correspond to kube-scheduler's configuration formats. ``provider`` names a
+built-in set of predicates and priorities. ``policy`` is a legacy Policy file (Kubernetes 1.22 and earlier, OpenShift
+3.11) with predicates and priorities. ``profile`` is a profile of a KubeSchedulerConfiguration. If none of them is set,
+kube-scheduler's default profile applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from msgspec import Meta
+
+from trimtab.api.base import (
+    ATOMIC,
+    SET,
+    BigCount,
+    NaturalInt,
+    ObjectMeta,
+    Rule,
+    ShortText,
+    Spec,
+    Status,
+    bounded,
+    doc,
+    list_map,
+)
+from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
+from trimtab.api.scheduler_extenders import ExtendedResourceName, Extenders
+from trimtab.api.scheduler_plugins import AddedAffinity, LabelKey, PodTopologySpreadArgs
+from trimtab.api.state import state_meta
+
+KIND: Final = "SchedulerPolicy"
+
+DEFAULT_PROVIDER: Final = "DefaultProvider"
+AUTOSCALER_PROVIDER: Final = "ClusterAutoscalerProvider"
+Provider = Literal["DefaultProvider", "ClusterAutoscalerProvider"]
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+PREDICATES: Final = (
+    "CheckNodeCondition",
+    "CheckNodeDiskPressure",
+    "CheckNodeLabelPresence",
+    "CheckNodeMemoryPressure",
+    "CheckNodePIDPressure",
+    "CheckNodeUnschedulable",
+    "CheckServiceAffinity",
+    "CheckVolumeBinding",
+    "EvenPodsSpread",
+    "GeneralPredicates",
+    "HostName",
+    "MatchInterPodAffinity",
+    "MatchNodeSelector",
+    "MaxAzureDiskVolumeCount",
+    "MaxCSIVolumeCount",
+    "MaxCSIVolumeCountPred",
+    "MaxEBSVolumeCount",
+    "MaxGCEPDVolumeCount",
+    "NoDiskConflict",
+    "NoVolumeZoneConflict",
+    "PodFitsHostPorts",
+    "PodFitsPorts",
+    "PodFitsResources",
+    "PodToleratesNodeNoExecuteTaints",
+    "PodToleratesNodeTaints",
+)
+"""Names of the predicates that take no argument. Case is ignored."""
+
+PRIORITIES: Final = (
+    "BalancedResourceAllocation",
+    "EqualPriority",
+    "ImageLocalityPriority",
+    "InterPodAffinityPriority",
+    "LeastRequestedPriority",
+    "MostRequestedPriority",
+    "NodeAffinityPriority",
+    "NodePreferAvoidPodsPriority",
+    "RequestedToCapacityRatioPriority",
+    "SelectorSpreadPriority",
+    "ServiceSpreadingPriority",
+    "TaintTolerationPriority",
+)
+"""Names of the priorities that take no argument. Case is ignored."""
+
+FilterPlugin = Literal[
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeDeclaredFeatures",
+    "NodeName",
+    "NodePorts",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "NodeVolumeLimits",
+    "PodTopologySpread",
+    "SchedulingGates",
+    "TaintToleration",
+    "VolumeBinding",
+    "VolumeRestrictions",
+    "VolumeZone",
+]
+ScorePlugin = Literal[
+    "ImageLocality",
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit",
+    "PodTopologySpread",
+    "TaintToleration",
+]
+
+MAX_RULES: Final = 64
+MAX_LABELS: Final = 16
+MAX_SHAPE: Final = 32
+
+RuleName = Annotated[str, Meta(min_length=2, max_length=128, pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])$")]
+"""The name of a predicate or priority, in the format that ``validatePredicateName`` of kube-scheduler v1.22
+accepts."""
+
+LEGACY_WEIGHT: Final = 100_000
+"""Highest weight of a legacy priority. OpenShift's default policy contains a weight of 10,000."""
+Weight = Annotated[int, Meta(ge=1, le=LEGACY_WEIGHT)]
+PluginWeight = Annotated[int, Meta(ge=0, le=LEGACY_WEIGHT)]
+
+ONE_FORM: Final = "at most one of provider, policy and profile"
+ONE_PREDICATE_ARGUMENT: Final = "exactly one of serviceAffinity and labelsPresence"
+ONE_PRIORITY_ARGUMENT: Final = (
+    "exactly one of serviceAntiAffinity, labelPreference and requestedToCapacityRatioArguments"
+)
+UNKNOWN_PREDICATE: Final = f"unknown predicate without an argument; allowed are {', '.join(PREDICATES)}"
+UNKNOWN_PRIORITY: Final = f"unknown priority without an argument; allowed are {', '.join(PRIORITIES)}"
+SHAPE_ASCENDS: Final = "utilization must increase from point to point"
+SHAPE_OF_TYPE: Final = "is required with type RequestedToCapacityRatio and only valid with it"
+
+ResourceName = Annotated[str, Meta(min_length=1, max_length=317)]
+ResourceGroup = Annotated[str, Meta(min_length=1, max_length=253, pattern="^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
+
+
+def _known_name(names: Sequence[str], message: str) -> Rule:
+    """Return the rule that a predicate or priority must have one of these names unless it has an argument."""
+    known = ", ".join(f"'{name.lower()}'" for name in names)
+    return Rule(
+        rule=f"has(self.argument) || self.name.lowerAscii() in [{known}]",
+        message=message,
+        expression=f"self.name + ': {message}'",
+        field_path=".name",
+    )
+
+
+_ASCENDS: Final = Rule(
+    rule="self.map(point, point.utilization).isSorted() && "
+    "self.all(point, self.exists_one(other, other.utilization == point.utilization))",
+    message=SHAPE_ASCENDS,
+)
+_ASCENDING: Final[dict[str, Any]] = {**ATOMIC, "x-kubernetes-validations": [_ASCENDS.wire()]}
+
+
+class ServiceAffinity(Spec, frozen=True):
+    """Requires that all pods of a Service run on nodes with the same values of these labels."""
+
+    labels: Annotated[tuple[LabelKey, ...], bounded("Keys of node labels.", limit=MAX_LABELS, least=1, **ATOMIC)]
+
+
+class LabelsPresence(Spec, frozen=True):
+    """Requires that nodes have all of these labels, or none of them. The values are ignored."""
+
+    labels: Annotated[tuple[LabelKey, ...], bounded("Keys of node labels.", limit=MAX_LABELS, least=1, **ATOMIC)]
+    presence: Annotated[bool, doc("true: nodes must have all of the labels. false: nodes must have none of them.")] = (
+        False
+    )
+
+
+class PredicateArgument(Spec, frozen=True):
+    """Argument of a custom predicate."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(rule="has(self.serviceAffinity) != has(self.labelsPresence)", message=ONE_PREDICATE_ARGUMENT),
+    )
+
+    service_affinity: Annotated[
+        ServiceAffinity | None,
+        doc("Requires that all pods of a Service run on nodes with the same values of the labels."),
+    ] = None
+    labels_presence: Annotated[
+        LabelsPresence | None, doc("Requires that nodes have all of the labels, or none of them.")
+    ] = None
+
+
+class Predicate(Spec, frozen=True):
+    """A condition that a node must meet to be feasible for a pod."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (_known_name(PREDICATES, UNKNOWN_PREDICATE),)
+
+    name: Annotated[
+        RuleName, doc("The name of a predicate, e.g. PodFitsResources. A predicate with an argument can have any name.")
+    ]
+    argument: Annotated[PredicateArgument | None, doc("Argument of a custom predicate.")] = None
+
+
+class ServiceAntiAffinity(Spec, frozen=True):
+    """Spreads the pods of a Service over the values of a node label."""
+
+    label: Annotated[LabelKey, doc("Key of the node label.")]
+
+
+class LabelPreference(Spec, frozen=True):
+    """Prefers nodes that have a label, or that do not have it."""
+
+    label: Annotated[LabelKey, doc("Key of the node label.")]
+    presence: Annotated[bool, doc("Whether nodes with the label are preferred.")] = False
+
+
+class UtilizationPoint(Spec, frozen=True):
+    """A point of a function from utilization to score. The function is linear between two points."""
+
+    utilization: Annotated[
+        int, Meta(ge=0, le=100, description="Requested amount of the resource as a percentage of allocatable.")
+    ]
+    score: Annotated[int, Meta(ge=0, le=10, description="Score of a node with that utilization.")]
+
+
+Shape = Annotated[
+    tuple[UtilizationPoint, ...],
+    bounded("Points of the function, in ascending order of utilization.", limit=MAX_SHAPE, least=1, **_ASCENDING),
+]
+
+
+class RequestedToCapacityRatioArguments(Spec, frozen=True):
+    """Scores nodes by a function of the ratio of requested to allocatable cpu and memory."""
+
+    shape: Shape
+
+
+class PriorityArgument(Spec, frozen=True):
+    """Argument of a custom priority."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="[has(self.serviceAntiAffinity), has(self.labelPreference), "
+            "has(self.requestedToCapacityRatioArguments)].filter(x, x).size() == 1",
+            message=ONE_PRIORITY_ARGUMENT,
+        ),
+    )
+
+    service_anti_affinity: Annotated[
+        ServiceAntiAffinity | None, doc("Spreads the pods of a Service over the values of a node label.")
+    ] = None
+    label_preference: Annotated[
+        LabelPreference | None, doc("Prefers nodes that have a label, or that do not have it.")
+    ] = None
+    requested_to_capacity_ratio_arguments: Annotated[
+        RequestedToCapacityRatioArguments | None,
+        doc("Scores nodes by a function of the ratio of requested to allocatable cpu and memory."),
+    ] = None
+
+
+class Priority(Spec, frozen=True):
+    """A function that scores nodes from 0 to 10, with its weight."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (_known_name(PRIORITIES, UNKNOWN_PRIORITY),)
+
+    name: Annotated[
+        RuleName,
+        doc("The name of a priority, e.g. LeastRequestedPriority. A priority with an argument can have any name."),
+    ]
+    weight: Annotated[
+        Weight, doc("The factor by which the score is multiplied before the scores of all priorities are added.")
+    ]
+    argument: Annotated[PriorityArgument | None, doc("Argument of a custom priority.")] = None
+
+
+class Policy(Spec, frozen=True):
+    """The legacy scheduler Policy (kind: Policy, apiVersion: v1), as in scheduler.json of OpenShift 3.11.
+
+    If predicates or priorities are unset, those of DefaultProvider apply; an empty list means none. Predicates that
+    are mandatory in kube-scheduler (taints, cordoned nodes) are always added.
+    """
+
+    predicates: Annotated[
+        Annotated[tuple[Predicate, ...], Meta(max_length=MAX_RULES)] | None,
+        doc("Conditions that a node must meet to be feasible for a pod.", **list_map("name")),
+    ] = None
+    priorities: Annotated[
+        Annotated[tuple[Priority, ...], Meta(max_length=MAX_RULES)] | None,
+        doc(
+            "Functions that score the feasible nodes. The node with the highest weighted sum is selected.",
+            **list_map("name"),
+        ),
+    ] = None
+    hard_pod_affinity_symmetric_weight: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="Weight that InterPodAffinityPriority gives to the required pod affinity terms of running pods "
+            "that match the pending pod. 0 is treated as 1.",
+        ),
+    ] = 1
+    always_check_all_predicates: Annotated[
+        bool,
+        doc(
+            "Whether to evaluate all predicates for a node even if one has failed, so that the message contains "
+            "all reasons."
+        ),
+    ] = False
+
+    @property
+    def hard_pod_affinity_weight(self) -> int:
+        """Return ``hardPodAffinitySymmetricWeight``, or 1 if it is 0."""
+        return self.hard_pod_affinity_symmetric_weight or 1
+
+
+LEAST_ALLOCATED: Final = "LeastAllocated"
+MOST_ALLOCATED: Final = "MostAllocated"
+REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
+ScoringType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+
+
+class ScoredResource(Spec, frozen=True):
+    """A resource that a scoring strategy takes into account."""
+
+    name: Annotated[ResourceName, doc("Resource, e.g. cpu, memory or nvidia.com/gpu.")]
+    weight: Annotated[int, Meta(ge=1, le=100, description="Weight of the resource in the score.")] = 1
+
+
+class ScoringStrategy(Spec, frozen=True):
+    """How NodeResourcesFit scores nodes (NodeResourcesFitArgs.scoringStrategy)."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.shape) == (self.type == 'RequestedToCapacityRatio')",
+            message=SHAPE_OF_TYPE,
+            field_path=".shape",
+        ),
+    )
+
+    type: Annotated[
+        ScoringType,
+        doc(
+            "LeastAllocated: prefer nodes with the lowest ratio of requested to allocatable resources. "
+            "MostAllocated: prefer nodes with the highest ratio, to pack pods onto few nodes. "
+            "RequestedToCapacityRatio: score nodes by the function in shape."
+        ),
+    ] = "LeastAllocated"
+    resources: Annotated[
+        tuple[ScoredResource, ...],
+        bounded("The resources to take into account.", limit=MAX_LABELS, least=1, **list_map("name")),
+    ] = (ScoredResource("cpu"), ScoredResource("memory"))
+    shape: Annotated[
+        Annotated[tuple[UtilizationPoint, ...], Meta(min_length=1, max_length=MAX_SHAPE)] | None,
+        doc("Points of the function, in ascending order of utilization.", **_ASCENDING),
+    ] = None
+
+
+class PluginScore(Spec, frozen=True):
+    """The weight of a score plugin."""
+
+    name: Annotated[ScorePlugin, doc("Plugin, e.g. ImageLocality.")]
+    weight: Annotated[PluginWeight, doc("Weight of the plugin's score. 0 disables the score.")]
+
+
+class Profile(Spec, frozen=True):
+    """A profile of a KubeSchedulerConfiguration. Unset fields have kube-scheduler's defaults."""
+
+    disabled_filters: Annotated[
+        tuple[FilterPlugin, ...],
+        bounded("Filter plugins that are not evaluated.", limit=MAX_RULES, **ATOMIC),
+    ] = ()
+    scores: Annotated[
+        tuple[PluginScore, ...],
+        bounded(
+            "Weights of score plugins. Plugins that are not listed keep their default weight.",
+            limit=MAX_RULES,
+            **list_map("name"),
+        ),
+    ] = ()
+    scoring_strategy: Annotated[ScoringStrategy, doc("How NodeResourcesFit scores nodes.")] = ScoringStrategy()
+    hard_pod_affinity_weight: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="Weight that InterPodAffinity gives to the required pod affinity terms of running pods that "
+            "match the pending pod.",
+        ),
+    ] = 1
+    ignore_preferred_terms_of_existing_pods: Annotated[
+        bool,
+        doc(
+            "Whether InterPodAffinity ignores the preferred affinity terms of existing pods if the pending pod "
+            "has no preferred affinity terms."
+        ),
+    ] = False
+    pod_topology_spread: Annotated[
+        PodTopologySpreadArgs, doc("Default topology spread constraints for pods that do not define any.")
+    ] = PodTopologySpreadArgs()
+    added_affinity: Annotated[
+        AddedAffinity | None,
+        doc("Node affinity that is applied to every pod of this scheduler, in addition to the pod's own."),
+    ] = None
+    balanced_resources: Annotated[
+        tuple[ResourceName, ...],
+        bounded(
+            "The resources whose utilization NodeResourcesBalancedAllocation balances. Each has weight 1.",
+            limit=MAX_LABELS,
+            least=1,
+            **SET,
+        ),
+    ] = ("cpu", "memory")
+    ignored_resources: Annotated[
+        tuple[ExtendedResourceName, ...],
+        bounded("Extended resources that NodeResourcesFit ignores.", limit=MAX_LABELS, **SET),
+    ] = ()
+    ignored_resource_groups: Annotated[
+        tuple[ResourceGroup, ...],
+        bounded(
+            "API groups of extended resources that NodeResourcesFit ignores, e.g. example.com.",
+            limit=MAX_LABELS,
+            **SET,
+        ),
+    ] = ()
+    percentage_of_nodes_to_score: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="Accepted for compatibility; has no effect. All feasible nodes are always scored, as with 100 "
+            "in kube-scheduler.",
+        ),
+    ] = 0
+
+
+class SchedulerPolicySpec(Spec, frozen=True):
+    """How pods with this schedulerName are placed."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="[has(self.provider), has(self.policy), has(self.profile)].filter(x, x).size() <= 1",
+            message=ONE_FORM,
+            reason="FieldValueForbidden",
+        ),
+    )
+
+    scheduler_name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=253)],
+        doc(
+            "The spec.schedulerName that this policy handles. Set it to default-scheduler to also schedule pods "
+            "that do not set schedulerName; kube-scheduler must then not use that name."
+        ),
+    ]
+    provider: Annotated[
+        Provider | None,
+        doc(
+            "Built-in set of predicates and priorities. ClusterAutoscalerProvider packs pods onto few nodes: it "
+            "prefers nodes with the highest ratio of requested to allocatable resources."
+        ),
+    ] = None
+    policy: Annotated[Policy | None, doc("Legacy scheduler Policy: predicates and priorities.")] = None
+    profile: Annotated[Profile | None, doc("Profile with plugin weights and arguments.")] = None
+    extenders: Extenders = ()
+    disable_preemption: Annotated[
+        bool, doc("Whether pods that fit on no node wait instead of preempting pods of lower priority.")
+    ] = False
+
+
+class QueueCounts(Status, frozen=True):
+    """Number of pending pods by their state in the scheduling queue."""
+
+    active: Annotated[NaturalInt, doc("Number of pods in the active queue, waiting for a scheduling attempt.")] = 0
+    backoff: Annotated[NaturalInt, doc("Number of pods waiting for their backoff to expire.")] = 0
+    unschedulable: Annotated[
+        NaturalInt,
+        doc(
+            "Number of pods that fit on no node. They are retried after a cluster event that might make them "
+            "schedulable."
+        ),
+    ] = 0
+    gated: Annotated[
+        NaturalInt, doc("Number of pods with scheduling gates, which are not scheduled until the gates are removed.")
+    ] = 0
+
+
+class SchedulingCounts(Status, frozen=True):
+    """What the scheduler has done since the SchedulerPolicy was created."""
+
+    scheduled: Annotated[BigCount, doc("Number of pods that were bound.")] = 0
+    rejected: Annotated[BigCount, doc("Number of scheduling attempts in which a pod fit on no node.")] = 0
+    preempted: Annotated[BigCount, doc("Number of pods that were preempted.")] = 0
+    binding_failures: Annotated[
+        BigCount, doc("Number of bindings that the API server refused or did not respond to.")
+    ] = 0
+
+
+class UnschedulableReason(Status, frozen=True):
+    """A reason why pods are unschedulable."""
+
+    message: Annotated[ShortText, doc("The message of the pods' PodScheduled condition.")]
+    pods: Annotated[NaturalInt, doc("Number of pods with this message.")] = 0
+    example: Annotated[ShortText, doc("One of the pods, as namespace/name.")] = ""
+
+
+MAX_REASONS: Final = 20
+
+
+class SchedulerPolicyStatus(Status, frozen=True):
+    """Observed state of the policy: conditions, the queue, and why pods are unschedulable."""
+
+    observed_generation: ObservedGeneration = 0
+    state: Annotated[str, state_meta("Idle, Scheduling")] = ""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Ready (the policy is valid and its pods are scheduled); Progressing (pods are waiting "
+            "to be scheduled or retried); Degraded (something prevents scheduling); Conflicting (another "
+            "SchedulerPolicy has the same schedulerName; the oldest one is used); Contended (another operator "
+            "process runs the same controllers; set only after one was detected)."
+        ),
+    ] = ()
+    queue: Annotated[QueueCounts, doc("Number of pending pods by their state in the scheduling queue.")] = QueueCounts()
+    counts: Annotated[SchedulingCounts, doc("Totals since the SchedulerPolicy was created.")] = SchedulingCounts()
+    unschedulable: Annotated[
+        tuple[UnschedulableReason, ...],
+        bounded(
+            "The most frequent reasons why pods are unschedulable, sorted by number of pods.",
+            limit=MAX_REASONS,
+            **ATOMIC,
+        ),
+    ] = ()
+
+
+class SchedulerPolicy(Spec, frozen=True):
+    """Configures a scheduler: how the pods with its schedulerName are placed on nodes.
+
+    There is one SchedulerPolicy per scheduler name. Pods whose spec.schedulerName matches no SchedulerPolicy are
+    ignored, so that other schedulers can place them.
+    """
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: SchedulerPolicySpec = SchedulerPolicySpec(scheduler_name="")
+    status: SchedulerPolicyStatus = SchedulerPolicyStatus()
+    api_version: Literal["trimtab.dev/v1alpha1"] = "trimtab.dev/v1alpha1"
+    kind: Literal["SchedulerPolicy"] = KIND
+
+    @property
+    def name(self) -> str:
+        """Return ``metadata.name``."""
+        return self.metadata.name

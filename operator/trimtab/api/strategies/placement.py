@@ -1,0 +1,213 @@
+"""Strategies that enforce placement rules: duplicates, affinity, anti-affinity, taints and topology spread."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from msgspec import Meta
+
+from trimtab.api.base import SET, Spec, Strategy, bounded, doc
+
+
+class DuplicatesParams(Spec, frozen=True):
+    """Which owners RemoveDuplicates ignores."""
+
+    exclude_owner_kinds: Annotated[
+        tuple[Annotated[str, bounded("The kind of an owner, for example ReplicaSet.", least=1, limit=63)], ...],
+        bounded(
+            "Pods whose owner has one of these kinds, for example StatefulSet or ReplicaSet, are not evicted by "
+            "this strategy.",
+            limit=16,
+            **SET,
+        ),
+    ] = ()
+
+
+class RemoveDuplicatesParams(Spec, frozen=True):
+    """Parameters of RemoveDuplicates."""
+
+    remove_duplicates: Annotated[DuplicatesParams, doc("Which owners the strategy ignores.")] = DuplicatesParams()
+
+
+class RemoveDuplicates(Strategy, frozen=True):
+    """Spreads the pods of each owner evenly over the nodes that can run them."""
+
+    params: Annotated[RemoveDuplicatesParams, doc("Parameters of RemoveDuplicates.")] = RemoveDuplicatesParams()
+
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+NodeAffinityType = Literal[
+    "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+]
+
+
+class NodeAffinityParams(Spec, frozen=True):
+    """Parameters of RemovePodsViolatingNodeAffinity."""
+
+    node_affinity_type: Annotated[
+        tuple[NodeAffinityType, ...],
+        bounded(
+            "The kinds of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict pods "
+            "whose node no longer matches their node selector or required node affinity. "
+            "preferredDuringSchedulingIgnoredDuringExecution: evict pods that fit on another node with a higher "
+            "total weight of matching preferences. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
+            least=1,
+            limit=2,
+            **SET,
+        ),
+    ] = (REQUIRED,)
+
+
+class RemovePodsViolatingNodeAffinity(Strategy, frozen=True):
+    """Evicts pods whose node does not match their node affinity, or no longer does, if another node matches it."""
+
+    params: Annotated[NodeAffinityParams, doc("Parameters of RemovePodsViolatingNodeAffinity.")] = NodeAffinityParams()
+
+
+class InterPodAffinityParams(Spec, frozen=True):
+    """Parameters of RemovePodsViolatingInterPodAffinity."""
+
+    inter_pod_affinity_type: Annotated[
+        tuple[NodeAffinityType, ...],
+        bounded(
+            "The kinds of pod affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict pods "
+            "whose required pod affinity is not satisfied on their node, if another node satisfies it. "
+            "preferredDuringSchedulingIgnoredDuringExecution: evict pods if another node satisfies preferred "
+            "pod affinity terms with a higher total weight. Defaults to "
+            "requiredDuringSchedulingIgnoredDuringExecution.",
+            least=1,
+            limit=2,
+            **SET,
+        ),
+    ] = (REQUIRED,)
+
+
+class RemovePodsViolatingInterPodAffinity(Strategy, frozen=True):
+    """Evicts pods that violate inter-pod affinity.
+
+    They are rescheduled near the pods that their affinity terms select.
+    """
+
+    params: Annotated[InterPodAffinityParams, doc("Parameters of RemovePodsViolatingInterPodAffinity.")] = (
+        InterPodAffinityParams()
+    )
+
+
+class InterPodAntiAffinityParams(Spec, frozen=True):
+    """Parameters of RemovePodsViolatingInterPodAntiAffinity."""
+
+    inter_pod_anti_affinity_type: Annotated[
+        tuple[NodeAffinityType, ...],
+        bounded(
+            "The kinds of pod anti-affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict "
+            "pods that violate a required anti-affinity term. preferredDuringSchedulingIgnoredDuringExecution: "
+            "evict pods if the total weight of violated preferred anti-affinity terms (their own, and those of "
+            "other pods that match them) is lower on another node. Defaults to "
+            "requiredDuringSchedulingIgnoredDuringExecution.",
+            least=1,
+            limit=2,
+            **SET,
+        ),
+    ] = (REQUIRED,)
+
+
+class RemovePodsViolatingInterPodAntiAffinity(Strategy, frozen=True):
+    """Evicts pods that violate inter-pod anti-affinity, as few of them as possible."""
+
+    params: Annotated[InterPodAntiAffinityParams, doc("Parameters of RemovePodsViolatingInterPodAntiAffinity.")] = (
+        InterPodAntiAffinityParams()
+    )
+
+
+_KEY: Final = "[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_VALUE: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+TaintName = Annotated[
+    str,
+    Meta(
+        description="A taint as key or key=value; key= matches only a taint with an empty value. The effect cannot be "
+        "specified.",
+        min_length=1,
+        max_length=381,
+        pattern=f"^{_KEY}(=({_VALUE})?)?$",
+    ),
+]
+"""A taint name has at most 381 characters: 253 + 1 + 63 for the key, 1 for the equals sign and 63 for the value."""
+
+
+class NodeTaintsParams(Spec, frozen=True):
+    """Parameters of RemovePodsViolatingNodeTaints."""
+
+    include_prefer_no_schedule: Annotated[
+        bool,
+        doc(
+            "Whether to enforce PreferNoSchedule taints as well: pods are evicted if another node has fewer "
+            "PreferNoSchedule taints that they do not tolerate."
+        ),
+    ] = False
+    excluded_taints: Annotated[
+        tuple[TaintName, ...],
+        bounded(
+            "Taints to ignore, as key or key=value. For example, list node.kubernetes.io/unschedulable to keep "
+            "pods on cordoned nodes. Mutually exclusive with includedTaints.",
+            least=1,
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+    included_taints: Annotated[
+        tuple[TaintName, ...],
+        bounded(
+            "The only taints to enforce, as key or key=value. If unset, all taints are enforced except: those "
+            "in excludedTaints; node.kubernetes.io/not-ready and node.kubernetes.io/unreachable, to which the "
+            "pod's tolerationSeconds applies; and any taint on a node that a cluster autoscaler is removing.",
+            least=1,
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+
+
+class RemovePodsViolatingNodeTaints(Strategy, frozen=True):
+    """Evicts pods that do not tolerate a NoSchedule taint of their node, if another node can run them."""
+
+    at_most_one_of: ClassVar[tuple[str, ...]] = ("excludedTaints", "includedTaints")
+
+    params: Annotated[NodeTaintsParams, doc("Parameters of RemovePodsViolatingNodeTaints.")] = NodeTaintsParams()
+
+
+UnsatisfiableConstraintAction = Literal["DoNotSchedule", "ScheduleAnyway"]
+
+
+class TopologySpreadParams(Spec, frozen=True):
+    """Parameters of RemovePodsViolatingTopologySpreadConstraint."""
+
+    constraints: Annotated[
+        tuple[UnsatisfiableConstraintAction, ...],
+        bounded(
+            "The whenUnsatisfiable values of the topology spread constraints to enforce: DoNotSchedule, "
+            "ScheduleAnyway, or both. Defaults to DoNotSchedule. Evictions never increase the skew of a "
+            "DoNotSchedule constraint, even if only ScheduleAnyway is enforced.",
+            least=1,
+            limit=2,
+            **SET,
+        ),
+    ] = ("DoNotSchedule",)
+    topology_balance_node_fit: Annotated[
+        bool,
+        doc(
+            "Accepted for compatibility with policies of the descheduler project; has no effect. Pods are "
+            "evicted only if another node can run them, whatever the value of this field."
+        ),
+    ] = True
+
+
+class RemovePodsViolatingTopologySpreadConstraint(Strategy, frozen=True):
+    """Evicts pods that violate topology spread constraints.
+
+    They are rescheduled so that the pods are spread evenly over zones, nodes or other topology domains.
+    """
+
+    params: Annotated[TopologySpreadParams, doc("Parameters of RemovePodsViolatingTopologySpreadConstraint.")] = (
+        TopologySpreadParams()
+    )

@@ -1,0 +1,253 @@
+"""Strategies that select pods by their own state: RemoveFailedPods, PodLifeTime and RemovePodsHavingTooManyRestarts."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from msgspec import Meta
+
+from trimtab.api.base import (
+    ATOMIC,
+    INCLUDE_OR_EXCLUDE,
+    MAX_INT32,
+    SET,
+    NaturalInt,
+    PositiveInt,
+    Rule,
+    Spec,
+    Strategy,
+    bounded,
+    doc,
+)
+
+OwnerKind = Annotated[str, bounded("The kind of an owner, for example ReplicaSet.", least=1, limit=63)]
+
+ExitCode = Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
+
+ExitCodes = Annotated[
+    tuple[ExitCode, ...],
+    bounded(
+        "Only pods with a container that terminated with one of these exit codes are selected. If unset, exit codes "
+        "are not considered.",
+        limit=64,
+        **SET,
+    ),
+]
+
+IncludingInitContainers = Annotated[bool, doc("Whether init containers are considered in addition to containers.")]
+
+
+DEFAULT_AGE: Final = 3600
+"""Default of ``minPodLifetimeSeconds``, in seconds. Failed pods are kept for this time, so that users can inspect them.
+Upstream has the same default.
+"""
+
+
+class FailedPodsParams(Spec, frozen=True):
+    """Parameters of RemoveFailedPods.
+
+    A pod must match all parameters that are set; within a list, one matching entry is enough.
+    """
+
+    reasons: Annotated[
+        tuple[
+            Annotated[
+                str, bounded("A failure reason, for example NodeAffinity, Evicted or OOMKilled.", least=1, limit=1024)
+            ],
+            ...,
+        ],
+        bounded(
+            "Only pods with one of these failure reasons are selected: the reason of the pod, or of a waiting or "
+            "terminated container, for example NodeAffinity, Evicted or OOMKilled. If unset, any reason matches.",
+            limit=64,
+            **SET,
+        ),
+    ] = ()
+    exit_codes: ExitCodes = ()
+    min_pod_lifetime_seconds: Annotated[
+        NaturalInt, doc("Pods that were created less than this many seconds ago are not deleted.")
+    ] = DEFAULT_AGE
+    exclude_owner_kinds: Annotated[
+        tuple[OwnerKind, ...],
+        bounded(
+            "Pods whose owner has one of these kinds, for example StatefulSet or ReplicaSet, are not deleted by "
+            "this strategy.",
+            limit=16,
+            **SET,
+        ),
+    ] = ()
+    including_init_containers: IncludingInitContainers = False
+
+
+class RemoveFailedPods(Strategy, frozen=True):
+    """Deletes pods in phase Failed.
+
+    They use no resources, and their controllers have already replaced them if needed.
+    """
+
+    params: Annotated[FailedPodsParams, doc("Parameters of RemoveFailedPods.")] = FailedPodsParams()
+
+
+PodState = Literal[
+    # phases
+    "Running",
+    "Pending",
+    "Succeeded",
+    "Failed",
+    "Unknown",
+    # status.reason
+    "NodeAffinity",
+    "NodeLost",
+    "Shutdown",
+    "UnexpectedAdmissionError",
+    # why a container waits
+    "PodInitializing",
+    "ContainerCreating",
+    "ImagePullBackOff",
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "ErrImagePull",
+    "CreateContainerError",
+    "InvalidImageName",
+    # why a container has ended
+    "OOMKilled",
+    "Error",
+    "Completed",
+    "DeadlineExceeded",
+    "Evicted",
+    "ContainerCannotRun",
+    "StartError",
+]
+"""A pod phase, a pod's reason, or the reason of a waiting or terminated container. These are the values that upstream
+allows (v0.36).
+"""
+
+ConditionText = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class OwnerKinds(Spec, frozen=True):
+    """Limits the strategy to, or excludes, pods by the kind of their owner."""
+
+    cel: ClassVar[tuple[Rule, ...]] = (INCLUDE_OR_EXCLUDE,)
+
+    include: Annotated[
+        tuple[OwnerKind, ...],
+        bounded(
+            "Only pods with an owner of one of these kinds are selected. Mutually exclusive with exclude.",
+            least=1,
+            limit=16,
+            **SET,
+        ),
+    ] = ()
+    exclude: Annotated[
+        tuple[OwnerKind, ...],
+        bounded(
+            "Pods with an owner of one of these kinds are not selected. Mutually exclusive with include.",
+            least=1,
+            limit=16,
+            **SET,
+        ),
+    ] = ()
+
+
+class PodConditionFilter(Spec, frozen=True):
+    """A filter on a pod condition.
+
+    At least one field must be set; a condition matches if it matches all fields that are set.
+    """
+
+    cel: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.type) || has(self.status) || has(self.reason) || "
+            "has(self.minTimeSinceLastTransitionSeconds)",
+            message="give at least one of type, status, reason and minTimeSinceLastTransitionSeconds",
+            reason="FieldValueRequired",
+        ),
+    )
+
+    type: Annotated[ConditionText | None, doc("The type of the condition, for example Ready.")] = None
+    status: Annotated[Literal["True", "False", "Unknown"] | None, doc("The status of the condition.")] = None
+    reason: Annotated[ConditionText | None, doc("The reason of the condition.")] = None
+    min_time_since_last_transition_seconds: Annotated[
+        NaturalInt | None, doc("The condition has had its current status for at least this many seconds.")
+    ] = None
+
+
+class PodLifeTimeParams(Spec, frozen=True):
+    """Parameters of PodLifeTime.
+
+    A pod must match all parameters that are set; within a list, one matching entry is enough.
+    """
+
+    max_pod_life_time_seconds: Annotated[
+        NaturalInt | None, doc("Only pods that were created more than this many seconds ago are selected.")
+    ] = None
+    states: Annotated[
+        tuple[PodState, ...],
+        bounded(
+            "Only pods in one of these states are selected: a pod phase, the pod's reason, or the reason of a waiting "
+            "or terminated container. If unset, any state matches.",
+            limit=32,
+            **SET,
+        ),
+    ] = ()
+    conditions: Annotated[
+        tuple[PodConditionFilter, ...],
+        bounded(
+            "Only pods with a condition that matches one of these filters are selected. If unset, conditions are not "
+            "considered.",
+            limit=16,
+            **ATOMIC,
+        ),
+    ] = ()
+    exit_codes: ExitCodes = ()
+    owner_kinds: Annotated[
+        OwnerKinds, doc("Selects pods by the kind of their owner. If unset, pods of any owner are selected.")
+    ] = OwnerKinds()
+    including_init_containers: IncludingInitContainers = False
+    including_ephemeral_containers: Annotated[
+        bool, doc("Whether states of ephemeral containers are considered. Their exit codes are never considered.")
+    ] = False
+
+
+class PodLifeTime(Strategy, frozen=True):
+    """Evicts pods that exceed a maximum age or have been in a given state for too long."""
+
+    needs_one_of: ClassVar[tuple[str, ...]] = ("maxPodLifeTimeSeconds", "states", "conditions", "exitCodes")
+
+    params: Annotated[PodLifeTimeParams, doc("Parameters of PodLifeTime.")] = PodLifeTimeParams()
+
+
+RestartState = Literal["Running", "CrashLoopBackOff"]
+
+
+class TooManyRestartsParams(Spec, frozen=True):
+    """Parameters of RemovePodsHavingTooManyRestarts."""
+
+    pod_restart_threshold: Annotated[
+        PositiveInt | None,
+        doc(
+            "Pods whose containers have restarted at least this many times in total are evicted. Required if "
+            "the strategy is enabled."
+        ),
+    ] = None
+    including_init_containers: IncludingInitContainers = False
+    states: Annotated[
+        tuple[RestartState, ...],
+        bounded(
+            "Only pods in one of these states are selected: Running (the pod's phase) or CrashLoopBackOff (a waiting "
+            "container). If unset, any state matches.",
+            limit=32,
+            **SET,
+        ),
+    ] = ()
+
+
+class RemovePodsHavingTooManyRestarts(Strategy, frozen=True):
+    """Evicts pods whose containers have restarted too often, so that they start again, preferably on another node."""
+
+    needs: ClassVar[tuple[str, ...]] = ("podRestartThreshold",)
+
+    params: Annotated[TooManyRestartsParams, doc("Parameters of RemovePodsHavingTooManyRestarts.")] = (
+        TooManyRestartsParams()
+    )

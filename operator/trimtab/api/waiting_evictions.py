@@ -1,0 +1,92 @@
+"""Pending evictions as reported in the status of every controller that evicts pods.
+
+An eviction may have to wait for another controller. For example, a DeschedulerPolicy waits for a node drain that uses
+up the same PodDisruptionBudget, and a drain waits for a policy that evicts a pod of the same owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Final
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from trimtab.api.base import ATOMIC, NaturalInt, ReasonCode, ShortText, Status, bounded, doc
+from trimtab.api.bounds import without_numbers
+from trimtab.kube.events.event import truncate
+
+MAX_WAITING: Final = 10
+"""Maximum entries in a status; the metric ``trimtab_evictions_waiting`` counts all pending evictions."""
+
+MAX_MESSAGE_BYTES: Final = 512
+"""Maximum length of a message, in bytes."""
+
+
+class WaitingEvictions(Status, frozen=True):
+    """Pending evictions that have the same reason and are waiting for the same controller and object."""
+
+    reason: Annotated[
+        ReasonCode,
+        doc(
+            "Why the evictions wait: WaitingForEviction (another controller is evicting the same pod), WaitingForOwner "
+            "(the pod's owner has not replaced its last evicted pod), WaitingForBudget (evictions in progress use up "
+            "the PodDisruptionBudget) or WaitingForEvictionLimit (an operator-wide limit is reached)."
+        ),
+    ]
+    since: Annotated[datetime, doc("When the first of the evictions began to wait.")]
+    waits_for: Annotated[
+        ShortText,
+        doc(
+            "The controller and the object whose evictions must finish first, separated by a space. For example, "
+            "descheduler default is the DeschedulerPolicy named default. Empty if they wait for several objects or "
+            "for none."
+        ),
+    ] = ""
+    count: Annotated[NaturalInt, doc("Number of pending evictions.")] = 0
+    message: Annotated[ShortText, doc("Details of the eviction that has waited longest.")] = ""
+
+
+def waiting_list() -> Meta:
+    """Return the description and bounds of the status field ``waitingEvictions``."""
+    return bounded(
+        "Pending evictions, grouped by reason and by the controller that they wait for, longest waiting first.",
+        limit=MAX_WAITING,
+        **ATOMIC,
+    )
+
+
+def keep_unchanged(
+    found: Iterable[WaitingEvictions], previous: Iterable[WaitingEvictions]
+) -> tuple[WaitingEvictions, ...]:
+    """Return at most :data:`MAX_WAITING` entries for a status, longest waiting first.
+
+    An entry that was also in the previous status keeps its ``since``. It also keeps its message if only numbers in it
+    differ, so that a countdown alone does not cause a status update.
+
+    Args:
+        found: the pending evictions, one entry per reason and requester.
+        previous: the entries of the previous status.
+    """
+    known = {outline(each): each for each in previous}
+    kept = []
+    for each in found:
+        before = known.get(outline(each))
+        entry = replace(
+            each,
+            message=truncate(each.message, MAX_MESSAGE_BYTES),
+            waits_for=truncate(each.waits_for, MAX_MESSAGE_BYTES),
+        )
+        if before is not None:
+            message = (
+                before.message if without_numbers(before.message) == without_numbers(entry.message) else entry.message
+            )
+            entry = replace(entry, since=before.since, message=message)
+        kept.append(entry)
+    return tuple(sorted(kept, key=lambda each: (each.since, *outline(each)))[:MAX_WAITING])
+
+
+def outline(entry: WaitingEvictions) -> tuple[str, str]:
+    """Return the fields that identify an entry. Changes to other fields alone do not cause a status update."""
+    return entry.reason, entry.waits_for

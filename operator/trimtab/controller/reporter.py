@@ -1,0 +1,144 @@
+"""Helpers for the reports of controllers: conditions with bounded messages, safe reporting, and gauges.
+
+    status = with_conditions(status, (READY, False, reasons.INVALID_POLICY, str(error)), generation=3, now=now)
+    report_safely("events", partial(events.report, outcome))
+
+Each controller decides on its own what its status contains and when it is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, Gauge
+
+from trimtab.api import reasons
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.conditions import ConditionStatus, ConditionUpdate, set_conditions
+from trimtab.api.descheduler_status import DeschedulerStatus
+from trimtab.api.node_pressure_policy import NodePressurePolicyStatus
+from trimtab.api.placement_admission import PlacementAdmissionStatus
+from trimtab.api.scheduler_policy import SchedulerPolicyStatus
+from trimtab.api.taint_manager import TaintManagerStatus
+from trimtab.kube.events.event import truncate
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", ClusterAutoscalerStatus, DeschedulerStatus, TaintManagerStatus)
+R = TypeVar(
+    "R",
+    ClusterAutoscalerStatus,
+    DeschedulerStatus,
+    NodePressurePolicyStatus,
+    PlacementAdmissionStatus,
+    SchedulerPolicyStatus,
+    TaintManagerStatus,
+)
+
+ConditionChange: TypeAlias = tuple[str, ConditionStatus | bool, str, str]
+"""The type, status, reason and message of a condition."""
+
+OTHER_REASON: Final = "Other"
+"""The metric label for reasons that trimtab does not define, such as those of machine APIs. It limits the cardinality.
+"""
+
+_REASONS: Final = frozenset(value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str))
+
+MAX_MESSAGE_BYTES: Final = 1500
+"""Maximum length of a condition's message in bytes."""
+
+
+def condition(type_: str, status: ConditionStatus | bool, reason: str, message: str) -> ConditionUpdate:
+    """Create a condition whose message is truncated to :data:`MAX_MESSAGE_BYTES` bytes."""
+    return ConditionUpdate(type_, status, reason, truncate(message, MAX_MESSAGE_BYTES))
+
+
+def next_status(previous: R, conditions: Iterable[ConditionUpdate], *, generation: int, now: float, **fields: Any) -> R:
+    """Return the status after an iteration.
+
+    Args:
+        previous: the status before the iteration. Unchanged conditions keep their transition time.
+        conditions: the new conditions; other conditions are kept.
+        generation: generation of the spec that the iteration reconciled.
+        now: the current time in seconds since the epoch.
+        fields: the new values of the fields that the controller reports.
+    """
+    updated = set_conditions(previous.conditions, conditions, now=now, generation=generation)
+    return replace(previous, observed_generation=generation, conditions=updated, **fields)
+
+
+def with_conditions(previous: S, *conditions: ConditionChange, generation: int, now: float) -> S:
+    """Return a status with changed conditions if no iteration ran.
+
+    For example, no iteration runs if the spec is invalid or the caches are stale.
+
+    Args:
+        previous: the previous status. Only the conditions, the generation and the waiting evictions change.
+        conditions: the conditions to change.
+        generation: generation of the spec.
+        now: the current time in seconds since the epoch.
+    """
+    wanted = [ConditionUpdate(*each) for each in conditions]
+    return next_status(previous, wanted, generation=generation, now=now, waiting_evictions=())
+
+
+def change_conditions(previous: S, *conditions: ConditionChange, generation: int, now: float) -> S:
+    """Return a status with changed conditions.
+
+    Args:
+        previous: the previous status.
+        conditions: the conditions to change.
+        generation: generation of the spec that the conditions describe.
+        now: the current time in seconds since the epoch.
+    """
+    wanted = [ConditionUpdate(*each) for each in conditions]
+    return replace(previous, conditions=set_conditions(previous.conditions, wanted, now=now, generation=generation))
+
+
+def report_safely(what: str, report: Callable[[], None]) -> None:
+    """Call ``report`` and log its exceptions, because a failed report must not stop the controller.
+
+    Args:
+        what: the kind of report for the log, such as events or metrics.
+        report: the function to call.
+    """
+    try:
+        report()
+    except Exception:
+        log.exception("Cannot report %s", what)
+
+
+class LabeledGauge:
+    """A gauge whose series are replaced together, so that the series of a removed group or zone disappear.
+
+    Args:
+        name: name of the metric.
+        help_: the help text.
+        labels: the names of the labels.
+        registry: the Prometheus registry.
+    """
+
+    def __init__(self, name: str, help_: str, labels: tuple[str, ...], registry: CollectorRegistry) -> None:
+        self.gauge = Gauge(name, help_, labels, registry=registry)
+        self._shown: set[tuple[str, ...]] = set()
+
+    def show(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Export exactly these values and remove all others. The keys are tuples of label values."""
+        for labels in self._shown - values.keys():
+            self.gauge.remove(*labels)
+        self._shown = set()
+        self.set(values)
+
+    def set(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Export these values in addition to the other ones."""
+        for labels, value in values.items():
+            self.gauge.labels(*labels).set(value)
+        self._shown |= values.keys()
+
+
+def reason_label(reason: str) -> str:
+    """Return the metric label of a reason: the reason itself if trimtab defines it, else :data:`OTHER_REASON`."""
+    return reason if reason in _REASONS else OTHER_REASON

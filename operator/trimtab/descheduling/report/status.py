@@ -1,0 +1,316 @@
+"""Maintains a policy's status while its loop runs, and writes it when it changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from trimtab.api import reasons
+from trimtab.api.bounds import plural
+from trimtab.api.conditions import (
+    CONFLICTING,
+    DEGRADED,
+    PROGRESSING,
+    READY,
+    ConditionUpdate,
+    find_condition,
+)
+from trimtab.api.decode import read_status
+from trimtab.api.descheduler_status import DeschedulerStatus, EvictionMemory, LastRun
+from trimtab.api.scalars import to_time
+from trimtab.api.waiting_evictions import outline
+from trimtab.controller.reporter import ConditionChange, change_conditions
+from trimtab.controller.status_writer import StatusWriter
+from trimtab.descheduling.dependencies import DeschedulerDependencies
+from trimtab.descheduling.memory.cycle_memory import valid_memory
+from trimtab.descheduling.policy_conflicts import REMEDY, PolicyConflict
+from trimtab.descheduling.report.cycle_report import CycleResult, conditions_after, status_after
+from trimtab.disruption.evictor.requests import DESCHEDULER
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, STARTED, Outcome
+from trimtab.kube.errors import InputError
+from trimtab.kube.resources import DESCHEDULER_POLICIES
+
+COUNTS_PERIOD: Final = 60.0
+"""Minimum seconds between two status writes if only the number of pending evictions has changed."""
+
+log = logging.getLogger(__name__)
+
+
+class PolicyStatus:
+    """Maintains the status of one policy. Each method records one event of the loop and writes the status.
+
+    Attributes:
+        generation: generation of the spec that the current iteration reconciles.
+        cycle_interrupted: whether an earlier process ended while it was running a cycle.
+    """
+
+    def __init__(self, name: str, deps: DeschedulerDependencies) -> None:
+        self.generation = 0
+        self.cycle_interrupted = False
+        self._name = name
+        self._clock = deps.clock
+        self._metrics = deps.metrics
+        self._evictor = deps.executor.evictor
+        self._waiting_written = 0.0
+        self._writer = StatusWriter(
+            deps.api, deps.clock, resource=DESCHEDULER_POLICIES, name=name, empty=DeschedulerStatus()
+        )
+        self._status = DeschedulerStatus()
+        self._cycle: LastRun | None = None  # the cycle in progress and its outcomes so far
+
+    @property
+    def run_now(self) -> str:
+        """Return the last value of the annotation ``trimtab.dev/run-now`` for which a cycle was started."""
+        return self._status.run_now
+
+    @property
+    def observed_generation(self) -> int:
+        """Return the policy generation that the last report refers to."""
+        return self._status.observed_generation
+
+    @property
+    def out_of_sync(self) -> bool:
+        """Return whether the last status write failed or was refused. If so, it is repeated with the next report."""
+        return self._writer.out_of_sync
+
+    def restore(self, wire: Mapping[str, Any]) -> tuple[float | None, float]:
+        """Restore the policy's status that an earlier process wrote.
+
+        Returns:
+            The start of the last cycle (``None`` if there was none) and the time of the last eviction (0 if there was
+            none), in seconds since the epoch.
+        """
+        self._status, problem = read_status(dict(wire))
+        self._writer.start_from(self._status)
+        self._status = self._writer.status
+        if problem:
+            log.warning("Cannot decode the status of policy %s, rebuilding it: %s", self._name, problem)
+        self._clear_waiting_evictions()  # the evictions of the earlier process are no longer pending
+        last = None if self._status.last_run is None else self._status.last_run.time.timestamp()
+        running = find_condition(self._status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            self.cycle_interrupted = True
+            last = max(last or 0.0, running.last_transition_time.timestamp())
+            self._status = msgspec.structs.replace(self._status, observed_generation=running.observed_generation)
+        return last, max((eviction.time.timestamp() for eviction in self._status.last_evictions), default=0.0)
+
+    async def waiting(
+        self, due: float, *, opens: float | None = None, scheduled: bool = False, approvals: int = 0
+    ) -> None:
+        """Report the time of the next cycle, and what the policy waits for.
+
+        Args:
+            due: the time of the next cycle in seconds since the epoch.
+            opens: the time at which a window opens, in seconds since the epoch; ``None`` if one is open.
+            scheduled: whether the policy has a schedule, so that its first cycle may be hours away.
+            approvals: number of runs that wait for approval.
+        """
+        ready = find_condition(self._status.conditions, READY)
+        if opens is not None:
+            self._accept_spec(reasons.OUTSIDE_WINDOWS, "the policy is valid; no cycle has run yet")
+        elif scheduled:
+            self._accept_spec(reasons.WAITING_FOR_FIRST_CYCLE, "the policy is valid; its first cycle is scheduled")
+        elif ready is None:
+            self._set((READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, "no cycle has run yet"))
+        running = find_condition(self._status.conditions, PROGRESSING)
+        if running is not None and running.reason == reasons.CYCLE_RUNNING:
+            self._set(
+                (
+                    PROGRESSING,
+                    False,
+                    reasons.IDLE,
+                    "the process ended while a cycle was evicting pods; the next cycle continues",
+                )
+            )
+            running = None
+        if opens is not None:
+            message = f"none of spec.windows is open; the next one opens at {to_time(opens):%Y-%m-%dT%H:%M:%SZ}"
+            self._set((PROGRESSING, False, reasons.OUTSIDE_WINDOWS, message))
+        elif approvals:
+            message = f"{plural(approvals, 'DeschedulingRun')} waiting for spec.approved"
+            self._set((PROGRESSING, False, reasons.WAITING_FOR_APPROVAL, message))
+        elif running is None or running.reason != reasons.IDLE:
+            self._set((PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"))
+        self._status = msgspec.structs.replace(self._status, next_run=to_time(due))
+        await self._write()
+
+    async def not_ready(self, reason: str) -> None:
+        """Report that a cycle is due but the caches are too old for planning."""
+        log.warning("Policy %s cannot start its cycle: %s", self._name, reason)
+        self._set((DEGRADED, True, reasons.CLUSTER_UNREACHABLE, reason))
+        await self._write()
+
+    def memory_for(self, *, generation: int, try_again: str) -> EvictionMemory:
+        """Return the part of the eviction memory that is valid for this generation of the spec."""
+        return valid_memory(self._status.memory, generation=generation, try_again=try_again)
+
+    def cycle_started(self, *, run_now: str) -> None:
+        """Record that a cycle has started, which a user may have asked for. The next write of the status contains it.
+
+        Args:
+            run_now: the value of the annotation ``trimtab.dev/run-now``; empty if it is unset.
+        """
+        self._status = msgspec.structs.replace(self._status, run_now=run_now or self._status.run_now)
+
+    async def running(self, message: str, memory: EvictionMemory, cycle: LastRun) -> None:
+        """Report that a cycle is evicting pods, and persist the evictions that will be observed.
+
+        Args:
+            message: what the cycle does.
+            memory: the memory with these evictions.
+            cycle: the summary of the cycle so far.
+        """
+        self._cycle = cycle
+        self._status = msgspec.structs.replace(self._status, memory=memory)
+        self._set((PROGRESSING, True, reasons.CYCLE_RUNNING, message))
+        await self._write()
+
+    def count_outcome(self, outcome: Outcome) -> None:
+        """Count an outcome of the cycle in progress. :meth:`report_progress` writes the numbers."""
+        cycle = self._cycle
+        if cycle is not None:
+            self._cycle = msgspec.structs.replace(
+                cycle,
+                evicted=cycle.evicted + (outcome.result == EVICTED),
+                started=cycle.started + (outcome.result == STARTED),
+                refused=cycle.refused + (outcome.result in {REFUSED, FAILED}),
+            )
+
+    def report_progress(self) -> None:
+        """Update the outcomes of the cycle in progress and the policy's pending evictions in the status.
+
+        The method does not wait for the write. The status is written if an outcome was counted or the reasons of
+        pending evictions have changed. If only the number of pending evictions changes, it is written at most once
+        per :data:`COUNTS_PERIOD`.
+        """
+        before, now = self._status.waiting_evictions, self._clock.now()
+        waiting = self._evictor.waiting_status(DESCHEDULER, name=self._name, previous=before)
+        news = [outline(each) for each in waiting] != [outline(each) for each in before]
+        if news or (waiting != before and not 0 <= now - self._waiting_written < COUNTS_PERIOD):
+            self._waiting_written = now
+            self._status = msgspec.structs.replace(self._status, waiting_evictions=waiting)
+        self._writer.put(self._with_progress())
+
+    def _with_progress(self) -> DeschedulerStatus:
+        """Return the status with the outcomes of the cycle in progress. :meth:`done` sets the final ones."""
+        cycle, status = self._cycle, self._status
+        if cycle is None:
+            return status
+        return msgspec.structs.replace(status, last_run=cycle, evicted=status.evicted + cycle.evicted)
+
+    async def done(self, result: CycleResult, *, next_run: float) -> None:
+        """Report that a cycle has ended and that the next one is due at ``next_run`` (seconds since the epoch)."""
+        self._cycle = None
+        self._status = status_after(self._status, result, next_run=next_run)
+        self._clear_waiting_evictions()
+        self._set(*conditions_after(result))
+        self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()
+        self._metrics.remembered(self._name, result.memory, now=result.finished)
+        self._metrics.last_cycle.labels(self._name).set(result.finished)
+        await self._report()
+
+    async def failed(self, error: Exception, *, mode: str) -> None:
+        """Report that a cycle failed. The evictions until then remain counted."""
+        self._status, self._cycle = self._with_progress(), None
+        self._clear_waiting_evictions()
+        message = f"{type(error).__name__}: {error}"
+        self._set(
+            (READY, False, reasons.CYCLE_FAILED, message),
+            (DEGRADED, True, reasons.CYCLE_FAILED, message),
+            (PROGRESSING, False, reasons.IDLE, "the last cycle failed and will be retried"),
+        )
+        self._metrics.cycles.labels(self._name, mode, "Failed").inc()
+        await self._report()
+
+    async def invalid(self, problem: InputError) -> None:
+        """Report that the spec is invalid."""
+        message = str(problem)
+        log.warning("Policy %s is invalid: %s", self._name, message)
+        self._set(
+            (READY, False, reasons.INVALID_POLICY, message),
+            (DEGRADED, True, reasons.INVALID_POLICY, message),
+            (PROGRESSING, False, reasons.IDLE, "waiting for a valid spec"),
+        )
+        self._metrics.cycles.labels(self._name, "", "InvalidPolicy").inc()
+        await self._report(next_run=False)
+
+    async def suspended(self) -> None:
+        """Report that the policy is suspended."""
+        self._accept_spec(reasons.SUSPENDED, "the policy is valid; no cycle has run yet, and spec.suspend is true")
+        self._set((PROGRESSING, False, reasons.SUSPENDED, "spec.suspend is true: no cycle starts"))
+        await self._report(next_run=False)
+
+    async def conflict_found(self, conflicts: Sequence[PolicyConflict]) -> None:
+        """Report that the policy does not act because other policies or the scheduler would undo its evictions."""
+        reason = min(conflict.reason for conflict in conflicts)
+        message = "; ".join(conflict.message for conflict in conflicts)
+        if reason == reasons.POLICY_CONFLICT:
+            message += f". Neither policy acts until the conflict is resolved: {REMEDY}"
+        if not self._has_conflict():
+            log.warning("Policy %s does not act because of a conflict: %s", self._name, message)
+        self._set(
+            (READY, False, reason, message),
+            (DEGRADED, True, reason, message),
+            (PROGRESSING, False, reasons.IDLE, "waiting for the conflict to be resolved"),
+        )
+        await self._report(next_run=False)
+
+    async def conflict_resolved(self) -> None:
+        """Clear a reported conflict. The call has no effect if none was reported."""
+        if self._has_conflict():
+            waiting = "no cycle has run since the conflict was resolved"
+            self._set(
+                (READY, "Unknown", reasons.WAITING_FOR_FIRST_CYCLE, waiting),
+                (DEGRADED, False, reasons.ALL_WELL, "the conflict has been resolved"),
+                (PROGRESSING, False, reasons.IDLE, "waiting for the next cycle"),
+            )
+            await self._write()
+
+    async def settings_conflict(self, wanted: ConditionUpdate | None) -> None:
+        """Report whether the settings of the ClusterAutoscaler conflict with the policy.
+
+        Args:
+            wanted: the condition to report; ``None`` if there is no ClusterAutoscaler, which is reported only if a
+                conflict was reported before.
+        """
+        if wanted is None:
+            before = find_condition(self._status.conditions, CONFLICTING)
+            if before is None or before.status == "False":
+                return
+            wanted = ConditionUpdate(CONFLICTING, False, reasons.NO_CONFLICT, "there is no ClusterAutoscaler")
+        self._set((wanted.type, wanted.status, wanted.reason, wanted.message))
+        await self._write()
+
+    def _accept_spec(self, reason: str, message: str) -> None:
+        """Set Ready for a new generation of the spec whose first cycle may be hours away, or never come.
+
+        Otherwise ``kubectl wait --for=condition=Ready`` would wait for that cycle, because it ignores conditions of
+        earlier generations. The outcome of a cycle with the same generation is kept.
+        """
+        ready = find_condition(self._status.conditions, READY)
+        waiting = {reasons.WAITING_FOR_FIRST_CYCLE, reasons.OUTSIDE_WINDOWS, reasons.SUSPENDED}
+        if ready is None or ready.reason in waiting or ready.observed_generation != self.generation:
+            self._set((READY, True, reason, message), (DEGRADED, False, reasons.ALL_WELL, "no cycle has run yet"))
+
+    def _has_conflict(self) -> bool:
+        degraded = find_condition(self._status.conditions, DEGRADED)
+        return degraded is not None and degraded.reason in {reasons.POLICY_CONFLICT, reasons.SCHEDULER_CONFLICT}
+
+    def _set(self, *conditions: ConditionChange) -> None:
+        now = self._clock.now()
+        self._status = change_conditions(self._status, *conditions, generation=self.generation, now=now)
+
+    async def _report(self, *, next_run: bool = True) -> None:
+        """Write the status, with the current generation as ``observedGeneration``."""
+        kept = self._status.next_run if next_run else None
+        self._status = msgspec.structs.replace(self._status, observed_generation=self.generation, next_run=kept)
+        await self._write()
+
+    def _clear_waiting_evictions(self) -> None:
+        self._status = msgspec.structs.replace(self._status, waiting_evictions=())
+
+    async def _write(self) -> None:
+        await self._writer.write(self._with_progress())

@@ -1,0 +1,17 @@
+"""The evictor: admits, sends and records the eviction requests of all controllers.
+
+:mod:`.requests` defines the request and the API server's response, :mod:`.eviction_api` sends the request,
+:mod:`.evictor` enforces limits, :mod:`.outstanding_disruptions` and :mod:`.owner_recovery` track the effects of recent
+evictions.
+"""
+
+from trimtab.disruption.evictor.evictor import (
+    ClusterView,
+    EvictionLimits,
+    EvictionRecord,
+    Evictor,
+    PendingEviction,
+    Permit,
+)
+
+__all__ = ["ClusterView", "EvictionLimits", "EvictionRecord", "Evictor", "PendingEviction", "Permit"]

@@ -1,0 +1,624 @@
+"""The evictor: enforces limits, PodDisruptionBudgets and owner recovery across all controllers that evict pods.
+
+A requester asks for admission and receives either a permit or the reason why the request must wait::
+
+    found = evictor.admit(request, pod)
+    if isinstance(found, PendingEviction):
+        ...  # found.message is the reason; ask again later
+    else:
+        answer = await evictor.evict(found, api, timeout=10.0)
+
+Admission makes these checks in this order, before the first ``await`` of the request:
+
+1. No other requester is evicting the same pod.
+2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
+3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
+   show yet do not use it up.
+4. The operator-wide limits: concurrent evictions and evictions per minute, per namespace and in total.
+
+Requests with a deadline (evictions of pods on a tainted node, and of preemption victims) wait only for the limit of
+concurrent requests, because a limit on voluntary evictions must neither keep a pod on a failed node nor delay a pod
+with a high priority. They still count toward the limits, so that voluntary evictions wait for them. Requesters that
+wait for the same limit are admitted in the order in which they began to wait. All state is in memory. After a restart,
+the status of budgets and the state of owners' pods show which evictions have been made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from trimtab.api.reasons import (
+    WAITING_FOR_BUDGET,
+    WAITING_FOR_EVICTION,
+    WAITING_FOR_EVICTION_LIMIT,
+    WAITING_FOR_OWNER,
+)
+from trimtab.api.scalars import to_time
+from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
+from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.controller.history import History, NoHistory
+from trimtab.disruption.background_evictions import BACKGROUND_TIMEOUT
+from trimtab.disruption.evictor.eviction_api import (
+    attempt_result_of,
+    evict_once,
+    mark_disrupted,
+    send_deletion,
+    send_eviction,
+)
+from trimtab.disruption.evictor.history import history_entry
+from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisruptions
+from trimtab.disruption.evictor.owner_events import OwnerEvents
+from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
+from trimtab.disruption.evictor.requests import EvictionRequest, EvictionResponse, Requester
+from trimtab.disruption.limits import pace_of
+from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
+from trimtab.kube.api import Api
+from trimtab.kube.clock import Clock
+from trimtab.kube.objects import Pod
+from trimtab.kube.token_bucket import SlidingWindow
+
+HISTORY_SIZE: Final = 1000
+"""Maximum number of results in the evictor's history."""
+
+REQUEST_EXPIRY: Final = 5.0
+"""Seconds after which a waiting request is dropped if its requester has not repeated it."""
+
+WATCH_LAG: Final = 10.0
+"""Seconds for which other requesters must wait to evict a pod whose eviction was granted, if the watch is late."""
+
+TERMINATION_MARGIN: Final = 30.0
+"""Seconds for which a terminating pod still counts toward the concurrent evictions after its grace period has ended."""
+
+DEFAULT_GRACE_PERIOD: Final = 30
+"""Kubernetes' default for ``terminationGracePeriodSeconds``."""
+
+CLEANUP_PERIOD: Final = 60.0
+"""Seconds between two cleanups of the state of evictions and namespaces."""
+
+
+class EvictionLimits(Struct, frozen=True, kw_only=True):
+    """Operator-wide limits on the evictions of all controllers. ``None`` means no limit.
+
+    Example: ``EvictionLimits(per_minute=60, max_concurrent_per_namespace=2)``.
+
+    Attributes:
+        max_concurrent: maximum concurrent evictions. An eviction counts toward it from the request until the pod no
+            longer exists, but at most until 30 s after its grace period. An eviction with a deadline counts until the
+            API server responds to its request.
+        max_concurrent_per_namespace: maximum concurrent evictions per namespace.
+        per_minute: maximum evictions in any minute.
+        per_minute_per_namespace: maximum evictions per namespace in any minute.
+    """
+
+    max_concurrent: int | None = None
+    max_concurrent_per_namespace: int | None = None
+    per_minute: int | None = None
+    per_minute_per_namespace: int | None = None
+
+
+class PendingEviction(Struct, frozen=True, kw_only=True):
+    """A request that must wait before it is sent.
+
+    Attributes:
+        request: the request.
+        reason: one of the reason codes ``WaitingFor…`` in :mod:`trimtab.api.reasons`.
+        message: description of the reason with names and numbers.
+        waits_for: the requester whose evictions the request waits for; ``None`` if it waits for several requesters or
+            for none.
+        since: the time at which the request began to wait, in seconds on the monotonic clock.
+        scope: the namespace whose limit it waits for; ``""`` if it waits for an operator-wide limit or for no limit.
+    """
+
+    request: EvictionRequest
+    reason: str
+    message: str
+    waits_for: Requester | None
+    since: float
+    scope: str = ""
+
+
+class EvictionRecord(Struct, frozen=True, kw_only=True):
+    """The result of an eviction request that was sent.
+
+    Attributes:
+        request: the request.
+        result: a constant of :mod:`trimtab.disruption.outcome`.
+        reason: a reason code from :mod:`trimtab.api.reasons`.
+        message: description of the result with names and numbers.
+        at: the time of the result in seconds since the epoch.
+    """
+
+    request: EvictionRequest
+    result: str
+    reason: str
+    message: str
+    at: float
+
+
+class ClusterView(Protocol):
+    """Read access to cached pods; :class:`trimtab.cluster.lister.Lister` implements it.
+
+    The cache may lag behind the API server. The preconditions of eviction requests guard against that.
+    """
+
+    def pod(self, key: str) -> Pod | None:
+        """Return the pod with the key ``namespace/name``; ``None`` if it does not exist."""
+        ...
+
+    def owned_by(self, owner: OwnerKey) -> Sequence[Pod]:
+        """Return the pods of a controller, in any order."""
+        ...
+
+
+class Permit:
+    """The permission to send one eviction request.
+
+    The holder must end it with :meth:`Evictor.conclude` or :meth:`Evictor.cancel`.
+
+    Attributes:
+        request: the request.
+        pod: the pod in its state at admission.
+        admitted_at: the time of admission in seconds on the monotonic clock.
+        in_flight: whether the request was sent and the response has not arrived yet.
+    """
+
+    __slots__ = ("admitted_at", "in_flight", "pod", "request")
+
+    def __init__(self, request: EvictionRequest, pod: Pod, admitted_at: float) -> None:
+        self.request = request
+        self.pod = pod
+        self.admitted_at = admitted_at
+        self.in_flight = False
+
+
+class _TerminatingPod(Struct):
+    """A pod whose eviction was granted. It counts toward the concurrent evictions until it no longer exists."""
+
+    request: EvictionRequest
+    until: float
+    unseen: float
+    moving: float
+    """Until this time, a response that the pod is evicted in the background is attributed to this eviction."""
+
+
+class _Waiter(Struct):
+    """A waiting request, and the time at which its requester last asked for admission."""
+
+    waiting: PendingEviction
+    limit: str
+    asked: float
+
+
+class Evictor:
+    """Admits, sends and records evictions of pods for all controllers of the process.
+
+    Attributes:
+        budgets: the outstanding disruptions of PodDisruptionBudgets.
+        history: the results of recent requests, the latest last.
+        limits: operator-wide limits.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        view: ClusterView,
+        limits: EvictionLimits | None = None,
+        metrics: EvictorMetrics | None = None,
+        history: History | None = None,
+        owner_events: OwnerEvents | None = None,
+    ) -> None:
+        """Create the evictor.
+
+        The caller must pass the watch events of PodDisruptionBudgets to :attr:`budgets`.
+
+        Args:
+            clock: wall clock and monotonic clock.
+            view: read access to cached pods.
+            limits: operator-wide limits; ``None`` for no limits.
+            metrics: counts evictions and exports pending evictions; ``None`` for no metrics.
+            history: records evictions and refusals; ``None`` for no records.
+            owner_events: emits events on the controllers of evicted pods; ``None`` for no events.
+        """
+        self.budgets = OutstandingDisruptions()
+        self.history: deque[EvictionRecord] = deque(maxlen=HISTORY_SIZE)
+        self._clock = clock
+        self._view = view
+        self.limits = limits or EvictionLimits()
+        self._owners = OwnerRecovery()
+        self._permits: dict[Permit, None] = {}
+        self._terminating: dict[str, _TerminatingPod] = {}
+        self._waiters: dict[tuple[str, Requester], _Waiter] = {}
+        self._window = _sliding_window(self.limits.per_minute)
+        self._namespace_windows: dict[str, SlidingWindow] = {}
+        self._cleanup_at = 0.0
+        self._metrics = metrics
+        self._recorded = history or NoHistory()
+        self._owner_events = owner_events
+        if metrics is not None:
+            metrics.follow(self.waiting, lambda: len(self._permits))
+
+    # --- admission -----------------------------------------------------------------------------------------------
+
+    def admit(self, request: EvictionRequest, pod: Pod) -> Permit | PendingEviction:
+        """Admit a request and reserve its share of the limits, or return the reason why it must wait.
+
+        The requester repeats the call until the request is admitted, or it abandons the request.
+
+        Args:
+            request: the request.
+            pod: the pod from the cache.
+        """
+        now = self._now()
+        found = self._evicted_by_another(request, now) or self.owner_unsettled(request, pod)
+        found = found or self._budget(request, pod, now) or self._limit(request, now)
+        if found is not None:
+            return found
+        self._waiters.pop((request.uid, request.requester), None)
+        for pace in self._windows_of(request.namespace):
+            pace.take(now)
+        if request.how == "Evict":
+            self.budgets.hold(pod, request.requester)
+        permit = Permit(request, pod, now)
+        self._permits[permit] = None
+        self._clean_up(now)
+        return permit
+
+    def owner_unsettled(self, request: EvictionRequest, pod: Pod) -> PendingEviction | None:
+        """Return the reason why the pod's owner has not recovered from its last eviction.
+
+        The result is ``None`` if the owner has recovered, or if the request need not wait for that.
+        """
+        if not request.settle or request.owner is None:
+            return None
+        pods = self._view.owned_by(request.owner)
+        message = self._owners.unsettled(request.owner, pod, pods, now=self._now(), now_epoch=self._clock.now())
+        if message is None:
+            return None
+        other = self._owners.requester(request.owner)
+        if other is not None and other.controller != request.requester.controller:
+            message = f"{message} (by {other})"
+        return self._wait(request, WAITING_FOR_OWNER, message, other)
+
+    def waiting(self) -> tuple[PendingEviction, ...]:
+        """Return the waiting requests, those that have waited longest first."""
+        self._drop_expired(self._now())
+        return tuple(sorted((each.waiting for each in self._waiters.values()), key=lambda each: each.since))
+
+    def waiting_status(
+        self, controller: str, *, name: str = "", previous: Iterable[WaitingEvictions] = ()
+    ) -> tuple[WaitingEvictions, ...]:
+        """Return a controller's pending evictions in the form in which the status of its object contains them.
+
+        Args:
+            controller: a constant of :mod:`trimtab.disruption.evictor.requests`.
+            name: name of the requester; ``""`` for all requesters of the controller.
+            previous: the entries in the current status of the object.
+        """
+        groups: dict[tuple[str, str], list[PendingEviction]] = {}
+        for each in self.waiting():
+            requester = each.request.requester
+            if requester.controller == controller and name in ("", requester.name):
+                groups.setdefault((each.reason, str(each.waits_for or "")), []).append(each)
+        began = self._clock.now() - self._now()
+        found = [
+            WaitingEvictions(
+                reason=reason,
+                waits_for=waits_for,
+                count=len(group),
+                since=to_time(round(began + group[0].since)),
+                message=group[0].message,
+            )
+            for (reason, waits_for), group in groups.items()
+        ]
+        return keep_unchanged(found, previous)
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    async def evict(self, permit: Permit, api: Api, *, timeout: float) -> AttemptResult:
+        """Send the eviction once and conclude the permit with its result.
+
+        Args:
+            permit: a permit from :meth:`admit`.
+            api: the API server.
+            timeout: timeout of each request in seconds.
+        """
+        self.begin(permit)
+        return await self.complete(permit, evict_once(api, permit.request, timeout=timeout))
+
+    async def complete(self, permit: Permit, request: Coroutine[Any, Any, AttemptResult]) -> AttemptResult:
+        """Await a request that is being sent and conclude its permit with the result.
+
+        If the call is cancelled, the pod is treated as possibly evicted.
+        """
+        try:
+            answer = await request
+        except BaseException:
+            self.cancel(permit, uncertain=True)
+            raise
+        self.conclude(permit, answer)
+        return answer
+
+    async def send(self, permit: Permit, api: Api, *, timeout: float) -> EvictionResponse:
+        """Send the eviction or deletion once and conclude the permit with the response, without reading the pod.
+
+        The method is meant for requesters that retry until the pod no longer exists. They may repeat a request whose
+        response was lost, because it has the pod's UID as a precondition.
+
+        Args:
+            permit: a permit from :meth:`admit`.
+            api: the API server.
+            timeout: timeout of the request in seconds.
+        """
+        self.begin(permit)
+        how = permit.request.how
+        try:
+            if how == "Delete":
+                outcome = await send_deletion(api, permit.request, timeout=timeout)
+            else:
+                outcome = await send_eviction(api, permit.request, timeout=timeout)
+        except BaseException:
+            self.cancel(permit, uncertain=True)
+            raise
+        self.conclude(permit, attempt_result_of(outcome, how=how))
+        return outcome
+
+    async def mark_disruption_target(
+        self, request: EvictionRequest, api: Api, *, reason: str, message: str, timeout: float
+    ) -> EvictionResponse | None:
+        """Set the condition DisruptionTarget on a pod that is about to be deleted.
+
+        Args:
+            request: identifies the pod.
+            api: the API server.
+            reason: reason of the condition.
+            message: message of the condition.
+            timeout: timeout of the request in seconds.
+
+        Returns:
+            ``None`` on success; otherwise the failed response.
+        """
+        now = self._clock.now()
+        return await mark_disrupted(api, request, reason=reason, message=message, now=now, timeout=timeout)
+
+    def begin(self, permit: Permit) -> None:
+        """Record that the request is being sent. From now on, the owner may have lost the pod."""
+        request, permit.in_flight = permit.request, True
+        if request.owner is not None:
+            pods = self._view.owned_by(request.owner)
+            self._owners.open(request.owner, permit.pod, pods, now=self._now(), requester=request.requester)
+
+    def conclude(self, permit: Permit, answer: AttemptResult) -> None:
+        """End a permit with the result of its request: keep its reservations if the pod is evicted, or release them.
+
+        If the result is uncertain, the disruption remains outstanding in the pod's budget. A pod that is evicted in the
+        background is counted once, even if its eviction is requested again before it ends.
+        """
+        if permit not in self._permits:
+            return
+        request, now, repeated = permit.request, self._now(), False
+        if answer.result not in (EVICTED, DELETED, STARTED):
+            self._release(permit, uncertain=answer.uncertain)
+        else:
+            del self._permits[permit]
+            known = self._terminating.get(request.uid)
+            repeated = answer.result == STARTED and request.how == "Evict" and known is not None and now < known.moving
+            if repeated:
+                self.budgets.release(permit.pod)
+                self._return_rate(permit)
+            else:
+                self.budgets.granted(permit.pod, now=now)
+            if request.owner is not None:
+                self._owners.grant(request.owner, request.uid, now=now)
+            grace = request.grace_period
+            if grace is None:
+                grace = permit.pod.spec.termination_grace_period
+            ends = (
+                0
+                if request.deadline is not None
+                else (DEFAULT_GRACE_PERIOD if grace is None else grace) + TERMINATION_MARGIN
+            )
+            moving = now + BACKGROUND_TIMEOUT if answer.result == STARTED and request.how == "Evict" else now
+            self._terminating[request.uid] = _TerminatingPod(request, now + ends, now + WATCH_LAG, moving)
+        if not repeated and (not answer.retry or answer.result == REFUSED):
+            entry = history_entry(request, answer, permit.pod, now=self._clock.now())
+            if entry is not None:
+                self._recorded.add(entry)
+                if self._owner_events is not None:
+                    self._owner_events.evicted(entry, permit.pod)
+        if not answer.retry and not repeated:
+            self.record(request, answer)
+
+    def record(self, request: EvictionRequest, answer: AttemptResult) -> None:
+        """Add the result of a request to the history and the metrics."""
+        self.history.append(
+            EvictionRecord(
+                request=request,
+                result=answer.result,
+                reason=answer.reason,
+                message=answer.message,
+                at=self._clock.now(),
+            )
+        )
+        if self._metrics is not None:
+            self._metrics.count(request, answer.result)
+
+    def cancel(self, permit: Permit, *, uncertain: bool = False) -> None:
+        """End a permit without a result and release its reservations.
+
+        Args:
+            permit: a permit from :meth:`admit`. The call has no effect if the permit has already been concluded.
+            uncertain: whether the request may have been sent. If so, its disruption remains outstanding in the budget.
+        """
+        if permit in self._permits:
+            self._release(permit, uncertain=uncertain)
+
+    def response_received(self, permit: Permit) -> None:
+        """Record that the request is no longer in flight, although its result is not known yet."""
+        permit.in_flight = False
+
+    def continues_in_background(self, permit: Permit) -> None:
+        """Record that another component carries out the eviction. It then counts against no PodDisruptionBudget."""
+        self.budgets.release(permit.pod)
+
+    def _release(self, permit: Permit, *, uncertain: bool) -> None:
+        request = permit.request
+        del self._permits[permit]
+        if request.owner is not None:
+            self._owners.close(request.owner, request.uid)
+        if uncertain:
+            self.budgets.granted(permit.pod, now=self._now())
+            return
+        self.budgets.release(permit.pod)
+        self._return_rate(permit)
+
+    def _return_rate(self, permit: Permit) -> None:
+        for pace in self._windows_of(permit.request.namespace):
+            pace.give_back(permit.admitted_at)
+
+    # --- admission checks -------------------------------------------------------------------------------------------
+
+    def _evicted_by_another(self, request: EvictionRequest, now: float) -> PendingEviction | None:
+        if request.deadline is not None:
+            return None
+        same = (each.request.requester for each in self._permits if each.request.uid == request.uid)
+        other, leaving = next(same, None), self._terminating.get(request.uid)
+        if other is None and leaving is not None and now < leaving.unseen:
+            other = leaving.request.requester if leaving.request.requester != request.requester else None
+        if other is None:
+            return None
+        return self._wait(request, WAITING_FOR_EVICTION, f"{other} is evicting the same pod", other)
+
+    def _budget(self, request: EvictionRequest, pod: Pod, now: float) -> PendingEviction | None:
+        if request.how != "Evict" or request.overdue:
+            return None
+        found = self.budgets.exhausted(pod, now=now)
+        return None if found is None else self._wait(request, WAITING_FOR_BUDGET, found.message, found.requester)
+
+    def _limit(self, request: EvictionRequest, now: float) -> PendingEviction | None:
+        limits, namespace = self.limits, request.namespace
+        found = self._concurrency_limited(request, "maxConcurrentEvictions", limits.max_concurrent, "", now)
+        found = found or self._concurrency_limited(
+            request, "maxConcurrentEvictionsPerNamespace", limits.max_concurrent_per_namespace, namespace, now
+        )
+        if found is not None or request.deadline is not None:
+            return found
+        found = self._rate_limited(request, "evictionsPerMinute", limits.per_minute, self._window, "", now)
+        if found is None and limits.per_minute_per_namespace is not None:
+            pace = self._namespace_windows.get(namespace) or _sliding_window(limits.per_minute_per_namespace)
+            found = self._rate_limited(
+                request, "evictionsPerMinutePerNamespace", limits.per_minute_per_namespace, pace, namespace, now
+            )
+        return found
+
+    def _concurrency_limited(
+        self, request: EvictionRequest, name: str, limit: int | None, namespace: str, now: float
+    ) -> PendingEviction | None:
+        if limit is None:
+            return None
+        if request.deadline is None:
+            busy = [each.request for each in self._permits] + [each.request for each in self._still_terminating(now)]
+        else:  # the request waits for in-flight requests, not for rollouts, rechecks or slowly terminating pods
+            busy = [each.request for each in self._permits if each.in_flight]
+        if namespace:
+            busy = [each for each in busy if each.namespace == namespace]
+        ahead = 0 if request.deadline is not None else self._waiting_longer(request, name, namespace, now)
+        if len(busy) + ahead < limit:
+            return None
+        others = {each.requester for each in busy}
+        message = f"{name} is {limit}, and {len(busy)} evictions are in progress" + _where(namespace)
+        return self._wait(
+            request, WAITING_FOR_EVICTION_LIMIT, message, _single_requester(others), limit=name, scope=namespace
+        )
+
+    def _rate_limited(
+        self, request: EvictionRequest, name: str, limit: int | None, pace: SlidingWindow, namespace: str, now: float
+    ) -> PendingEviction | None:
+        if limit is None:
+            return None
+        wait = pace.wait(now)
+        if wait <= 0.0 and not self._waiting_longer(request, name, namespace, now):
+            return None
+        message = f"{name} is {limit}" + _where(namespace) + f", and the next may start in {wait:.0f}s"
+        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=namespace)
+
+    def _waiting_longer(self, request: EvictionRequest, name: str, namespace: str, now: float) -> int:
+        """Return the number of other requesters' requests that have waited longer for the same limit."""
+        mine = self._waiters.get((request.uid, request.requester))
+        since = now if mine is None else mine.waiting.since
+        self._drop_expired(now)
+        return sum(
+            (each.limit, each.waiting.scope) == (name, namespace)
+            and each.waiting.since < since
+            and not each.waiting.request.requester.same_object(request.requester)
+            for each in self._waiters.values()
+        )
+
+    def _wait(
+        self,
+        request: EvictionRequest,
+        reason: str,
+        message: str,
+        waits_for: Requester | None,
+        *,
+        limit: str = "",
+        scope: str = "",
+    ) -> PendingEviction:
+        now = self._now()
+        known = self._waiters.get((request.uid, request.requester))
+        since = now if known is None or now - known.asked > REQUEST_EXPIRY else known.waiting.since
+        waiting = PendingEviction(
+            request=request, reason=reason, message=message, waits_for=waits_for, since=since, scope=scope
+        )
+        self._waiters[request.uid, request.requester] = _Waiter(waiting, limit, now)
+        return waiting
+
+    def _drop_expired(self, now: float) -> None:
+        for key in [key for key, each in self._waiters.items() if now - each.asked > REQUEST_EXPIRY]:
+            del self._waiters[key]
+
+    def _still_terminating(self, now: float) -> list[_TerminatingPod]:
+        for uid, each in tuple(self._terminating.items()):
+            pod = self._view.pod(each.request.key)
+            if pod is None or pod.uid != uid or pod.terminal or now >= max(each.until, each.unseen, each.moving):
+                del self._terminating[uid]
+        return [each for each in self._terminating.values() if now < each.until]
+
+    def _windows_of(self, namespace: str) -> list[SlidingWindow]:
+        """Return the windows of the rate limits that an eviction in the namespace counts toward."""
+        found = [] if self.limits.per_minute is None else [self._window]
+        if self.limits.per_minute_per_namespace is not None:
+            found.append(
+                self._namespace_windows.setdefault(namespace, _sliding_window(self.limits.per_minute_per_namespace))
+            )
+        return found
+
+    def _clean_up(self, now: float) -> None:
+        if now < self._cleanup_at:
+            return
+        self._cleanup_at = now + CLEANUP_PERIOD
+        self._still_terminating(now)
+        self._drop_expired(now)
+        for pace in (self._window, *self._namespace_windows.values()):
+            pace.wait(now)  # drops entries that are older than a minute
+        self._namespace_windows = {name: pace for name, pace in self._namespace_windows.items() if pace}
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+
+def _sliding_window(per_minute: int | None) -> SlidingWindow:
+    return SlidingWindow() if per_minute is None else SlidingWindow(*pace_of(per_minute))
+
+
+def _where(namespace: str) -> str:
+    return f" in namespace {namespace}" if namespace else ""
+
+
+def _single_requester(requesters: set[Requester]) -> Requester | None:
+    return next(iter(requesters)) if len(requesters) == 1 else None

@@ -1,0 +1,253 @@
+"""Predicates of the legacy scheduler Policy that have no equivalent among the plugins of the scheduling framework.
+
+Source: kubernetes v1.11 ``pkg/scheduler/algorithm/predicates``, on which OpenShift 3.11 is built. The docstring of each
+filter lists its intentional differences from v1.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from trimtab.cluster.node_table import TopologyKey
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import LabelSelector, Node, Pod, PodSpec, Service
+from trimtab.kube.rules.taints import NO_EXECUTE, find_untolerated_taint
+from trimtab.placement.interface import Reads, StaticFilter
+from trimtab.placement.service_selectors import SelectorsOfPods
+from trimtab.placement.topology_spread import tables_of
+
+
+class NodeLabelPresence(StaticFilter):
+    """Rejects nodes that lack one of the labels, or nodes that have one of them (``CheckNodeLabelPresence``).
+
+    Args:
+        snapshot: the cluster.
+        labels: the label keys; values are ignored.
+        presence: if true, the node must have all of the labels; if false, it must have none of them.
+    """
+
+    name: ClassVar = "CheckNodeLabelPresence"
+    reason: ClassVar = "node(s) didn't have the requested labels"
+
+    def __init__(self, snapshot: Snapshot, *, labels: Sequence[str], presence: bool) -> None:
+        super().__init__(snapshot)
+        self._labels = tuple(labels)
+        self._presence = presence
+
+    def key(self, pod: Pod) -> Hashable | None:
+        return "every pod"
+
+    def compute(self, pod: Pod) -> BoolArray:
+        nodes = self.snapshot.nodes
+        passing: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
+        for label in self._labels:
+            has: BoolArray = nodes.column(label).ids >= 0
+            passing &= has if self._presence else ~has
+        return passing
+
+
+class NodeConditionFilter(StaticFilter):
+    """Rejects nodes whose conditions do not have the required statuses.
+
+    Conditions that the node does not report are ignored, except Ready.
+
+    Attributes:
+        statuses: the required status of each condition.
+        schedulable: whether cordoned nodes are also rejected.
+        best_effort_only: whether the filter applies only to BestEffort pods.
+    """
+
+    statuses: ClassVar[Mapping[str, str]]
+    schedulable: ClassVar[bool] = False
+    best_effort_only: ClassVar[bool] = False
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._checked: list[Node | None] = []
+        self._passing: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._revision = -1
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        return not self.best_effort_only or spec.qos == "BestEffort"
+
+    def concerns(self, pod: Pod) -> bool:
+        return self.may_concern(pod.spec)
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        if not self.may_concern(pod.spec):
+            return None
+        # NodeTable.version does not change with conditions, so nodes that were replaced since the last call are
+        # checked.
+        nodes = self.snapshot.nodes
+        if self._revision == nodes.revision:
+            return self._passing
+        self._revision = nodes.revision
+        at, capacity = nodes.at, nodes.capacity
+        if len(self._passing) != capacity:
+            self._checked, self._passing = [], np.zeros(capacity, dtype=np.bool_)
+        self._checked += [None] * (len(at) - len(self._checked))
+        for slot, node in enumerate(at):
+            if node is not None and node is not self._checked[slot]:
+                self._passing[slot] = self._holds(node)
+                self._checked[slot] = node
+        return self._passing
+
+    def _holds(self, node: Node) -> bool:
+        if self.schedulable and node.unschedulable:
+            return False
+        found = {condition.type: condition.status for condition in node.conditions}
+        return all(
+            found.get(type_, "Unknown" if type_ == "Ready" else status) == status
+            for type_, status in self.statuses.items()
+        )
+
+
+class CheckNodeCondition(NodeConditionFilter):
+    """Rejects nodes that are not ready, have no network or no free disk space, or are cordoned."""
+
+    name: ClassVar = "CheckNodeCondition"
+    reason: ClassVar = "node(s) were not ready, not schedulable, out of disk or without network"
+    statuses: ClassVar[Mapping[str, str]] = {"Ready": "True", "OutOfDisk": "False", "NetworkUnavailable": "False"}
+    schedulable: ClassVar[bool] = True
+
+
+class CheckNodeMemoryPressure(NodeConditionFilter):
+    """Rejects nodes under memory pressure for BestEffort pods."""
+
+    name: ClassVar = "CheckNodeMemoryPressure"
+    reason: ClassVar = "node(s) had memory pressure"
+    statuses: ClassVar[Mapping[str, str]] = {"MemoryPressure": "False"}
+    best_effort_only: ClassVar[bool] = True
+
+
+class CheckNodeDiskPressure(NodeConditionFilter):
+    """Rejects nodes under disk pressure."""
+
+    name: ClassVar = "CheckNodeDiskPressure"
+    reason: ClassVar = "node(s) had disk pressure"
+    statuses: ClassVar[Mapping[str, str]] = {"DiskPressure": "False"}
+
+
+class CheckNodePIDPressure(NodeConditionFilter):
+    """Rejects nodes with too few free process IDs."""
+
+    name: ClassVar = "CheckNodePIDPressure"
+    reason: ClassVar = "node(s) had PID pressure"
+    statuses: ClassVar[Mapping[str, str]] = {"PIDPressure": "False"}
+
+
+class NoExecuteTaints(StaticFilter):
+    """Rejects nodes with NoExecute taints that the pod does not tolerate. NoSchedule taints are ignored.
+
+    This is ``PodToleratesNodeNoExecuteTaints``, which v1.11 lists in its order of predicates but never registers.
+    """
+
+    name: ClassVar = "PodToleratesNodeNoExecuteTaints"
+    reason: ClassVar = "node(s) had find_untolerated_taint NoExecute taint(s)"
+
+    def key(self, pod: Pod) -> Hashable | None:
+        return pod.spec.tolerations
+
+    def compute(self, pod: Pod) -> BoolArray:
+        nodes = self.snapshot.nodes
+        verdicts = [
+            find_untolerated_taint((each for each in taints if each.effect == NO_EXECUTE), pod.spec.tolerations) is None
+            for taints in nodes.taint_sets
+        ]
+        passing: BoolArray = np.array(verdicts, dtype=np.bool_)[nodes.taints]
+        return passing
+
+
+_Combinations = tuple[list[tuple[tuple[bool, str], ...]], IntArray]
+"""The distinct combinations of label values, and the index of each slot's combination.
+
+A combination has a pair for each label: whether the node has the label, and the value.
+"""
+
+
+class ServiceAffinity(StaticFilter):
+    """Places all pods of a service on nodes with the same values of the given labels (``CheckServiceAffinity``).
+
+    If the pod's node selector contains a label, the node must have that value. Otherwise the value must be that of the
+    node on which pods of the service run. A label does not restrict the pod if the selector does not contain it and no
+    pods of the service run.
+
+    There are two intentional differences from v1.11:
+
+    - The pods of the service are those that its selector matches. v1.11 uses pods with labels equal to the pod's own,
+      so the pods of a new ReplicaSet ignore those of the old one, and a rollout may move a service to another region.
+    - If pods of the service run on nodes with different values, the values with the most pods are used (the first by
+      name in a tie). v1.11 uses those of an arbitrary pod.
+
+    Args:
+        snapshot: the cluster.
+        labels: the keys of the node labels.
+    """
+
+    name: ClassVar = "CheckServiceAffinity"
+    reason: ClassVar = "node(s) didn't match service affinity"
+    reads: ClassVar[Reads] = "pods"
+
+    def __init__(self, snapshot: Snapshot, *, labels: Sequence[str]) -> None:
+        super().__init__(snapshot)
+        self._labels = tuple(labels)
+        self._services = SelectorsOfPods(snapshot, (Service,))
+        self._known: dict[tuple[str, ...], _Combinations] = {}
+
+    def concerns(self, pod: Pod) -> bool:
+        return True
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        nodes = self.snapshot.nodes
+        wanted = self.wanted(pod)
+        passing: BoolArray = np.ones(nodes.capacity, dtype=np.bool_)
+        for label, value in wanted.items():
+            column = nodes.column(label)
+            passing &= column.ids == column.id_of.get(value, -2)
+        return passing
+
+    def wanted(self, pod: Pod) -> dict[str, str]:
+        """Return the node labels, with their values, that a node must have for the pod."""
+        selector = pod.spec.node_selector
+        found = {label: selector[label] for label in self._labels if label in selector}
+        missing = tuple(label for label in self._labels if label not in found)
+        services = self._services.of(pod) if missing else ()
+        if services:
+            found.update(self._of_peers(pod, services[0], missing))
+        return found
+
+    def _of_peers(self, pod: Pod, selector: LabelSelector, labels: tuple[str, ...]) -> dict[str, str]:
+        counter = self.snapshot.affinity.staying(pod.namespace, selector)
+        if not counter.counts:
+            return {}
+        values, which = self._combinations(labels)
+        slots, numbers = tables_of(self.snapshot.nodes).per_node(counter, len(which))
+        tally = np.bincount(which if slots is None else which[slots], weights=numbers, minlength=len(values))
+        best = min(values[place] for place in np.flatnonzero(tally == tally.max()).tolist())
+        return {label: value for label, (present, value) in zip(labels, best, strict=True) if present}
+
+    def _combinations(self, labels: tuple[str, ...]) -> _Combinations:
+        """Return the combinations of these labels' values on the nodes, cached until a node's labels change."""
+        nodes = self.snapshot.nodes
+        if self._version != nodes.version:
+            self._known.clear()
+            self._version = nodes.version
+        found = self._known.get(labels)
+        if found is None:
+            columns = [nodes.column(label) for label in labels]
+            table = np.column_stack([column.ids for column in columns])
+            distinct, which = np.unique(table, axis=0, return_inverse=True)
+            values = [
+                tuple(_value(column, domain) for column, domain in zip(columns, row, strict=True))
+                for row in distinct.tolist()
+            ]
+            found = self._known[labels] = (values, which.ravel())
+        return found
+
+
+def _value(column: TopologyKey, domain: int) -> tuple[bool, str]:
+    return (True, column.values[domain]) if domain >= 0 else (False, "")

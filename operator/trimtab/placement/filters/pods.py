@@ -1,0 +1,255 @@
+"""Filters that depend on other pods: inter-pod affinity and topology spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Set
+from typing import ClassVar, Final
+
+import numpy as np
+from msgspec import Struct
+
+from trimtab.cluster.affinity import AffinityIndex, BoundTerm, as_incoming
+from trimtab.cluster.node_table import DomainCounter, TopologyKey
+from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects import Pod, PodSpec
+from trimtab.placement.interface import Failure, NodeFilter
+from trimtab.placement.topology_spread import (
+    DO_NOT_SCHEDULE,
+    SYSTEM_DEFAULTS,
+    Domains,
+    SpreadDefaults,
+    SpreadRule,
+    SpreadRules,
+    global_minimum,
+    skews,
+)
+
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+_MANY: Final = 256
+"""Number of domains above which an array operation is faster than adding the domains to a set."""
+_MANY_COUNTERS: Final = 32
+"""If at least this number of anti-affinity terms of other pods match a pod, the domains that they reject are cached."""
+_MAX_REJECTED: Final = 1024
+"""Maximum number of classes of pods whose rejected domains are cached."""
+
+
+class _RejectedDomains(Struct):
+    """The topology domains where the anti-affinity of bound pods rejects pods of one class.
+
+    Attributes:
+        domains: the domains that are rejected because of counters that are not in ``changing``, by topology key.
+        changing: the counters that have changed since ``domains`` was first computed, and counters with many domains.
+            They are read again each time.
+        changes: the :attr:`AffinityIndex.carrier_changes` up to which changes were processed.
+    """
+
+    domains: dict[TopologyKey, set[int]] = {}
+    changing: dict[DomainCounter, None] = {}
+    changes: int = 0
+
+
+def _collect_domains(counters: Iterable[DomainCounter], domains: dict[TopologyKey, set[int]]) -> list[DomainCounter]:
+    """Add the domains with a nonzero count in any of the counters to ``domains``.
+
+    Return the counters with too many domains, which are not added.
+    """
+    wide = []
+    for counter in counters:
+        if len(counter.counts) > _MANY:  # its array is cached
+            wide.append(counter)
+        elif counter.counts:
+            domains.setdefault(counter.topology, set()).update(counter.counts)
+    return wide
+
+
+class InterPodAffinity(NodeFilter):
+    """Evaluates the pod's affinity and anti-affinity, then the anti-affinity of bound pods (kube-scheduler v1.36)."""
+
+    name: ClassVar = "InterPodAffinity"
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._rejected: dict[tuple[str, Labels], _RejectedDomains] = {}
+        self._index: AffinityIndex | None = None
+        """The index that ``_rejected`` belongs to."""
+
+    def concerns(self, pod: Pod) -> bool:
+        affinity = pod.spec.affinity
+        if affinity.pod_required or affinity.anti_required:
+            return True
+        return self.snapshot.any_anti_affinity and any(
+            counter.counts for counter in self.snapshot.affinity.carriers_against(pod)
+        )
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        if not self.concerns(pod):
+            return None
+        passing = self._own_affinity(pod)
+        passing &= ~self._own_anti_affinity(pod)
+        passing &= ~self._existing_anti_affinity(pod)
+        return passing
+
+    def rejected_by_others(self, pod: Pod) -> BoolArray | None:
+        if not self.snapshot.any_anti_affinity:
+            return None
+        return self._existing_anti_affinity(pod)
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterable[Failure]:
+        apart = ~self._own_affinity(pod)[slots]
+        clashing = self._own_anti_affinity(pod)[slots] & ~apart
+        yield (AFFINITY,), slots[apart]
+        yield (ANTI_AFFINITY,), slots[clashing]
+        yield (EXISTING_ANTI_AFFINITY,), slots[~apart & ~clashing]
+
+    def _own_affinity(self, pod: Pod) -> BoolArray:
+        used: BoolArray = self.snapshot.nodes.used.copy()
+        if not pod.spec.affinity.pod_required:
+            return used
+        index = self.snapshot.affinity
+        terms = index.incoming_affinity(pod)
+        keys = [term.topology_key for term in terms]
+        for key in keys:
+            used &= self.snapshot.nodes.column(key).ids >= 0  # the node must have every topology label
+        counters = [index.matching(terms, key) for key in keys]
+        if not any(counter.counts for counter in counters) and self._matches_itself(pod, terms):
+            return used  # the first of several pods with affinity to each other may run on any node
+        for counter in counters:
+            used &= counter.by_slot() > 0
+        return used
+
+    def _own_anti_affinity(self, pod: Pod) -> BoolArray:
+        if not pod.spec.affinity.anti_required:
+            return self._counted(())
+        index = self.snapshot.affinity
+        terms = index.carried_terms(pod)
+        return self._counted(index.matching((as_incoming(term),), term.topology_key) for term in terms)
+
+    def _existing_anti_affinity(self, pod: Pod) -> BoolArray:
+        if not self.snapshot.any_anti_affinity:
+            return self._counted(())
+        index = self.snapshot.affinity
+        counters = index.carriers_against(pod)
+        if len(counters) < _MANY_COUNTERS:
+            return self._counted(counters)
+        return self._rejected_by_many(pod, index, counters)
+
+    def _rejected_by_many(self, pod: Pod, index: AffinityIndex, counters: KeysView[DomainCounter]) -> BoolArray:
+        """Return the slots where one of many counters is nonzero.
+
+        Only counters that change during a plan are read again.
+
+        A tenant can write thousands of terms that match every pod. Their counters do not change while other pods are
+        placed.
+        """
+        if index is not self._index:
+            self._rejected.clear()
+            self._index = index
+        key = pod.namespace, pod.labels
+        known = self._rejected.pop(key, None)
+        changed = None if known is None else index.carriers_changed_since(known.changes)
+        if known is None or changed is None:
+            known = _RejectedDomains()
+            known.changing = dict.fromkeys(_collect_domains(counters, known.domains))
+        elif added := [each for each in changed if each in counters and each not in known.changing]:
+            known.changing.update(dict.fromkeys(added))
+            known.domains = {}
+            _collect_domains((each for each in counters if each not in known.changing), known.domains)
+        known.changes = index.carrier_changes
+        self._rejected[key] = known  # least recently used first
+        if len(self._rejected) > _MAX_REJECTED:
+            del self._rejected[next(iter(self._rejected))]
+        found = self._in_domains(known.domains)
+        return found | self._counted(known.changing) if known.changing else found
+
+    def _counted(self, counters: Iterable[DomainCounter]) -> BoolArray:
+        """Return the slots in whose domain at least one counter is nonzero: bool, shape (capacity,), a fresh array.
+
+        A pod may have hundreds of terms, so an array over all slots is created once per topology key instead of once
+        per term.
+        """
+        domains: dict[TopologyKey, set[int]] = {}
+        wide = _collect_domains(counters, domains)
+        found = self._in_domains(domains)
+        for counter in wide:
+            found |= counter.by_slot() > 0
+        return found
+
+    def _in_domains(self, domains: Mapping[TopologyKey, Set[int]]) -> BoolArray:
+        found: BoolArray = np.zeros(self.snapshot.nodes.capacity, dtype=np.bool_)
+        for topology, counted in domains.items():
+            flags: BoolArray = np.zeros(len(topology.values) + 1, dtype=np.bool_)
+            flags[list(counted)] = True
+            found |= flags[topology.ids]
+        return found
+
+    def _matches_itself(self, pod: Pod, terms: tuple[BoundTerm, ...]) -> bool:
+        namespace_labels = self.snapshot.namespace_labels(pod.namespace)
+        return all(term.matches(pod.namespace, pod.labels, namespace_labels) for term in terms)
+
+
+UNEVEN: Final = "node(s) didn't match pod topology spread constraints"
+UNLABELLED: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
+
+
+class PodTopologySpread(NodeFilter):
+    """Rejects nodes where the pod would violate a DoNotSchedule constraint, or that lack its topology label (v1.36).
+
+    See :mod:`trimtab.placement.topology_spread` for how pods are counted. An excluded node is judged by the pods on the
+    included nodes of its domain. The reason is that of the first violated constraint in the pod's order.
+    kube-scheduler's default constraints are soft, so that a pod without constraints passes on every node.
+
+    Args:
+        snapshot: the cluster.
+        defaults: the constraints for pods that have none of their own.
+    """
+
+    name: ClassVar = "PodTopologySpread"
+
+    def __init__(self, snapshot: Snapshot, *, defaults: SpreadDefaults = SYSTEM_DEFAULTS) -> None:
+        super().__init__(snapshot)
+        self._rules = SpreadRules(snapshot, defaults)
+        self._hard_defaults = defaults.concern(DO_NOT_SCHEDULE)
+
+    def may_concern(self, spec: PodSpec) -> bool:
+        if not spec.topology_spread:
+            return self._hard_defaults
+        return any(each.when_unsatisfiable == DO_NOT_SCHEDULE for each in spec.topology_spread)
+
+    def _of(self, pod: Pod) -> tuple[SpreadRule, ...]:
+        return self._rules.hard(pod) if pod.spec.topology_spread else self._rules.default(pod, DO_NOT_SCHEDULE)
+
+    def passing(self, pod: Pod) -> BoolArray | None:
+        mask: BoolArray | None = None
+        for rule in self._of(pod):
+            domains, holds = self._verdicts(rule)
+            passing = holds[domains.domain_of_slot]
+            mask = passing if mask is None else mask & passing
+        return mask
+
+    def failures(self, pod: Pod, slots: IntArray) -> Iterator[Failure]:
+        for rule in self._of(pod):
+            domains, holds = self._verdicts(rule)
+            home = domains.domain_of_slot[slots]
+            unlabelled = home == len(holds) - 1
+            if unlabelled.any():
+                yield (UNLABELLED,), slots[unlabelled]
+            uneven = ~holds[home] & ~unlabelled
+            if uneven.any():
+                yield (UNEVEN,), slots[uneven]
+            slots = slots[holds[home]]
+
+    def _verdicts(self, rule: SpreadRule) -> tuple[Domains, BoolArray]:
+        """Return the domains of a constraint's topology key, and which of them pass: bool, shape (domains + 1,).
+
+        The last entry stands for nodes without the label, and is false.
+        """
+        domains, counts = self._rules.count(rule)
+        smallest = global_minimum(domains.of_eligible(counts), rule.constraint.min_domains)
+        holds: BoolArray = skews(counts, smallest, own=rule.own) <= rule.constraint.max_skew
+        holds[-1] = False
+        return domains, holds

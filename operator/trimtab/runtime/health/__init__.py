@@ -1,0 +1,1 @@
+"""Liveness and readiness probes, the watchdog of the main thread, and conditions for overdue plans."""

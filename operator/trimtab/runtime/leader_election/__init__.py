@@ -1,0 +1,1 @@
+"""Leader election by a Lease, and detection of a second operator on the same cluster."""

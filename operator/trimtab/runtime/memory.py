@@ -1,0 +1,114 @@
+"""Returns memory to the kernel after objects were deleted.
+
+Interning tables, caches and the C library's heap keep memory for reuse. A tenant who creates and deletes thousands of
+pods could bring the process permanently closer to its memory limit. Therefore this module drops unused entries and
+returns free pages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from trimtab.kube.clock import SYSTEM_CLOCK, Clock
+from trimtab.kube.rules.selectors import label_matcher, node_matcher, node_term_matcher
+
+if TYPE_CHECKING:
+    from trimtab.cluster.shared_snapshot import SharedSnapshot
+
+log = logging.getLogger(__name__)
+
+RECLAIM_PERIOD: Final = 30.0
+"""Seconds between two reclamations. A reclamation is skipped if no object was removed since the previous one."""
+
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+"""Options of glibc's ``mallopt`` (malloc.h)."""
+
+_MMAP_THRESHOLD_BYTES: Final = 256 * 1024
+"""Minimum size in bytes of an allocation with its own memory mapping, which is returned to the kernel when freed. By
+default glibc raises this threshold dynamically up to 32 MiB."""
+
+_MAX_ARENAS: Final = 2
+"""Maximum number of heaps. By default glibc uses eight for each core, and none reuses memory that another freed."""
+
+
+class ReclaimableCaches(Protocol):
+    """The methods of the informers that :class:`MemoryReclaimer` uses."""
+
+    @property
+    def removals(self) -> int:
+        """Return the number of objects that were removed from the stores since the start."""
+        ...
+
+    async def reclaim(self) -> None:
+        """Drop interned values that no object uses any longer. Other tasks of the event loop run in between."""
+        ...
+
+
+class MemoryReclaimer:
+    """Returns memory to the kernel after objects were removed. Run :meth:`run` as a task.
+
+    Args:
+        watches: the informers of the process.
+        shared: the snapshot that all planners share.
+        clock: provides the time.
+    """
+
+    def __init__(self, watches: ReclaimableCaches, shared: SharedSnapshot, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._watches = watches
+        self._shared = shared
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Reclaim memory periodically until cancelled."""
+        seen = 0
+        while True:
+            await self._clock.sleep(RECLAIM_PERIOD)
+            removals = self._watches.removals
+            if removals > seen:
+                seen = removals
+                await self.reclaim()
+
+    async def reclaim(self) -> None:
+        """Drop unreferenced values from the snapshot, the selector caches and the interning tables, then trim the heap.
+
+        The order matters: caches of the snapshot refer to pod specs, which refer to interned values.
+        """
+        from trimtab.cluster.shared_snapshot import in_thread  # it loads NumPy, which the webhooks do without
+
+        async with self._shared.borrow(short=True) as snapshot:
+            await in_thread(snapshot.forget_removed)
+        for cached in (label_matcher, node_matcher, node_term_matcher):
+            cached.cache_clear()
+        await self._watches.reclaim()
+        await asyncio.to_thread(trim)
+
+
+def tune_allocator() -> None:
+    """Configure glibc to return large allocations immediately. Call it before threads are started."""
+    libc = _libc()
+    if libc is not None:
+        libc.mallopt(_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        libc.mallopt(_ARENA_MAX, _MAX_ARENAS)
+
+
+def trim() -> None:
+    """Return free pages of glibc's heap to the kernel. No-op with another C library."""
+    libc = _libc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+def _libc() -> Any:
+    """Return the C library of this process if it is glibc, else ``None``."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.malloc_trim.argtypes = [ctypes.c_size_t]
+        libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+    except (AttributeError, OSError):
+        log.debug("The C library is not glibc; not trimming its heap")
+        return None
+    return libc

@@ -1,0 +1,396 @@
+"""Preemption: selects the node and the pods of lower priority to remove so that a pending pod fits.
+
+    planner = PreemptionPlanner(snapshot, placer)
+    found = planner.plan(pod)          # Preemption, or NoPreemption with the reason
+    planner.reserve(found)             # within a fork: later pods of the batch cannot use the capacity
+
+Source: kube-scheduler v1.36 ``framework/preemption`` and ``plugins/defaultpreemption``. The candidate nodes, the
+reprieved victims and the ranking of nodes are those of kube-scheduler. The differences are:
+
+- Candidates are examined in the order of node names instead of from a random offset, so that plans are deterministic.
+- Terminating pods are not victims. A pod that fits once they have ended is nominated to their node and preempts no pod.
+- The victims of a plan are treated as terminating and the preemptor's capacity is reserved. So a batch never selects a
+  victim twice, and no other pod of the batch is bound to the reserved capacity.
+
+The candidate of a node is cached until the pods of the node or their PodDisruptionBudgets change. In a batch of
+identical pods, each further pod therefore needs only a comparison of at most a few hundred cached candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from trimtab.cluster.resources import PODS, BoolArray, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.disruption.budgets import BudgetLedger
+from trimtab.kube.objects import Pod, PodSpec
+from trimtab.placement.feasibility import fit_error_message
+from trimtab.placement.placer import Placer
+from trimtab.placement.slot_cache import SlotCache, Slots
+
+NEVER: Final = "Never"
+
+MIN_CANDIDATES: Final = 100
+MIN_CANDIDATES_PERCENTAGE: Final = 10
+"""Number of candidates to examine: this percentage of all nodes, but at least ``MIN_CANDIDATES`` (as in
+``DefaultPreemptionArgs``)."""
+
+NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
+NO_VICTIMS: Final = "No preemption victims found for incoming pod"
+POLICY_NEVER: Final = "not eligible due to preemptionPolicy=Never."
+TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
+"""Messages of kube-scheduler v1.36, as are the constants above."""
+
+_PRIORITY_OFFSET: Final = 2**31
+
+
+class Preemption(Struct, frozen=True):
+    """The victims on a node whose removal makes room for a pod.
+
+    Attributes:
+        pod: the preemptor.
+        node: the name of the node that the preemptor will fit on.
+        slot: slot of the node.
+        victims: the pods to remove, most important first; empty if pods that are already terminating make enough room.
+        violating: ``namespace/name`` of the victims whose removal violates a PodDisruptionBudget.
+    """
+
+    pod: Pod
+    node: str
+    slot: int
+    victims: tuple[Pod, ...]
+    violating: frozenset[str] = frozenset()
+
+    @property
+    def violations(self) -> int:
+        """Number of victims whose removal violates a PodDisruptionBudget."""
+        return len(self.violating)
+
+
+class NoPreemption(Struct, frozen=True):
+    """The result if preemption does not help a pod.
+
+    Attributes:
+        pod: the pod.
+        message: the reason, as the clause that kube-scheduler adds to FailedScheduling.
+        keeps_nomination: whether a pod that is nominated to a node still waits for it. It does not if there is no
+            candidate.
+    """
+
+    pod: Pod
+    message: str
+    keeps_nomination: bool = False
+
+
+class _Candidate(Struct, frozen=True):
+    """The victims on one node, and the rank by which the node is compared with others."""
+
+    victims: tuple[Pod, ...]
+    violating: frozenset[str]
+    rank: tuple[int, int, int, int, float]
+    budgets: tuple[tuple[str, int], ...]
+    """Key and remaining allowance, at the time of the computation, of each PodDisruptionBudget of pods on the node."""
+
+
+_UNKNOWN: Final = _Candidate((), frozenset(), (0, 0, 0, 0, 0.0), ())
+"""Placeholder for a node that was not examined."""
+
+
+class _Kept(Struct):
+    """The cached candidates for pods with equal requests and priority, by slot; ``None`` if a node is no candidate."""
+
+    epoch: int
+    seen: int
+    by_slot: dict[int, _Candidate | None]
+
+
+class PreemptionPlanner:
+    """Plans preemptions on one snapshot. Keep it for the lifetime of the snapshot, because it caches candidates.
+
+    Args:
+        snapshot: the cluster. Its changes are taken into account immediately.
+        placer: evaluates whether pods fit.
+        ledger: the remaining allowances of PodDisruptionBudgets. By default, it is created from the snapshot.
+    """
+
+    def __init__(self, snapshot: Snapshot, placer: Placer, ledger: BudgetLedger | None = None) -> None:
+        self._snapshot = snapshot
+        self._placer = placer
+        self._ledger = ledger or BudgetLedger(snapshot)
+        self._budgets = dict(snapshot.budgets)
+        self._kept: dict[object, _Kept] = {}
+        self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(
+            snapshot.nodes, self._requested_below, recompute_share=1
+        )
+
+    def use_budgets(self, ledger: BudgetLedger) -> None:
+        """Start a scheduling cycle with the current PodDisruptionBudgets.
+
+        Args:
+            ledger: the remaining allowances, which several planners of one cycle share.
+        """
+        self._ledger = ledger
+        if self._budgets != self._snapshot.budgets:
+            self._budgets = dict(self._snapshot.budgets)
+            self._kept.clear()
+
+    def plan(self, pod: Pod) -> Preemption | NoPreemption:
+        """Choose a node and victims for a pod that fits on no node.
+
+        Args:
+            pod: the pending pod; it must not be placed on any node in the snapshot.
+        """
+        waiting = self.waiting(pod)
+        if waiting is not None:
+            return waiting
+        resolvable = self._resolvable(pod)
+        possible = self._possible(pod, resolvable)
+        found = self._best(pod, possible)
+        if found is None:
+            return NoPreemption(pod, self._message(resolvable))
+        slot, best = found
+        name = self._snapshot.nodes.node(slot).name
+        victims = tuple(self._snapshot.pods[each.key] for each in best.victims)  # a cached version may be outdated
+        return Preemption(pod, name, slot, victims, best.violating)
+
+    def reserve(self, preemption: Preemption) -> Pod:
+        """Mark the victims as terminating and place the preemptor, so that later plans take both into account.
+
+        Call this within a fork of the snapshot. As in the cluster, the victims still use capacity of the node until
+        they have ended.
+        """
+        for victim in preemption.victims:
+            self._ledger.take(victim)
+            self._snapshot.put(msgspec.structs.replace(victim, deleted=0.0))
+        return self._placer.reserve(preemption.pod, preemption.slot)
+
+    def waiting(self, pod: Pod) -> NoPreemption | None:
+        """Return the result for a pod that may not preempt now, for example because its victims are terminating."""
+        refusal = self._ineligible(pod)
+        return None if refusal is None else NoPreemption(pod, refusal, keeps_nomination=True)
+
+    # --- candidates -----------------------------------------------------------------------------------------------
+
+    def _ineligible(self, pod: Pod) -> str | None:
+        """Return the reason why the pod may not preempt now, or ``None`` (``PodEligibleToPreemptOthers``)."""
+        if pod.spec.preemption_policy == NEVER:
+            return POLICY_NEVER
+        slot = self._snapshot.nodes.slot_of.get(pod.nominated_node)
+        if slot is not None and self._placer.eligible(pod)[slot]:
+            on_node = self._snapshot.pods_on(pod.nominated_node)
+            if any(each.deleted is not None and each.priority < pod.priority for each in on_node):
+                return TERMINATING
+        return None
+
+    def _resolvable(self, pod: Pod) -> BoolArray:
+        """Return the slots on which the pod might fit if pods were removed: bool, shape (capacity,)."""
+        nodes = self._snapshot.nodes
+        if self._placer.refusal(pod) is not None:
+            return np.zeros(nodes.capacity, dtype=np.bool_)
+        mask: BoolArray = self._placer.eligible(pod).copy()
+        for column, amount in self._snapshot.amounts(pod.spec).wanted:
+            mask &= nodes.allocatable[:, column] >= amount  # the node could never hold the pod
+        return mask
+
+    def _possible(self, pod: Pod, resolvable: BoolArray) -> IntArray:
+        """Return the slots that would have enough free capacity if all pods of lower priority were removed.
+
+        The result has dtype int64 and is in the order of node names.
+        """
+        nodes = self._snapshot.nodes
+        requested = self._below.of((pod.priority, nodes.axis.width))
+        mask: BoolArray = resolvable & (requested[:, PODS] > 0)
+        for column, amount in self._snapshot.amounts(pod.spec).wanted:
+            mask &= nodes.allocatable[:, column] - nodes.requested[:, column] + requested[:, column] >= amount
+        order = nodes.order()
+        found: IntArray = order[mask[order]]
+        return found
+
+    def _requested_below(self, key: tuple[int, int], slots: Slots) -> IntArray:
+        """Return the sum of the requests of pods below a priority: int64, shape (slots, width).
+
+        Args:
+            key: the priority and the number of resource columns.
+            slots: the slots to compute.
+        """
+        priority, width = key
+        nodes = self._snapshot.nodes
+        numbers = np.arange(nodes.capacity, dtype=np.int64)[slots]
+        found: IntArray = np.zeros((len(numbers), width), dtype=np.int64)
+        for row, slot in zip(found, numbers.tolist(), strict=True):
+            node = nodes.at[slot] if slot < len(nodes.at) else None
+            if node is None:
+                continue
+            specs: dict[int, tuple[PodSpec, int]] = {}
+            for _, pod in self._snapshot.items_on(node.name):
+                if (pod.spec.priority or 0) < priority and not pod.terminal:
+                    spec, number = specs.get(id(pod.spec), (pod.spec, 0))
+                    specs[id(spec)] = (spec, number + 1)
+            for spec, number in specs.values():
+                row += number * self._snapshot.row(spec)
+        return found
+
+    def _best(self, pod: Pod, possible: IntArray) -> tuple[int, _Candidate] | None:
+        """Return the slot of the best candidate and the candidate; ``None`` if there is none. Ties are broken by name.
+
+        As in kube-scheduler, not all nodes are examined. The search continues at least until it finds a node on which
+        no removal violates a PodDisruptionBudget.
+        """
+        enough = max(len(self._snapshot.nodes) * MIN_CANDIDATES_PERCENTAGE // 100, MIN_CANDIDATES)
+        kept = self._kept_for(pod)
+        best: tuple[int, _Candidate] | None = None
+        number = 0
+        for slot in possible.tolist():
+            candidate = kept.get(slot, _UNKNOWN)
+            if candidate is _UNKNOWN or (candidate is not None and candidate.budgets and self._changed(candidate)):
+                candidate = kept[slot] = self._examine(pod, slot)
+            if candidate is None:
+                continue
+            number += 1
+            if best is None or candidate.rank < best[1].rank:
+                best = slot, candidate
+            # Violations are the first criterion, so if any candidate has none, the best has none.
+            if number >= enough and not best[1].violating:
+                break
+        return best
+
+    def _kept_for(self, pod: Pod) -> dict[int, _Candidate | None]:
+        """Return the cached candidates for pods with the same requests and priority, except those of changed slots."""
+        nodes = self._snapshot.nodes
+        alone = self._placer.ignores_other_pods(pod)
+        if not alone:
+            return {}  # a change on one node can change what fits on another
+        key = (self._snapshot.amounts(pod.spec).wanted, pod.priority)
+        known = self._kept.get(key)
+        if known is None or known.epoch != nodes.epoch:
+            known = self._kept[key] = _Kept(nodes.epoch, len(nodes.touched), {})
+        for slot in nodes.touched[known.seen :]:
+            known.by_slot.pop(slot, None)
+        known.seen = len(nodes.touched)
+        return known.by_slot
+
+    def _changed(self, candidate: _Candidate) -> bool:
+        budgets = self._snapshot.budgets
+        return any(key not in budgets or self._ledger.left(budgets[key]) != left for key, left in candidate.budgets)
+
+    # --- victims --------------------------------------------------------------------------------------------------
+
+    def _examine(self, pod: Pod, slot: int) -> _Candidate | None:
+        """Return the victims on one node: all pods of lower priority that cannot be kept (``SelectVictimsOnNode``)."""
+        node = self._snapshot.nodes.node(slot).name
+        lower = [each for each in self._snapshot.pods_on(node) if each.priority < pod.priority and not each.terminal]
+        lower.sort(key=_importance)
+        ending = [each for each in lower if each.deleted is not None]
+        violating, others, budgets = self._split([each for each in lower if each.deleted is None])
+        if self._placer.ignores_other_pods(pod):
+            victims = self._reprieve_by_amounts(pod, slot, ending, (*violating, *others))
+        else:
+            victims = self._reprieve_by_filters(pod, slot, ending, (*violating, *others))
+        if victims is None:
+            return None
+        chosen = {id(each) for each in victims}
+        keys = frozenset(each.key for each in violating if id(each) in chosen)
+        ordered = tuple(sorted(victims, key=_importance))
+        return _Candidate(ordered, keys, _rank(ordered, len(keys)), budgets)
+
+    def _split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod], tuple[tuple[str, int], ...]]:
+        """Return the pods whose removal violates a budget, the other pods, and the budgets with their allowances.
+
+        As in ``filterPodsWithPDBViolation``, the pods consume the allowances of the budgets in the given order.
+        """
+        left: dict[str, int] = {}
+        read: dict[str, int] = {}
+        violating: list[Pod] = []
+        others: list[Pod] = []
+        for pod in pods:
+            violates = False
+            for budget in self._ledger.matching(pod) if pod.labels else ():
+                if pod.name in budget.disrupted_pods:
+                    continue
+                read.setdefault(budget.key, self._ledger.left(budget))
+                left[budget.key] = left.get(budget.key, read[budget.key]) - 1
+                violates = violates or left[budget.key] < 0
+            (violating if violates else others).append(pod)
+        return violating, others, tuple(read.items())
+
+    def _reprieve_by_amounts(
+        self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
+    ) -> list[Pod] | None:
+        """Return the victims for a pod that only needs resources, by comparing requests without changing the snapshot.
+
+        Args:
+            pod: the preemptor.
+            slot: slot of the node.
+            ending: the terminating pods of lower priority on the node.
+            removable: the other pods of lower priority. The method tries to keep them in this order.
+
+        Returns:
+            The victims; ``None`` if the pod does not fit even if all pods of lower priority are removed.
+        """
+        nodes = self._snapshot.nodes
+        wanted = self._snapshot.amounts(pod.spec).wanted
+        columns = [column for column, _ in wanted]
+        free = (nodes.allocatable[slot, columns] - nodes.requested[slot, columns]).tolist()
+        rows = {}
+        for each in (*ending, *removable):
+            row = rows[id(each)] = self._snapshot.row(each.spec)[columns].tolist()
+            free = [have + amount for have, amount in zip(free, row, strict=True)]
+        spare = [have - amount for have, (_, amount) in zip(free, wanted, strict=True)]
+        if min(spare) < 0:
+            return None
+        victims = []
+        for each in removable:
+            after = [have - amount for have, amount in zip(spare, rows[id(each)], strict=True)]
+            if min(after) >= 0:
+                spare = after
+            else:
+                victims.append(each)
+        return victims
+
+    def _reprieve_by_filters(
+        self, pod: Pod, slot: int, ending: Sequence[Pod], removable: Sequence[Pod]
+    ) -> list[Pod] | None:
+        """Return the victims for a pod whose placement depends on other pods, by evaluating the filters in a fork."""
+        with self._snapshot.fork():
+            for each in (*ending, *removable):
+                self._snapshot.remove(each)
+            if self._placer.first_failing_filter(pod, slot) is not None:
+                return None
+            victims = []
+            for each in removable:
+                self._snapshot.put(each)
+                if self._placer.first_failing_filter(pod, slot) is not None:
+                    self._snapshot.remove(each)
+                    victims.append(each)
+            return victims
+
+    def _message(self, resolvable: BoolArray) -> str:
+        nodes = self._snapshot.nodes
+        number = len(nodes)
+        unhelpful = int(np.count_nonzero(nodes.used & ~resolvable))
+        return fit_error_message(number, {NOT_HELPFUL: unhelpful, NO_VICTIMS: number - unhelpful})
+
+
+def _importance(pod: Pod) -> tuple[int, float]:
+    """Return a sort key by importance: highest priority first, then earliest start (``MoreImportantPod``)."""
+    return -pod.priority, float("inf") if pod.started is None else pod.started
+
+
+def _rank(victims: Sequence[Pod], violations: int) -> tuple[int, int, int, int, float]:
+    """Return the rank of a candidate; the node with the lowest rank is selected (``pickOneNodeForPreemption``).
+
+    The criteria, in this order: fewest budget violations, lowest priority of the most important victim, lowest sum
+    of priorities, fewest victims, and the latest start of the longest-running victim with the highest priority.
+    """
+    if not victims:
+        return violations, -_PRIORITY_OFFSET, 0, 0, 0.0
+    highest = victims[0].priority
+    starts = [each.started for each in victims if each.priority == highest]
+    earliest = min((start for start in starts if start is not None), default=float("inf"))
+    total = sum(each.priority + _PRIORITY_OFFSET for each in victims)
+    return violations, highest, total, len(victims), -earliest

@@ -1,0 +1,259 @@
+"""A due pod: its state in the queue, the result of an attempt to evict it, and the delay before a retry."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Struct
+
+from trimtab.api import reasons
+from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
+from trimtab.disruption.evictor.requests import BUDGET_REFUSER, EvictionResponse, ResponseCode
+from trimtab.kube.objects import Pod
+from trimtab.kube.retry import Backoff
+from trimtab.tainting.deadlines.rule import Deadline
+
+RETRY: Final = Backoff(initial=0.2, maximum=5.0)
+RETRY_BUDGET: Final = Backoff(initial=1.0, maximum=10.0)
+"""Backoff for evictions that a PodDisruptionBudget refuses. Other pods must become ready before a retry can succeed."""
+
+RETRIES_PER_SECOND: Final = 200
+"""Maximum retries per second of all refused pods together, so that thousands of refused pods do not overload a webhook.
+Once the webhook admits one of them, the others are retried immediately.
+"""
+
+MARK_LIFETIME: Final = 60.0
+"""Seconds for which the condition DisruptionTarget is assumed to be set after it was written, even if the watch does
+not show it.
+"""
+
+MARK_TRIES: Final = 3
+"""Maximum attempts to write the condition DisruptionTarget. If all fail, the pod is deleted without the condition."""
+
+
+class DuePodResult(enum.Enum):
+    """The result of an attempt to evict a due pod."""
+
+    DELETED = "Deleted"  # the API server granted the deletion, or the response was lost and the pod no longer exists
+    EVICTED = "Evicted"  # the API server granted the eviction, or the response was lost and the pod no longer exists
+    GONE = "Gone"  # another client had already deleted the pod, so no request was necessary
+    NOT_DUE = "NotDue"  # the deadline was cancelled or postponed, so no request was sent
+    REFUSED = "Refused"  # refused by a webhook, a PodDisruptionBudget or RBAC; retried
+    FAILED = "Failed"  # no response, or an error of the API server; retried
+
+
+class DuePodOutcome(Struct, frozen=True, kw_only=True, gc=False):
+    """The outcome of an attempt to evict a due pod, as reported to events, metrics and the log.
+
+    Attributes:
+        deadline: the pod's deadline at the time of the attempt.
+        result: whether the pod was evicted, or what prevented the eviction.
+        reason: a reason code of :mod:`trimtab.api.reasons`.
+        message: details, or the API server's message if it refused the request.
+        attempts: number of attempts for this pod, including this one.
+        at: the time of the outcome in seconds since the epoch.
+        held: seconds for which userTaintRates delayed the pod. They are part of the lateness.
+        refuser: name of the webhook that refused the request, or ``PodDisruptionBudget``; ``""`` if none or unknown.
+    """
+
+    deadline: Deadline
+    result: DuePodResult
+    reason: str
+    message: str
+    attempts: int
+    at: float
+    held: float = 0.0
+    refuser: str = ""
+
+    @property
+    def lateness(self) -> float:
+        """Return the seconds from the pod's deadline to this outcome, at least 0."""
+        return max(0.0, self.at - self.deadline.due)
+
+
+_MEANING: Final = {
+    ResponseCode.BUDGET: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
+    ResponseCode.SEVERAL_BUDGETS: (DuePodResult.REFUSED, reasons.DISRUPTION_BUDGET),
+    ResponseCode.BACKGROUND: (DuePodResult.REFUSED, reasons.EVICTION_IN_BACKGROUND),
+    ResponseCode.REFUSED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
+    ResponseCode.REJECTED: (DuePodResult.REFUSED, reasons.DELETION_REFUSED),
+}
+"""The result and the reason for each response code. Other codes, except those of a success, mean Failed and
+DeletionFailed.
+"""
+
+
+class DuePodAttempt(Struct, frozen=True, gc=False):
+    """The result of one attempt to evict a due pod.
+
+    Attributes:
+        result: whether the pod was evicted, or what prevented the eviction.
+        reason: a reason code of :mod:`trimtab.api.reasons`.
+        message: details, or the API server's message if it refused the request.
+        refuser: see :class:`DuePodOutcome`.
+        retry_after: delay in seconds that the API server requested; ``None`` if it requested none.
+        uncertain: whether no response arrived, so that the API server may have processed the request.
+    """
+
+    result: DuePodResult
+    reason: str
+    message: str
+    refuser: str = ""
+    retry_after: float | None = None
+    uncertain: bool = False
+
+    @property
+    def retry(self) -> bool:
+        """Return whether the queue retries the pod."""
+        return self.result in (DuePodResult.REFUSED, DuePodResult.FAILED)
+
+
+def gone(message: str) -> DuePodAttempt:
+    """Return the result for a pod that no longer exists."""
+    return DuePodAttempt(DuePodResult.GONE, reasons.ALREADY_GONE, message)
+
+
+def deleted_after_maximum_wait(deleted: DuePodAttempt, *, seconds: float) -> DuePodAttempt:
+    """Return the result for a pod that was deleted because its evictions had been refused for ``seconds``."""
+    words = f"eviction was refused for {seconds:.0f}s; the pod is deleted"
+    return DuePodAttempt(deleted.result, reasons.MAXIMUM_WAIT_OVER, words)
+
+
+def attempt_of(outcome: EvictionResponse, *, done: DuePodResult) -> DuePodAttempt:
+    """Convert the response to an eviction or deletion request into the result of the attempt.
+
+    Args:
+        outcome: the response.
+        done: the result if the API server granted the request.
+    """
+    match outcome.code:
+        case ResponseCode.GRANTED:
+            granted = "deletion" if done is DuePodResult.DELETED else "eviction"
+            return DuePodAttempt(done, reasons.NO_EXECUTE_TAINT, f"the API server granted the {granted}")
+        case ResponseCode.GONE:
+            return gone(outcome.message)
+        case ResponseCode.IN_DOUBT | ResponseCode.NOT_SENT:
+            uncertain = outcome.code is ResponseCode.IN_DOUBT
+            return DuePodAttempt(
+                DuePodResult.FAILED, reasons.DELETION_FAILED, outcome.message, "", outcome.retry_after, uncertain
+            )
+    result, reason = _MEANING.get(outcome.code, (DuePodResult.FAILED, reasons.DELETION_FAILED))
+    return DuePodAttempt(result, reason, outcome.message, outcome.refuser, outcome.retry_after)
+
+
+def not_due(message: str) -> DuePodAttempt:
+    """Return the result for a pod whose deadline was cancelled or postponed."""
+    return DuePodAttempt(DuePodResult.NOT_DUE, reasons.NO_LONGER_DUE, message)
+
+
+class RateTokens(Struct, frozen=True, gc=False):
+    """The rate limit tokens that a pod has taken.
+
+    Attributes:
+        zone: the zone from whose token bucket a token was taken.
+        namespace: the namespace from whose token bucket a token was taken.
+        at: the time at which they were taken, on the monotonic clock.
+    """
+
+    zone: str
+    namespace: str
+    at: float
+
+
+class QueueState(enum.Enum):
+    """The state of a due pod in the queue."""
+
+    READY = "Ready"  # processed as soon as a worker is free and the caches are up to date
+    PROCESSING = "Processing"  # a worker is processing the pod
+    RATE_LIMITED = "RateLimited"  # a rate limit delays the pod
+    BACKING_OFF = "BackingOff"  # waits for its next attempt after a failure
+    AWAITING_WATCH = "AwaitingWatch"  # the API server granted the request; retried unless the watch shows the deletion
+
+
+@dataclass(slots=True, eq=False)
+class DuePod:
+    """A due pod in the queue.
+
+    The object is in memory only. A restarted process queues the pod again because of its deadline.
+
+    Attributes:
+        deadline: the pod's deadline at its last evaluation.
+        queue_state: the state of the pod in the queue.
+        attempts: number of attempts so far.
+        granted: whether the API server has granted the eviction or deletion.
+        last: the last attempt that did not remove the pod.
+        lost_response: the result that a request had if the API server granted it, although its response was lost;
+            ``None`` if no response was lost.
+        marked: the time at which the condition DisruptionTarget was written, on the monotonic clock.
+        failed_marks: number of failed attempts to write that condition.
+        rate_tokens: the rate limit tokens that the pod has taken.
+        held_since: when the rate limit that delays the pod began to do so, on the monotonic clock.
+        held: seconds of previous delays by rate limits.
+        evicting: whether the last attempt was an eviction, as opposed to a deletion.
+        eviction_requested: whether any attempt was an eviction.
+        retry_at: the time of the next evaluation, on the monotonic clock.
+        unlimited: whether the pod is exempt from rate limits the next time it is queued, because its node has failed.
+    """
+
+    deadline: Deadline
+    queue_state: QueueState = QueueState.READY
+    attempts: int = 0
+    granted: bool = False
+    last: DuePodAttempt | None = None
+    lost_response: DuePodResult | None = None
+    marked: float | None = None
+    failed_marks: int = 0
+    rate_tokens: RateTokens | None = None
+    held_since: float = 0.0
+    held: float = 0.0
+    evicting: bool = False
+    eviction_requested: bool = False
+    retry_at: float = 0.0
+    unlimited: bool = False
+
+
+def delay(entry: DuePod, answer: DuePodAttempt, *, others: int, left: float | None) -> float:
+    """Return the number of seconds until the next attempt to evict or delete a pod.
+
+    Args:
+        entry: the pod. Its ``attempts`` already include the current attempt.
+        answer: the result of the attempt.
+        others: number of other pods that are backing off.
+        left: seconds until the pod is deleted instead of evicted; ``None`` if it is already being deleted.
+    """
+    backoff = RETRY_BUDGET if answer.refuser == BUDGET_REFUSER else RETRY
+    seconds = max(backoff.delay(max(0, entry.attempts - 1)), others / RETRIES_PER_SECOND, answer.retry_after or 0.0)
+    return seconds if left is None else max(0.0, min(seconds, left))
+
+
+def marked(entry: DuePod, pod: Pod | None, *, now: float) -> bool:
+    """Return whether the taint manager's condition DisruptionTarget is set on the pod.
+
+    The disruption controller removes a stale condition after two minutes. In that case the condition is written again.
+
+    Args:
+        entry: the pod in the queue.
+        pod: the pod in the cache; ``None`` if it no longer exists.
+        now: seconds on the monotonic clock.
+    """
+    if entry.marked is not None and now - entry.marked < MARK_LIFETIME:
+        return True
+    conditions = () if pod is None else pod.conditions
+    return any(
+        (each.type, each.status, each.reason) == (DISRUPTION_TARGET, "True", reasons.DELETION_BY_TAINT_MANAGER)
+        for each in conditions
+    )
+
+
+def mark_before_deletion(entry: DuePod, answer: DuePodAttempt) -> bool:
+    """Count a failed attempt to write the condition DisruptionTarget, and return whether to retry before the deletion.
+
+    If the API server refuses the write, the pod is deleted without the condition, because a missing permission must not
+    prevent the deletion.
+    """
+    if answer.result is DuePodResult.GONE:
+        return True
+    entry.failed_marks += 1
+    return answer.result is DuePodResult.FAILED and entry.failed_marks < MARK_TRIES

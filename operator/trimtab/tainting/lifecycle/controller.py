@@ -1,0 +1,336 @@
+"""The loop of the node lifecycle. It runs only in mode TaintAndEvict and in the leading process.
+
+An iteration plans from the caches and sends no requests. Workers execute the newest plan. The next iteration plans
+failed updates again. An iteration starts when nodes or Leases change, when a grace period ends, when the rate of a zone
+allows the next taint, and every ``nodeMonitorPeriod``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from trimtab.api import reasons
+from trimtab.api.taint_manager import NAME, ZoneStatus
+from trimtab.controller.loop import Loop
+from trimtab.controller.progress import PlanSchedule
+from trimtab.kube.objects import NODE_LEASES, Lease, Node
+from trimtab.kube.resources import TAINT_MANAGERS
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.lifecycle.node_conditions import ready_status
+from trimtab.tainting.lifecycle.node_updates import NodeUpdate, NodeUpdater, node_updates
+from trimtab.tainting.lifecycle.planner import LifecyclePlan, plan_lifecycle, return_token, spend_token
+from trimtab.tainting.lifecycle.pod_readiness import PodReadinessMarker
+from trimtab.tainting.lifecycle.record_writer import RecordWriter
+from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.state import LifecycleState, build_record, restore_state, shift_times
+
+log = logging.getLogger(__name__)
+
+MIN_PERIOD: Final = 0.2
+"""Minimum seconds between two iterations. In an outage, nodes change all the time."""
+
+PAUSE_RATIO: Final = 10.0
+"""Minimum pause after an iteration, as a multiple of the duration of that iteration."""
+
+DEADLINE_MARGIN: Final = 0.005
+"""Seconds by which an iteration starts after its deadline, because just before the deadline nothing would be due."""
+
+NOT_READY_PERIOD: Final = 1.0
+"""Seconds between two checks of whether stale watches are up to date again."""
+
+WATCH_LAG_TIMEOUT: Final = 30.0
+"""Seconds after which the status reports that the watches lag behind the API server."""
+
+WATCH_BEHIND_MESSAGE: Final = (
+    "the watches lag behind the API server, where nodes renew their Leases: no node is tainted until they catch up"
+)
+
+CLOCK_TOLERANCE: Final = 1.0
+"""Maximum seconds by which the wall clock and the monotonic clock may diverge between two iterations.
+
+A larger difference means that the host's clock was set.
+"""
+
+STOP_TIMEOUT: Final = 5.0
+"""Seconds to wait for in-flight requests when the loop stops, and then for the final write of the ConfigMap."""
+
+
+class NodeLifecycleController(Loop):
+    """Runs the iterations of the node lifecycle. :mod:`~trimtab.tainting.lifecycle.planner` decides what to do.
+
+    Args:
+        services: the dependencies of the taint manager.
+        settings: grace periods, thresholds and rates.
+
+    Attributes:
+        held: the reason why the node lifecycle is paused, as a code of :mod:`trimtab.api.reasons`; ``""`` if it is not
+            paused.
+    """
+
+    def __init__(self, services: TaintingDependencies, settings: LifecycleSettings) -> None:
+        super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO)
+        self.held = ""
+        self._services = services
+        self._settings = settings
+        self._record_writer = RecordWriter(services.api, services.clock, namespace=services.namespace)
+        self._updater = NodeUpdater(services, done=self.wake)
+        self._marker = PodReadinessMarker(services)
+        self._state = LifecycleState()
+        self._plan: LifecyclePlan | None = None
+        self._zones: tuple[ZoneStatus, ...] = ()
+        self._last_changes: dict[str, float] = {}
+        self._failure = ""
+        self._offset: float | None = None
+        self._held_since: float | None = None
+
+    # ── state ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def zones(self) -> tuple[ZoneStatus, ...]:
+        """Return the zones of the last iteration, sorted by name."""
+        return self._zones
+
+    @property
+    def waiting(self) -> int:
+        """Return the number of failed nodes that are queued for tainting."""
+        return sum(zone.waiting for zone in self._zones)
+
+    @property
+    def nodes_tainted(self) -> int:
+        """Return the number of NoExecute taints that this process has added."""
+        return self._updater.tainted
+
+    @property
+    def problem(self) -> str:
+        """Return the reason why an iteration or a request for the ConfigMap failed; ``""`` if there is no problem.
+
+        Watches that lag behind the API server for too long are also reported.
+        """
+        if self._failure or self._record_writer.problem:
+            return self._failure or self._record_writer.problem
+        if self.held != reasons.WATCHES_BEHIND or self._held_since is None:
+            return ""
+        return WATCH_BEHIND_MESSAGE if self._services.clock.monotonic() - self._held_since >= WATCH_LAG_TIMEOUT else ""
+
+    # ── inputs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def configure(self, settings: LifecycleSettings) -> None:
+        """Apply new settings, and start an iteration."""
+        self._settings = settings
+        self.wake()
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Process an added, changed or removed node. A heartbeat does not start an iteration.
+
+        The lister must already reflect the change.
+        """
+        if new is not None and (old is None or old.heartbeat != new.heartbeat):
+            self._last_changes[new.name] = self._services.clock.now()
+        if affects_plan(old, new):
+            self.wake()
+        if new is not None and became_not_ready(old, new):
+            note = f"became not ready: condition Ready is {ready_status(new) or 'missing'}"
+            self._services.reporter.node_event(new.name, uid=new.uid, reason=reasons.NODE_NOT_READY, note=note)
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Process an added, renewed or removed Lease.
+
+        It only stores the time of the renewal and starts no iteration.
+        """
+        if new is not None and new.namespace == NODE_LEASES and (old is None or old.renewed != new.renewed):
+            self._last_changes[new.name] = self._services.clock.now()
+
+    # ── the loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Restore the state from the ConfigMap, then iterate until stopped or cancelled."""
+        self._offset = None
+        record = await self._record_writer.load(until=lambda: self.closing)
+        if record is None:
+            return
+        self._state = restore_state(record, now=self._services.clock.now())
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._updater.run(), name="update nodes"),
+                    group.create_task(self._marker.run(), name="mark pods of became_not_ready nodes"),
+                ]
+                await self._iterate_until_closed()
+                await self._end()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            await self._record_writer.cancel()
+
+    async def stop(self) -> None:
+        """Start no further iteration. :meth:`run` finishes in-flight requests, writes the ConfigMap and returns."""
+        self.close()
+
+    async def _end(self) -> None:
+        self._marker.put({})
+        if not await self._updater.settled(STOP_TIMEOUT):
+            log.warning("node lifecycle stopped with requests still in flight")
+        self._count_tokens()
+        self._record()
+        if not await self._record_writer.flush(STOP_TIMEOUT):
+            log.warning(
+                "failed to write the record of the node lifecycle: %s", self._record_writer.problem or "timeout"
+            )
+
+    # ── an iteration ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _plan_schedule(self) -> PlanSchedule:
+        return PlanSchedule(TAINT_MANAGERS, NAME, self._settings.node_monitor_period)
+
+    async def _iterate(self) -> float:
+        now = self._services.clock.now()
+        # 1. Shift stored times if the host's clock was set. Spend the rate limit tokens of answered requests, and
+        #    return the tokens of nodes whose update was not started.
+        self._correct_clock_change(now)
+        self._count_tokens()
+        # 2. Pause while the watches are stale, because a node without heartbeats may then be healthy.
+        heard = self._services.watches_verified_at()
+        stale = self._services.stale() is not None or heard is None
+        if heard is None or (stale and now - heard <= self._settings.stale_watch_after):
+            self._plan = None
+            self._hold(reasons.STALE_WATCHES)
+        else:
+            # 3. Plan, and pass the plan to the workers, or pause if the plan requires it.
+            self._updater.forget_outdated(now=now, age=self._settings.answer_age)
+            self._act(self._plan_iteration(heard, now))
+            # 4. Persist the state from which a restarted process continues.
+            self._record()
+        self._failure = ""
+        return self._pause()
+
+    async def _failed(self, error: Exception) -> float:
+        self._failure = f"iteration failed: {type(error).__name__}: {error}"
+        return self._pause()
+
+    def _pause(self) -> float:
+        """Return the seconds until the next iteration is due."""
+        clock, period = self._services.clock, self._settings.node_monitor_period
+        pause = MIN_PERIOD + (min(NOT_READY_PERIOD, period) if self.held else period)
+        if self._plan is not None and self._plan.next_iteration is not None:
+            pause = min(pause, self._plan.next_iteration - clock.now() + DEADLINE_MARGIN)
+        again = self._updater.next_try()
+        if again is not None:
+            pause = min(pause, again - clock.monotonic())
+        return max(0.01, pause)
+
+    def _plan_iteration(self, heard: float, now: float) -> LifecyclePlan:
+        changed_at, self._last_changes = self._last_changes, {}
+        plan = plan_lifecycle(
+            self._services.lister,
+            self._settings,
+            now=now,
+            memory=self._state,
+            watching=heard,
+            probe_results=self._updater.probe_results,
+            changed_at=changed_at,
+            resting=self._updater.resting(),
+            in_flight=self._updater.in_flight(),
+        )
+        self._state, self._plan = plan.memory, plan
+        if plan.held:
+            self._last_changes = changed_at
+        return plan
+
+    def _hold(self, reason: str) -> None:
+        if self.held != reason:
+            log.warning("node lifecycle on hold (%s): no node is tainted", reason)
+            if self._held_since is None:
+                self._held_since = self._services.clock.monotonic()
+        self.held = reason
+        self._marker.put({})
+
+    def _act(self, plan: LifecyclePlan) -> None:
+        if plan.held:
+            self._hold(plan.held)
+            return
+        if self.held:
+            log.info("node lifecycle resumed")
+        self.held = ""
+        if not plan.probes:  # outstanding probes may still show that the watches lag
+            self._held_since = None
+        self._return_tokens(self._updater.put(node_updates(plan, self._services.lister.nodes)))
+        self._marker.put(plan.failed)
+        waiting = Counter(each.zone for each in plan.waiting)
+        self._zones = tuple(
+            ZoneStatus(
+                name=name,
+                state=zone.state,
+                nodes=zone.nodes,
+                not_ready=zone.not_ready,
+                nodes_per_second=0.0 if plan.memory.all_down else zone.rate,
+                waiting=waiting[name],
+            )
+            for name, zone in plan.zones.items()
+        )
+
+    def _count_tokens(self) -> None:
+        for spent in self._updater.take_spent():
+            self._state = spend_token(self._state, spent.token, in_flight=spent.in_flight, at=spent.at)
+        self._return_tokens(self._updater.take_back())
+
+    def _return_tokens(self, left: list[NodeUpdate]) -> None:
+        self._state = _without(self._state, left)
+
+    def _record(self) -> None:
+        """Persist the state, excluding the rate limit tokens of taints that may never be written.
+
+        If the process is killed after a taint was written, the next process reads the time of that taint from the node.
+        The next node of the zone is therefore tainted neither earlier nor later than the zone's rate allows.
+        """
+        memory = _without(self._state, self._updater.under_way())
+        nodes = self._services.lister.nodes
+        self._record_writer.put(build_record(memory, nodes, now=self._services.clock.now()))
+
+    def _correct_clock_change(self, now: float) -> None:
+        """Shift the stored times if the host's clock was set.
+
+        Otherwise, nodes would appear to be silent for that difference.
+        """
+        offset = now - self._services.clock.monotonic()
+        step = 0.0 if self._offset is None else offset - self._offset
+        if abs(step) > CLOCK_TOLERANCE:
+            log.warning("the host's clock was set by %+.1f s; shifting recorded times", step)
+            self._state = shift_times(self._state, step)
+            self._last_changes = {}
+            self._updater.probe_results.clear()
+        if self._offset is None or abs(step) > CLOCK_TOLERANCE:
+            self._offset = offset
+
+
+def _without(memory: LifecycleState, left: Iterable[NodeUpdate]) -> LifecycleState:
+    for todo in left:
+        memory = return_token(memory, todo.plan, todo.node.name)
+    return memory
+
+
+def affects_plan(old: Node | None, new: Node | None) -> bool:
+    """Return whether a change to a node can affect the plan. A heartbeat or a new image cannot.
+
+    Args:
+        old: the node before the change; ``None`` if it was added.
+        new: the node after the change; ``None`` if it was removed.
+    """
+    if old is None or new is None:
+        return True
+    return (
+        old.uid != new.uid
+        or old.taints != new.taints
+        or old.unschedulable != new.unschedulable
+        or old.labels != new.labels
+        or old.conditions != new.conditions
+    )
+
+
+def became_not_ready(old: Node | None, new: Node | None) -> bool:
+    """Return whether a node was ready before the change and no longer is."""
+    return old is not None and new is not None and old.uid == new.uid and old.ready and not new.ready

@@ -1,0 +1,394 @@
+"""Assesses the health of nodes from their heartbeats, and builds the patches for failed nodes, without side effects.
+
+A kubelet sends heartbeats by renewing its Lease and by updating the node's status. A node without heartbeats is called
+*silent*. The kubelet's clock may be wrong, so its timestamps are not compared with this process's clock. Instead, this
+process uses the time at which it observes a change in the timestamps. A restarted process has not observed earlier
+changes. For silent nodes it uses the record of the previous process. For other nodes it uses the timestamps in the
+objects, but trusts them only after it has watched for a while (see :func:`assess_health`).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.api import reasons
+from trimtab.api.plan import rfc3339
+from trimtab.kube.objects import NODE_LEASES, TERMINAL_PHASES, Lease, Node, Pod
+from trimtab.tainting.lifecycle.node_conditions import MARKED, UNKNOWN, ready_status, unknown_already
+from trimtab.tainting.lifecycle.settings import RENEWAL, LifecycleSettings
+
+NEVER: Final = -math.inf
+"""A time earlier than any other."""
+
+_NO_CHANGES: Final[Mapping[str, float]] = {}
+
+Stamp = tuple[float | None, float | None]
+"""``renewTime`` of a node's Lease and the heartbeat time in its status, both from the kubelet's clock."""
+
+
+class NodeHealth(Struct, frozen=True, gc=False):
+    """The last heartbeat of a node.
+
+    Attributes:
+        uid: UID of the node. The health of a deleted node does not apply to a new node with the same name.
+        stamp: the timestamps in the node's Lease and status.
+        at: the time at which this process observed the last change in the timestamps, in seconds since the epoch.
+        renewal: seconds between two renewals, derived from the Lease's duration; at least the default.
+        believed: if ``at`` was read from the kubelet's clock, the time from which it is trusted. By then a healthy node
+            has renewed its Lease, even if its clock is slow.
+        recalled: whether the health was restored from the record, and this process has not observed the node yet.
+        lost_lease: whether the node had a Lease that no longer exists.
+    """
+
+    uid: str
+    stamp: Stamp
+    at: float
+    renewal: float = RENEWAL
+    believed: float = NEVER
+    recalled: bool = False
+    lost_lease: bool = False
+
+    def in_doubt(self, now: float, *, within: float = math.inf) -> bool:
+        """Return whether the node has been silent for longer than a healthy node would be, which is two renewals.
+
+        Args:
+            now: the current time in seconds since the epoch.
+            within: maximum seconds of silence, if that is less than two renewals.
+        """
+        return now >= self.believed and now - self.at > min(within, 2 * self.renewal)
+
+
+class ProbeResult(Struct, frozen=True, gc=False):
+    """A node's Lease and status as read from the API server. The read bypasses the watch cache.
+
+    Attributes:
+        uid: UID of the node.
+        stamp: the timestamps in the Lease and status.
+        at: the time of the read in seconds since the epoch.
+    """
+
+    uid: str
+    stamp: Stamp
+    at: float
+
+
+def stamp_of(node: Node, lease: Lease | None) -> Stamp:
+    """Return the timestamps in a node's Lease and status."""
+    return (lease.renewed if lease is not None else None), node.heartbeat
+
+
+def update_health(
+    known: Mapping[str, NodeHealth],
+    nodes: Iterable[Node],
+    leases: Mapping[str, Lease],
+    *,
+    now: float,
+    changed_at: Mapping[str, float] = _NO_CHANGES,
+) -> dict[str, NodeHealth]:
+    """Update the health of all nodes from their Leases and statuses. Deleted nodes are dropped.
+
+    Args:
+        known: the previous result, by node name.
+        nodes: all nodes.
+        leases: all Leases, by ``namespace/name``.
+        now: the current time in seconds since the epoch.
+        changed_at: the time at which the last change to a node's Lease or status was observed, by node name. A change
+            that is missing here is treated as observed now.
+    """
+    heard: dict[str, NodeHealth] = {}
+    for node in nodes:
+        name = node.name
+        lease = leases.get(f"{NODE_LEASES}/{name}")
+        before, stamp, renewal = known.get(name), stamp_of(node, lease), _renewal(lease)
+        if before is None or before.uid != node.uid:
+            heard[name] = _first_health(node, stamp, renewal, now)
+        elif stamp != before.stamp:
+            heard[name] = _updated_health(node, before, stamp, renewal, min(now, changed_at.get(name, now)))
+        elif before.recalled or before.renewal != renewal:
+            heard[name] = msgspec.structs.replace(before, renewal=renewal, recalled=False)
+        else:
+            heard[name] = before
+    return heard
+
+
+def _renewal(lease: Lease | None) -> float:
+    """Return the seconds between renewals. A kubelet renews its Lease after a quarter of the Lease's duration."""
+    return RENEWAL if lease is None or lease.duration <= 4 * RENEWAL else lease.duration / 4
+
+
+def _updated_health(node: Node, before: NodeHealth, stamp: Stamp, renewal: float, now: float) -> NodeHealth:
+    lost = stamp[0] is None and (before.lost_lease or before.stamp[0] is not None)
+    if not before.recalled:
+        return NodeHealth(node.uid, stamp, now, renewal, lost_lease=lost)
+    first = _first_health(node, stamp, renewal, now)  # the kubelet renewed while no process watched
+    return msgspec.structs.replace(first, at=min(now, max(first.at, before.at)), lost_lease=lost)
+
+
+def _first_health(node: Node, stamp: Stamp, renewal: float, now: float) -> NodeHealth:
+    """Return the health of a node that this process observes for the first time."""
+    said = [time for time in stamp if time is not None]
+    created = now if node.created is None else min(now, node.created)  # from the API server's clock, not the kubelet's
+    if not said:
+        return NodeHealth(node.uid, stamp, created, renewal)
+    at = max(said) if node.created is None else max(created, *said)  # the Lease may belong to an earlier node
+    return NodeHealth(node.uid, stamp, min(now, at), renewal, believed=now + 2 * renewal)
+
+
+def extend_health(known: Mapping[str, NodeHealth], seconds: float, *, now: float) -> dict[str, NodeHealth]:
+    """Extend the health of all nodes, so that no node is considered silent while the watches were stale.
+
+    While the API server was unavailable, kubelets could not renew their Leases either.
+
+    Args:
+        known: the health of the nodes, by name.
+        seconds: length of the period.
+        now: the current time in seconds since the epoch.
+    """
+    return {
+        name: msgspec.structs.replace(each, at=min(now, each.at + seconds), believed=each.believed + seconds)
+        for name, each in known.items()
+    }
+
+
+def silent_nodes(known: Mapping[str, NodeHealth], *, now: float) -> dict[str, NodeHealth]:
+    """Return the health of the silent nodes, sorted by name, for the record.
+
+    Other nodes need no entry, because a new process soon observes their next heartbeat. The record is therefore short
+    in a healthy cluster, and changes only when a node becomes silent or recovers.
+    """
+    return {name: each for name, each in sorted(known.items()) if each.in_doubt(now)}
+
+
+STATUS_GRACE_PERIOD: Final = 480.0
+"""Grace period in seconds of a node whose Lease was deleted. Kubelets update an unchanged status every 5 minutes, or up
+to 50 % later (kubelet v1.36 ``nodeStatusReportFrequency``, ``calculateDelay``).
+"""
+
+
+class HealthVerdict(enum.Enum):
+    """The result of assessing a node's health."""
+
+    HEALTHY = "Healthy"  # a heartbeat was observed within the grace period
+    PROBE = "Probe"  # the watches show no heartbeat within the grace period; the API server must be asked
+    WATCH_BEHIND = (
+        "WatchBehind"  # the API server has a newer Lease or status than the watches, which are therefore stale
+    )
+    UNKNOWN = "Unknown"  # the API server has confirmed that there is no heartbeat within the grace period
+    ALREADY_UNKNOWN = "AlreadyUnknown"  # no heartbeat within the grace period, and the conditions are already Unknown
+
+
+class NodeProbe(Struct, frozen=True, gc=False):
+    """A node whose Lease and status must be read from the API server before it is set to Unknown.
+
+    The reads bypass every cache (no ``resourceVersion=0``). Their result is a :class:`ProbeResult`.
+
+    Attributes:
+        node: name of the node.
+        uid: UID of the node.
+        silent: seconds since the node's last heartbeat.
+        reason: a reason code of :mod:`trimtab.api.reasons`.
+        message: describes the time without heartbeats and the grace period.
+    """
+
+    node: str
+    uid: str
+    silent: float
+    reason: str
+    message: str
+
+
+class HealthAssessment(Struct, frozen=True, gc=False):
+    """The assessed health of a node, with the numbers that determine it.
+
+    Attributes:
+        verdict: the result of the assessment.
+        silent: seconds since the node's last heartbeat.
+        grace: the node's grace period in seconds.
+        due: the time at which the grace period ends, in seconds since the epoch.
+    """
+
+    verdict: HealthVerdict
+    silent: float
+    grace: float
+    due: float
+
+
+def assess_health(
+    node: Node, heard: NodeHealth, probed: ProbeResult | None, settings: LifecycleSettings, *, now: float
+) -> HealthAssessment:
+    """Assess the health of a node.
+
+    As in upstream, a node has failed if ``now > heard + grace``. There are two exceptions. If this process started
+    while the node was silent, it knows only the time on the kubelet's clock; such a node first gets the time of two
+    renewals. A node whose Lease was deleted gets :data:`STATUS_GRACE_PERIOD`, because kubelets cannot renew after the
+    namespace of the Leases was deleted, although they are healthy.
+
+    Args:
+        node: the node from the cache.
+        heard: the node's last heartbeat.
+        probed: the result of the probe; ``None`` if the node was not probed.
+        settings: the grace periods.
+        now: the current time in seconds since the epoch.
+    """
+    grace = settings.node_startup_grace_period if ready_status(node) is None else settings.node_monitor_grace_period
+    if heard.lost_lease:
+        grace = max(grace, STATUS_GRACE_PERIOD)
+    due = max(heard.at + grace, heard.believed)
+    silent = max(0.0, now - heard.at)
+    current_probe = probed if probed is not None and _is_current(probed, node, settings, now) else None
+    if current_probe is not None and current_probe.stamp != heard.stamp:
+        verdict = HealthVerdict.WATCH_BEHIND if current_probe.at >= heard.at else HealthVerdict.HEALTHY
+    elif now <= due:
+        verdict = HealthVerdict.HEALTHY
+    elif unknown_already(node):
+        verdict = HealthVerdict.ALREADY_UNKNOWN
+    else:
+        verdict = HealthVerdict.PROBE if current_probe is None else HealthVerdict.UNKNOWN
+    return HealthAssessment(verdict, silent, grace, due)
+
+
+def node_probe(node: Node, assessment: HealthAssessment) -> NodeProbe:
+    """Build the probe of a node whose assessment is :attr:`HealthVerdict.PROBE`."""
+    message = f"no heartbeat for {assessment.silent:.0f}s, grace period {assessment.grace:.0f}s"
+    return NodeProbe(node.name, node.uid, assessment.silent, reasons.NODE_HEARTBEAT_MISSED, message)
+
+
+def _is_current(probed: ProbeResult, node: Node, settings: LifecycleSettings, now: float) -> bool:
+    return probed.uid == node.uid and now - probed.at <= settings.answer_age
+
+
+_STOPPED_MESSAGE: Final = "Kubelet stopped posting node status."
+_NEVER_POSTED_MESSAGE: Final = "Kubelet never posted node status."
+"""Upstream's message, which users and alerts search for."""
+
+
+class MarkUnknown(Struct, frozen=True):
+    """A patch that sets the conditions of a failed node to Unknown.
+
+    Attributes:
+        node: name of the node.
+        uid: UID of the node.
+        operations: a JSON patch of the status subresource. The API server refuses it if the node has changed in the
+            meantime.
+        reason: a reason code of :mod:`trimtab.api.reasons`.
+        message: describes the time without heartbeats and the grace period.
+    """
+
+    node: str
+    uid: str
+    operations: tuple[Mapping[str, Any], ...]
+    reason: str
+    message: str
+
+
+class MarkPodNotReady(Struct, frozen=True, gc=False):
+    """A patch that sets a pod on a not-ready node to not ready, so that Services remove the pod from their endpoints.
+
+    Attributes:
+        namespace: namespace of the pod.
+        pod: name of the pod.
+        uid: UID of the pod.
+        resource_version: resource version of the pod in the plan. If the pod has changed since, the patch conflicts.
+        node: name of the pod's node.
+        since: the time at which the pod stopped being ready, in seconds since the epoch.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    resource_version: str
+    node: str
+    since: float
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Return the strategic merge patch of the status subresource, which merges conditions by their type."""
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": rfc3339(self.since)}
+        return {
+            "metadata": {"uid": self.uid, "resourceVersion": self.resource_version},
+            "status": {"conditions": [condition]},
+        }
+
+
+def mark_unknown(node: Node, assessment: HealthAssessment, *, now: float) -> MarkUnknown | None:
+    """Build the patch that sets the conditions of a failed node to Unknown; ``None`` if they are Unknown already.
+
+    Args:
+        node: the current object.
+        assessment: the assessment of the node's health.
+        now: the current time in seconds since the epoch.
+    """
+    places = {condition.type: place for place, condition in enumerate(node.conditions)}
+    operations: list[dict[str, Any]] = []
+    added: list[dict[str, Any]] = []
+    for kind in MARKED:
+        place = places.get(kind)
+        if place is None:
+            added.append(_new_condition(node, kind, now))
+        elif node.conditions[place].status != UNKNOWN:
+            path = f"/status/conditions/{place}"
+            operations += [
+                {"op": "add", "path": f"{path}/{field}", "value": value}
+                for field, value in _unknown_condition(reasons.NODE_STATUS_UNKNOWN, _STOPPED_MESSAGE, now).items()
+            ]
+    if added and not node.conditions:
+        operations += [{"op": "add", "path": "/status/conditions", "value": added}]
+    else:
+        operations += [{"op": "add", "path": "/status/conditions/-", "value": each} for each in added]
+    if not operations:
+        return None
+    reason = reasons.NODE_STATUS_NEVER_UPDATED if ready_status(node) is None else reasons.NODE_STATUS_UNKNOWN
+    return MarkUnknown(
+        node=node.name,
+        uid=node.uid,
+        operations=(
+            {"op": "test", "path": "/metadata/uid", "value": node.uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": node.resource_version},
+            *operations,
+        ),
+        reason=reason,
+        message=f"no heartbeat for {assessment.silent:.0f}s, grace period {assessment.grace:.0f}s",
+    )
+
+
+def _unknown_condition(reason: str, message: str, now: float) -> dict[str, str]:
+    return {"status": UNKNOWN, "reason": reason, "message": message, "lastTransitionTime": rfc3339(now)}
+
+
+def _new_condition(node: Node, kind: str, now: float) -> dict[str, str]:
+    """Build a condition that the kubelet never posted.
+
+    Its heartbeat time is the node's creation time, as in upstream.
+    """
+    heartbeat = rfc3339(now if node.created is None else node.created)
+    return {
+        "type": kind,
+        "lastHeartbeatTime": heartbeat,
+        **_unknown_condition(reasons.NODE_STATUS_NEVER_UPDATED, _NEVER_POSTED_MESSAGE, now),
+    }
+
+
+def pods_not_ready(node: str, pods: Iterable[Pod], *, since: float, now: float) -> list[MarkPodNotReady]:
+    """Return the patches for the pods on a not-ready node that are still Ready.
+
+    Pods that became ready after the node stopped being ready are left alone, because their kubelet is alive and has
+    reported them. The result depends only on the times in the objects, so it is the same after a restart. It includes
+    pods that are bound later, which upstream handles separately.
+
+    Args:
+        node: name of a node whose Ready condition is not True.
+        pods: the pods on the node.
+        since: the time at which the node stopped being ready, in seconds since the epoch.
+        now: the current time in seconds since the epoch.
+    """
+    return [
+        MarkPodNotReady(pod.namespace, pod.name, pod.uid, pod.resource_version, node, now)
+        for pod in pods
+        if pod.ready and pod.phase not in TERMINAL_PHASES and (pod.ready_since is None or pod.ready_since <= since)
+    ]

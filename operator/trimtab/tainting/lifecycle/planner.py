@@ -1,0 +1,552 @@
+"""Plans which nodes to probe, to set to Unknown, to taint and to untaint, without side effects.
+
+One iteration plans all nodes from one state of the caches. The zones are assessed before any taint is planned, so an
+iteration that finds all zones down adds no taint (upstream has a race here). The plan is carried out in this order:
+probe nodes, set conditions to Unknown, patch taints, set pods to not ready. Each write has the observed state as a
+precondition. The next iteration plans failed writes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from trimtab.api import reasons
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Lease, Node, Pod, Taint
+from trimtab.kube.rules.taints import NO_EXECUTE
+from trimtab.tainting.lifecycle.node_conditions import (
+    READY_KEYS,
+    UNKNOWN,
+    TaintChange,
+    no_execute_taints,
+    no_schedule_changes,
+    ready_status,
+    reason_of,
+    swap,
+)
+from trimtab.tainting.lifecycle.node_eviction_queue import (
+    QueuedNode,
+    answered_at,
+    failed_at,
+    latest_taint_time,
+    next_at,
+    queued,
+    spent_at,
+)
+from trimtab.tainting.lifecycle.node_health import (
+    NEVER,
+    HealthAssessment,
+    HealthVerdict,
+    MarkUnknown,
+    NodeHealth,
+    NodeProbe,
+    ProbeResult,
+    assess_health,
+    extend_health,
+    mark_unknown,
+    node_probe,
+    update_health,
+)
+from trimtab.tainting.lifecycle.settings import LifecycleSettings
+from trimtab.tainting.lifecycle.state import LifecycleState
+from trimtab.tainting.lifecycle.zone_state import Zone, all_down, zone_of, zones
+
+
+class NodeSource(Protocol):
+    """The nodes, their Leases and their pods that planning reads. The lister and a snapshot implement this protocol."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the nodes by name."""
+        ...
+
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        """Return the Leases by ``namespace/name``. Only Leases in kube-node-lease are used."""
+        ...
+
+    def items_on(self, node: str) -> Iterable[tuple[str, Pod]]:
+        """Return the pods on a node with their keys, in any order."""
+        ...
+
+
+class SnapshotNodes:
+    """The nodes of a snapshot, for ``trimtab plan``.
+
+    Attributes:
+        nodes: the nodes by name.
+        leases: the Leases by ``namespace/name``.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.nodes: Mapping[str, Node] = {node.name: node for node in snapshot.nodes.at if node is not None}
+        self.leases: Mapping[str, Lease] = snapshot.objects.of(Lease)
+        self._snapshot = snapshot
+
+    def items_on(self, node: str) -> Iterable[tuple[str, Pod]]:
+        """Return the pods on a node with their keys, in any order."""
+        return self._snapshot.items_on(node)
+
+
+_NONE_IN_FLIGHT: Final[Mapping[str, int]] = {}
+
+
+class NoExecuteInput(Struct, frozen=True):
+    """The input of :func:`plan_no_execute`.
+
+    Attributes:
+        nodes: the nodes by name, sorted.
+        ready: the assessed Ready status of each node.
+        zones: the zones by name. Each is in its current state, or in the state that it may soon have if that state has
+            a lower rate.
+        settings: the settings of the node lifecycle.
+        memory: the state of the node lifecycle, in which ``all_down`` is current.
+        now: the current time in seconds since the epoch.
+        in_doubt: whether every node is not ready or has missed heartbeats.
+        resting: nodes that get no taint in this iteration and do not block the queue.
+        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding.
+    """
+
+    nodes: Mapping[str, Node]
+    ready: Mapping[str, str | None]
+    zones: Mapping[str, Zone]
+    settings: LifecycleSettings
+    memory: LifecycleState
+    now: float
+    in_doubt: bool = False
+    resting: Collection[str] = ()
+    in_flight: Mapping[str, int] = _NONE_IN_FLIGHT
+
+
+class WaitingNode(Struct, frozen=True, gc=False):
+    """A failed node that is queued for tainting.
+
+    Attributes:
+        node: name of the node.
+        zone: name of the node's zone.
+        place: position in the queue of the zone, starting at 1.
+        due: the time at which the node will be tainted if nothing changes, in seconds since the epoch; ``None`` while
+            the rate is 0 or tainting is paused.
+        reason: a reason code of :mod:`trimtab.api.reasons` for the delay.
+        message: describes the position, and the state and rate of the zone.
+    """
+
+    node: str
+    zone: str
+    place: int
+    due: float | None
+    reason: str
+    message: str
+
+
+class TakenToken(Struct, frozen=True, gc=False):
+    """The rate limit token that was used to take a node from the queue of its zone.
+
+    Attributes:
+        zone: name of the zone.
+        before: the time at which the previous node of the zone was taken; ``None`` for never.
+        rate: rate of the zone in nodes per second.
+    """
+
+    zone: str
+    before: float | None
+    rate: float
+
+
+class NoExecuteResult(Struct, frozen=True):
+    """The result of :func:`plan_no_execute`.
+
+    Attributes:
+        changes: the taints to add and to remove.
+        waiting: the queued nodes, zone by zone, in the order of the queue.
+        queue: the queue of all zones. A node that is being tainted stays in the queue until the watch shows its taint.
+        spent: for each zone, the time at which the last node was taken from the queue.
+        taken: the tokens of the nodes that are taken from the queue in this iteration, by node name.
+    """
+
+    changes: tuple[TaintChange, ...]
+    waiting: tuple[WaitingNode, ...]
+    queue: Mapping[str, QueuedNode]
+    spent: Mapping[str, float]
+    taken: Mapping[str, TakenToken]
+
+
+def plan_no_execute(inputs: NoExecuteInput) -> NoExecuteResult:
+    """Plan the NoExecute taints not-ready and unreachable.
+
+    Both taints are removed from a ready node immediately, regardless of rates. If a node has the taint that does not
+    match its Ready status, the taint is replaced immediately, because the outage continues. While all zones are down,
+    both taints are removed from all nodes.
+    """
+    changes: list[TaintChange] = []
+    failed: dict[str, QueuedNode] = {}
+    for name, node in inputs.nodes.items():
+        status, present = inputs.ready[name], no_execute_taints(node)
+        if inputs.memory.all_down:
+            changes += _removals(
+                node,
+                present,
+                reasons.ALL_ZONES_DOWN,
+                "all zones are down: the operator is probably cut off from the nodes",
+            )
+        elif status == "True":
+            changes += _removals(node, present, reasons.NODE_RECOVERED, "condition Ready is True")
+        elif status in READY_KEYS:
+            if present:
+                changes += swap(node, READY_KEYS[status], present, now=inputs.now)
+            else:
+                failed[name] = QueuedNode(node.uid, failed_at(node, status, inputs.now))
+    queue = queued(inputs.memory.queue, failed, now=inputs.now) if not inputs.memory.all_down else {}
+    return _serve_queues(inputs, queue, changes)
+
+
+def _removals(node: Node, present: Mapping[str, Taint], reason: str, message: str) -> Iterator[TaintChange]:
+    for key in sorted(present):
+        yield TaintChange(node.name, Taint(key, NO_EXECUTE), False, reason, message)
+
+
+def _serve_queues(
+    inputs: NoExecuteInput, queue: Mapping[str, QueuedNode], changes: list[TaintChange]
+) -> NoExecuteResult:
+    queues: dict[str, list[str]] = {}
+    for name in queue:
+        queues.setdefault(zone_of(inputs.nodes[name].labels), []).append(name)
+    spent = _last_taken(inputs)
+    waiting: list[WaitingNode] = []
+    taken: dict[str, TakenToken] = {}
+    for zone in sorted(queues):
+        line = queues[zone]
+        at, paused = _zone_open_at(inputs, inputs.zones[zone], spent.get(zone))
+        busy = inputs.in_flight.get(zone, 0)
+        free = (name for name in tuple(line) if name not in inputs.resting)
+        while at is not None and not paused and at <= inputs.now and (first := next(free, None)) is not None:
+            line.remove(first)
+            changes.append(_taint_change(inputs, inputs.zones[zone], first, queue[first]))
+            taken[first] = TakenToken(zone, spent.get(zone), inputs.zones[zone].rate)
+            spent[zone] = spent_at(at, inputs.zones[zone].rate, now=inputs.now)
+            busy += 1
+            at = _next_at(inputs, inputs.zones[zone], spent[zone], busy)
+        waiting += _waiting_nodes(inputs, inputs.zones[zone], line, at, paused)
+    return NoExecuteResult(tuple(changes), tuple(waiting), queue, spent, taken)
+
+
+def _last_taken(inputs: NoExecuteInput) -> dict[str, float]:
+    """Return for each zone the time at which the last node was taken from the queue.
+
+    It is the stored time or the time of the zone's newest taint, whichever is later. The taints make up for a record
+    that was lost or not written because the process was killed, so that no zone exceeds its rate. Times in the future,
+    which occur if a clock is wrong or was set, are ignored. Zones without nodes are omitted.
+    """
+    spent = {zone: time for zone, time in inputs.memory.spent.items() if zone in inputs.zones}
+    for node in inputs.nodes.values():
+        if not node.taints:
+            continue
+        time = latest_taint_time(node)
+        zone = zone_of(node.labels)
+        if time is not None and spent.get(zone, NEVER) < time <= inputs.now + 1.0:
+            spent[zone] = min(inputs.now, time + 1.0)  # a taint time is truncated to whole seconds
+    return dict(sorted(spent.items()))
+
+
+def _zone_open_at(inputs: NoExecuteInput, zone: Zone, spent: float | None) -> tuple[float | None, str]:
+    """Return the time from which the next node of a zone may be tainted, and the reason if tainting is paused.
+
+    The time is ``None`` for never. The reason is ``""`` if tainting is not paused.
+    """
+    at = _next_at(inputs, zone, spent, inputs.in_flight.get(zone.name, 0))
+    if inputs.in_doubt:
+        return None, reasons.ALL_NODES_IN_DOUBT
+    back = inputs.memory.back
+    if back is not None and inputs.now < back + inputs.settings.node_monitor_grace_period:
+        again = back + inputs.settings.node_monitor_grace_period
+        return (None if at is None else max(at, again)), reasons.OUTAGE_ENDED
+    return at, ""
+
+
+def _next_at(inputs: NoExecuteInput, zone: Zone, spent: float | None, in_flight: int) -> float | None:
+    """Return the time from which the next node of a zone may be tainted, taking outstanding requests into account."""
+    if in_flight:
+        spent = answered_at(spent, zone.rate, in_flight=in_flight, now=inputs.now)
+    return next_at(spent, zone.rate, now=inputs.now)
+
+
+def _taint_change(inputs: NoExecuteInput, zone: Zone, name: str, place: QueuedNode) -> TaintChange:
+    status = inputs.ready[name]
+    key = READY_KEYS["Unknown" if status == "Unknown" else "False"]
+    message = (
+        f"condition Ready is {status} for {inputs.now - place.since:.0f}s; zone {zone.name or 'without a name'} is "
+        f"{zone.state}, {zone.not_ready} of {zone.nodes} nodes not ready, {zone.rate:g} nodes/s"
+    )
+    return TaintChange(name, Taint(key, NO_EXECUTE, "", inputs.now), True, reason_of(key), message)
+
+
+def _waiting_nodes(
+    inputs: NoExecuteInput, zone: Zone, line: list[str], at: float | None, paused: str
+) -> Iterator[WaitingNode]:
+    reason = paused or (reasons.ZONE_DISRUPTED if at is None else reasons.EVICTION_RATE_LIMITED)
+    for place, name in enumerate(line, start=1):
+        due = None if at is None else max(at, inputs.now) + (place - 1) / zone.rate
+        message = (
+            f"{place} of {len(line)} in zone {zone.name or 'without a name'}, which is {zone.state} "
+            f"({zone.not_ready} of {zone.nodes} nodes not ready): {zone.rate:g} nodes/s"
+        )
+        yield WaitingNode(name, zone.name, place, due, reason, message)
+
+
+_NO_PROBE_RESULTS: Final[Mapping[str, ProbeResult]] = {}
+_NO_CHANGES: Final[Mapping[str, float]] = {}
+
+
+class LifecyclePlan(Struct, frozen=True, kw_only=True):
+    """The writes of one iteration, in the order in which they are carried out.
+
+    Attributes:
+        now: the time of the plan in seconds since the epoch.
+        held: a reason code of :mod:`trimtab.api.reasons` if the node lifecycle is paused and nothing is done; else
+            ``""``.
+        probes: nodes to probe before they are set to Unknown.
+        unknown: the patches that set the conditions of nodes to Unknown.
+        taints: taints to add and to remove, sorted by node and key; see
+            :func:`trimtab.tainting.lifecycle.taint_patches.patches`.
+        failed: the time at which each not-ready node stopped being ready, by name. The pods on these nodes must be set
+            to not ready, see :func:`~trimtab.tainting.lifecycle.node_health.pods_not_ready`. These pods are read later,
+            node by node, because in a full outage they are all the pods in the cluster.
+        waiting: nodes that are queued for tainting, in the order of the queue.
+        taken: the tokens of the nodes that were taken from the queue in this iteration, by node name.
+            :func:`return_token` needs them.
+        zones: the zones by name.
+        memory: the state for the next iteration.
+        next_iteration: the latest time of the next iteration even if nothing changes, in seconds since the epoch;
+            ``None`` if only a change requires one.
+    """
+
+    now: float
+    held: str = ""
+    probes: tuple[NodeProbe, ...] = ()
+    unknown: tuple[MarkUnknown, ...] = ()
+    taints: tuple[TaintChange, ...] = ()
+    failed: Mapping[str, float] = {}
+    waiting: tuple[WaitingNode, ...] = ()
+    taken: Mapping[str, TakenToken] = {}
+    zones: Mapping[str, Zone] = {}
+    memory: LifecycleState
+    next_iteration: float | None = None
+
+
+def plan_lifecycle(
+    source: NodeSource,
+    settings: LifecycleSettings,
+    *,
+    now: float,
+    memory: LifecycleState | None = None,
+    watching: float | None = None,
+    probe_results: Mapping[str, ProbeResult] = _NO_PROBE_RESULTS,
+    changed_at: Mapping[str, float] = _NO_CHANGES,
+    resting: Collection[str] = (),
+    in_flight: Mapping[str, int] = _NONE_IN_FLIGHT,
+) -> LifecyclePlan:
+    """Plan one iteration of the node lifecycle.
+
+    Args:
+        source: the nodes and their Leases. In a live cluster all of them must have been listed, because a Lease that
+            arrives later is treated as renewed.
+        settings: grace periods, thresholds and rates.
+        now: the current time in seconds since the epoch.
+        memory: the state after the previous iteration. Without it, for example for a cluster from a file, only the
+            conditions of the nodes are used, because a snapshot of unknown age does not show how long a node has sent
+            no heartbeat.
+        watching: the time at which the watches of nodes and Leases were last known to be up to date, because of an
+            event, a bookmark, or a GET with the same result; ``None`` if nothing is watched.
+        probe_results: the results of probes, by node name.
+        changed_at: the time at which the last change to a node's Lease or status was observed, by node name, in seconds
+            since the epoch. A change that is missing here is treated as observed now.
+        resting: nodes that get no NoExecute taint in this iteration and do not block the queue, because their taint is
+            being added or was refused repeatedly.
+        in_flight: for each zone, the number of nodes that were taken from the queue and whose requests are outstanding;
+            see :func:`spend_token`.
+    """
+    live, memory = memory is not None, memory or LifecycleState()
+    if watching is not None and now - watching > settings.stale_watch_after:
+        blind = watching if memory.stale_since is None else min(memory.stale_since, watching)
+        stale = msgspec.structs.replace(memory, stale_since=blind)
+        return LifecyclePlan(now=now, held=reasons.STALE_WATCHES, memory=stale)
+    nodes = dict(sorted(source.nodes.items()))
+    if not live:
+        return _plan_writes(nodes, {}, settings, memory, now, resting, in_flight)
+    memory = _after_stale_watches(memory, now)
+    heard = update_health(memory.heard, nodes.values(), source.leases, now=now, changed_at=changed_at)
+    memory = msgspec.structs.replace(memory, heard=heard)
+    assessments = {
+        name: assess_health(node, heard[name], probe_results.get(name), settings, now=now)
+        for name, node in nodes.items()
+    }
+    if any(each.verdict is HealthVerdict.WATCH_BEHIND for each in assessments.values()):
+        return LifecyclePlan(now=now, held=reasons.WATCHES_BEHIND, memory=memory, next_iteration=now + 1.0)
+    return _plan_writes(nodes, assessments, settings, memory, now, resting, in_flight)
+
+
+def return_token(memory: LifecycleState, plan: LifecyclePlan, node: str) -> LifecycleState:
+    """Return the rate limit token of a node whose NoExecute taint was definitely not written.
+
+    A patch without a response may have been applied, so its token is not returned.
+
+    Args:
+        memory: the state of the plan or a later state.
+        plan: the plan that took the node from the queue.
+        node: name of the node.
+
+    Returns:
+        The new state.
+    """
+    taken = plan.taken.get(node)
+    if taken is None or memory.spent.get(taken.zone) != plan.now:
+        return memory
+    spent = dict(memory.spent)
+    if taken.before is None:
+        del spent[taken.zone]
+    else:
+        spent[taken.zone] = taken.before
+    return msgspec.structs.replace(memory, spent=spent)
+
+
+def spend_token(memory: LifecycleState, token: TakenToken, *, in_flight: int, at: float) -> LifecycleState:
+    """Spend the rate limit token of a node when its request was answered or timed out.
+
+    Args:
+        memory: the state of the plan that took the node, or a later state.
+        token: the token of the node.
+        in_flight: number of outstanding requests in the zone at that time, including this one.
+        at: the time of the response or timeout, in seconds since the epoch.
+
+    Returns:
+        The new state.
+    """
+    spent = answered_at(memory.spent.get(token.zone), token.rate, in_flight=in_flight, now=at)
+    return msgspec.structs.replace(memory, spent={**memory.spent, token.zone: spent})
+
+
+def _after_stale_watches(memory: LifecycleState, now: float) -> LifecycleState:
+    """Return the state after stale watches have recovered.
+
+    The time during which the watches were stale is not treated as time without heartbeats.
+    """
+    if memory.stale_since is None:
+        return memory
+    blind = max(0.0, now - memory.stale_since)
+    return msgspec.structs.replace(memory, heard=extend_health(memory.heard, blind, now=now), stale_since=None)
+
+
+def _plan_writes(
+    nodes: Mapping[str, Node],
+    assessments: Mapping[str, HealthAssessment],
+    settings: LifecycleSettings,
+    memory: LifecycleState,
+    now: float,
+    resting: Collection[str],
+    in_flight: Mapping[str, int],
+) -> LifecyclePlan:
+    ready = {name: _ready(node, assessments.get(name)) for name, node in nodes.items()}
+    found = zones(nodes.values(), ready, settings)
+    memory = _after_outage(memory, down=all_down(found.values()), now=now)
+    pessimistic = _pessimistic_status(ready, memory.heard, settings, now)
+    inputs = NoExecuteInput(
+        nodes,
+        ready,
+        zones=_lower_rates(found, zones(nodes.values(), pessimistic, settings)) if pessimistic != ready else found,
+        settings=settings,
+        memory=memory,
+        now=now,
+        in_doubt="True" not in pessimistic.values(),
+        resting=resting,
+        in_flight=in_flight,
+    )
+    executed = plan_no_execute(inputs)
+    changes = list(executed.changes)
+    for name, node in nodes.items():
+        changes += no_schedule_changes(node, ready[name], now=now)
+    changes.sort(key=lambda each: (each.node, each.taint.key, each.taint.effect, each.add))
+    return LifecyclePlan(
+        now=now,
+        probes=tuple(
+            node_probe(nodes[name], each) for name, each in assessments.items() if each.verdict is HealthVerdict.PROBE
+        ),
+        unknown=tuple(
+            mark
+            for name, each in assessments.items()
+            if each.verdict is HealthVerdict.UNKNOWN and (mark := mark_unknown(nodes[name], each, now=now)) is not None
+        ),
+        taints=tuple(changes),
+        failed=_not_ready_since(nodes, ready, now),
+        waiting=executed.waiting,
+        taken=executed.taken,
+        zones=found,
+        memory=msgspec.structs.replace(memory, queue=executed.queue, spent=executed.spent),
+        next_iteration=_next_iteration(assessments, executed, now),
+    )
+
+
+def _ready(node: Node, assessment: HealthAssessment | None) -> str | None:
+    if assessment is not None and assessment.verdict is HealthVerdict.UNKNOWN:
+        return "Unknown"
+    return ready_status(node)
+
+
+def _after_outage(memory: LifecycleState, *, down: bool, now: float) -> LifecycleState:
+    """Update the state when an outage of all zones begins or ends.
+
+    At its end, every node gets a new grace period. Upstream resets its probe timestamps likewise.
+    """
+    if down == memory.all_down:
+        return memory
+    if down:
+        return msgspec.structs.replace(memory, all_down=True)
+    heard = {name: msgspec.structs.replace(each, at=now) for name, each in memory.heard.items()}
+    return msgspec.structs.replace(memory, all_down=False, back=now, heard=heard)
+
+
+def _pessimistic_status(
+    ready: Mapping[str, str | None], heard: Mapping[str, NodeHealth], settings: LifecycleSettings, now: float
+) -> Mapping[str, str | None]:
+    """Return the Ready status of each node as if all nodes in doubt were not ready.
+
+    In an outage, nodes exceed their grace period one by one, seconds apart. Without this rule the first of them would
+    be tainted before it is known that most or all nodes of a zone are not ready. A node is in doubt after two missed
+    renewals, or after half its grace period if that is shorter.
+    """
+    half = settings.node_monitor_grace_period / 2
+    doubted = {
+        name: UNKNOWN
+        for name, each in heard.items()
+        if now - each.at > half and ready.get(name) == "True" and each.in_doubt(now, within=half)
+    }
+    return {**ready, **doubted} if doubted else ready
+
+
+def _lower_rates(found: Mapping[str, Zone], pessimistic: Mapping[str, Zone]) -> dict[str, Zone]:
+    """Return for each zone the state with the lower rate: its current state, or its pessimistic state.
+
+    The pessimistic state is the one that the zone has if all nodes in doubt turn out to be not ready.
+    """
+    return {name: min(zone, pessimistic[name], key=lambda each: each.rate) for name, zone in found.items()}
+
+
+def _not_ready_since(nodes: Mapping[str, Node], ready: Mapping[str, str | None], now: float) -> dict[str, float]:
+    return {
+        name: failed_at(node, status, now)
+        for name, node in nodes.items()
+        if (status := ready[name]) is not None and status != "True"
+    }
+
+
+def _next_iteration(assessments: Mapping[str, HealthAssessment], executed: NoExecuteResult, now: float) -> float | None:
+    """Return the time at which the plan changes without any event; ``None`` for never.
+
+    That is the end of a grace period, or the time at which the rate of a zone allows the next taint.
+    """
+    times = [each.due for each in assessments.values() if each.verdict is HealthVerdict.HEALTHY and each.due >= now]
+    times += [each.due for each in executed.waiting if each.due is not None]
+    return max(now, min(times)) if times else None

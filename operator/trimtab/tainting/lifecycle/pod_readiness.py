@@ -1,0 +1,152 @@
+"""Sets the pods on not-ready nodes to not ready, so that Services remove them from their endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from trimtab.controller.work_queue import Retry, WorkQueue
+from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
+from trimtab.kube.retry import Backoff
+from trimtab.tainting.dependencies import TaintingDependencies
+from trimtab.tainting.lifecycle.node_conditions import ready_status
+from trimtab.tainting.lifecycle.node_health import MarkPodNotReady, pods_not_ready
+from trimtab.tainting.lifecycle.node_updates import write_pod
+
+log = logging.getLogger(__name__)
+
+WORKERS: Final = 8
+"""Number of concurrent requests, as in upstream."""
+
+SCAN_PERIOD: Final = 1.0
+"""Minimum seconds between two scans of the pods on not-ready nodes. In a full outage these are all pods of the cluster.
+"""
+
+NODES_PER_SLICE: Final = 50
+"""Number of nodes that are scanned before other tasks of the event loop run."""
+
+
+RETRY: Final = Backoff(initial=1.0, maximum=30.0)
+"""Backoff for a pod whose patch failed."""
+
+RETRIES_PER_SECOND: Final = 100
+"""Maximum retries per second of all pods together. A webhook or RBAC may refuse thousands of pods."""
+
+EXPEDITE_PERIOD: Final = 10.0
+"""Minimum seconds between two immediate retries of all refused pods, each triggered by a successful patch of one."""
+
+
+class PodReadinessMarker:
+    """Sets the pods on the not-ready nodes of the last plan to not ready.
+
+    The next scan finds the pods whose patch failed.
+
+    Args:
+        services: the dependencies of the taint manager.
+
+    Attributes:
+        marked: number of pods that were set to not ready.
+    """
+
+    def __init__(self, services: TaintingDependencies) -> None:
+        self.marked = 0
+        self._services = services
+        self._failed: Mapping[str, float] = {}
+        self._sent: dict[str, str] = {}  # by pod UID: the resource version to which the patch applied
+        self._wanted: dict[str, MarkPodNotReady] = {}  # by pod UID
+        self._errors: list[str] = []
+        self._expedited_at = 0.0
+        self._changed = asyncio.Event()
+        self._queue = WorkQueue(
+            self._mark,
+            workers=WORKERS,
+            clock=services.clock,
+            retry=RETRY,
+            retries_per_second=RETRIES_PER_SECOND,
+            metrics=services.queue_metrics.queue("pod-readiness"),
+        )
+
+    def put(self, failed: Mapping[str, float]) -> None:
+        """Replace the set of not-ready nodes whose pods are patched.
+
+        Args:
+            failed: the time at which each node stopped being ready, see
+                :class:`~trimtab.tainting.lifecycle.planner.LifecyclePlan`.
+        """
+        self._failed = failed
+        if failed:
+            self._changed.set()
+        else:
+            self._sent.clear()
+
+    async def run(self) -> None:
+        """Patch pods until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(), name="mark pods")
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                try:
+                    await self._queue_pods()
+                except Exception:  # an error with one pod must not prevent the patches of the others
+                    log.exception("failed to set pods on not-ready nodes to not ready")
+                await self._services.clock.sleep(SCAN_PERIOD)
+
+    async def _queue_pods(self) -> None:
+        """Queue the pods that must be patched. Pods that are backing off keep their backoff."""
+        wanted: dict[str, MarkPodNotReady] = {}
+        before, self._sent = self._sent, {}
+        for place, (name, since) in enumerate(self._failed.items(), start=1):
+            for mark in self._pods_to_mark(name, since):
+                if before.get(mark.uid) == mark.resource_version:
+                    self._sent[mark.uid] = mark.resource_version  # the watch does not show the patch yet
+                    continue
+                wanted[mark.uid] = self._wanted[mark.uid] = mark
+                if mark.uid not in self._queue:
+                    self._queue.add(mark.uid)
+            if place % NODES_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        for uid in self._wanted.keys() - wanted.keys():
+            self._queue.discard(uid)
+        self._wanted = wanted
+        if self._errors:
+            errors, self._errors = self._errors, []
+            log.warning("failed to set %d pods on not-ready nodes to not ready; retrying: %s", len(errors), errors[0])
+
+    def _pods_to_mark(self, name: str, since: float) -> list[MarkPodNotReady]:
+        """Return the patches for the pods on a node.
+
+        There are none if the Ready condition of the Node object is True.
+        """
+        lister, now = self._services.lister, self._services.clock.now()
+        node = lister.node(name)
+        if node is None or ready_status(node) in ("True", None):
+            return []
+        return pods_not_ready(name, (pod for _, pod in lister.items_on(name)), since=since, now=now)
+
+    async def _mark(self, uid: str) -> Retry | None:
+        mark = self._wanted.get(uid)
+        if mark is None or self._services.stale() is not None or mark.node not in self._failed:
+            return None
+        try:
+            await write_pod(self._services.api, mark)
+        except (Conflict, NotFound):
+            return Retry()  # the pod was changed or deleted; the watch will show that
+        except (ApiError, Unreachable) as error:
+            self._errors.append(f"{mark.namespace}/{mark.pod} on {mark.node}: {error}")
+            return Retry()
+        self.marked += 1
+        self._sent[uid] = mark.resource_version
+        if self._queue.failures(uid):
+            self._expedite()
+        return None
+
+    def _expedite(self) -> None:
+        """Retry the other refused pods soon after a refused pod was patched."""
+        now = self._services.clock.monotonic()
+        if now >= self._expedited_at + EXPEDITE_PERIOD:
+            self._expedited_at = now
+            for uid in self._wanted:
+                self._queue.expedite(uid)

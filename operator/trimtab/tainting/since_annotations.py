@@ -1,0 +1,168 @@
+"""Writes the start times of NoExecute taints to node annotations, so that a restarted process can read them.
+
+Only times that differ from the taint's ``timeAdded`` are written; :mod:`trimtab.tainting.deadlines.rule` defines them.
+An annotation is removed as soon as it is no longer needed. Otherwise, if the taint were added again, the outdated time
+would set a deadline too early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from trimtab.controller.work_queue import WorkQueue
+from trimtab.kube import verbs
+from trimtab.kube.api import ApiError, Unreachable
+from trimtab.kube.objects import Node
+from trimtab.kube.resources import NODES
+from trimtab.kube.retry import Backoff
+from trimtab.tainting.deadlines import SINCE_ANNOTATION, NodeTaints, since_annotation
+from trimtab.tainting.dependencies import TaintingDependencies
+
+log = logging.getLogger(__name__)
+
+WORKERS: Final = 8
+"""Number of nodes that are patched concurrently."""
+
+TIMEOUT: Final = 10.0
+"""Timeout of one request in seconds."""
+
+RETRY_DELAY: Final = 0.5
+"""Seconds after which a node is requeued while the caches are stale."""
+
+RETRY: Final = Backoff(initial=0.5, maximum=15.0)
+"""Backoff for failed patches. An admission policy that forbids the annotation may refuse it on thousands of nodes."""
+
+WATCH_TIMEOUT: Final = 5.0
+"""Seconds within which the watch must deliver a patch. After that, the node is patched again."""
+
+
+class _LastWrite(Struct, frozen=True, gc=False):
+    """The annotation value that was last written to a node, and the time of the write on the monotonic clock."""
+
+    uid: str
+    text: str | None
+    at: float
+
+
+class SinceAnnotations:
+    """Reconciles the annotation :data:`~trimtab.tainting.deadlines.SINCE_ANNOTATION` of all nodes.
+
+    Args:
+        services: the dependencies of the taint manager.
+        taints: the observed taints by node, from the deadline tracker.
+    """
+
+    def __init__(self, services: TaintingDependencies, taints: Mapping[str, NodeTaints]) -> None:
+        self._services = services
+        self._taints = taints
+        self._written: dict[str, _LastWrite] = {}
+        self._queue = self._new_queue()
+
+    def enqueue(self, node: str) -> None:
+        """Enqueue a node whose taints or annotations have changed if its annotation is out of date."""
+        known = self._services.lister.node(node)
+        if known is None:
+            self._written.pop(node, None)
+        elif self._wanted(known) != _annotation(known):
+            self._queue.add(node)
+
+    def resync(self) -> None:
+        """Enqueue all nodes whose annotation is out of date."""
+        for name in self._services.lister.nodes:
+            self.enqueue(name)
+
+    async def run(self) -> None:
+        """Patch nodes until cancelled."""
+        await self._queue.run()
+
+    async def remove_all(self, seconds: float) -> int:
+        """Remove the annotation from all nodes. Do not call it while :meth:`run` is running.
+
+        Args:
+            seconds: timeout in seconds.
+
+        Returns:
+            The number of nodes that still have the annotation.
+        """
+        left = {name for name, node in self._services.lister.nodes.items() if _annotation(node) is not None}
+        left |= self._written.keys()  # the watch may not have delivered it yet
+        self._queue, self._written = self._new_queue(), {}
+        end = self._services.clock.monotonic() + seconds
+        workers = asyncio.Semaphore(WORKERS)
+
+        async def remove(name: str) -> None:
+            async with workers:
+                if await self._remove(name):
+                    left.discard(name)
+
+        while left:
+            await asyncio.gather(*(remove(name) for name in sorted(left)))
+            if not left or self._services.clock.monotonic() >= end:
+                break
+            await self._services.clock.sleep(RETRY_DELAY)
+        return len(left)
+
+    def _new_queue(self) -> WorkQueue:
+        return WorkQueue(
+            self._reconcile,
+            workers=WORKERS,
+            clock=self._services.clock,
+            retry=RETRY,
+            metrics=self._services.queue_metrics.queue("since-annotations"),
+        )
+
+    async def _reconcile(self, name: str) -> float | None:
+        node = self._services.lister.node(name)
+        if node is None:
+            self._written.pop(name, None)
+            return None
+        wanted = self._wanted(node)
+        if wanted == _annotation(node):
+            self._written.pop(name, None)
+            return None
+        now = self._services.clock.monotonic()
+        before = self._written.get(name)
+        if before is not None and (before.uid, before.text) == (node.uid, wanted) and now < before.at + WATCH_TIMEOUT:
+            return before.at + WATCH_TIMEOUT - now
+        if self._services.stale() is not None:
+            return RETRY_DELAY
+        self._written[name] = _LastWrite(node.uid, wanted, now)  # before the request, which may be cancelled
+        try:
+            await self._write(node, wanted)
+        except (ApiError, Unreachable):
+            del self._written[name]
+            raise
+        return WATCH_TIMEOUT
+
+    def _wanted(self, node: Node) -> str | None:
+        taints = self._taints.get(node.name)
+        return since_annotation(taints) if taints is not None and taints.uid == node.uid else None
+
+    async def _write(self, node: Node, text: str | None) -> None:
+        """Set the annotation, or remove it if ``text`` is ``None``.
+
+        The patch has the UID as a precondition, so that a recreated node with the same name is not modified.
+        """
+        patch = {"metadata": {"uid": node.uid, "annotations": {SINCE_ANNOTATION: text}}}
+        await verbs.merge_patch(self._services.api, NODES, node.name, patch, timeout=TIMEOUT)
+
+    async def _remove(self, name: str) -> bool:
+        """Remove a node's annotation and return whether that succeeded."""
+        node = self._services.lister.node(name)
+        if node is None:
+            return True
+        try:
+            await self._write(node, None)
+        except (ApiError, Unreachable) as error:
+            log.warning("failed to remove annotation %s from node %s: %s", SINCE_ANNOTATION, name, error)
+            return False
+        return True
+
+
+def _annotation(node: Node) -> str | None:
+    return node.annotations.get(SINCE_ANNOTATION)

@@ -1,0 +1,269 @@
+"""The scheduler as a process: kills, a second replica, other schedulers, several policies, changes while pods wait."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.clusters import create_nodes, require_local_cluster
+from tests.fixtures.tainting import make_namespace
+from trimtab.kube import verbs
+from trimtab.kube.connection.config import load_config
+from trimtab.kube.connection.transport import Transport
+from trimtab.kube.resources import PODS, SCHEDULER_POLICIES
+from trimtab_local.cluster import LocalCluster
+from trimtab_local.install import OperatorProcess, apply, install, wait_for
+from trimtab_local.nodes import node
+
+pytestmark = pytest.mark.slow
+
+NODES = 20
+PER_NODE = 100
+CAPACITY = {"cpu": "10", "memory": "64Gi", "pods": "110"}
+CPU = "100m"
+"""A node has room for exactly :data:`PER_NODE` of these pods."""
+OURS = "--controllers=scheduler"
+LEASE_SECONDS = 15.0
+
+
+class Hall:
+    """A cluster with the scheduler's permissions, and a namespace of the test."""
+
+    def __init__(self, cluster: LocalCluster, namespace: str, directory: Path, stack: ExitStack) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self._directory = directory
+        self._stack = stack
+        self._count = 0
+
+    def operate(self, *arguments: str) -> OperatorProcess:
+        self._count += 1
+        process = OperatorProcess(self.cluster, self._directory, OURS, *arguments, name=f"operator-{self._count}")
+        process.start()
+        self._stack.callback(lambda: process.running() and process.stop())
+        return process
+
+    def policy(self, name: str, **spec: Any) -> None:
+        manifest = {
+            "apiVersion": SCHEDULER_POLICIES.api_version,
+            "kind": SCHEDULER_POLICIES.kind,
+            "metadata": {"name": name},
+            "spec": {"schedulerName": name, **spec},
+        }
+        apply(self.cluster.client, SCHEDULER_POLICIES.path(), manifest)
+
+    def condition(self, policy: str, type_: str) -> dict[str, Any]:
+        live = self.cluster.client.request("GET", SCHEDULER_POLICIES.path(policy))
+        conditions = (live.get("status") or {}).get("conditions") or ()
+        return next((dict(each) for each in conditions if each["type"] == type_), {})
+
+    def create(self, count: int, scheduler: str, *, prefix: str = "pod", **spec: Any) -> None:
+        """Create pods over several connections."""
+        container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": CPU}}}
+        body = {"schedulerName": scheduler, "containers": [container], **spec}
+
+        async def send() -> None:
+            async with Transport(load_config(str(self.cluster.kubeconfig))) as api:
+                waiting = iter(range(count))
+
+                async def work() -> None:
+                    for number in waiting:
+                        pod = {"metadata": {"name": f"{prefix}-{number}"}, "spec": body}
+                        await verbs.create(api, PODS, pod, namespace=self.namespace)
+
+                await asyncio.gather(*(work() for _ in range(16)))
+
+        asyncio.run(send())
+
+    def pods(self) -> list[dict[str, Any]]:
+        path = PODS.path(namespace=self.namespace)
+        found: list[dict[str, Any]] = self.cluster.client.request("GET", path, timeout=60)["items"]
+        return found
+
+    def bound(self) -> dict[str, str]:
+        """Node by pod name."""
+        return {
+            each["metadata"]["name"]: each["spec"]["nodeName"] for each in self.pods() if each["spec"].get("nodeName")
+        }
+
+    def per_node(self) -> Counter[str]:
+        return Counter(self.bound().values())
+
+
+@pytest.fixture(scope="module")
+def hall_cluster(request: pytest.FixtureRequest) -> LocalCluster:
+    require_local_cluster(request)
+    cluster: LocalCluster = request.getfixturevalue("make_cluster")(nodes=0)
+    manifests = (node(f"n{index}", zone=f"zone-{index % 2}", capacity=CAPACITY) for index in range(NODES))
+    create_nodes(cluster.client, manifests)
+    install(cluster, "controllers.scheduler.enabled=true")
+    return cluster
+
+
+@pytest.fixture
+def hall(hall_cluster: LocalCluster, tmp_path: Path) -> Iterator[Hall]:
+    client, name = hall_cluster.client, f"test-{secrets.token_hex(4)}"
+    make_namespace(client, name)
+    with ExitStack() as stack:
+        hall = Hall(hall_cluster, name, tmp_path, stack)
+        yield hall
+    for policy in client.request("GET", SCHEDULER_POLICIES.path())["items"]:
+        path = SCHEDULER_POLICIES.path(policy["metadata"]["name"])
+        client.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+        client.request("DELETE", path)
+    client.request("DELETE", PODS.path(namespace=name), {"gracePeriodSeconds": 0}, timeout=120)
+    wait_for(lambda: not hall.pods(), "the pods to be gone", timeout=120)
+
+
+def scheduled(process: OperatorProcess) -> float:
+    """Number of pods that the process has bound, from its metrics: a list of all pods would take too long."""
+    found = re.search(
+        r'^trimtab_scheduler_schedule_attempts_total\{.*result="scheduled".*\} (\S+)$',
+        process.get("/metrics") or "",
+        re.MULTILINE,
+    )
+    return float(found[1]) if found else 0.0
+
+
+def enough(hall: Hall, number: int) -> Callable[[], bool]:
+    return lambda: len(hall.bound()) >= number
+
+
+def test_kills_while_2000_pods_are_bound_lose_none(hall: Hall) -> None:
+    """The pods fill the nodes exactly, so a place that a killed process took with it would leave pods pending."""
+    total = NODES * PER_NODE
+    hall.policy("ours")
+    hall.create(total, "ours")
+    uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in hall.pods()}
+    seen: dict[str, str] = {}
+    for _ in range(3):
+        process = hall.operate("--no-leader-elect")
+        wait_for(lambda process=process: scheduled(process) >= 100, "bindings", interval=0.01, alive=process.running)
+        process.stop(signal.SIGKILL)
+        now = hall.bound()
+        assert seen.items() < now.items()
+        assert max(hall.per_node().values()) <= PER_NODE
+        seen = now
+    assert len(seen) < total, "the last kill came too late"
+    last = hall.operate("--no-leader-elect")
+    wait_for(enough(hall, total), "all pods to be bound", alive=last.running)
+    assert seen.items() <= hall.bound().items()
+    assert hall.per_node() == dict.fromkeys((f"n{index}" for index in range(NODES)), PER_NODE)
+    assert {each["metadata"]["name"]: each["metadata"]["uid"] for each in hall.pods()} == uids
+
+
+def test_standby_takes_over_from_a_killed_leader(hall: Hall) -> None:
+    hall.policy("ours")
+    leader = hall.operate("--identity=leader")
+    standby = hall.operate("--identity=standby")
+    wait_for(lambda: "trimtab_leader 1.0" in (leader.get("/metrics") or ""), "the leader")
+    hall.create(1000, "ours")
+    wait_for(enough(hall, 100), "the first bindings", interval=0.02)
+    leader.stop(signal.SIGKILL)
+    wait_for(enough(hall, 1000), "the standby to bind the others", timeout=3 * LEASE_SECONDS, alive=standby.running)
+    assert max(hall.per_node().values()) <= PER_NODE
+
+
+def test_our_scheduler_and_kube_scheduler_bind_only_their_own_pods(hall: Hall) -> None:
+    hall.policy("ours")
+    hall.operate("--no-leader-elect")
+    hall.create(300, "ours", prefix="ours")
+    hall.create(300, "default-scheduler", prefix="theirs")
+    hall.create(5, "unserved", prefix="unserved")
+    wait_for(enough(hall, 600), "both schedulers to bind their pods")
+    binders = {
+        each["metadata"]["name"].split("-")[0]: {field["manager"] for field in each["metadata"]["managedFields"]}
+        for each in hall.pods()
+    }
+    assert not any(name.startswith("unserved") for name in hall.bound())
+    assert set(binders) == {"ours", "theirs", "unserved"}
+    client = hall.cluster.client
+    wait_for(
+        lambda: any(
+            event["reason"] == "Scheduled" and event["reportingController"] == "trimtab.dev/trimtab"
+            for event in client.request("GET", f"/apis/events.k8s.io/v1/namespaces/{hall.namespace}/events")["items"]
+        ),
+        "our events",
+    )
+    for event in client.request("GET", f"/apis/events.k8s.io/v1/namespaces/{hall.namespace}/events")["items"]:
+        if event["reason"] == "Scheduled":
+            ours = event["reportingController"] == "trimtab.dev/trimtab"
+            assert event["regarding"]["name"].startswith("ours" if ours else "theirs")
+
+
+def test_policies_with_different_profiles_share_the_cluster(hall: Hall) -> None:
+    hall.policy("packing", profile={"scoringStrategy": {"type": "MostAllocated"}})
+    hall.policy("spreading")
+    hall.policy("legacy", provider="ClusterAutoscalerProvider")
+    hall.operate("--no-leader-elect")
+    hall.create(60, "packing", prefix="packing")
+    wait_for(enough(hall, 60), "the packed pods")
+    assert len(hall.per_node()) <= 2
+    hall.create(60, "spreading", prefix="spreading")
+    hall.create(40, "legacy", prefix="legacy")
+    wait_for(enough(hall, 160), "all pods")
+    spread = {on for name, on in hall.bound().items() if name.startswith("spreading")}
+    assert len(spread) >= NODES - 2
+
+
+def test_policy_that_is_deleted_or_invalid_stops_scheduling(hall: Hall) -> None:
+    hall.policy("ours")
+    hall.operate("--no-leader-elect")
+    wait_for(lambda: hall.condition("ours", "Ready").get("status") == "True", "the policy to be ready")
+    hall.create(5, "ours", prefix="before")
+    wait_for(enough(hall, 5), "the first pods")
+    hall.cluster.client.request("DELETE", SCHEDULER_POLICIES.path("ours"))
+    wait_for(
+        lambda: not hall.cluster.client.request("GET", SCHEDULER_POLICIES.path())["items"], "the policy to be gone"
+    )
+    hall.create(5, "ours", prefix="after")
+    with pytest.raises(TimeoutError):
+        wait_for(enough(hall, 6), "no binding", timeout=3)
+    hall.policy("ours")
+    wait_for(enough(hall, 10), "the policy to be used again")
+
+
+def test_younger_policy_with_the_same_scheduler_name_reports_a_conflict(hall: Hall) -> None:
+    hall.policy("ours")
+    hall.operate("--no-leader-elect")
+    wait_for(lambda: hall.condition("ours", "Ready").get("status") == "True", "the policy to be ready")
+    hall.policy("zweit", schedulerName="ours")
+    wait_for(lambda: hall.condition("zweit", "Ready").get("reason") == "SchedulerNameConflict", "the conflict")
+    hall.create(5, "ours")
+    wait_for(enough(hall, 5), "the older policy to be used")
+    hall.cluster.client.request("DELETE", SCHEDULER_POLICIES.path("ours"))
+    wait_for(lambda: hall.condition("zweit", "Ready").get("status") == "True", "the younger policy to take over")
+
+
+def test_unschedulable_and_gated_pods_are_bound_once_they_can_be(hall: Hall) -> None:
+    hall.policy("ours")
+    hall.operate("--no-leader-elect")
+    hall.create(3, "ours", prefix="choosy", nodeSelector={"example.com/late": hall.namespace})
+    hall.create(3, "ours", prefix="gated", schedulingGates=[{"name": "example.com/quota"}])
+    client, path = hall.cluster.client, PODS.path(namespace=hall.namespace)
+
+    def reasons() -> set[str]:
+        return {
+            f"{each['metadata']['name'].split('-')[0]} {condition['reason']}"
+            for each in hall.pods()
+            for condition in each["status"].get("conditions") or ()
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        }
+
+    wait_for(lambda: reasons() == {"choosy Unschedulable", "gated SchedulingGated"}, "the conditions")
+    labels = {"metadata": {"labels": {"example.com/late": hall.namespace}}}
+    client.request("PATCH", "/api/v1/nodes/n3", labels, content_type="application/merge-patch+json")
+    for number in range(3):
+        no_gates = {"spec": {"schedulingGates": None}}
+        client.request("PATCH", f"{path}/gated-{number}", no_gates, content_type="application/merge-patch+json")
+    wait_for(enough(hall, 6), "all pods", timeout=20)
+    assert {on for name, on in hall.bound().items() if name.startswith("choosy")} == {"n3"}

@@ -1,0 +1,228 @@
+"""Random hostile tenants, one after the other, in one namespace with a quota of 50 pods, while every controller acts.
+
+TRIMTAB_E2E_HOSTILE gives the seconds (30 unless given; the nightly run takes 600) and TRIMTAB_E2E_SEEDS the seed of the
+first tenant. Without it, a run of a given duration draws and prints one, and any other run takes the same tenants each
+time, so that a change is never blamed for tenants that no one tried before.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.fixtures.hostile import QUOTA, HostileTenant
+from tests.fixtures.joint import JointCluster, is_end, leading_operator, own_joint_cluster, until_all_run
+from tests.fixtures.machine_sets import eventually
+from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
+from trimtab.kube.api import ApiError, NotFound, Unreachable
+from trimtab.kube.resources import LEASES
+from trimtab_local.install import NAMESPACE, OperatorProcess
+
+pytestmark = pytest.mark.slow
+
+SECONDS = float(os.environ.get("TRIMTAB_E2E_HOSTILE", "30"))
+DRAWN = random.randrange(1 << 20) if "TRIMTAB_E2E_HOSTILE" in os.environ else 848622
+FIRST = int(os.environ.get("TRIMTAB_E2E_SEEDS", "") or DRAWN)
+LAG = 0.1
+"""Maximum median lag of the controllers' event loop in seconds. Single samples are longer on a busy machine."""
+WITHIN = 10.0
+"""Seconds within which a pod of another tenant must have its node requested."""
+
+PATHS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Service": "/api/v1/namespaces/{}/services",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+}
+STRATEGIES = {
+    name: {"enabled": True}
+    for name in (
+        "RemoveDuplicates",
+        "RemovePodsViolatingInterPodAntiAffinity",
+        "RemovePodsViolatingInterPodAffinity",
+        "RemovePodsViolatingNodeTaints",
+        "RemovePodsViolatingTopologySpreadConstraint",
+    )
+}
+
+
+@pytest.fixture
+def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointCluster]:
+    """A cluster of the test."""
+    with own_joint_cluster(request, tmp_path) as joint:
+        yield joint
+
+
+@pytest.fixture
+def leader(joint: JointCluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator that holds the lease."""
+    with leading_operator(joint, tmp_path) as leader:
+        yield leader
+
+
+class Attack:
+    """Creates the objects of hostile tenants with the permissions of the tenant.
+
+    Args:
+        joint: the cluster.
+        tenant: the account.
+    """
+
+    def __init__(self, joint: JointCluster, tenant: Tenant) -> None:
+        self._tenant = tenant
+        quota = {"metadata": {"name": "pods"}, "spec": {"hard": {"pods": str(QUOTA)}}}
+        joint.client.request("POST", f"/api/v1/namespaces/{tenant.namespace}/resourcequotas", quota)
+        self.sent = 0
+        self.refused = 0
+
+    def send(self, hostile: HostileTenant) -> None:
+        """Create every object that the API server accepts."""
+        for source in (hostile.pods(), hostile.objects()):
+            for manifest in source:
+                try:
+                    self._tenant.client.request("POST", self._path(manifest["kind"]), manifest)
+                    self.sent += 1
+                except (ApiError, Unreachable):  # invalid, too large, or beyond the quota
+                    self.refused += 1
+
+    def end(self) -> None:
+        """Delete every object."""
+        for kind in (*PATHS, "Pod"):
+            path = self._path(kind)
+            if kind == "Service":
+                for each in self._tenant.client.request("GET", path)["items"]:
+                    with suppress(NotFound):
+                        self._tenant.client.request("DELETE", f"{path}/{each['metadata']['name']}")
+            else:
+                eventually(partial(self._delete_all, path), what=f"the deletion of {path}", seconds=180)
+
+    def _delete_all(self, path: str) -> bool:
+        """Delete a collection; ``False`` if a busy API server does not respond in time."""
+        try:
+            self._tenant.client.request("DELETE", path, {"gracePeriodSeconds": 0})
+        except Unreachable:
+            return False
+        return True
+
+    def _path(self, kind: str) -> str:
+        return PATHS[kind].format(self._tenant.namespace)
+
+
+def lease(joint: JointCluster) -> tuple[Any, Any]:
+    spec = joint.client.request("GET", LEASES.path("trimtab", namespace=NAMESPACE))["spec"]
+    return spec["holderIdentity"], spec.get("leaseTransitions")
+
+
+class LagSampler:
+    """Reads the lag of the controllers' event loop from the metrics once a second, in a thread.
+
+    Args:
+        leader: the operator.
+
+    Attributes:
+        lags: the lags in seconds.
+    """
+
+    def __init__(self, leader: OperatorProcess) -> None:
+        self.lags: list[float] = []
+        self._leader = leader
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="lag sampler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def quantile(self, share: float) -> float:
+        """The lag in seconds that a share of the samples does not exceed."""
+        return sorted(self.lags)[min(len(self.lags) - 1, int(share * len(self.lags)))]
+
+    def _sample(self) -> None:
+        while not self._ended.wait(1.0):
+            found = re.search(
+                r"^trimtab_event_loop_lag_seconds (\S+)$", self._leader.get("/metrics") or "", re.MULTILINE
+            )
+            if found:
+                self.lags.append(float(found[1]))
+
+
+def seconds_to_scale_up(joint: JointCluster, app: str) -> float:
+    """Create pods that each take a node, one more than nodes are free; returns the seconds until one was requested.
+
+    Where the tenant's own pods make the autoscaler add nodes meanwhile, they may suffice: then until all are bound.
+    """
+    size = joint.size("workers")
+    taking = [each for each in joint.pods() if not each["metadata"]["labels"]["app"].startswith("app-")]
+    missing = size - len(taking) + 1
+    began = time.monotonic()
+    joint.deploy(app, missing, cpu="3", memory="512Mi")
+    eventually(
+        lambda: joint.size("workers") > size or sum("nodeName" in each["spec"] for each in joint.pods(app)) == missing,
+        what=f"a node for {app}",
+        seconds=60,
+    )
+    return time.monotonic() - began
+
+
+def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: OperatorProcess) -> None:
+    joint.manage_taints()
+    joint.autoscale(scaleDown={"enabled": False})
+    joint.group("workers", replicas=3, minimum=3, maximum=200)
+    for number in range(4):
+        joint.deploy(f"app-{number}", 3, cpu="100m")
+    until_all_run(joint)
+    joint.write_policy(namespaces={"exclude": ["none"]}, strategies=STRATEGIES)
+    joint.deploy("fill", 3, cpu="2500m")
+    until_all_run(joint)
+    assert seconds_to_scale_up(joint, "first") < WITHIN
+    before, evicted = lease(joint), len(joint.evictions())
+    usual_memory = resident_bytes(leader.pid, "VmRSS")
+    labels = [{"app": f"app-{number}"} for number in range(4)]
+
+    tenant = Tenant(joint.cluster)
+    attack = Attack(joint, tenant)
+    slowest, seed, until = 0.0, FIRST, time.monotonic() + SECONDS
+    with LagSampler(leader) as sampler:
+        while time.monotonic() < until:
+            nodes = sorted(joint.nodes("workers"))
+            hostile = HostileTenant(seed, namespace=tenant.namespace, nodes=nodes, labels=labels)
+            print(f"seed {seed}: {hostile}", flush=True)
+            attack.send(hostile)
+            if (
+                "required anti-affinity terms" not in hostile.traits
+            ):  # they keep pods off nodes, also for kube-scheduler
+                slowest = max(slowest, seconds_to_scale_up(joint, f"wait-{seed}"))
+            attack.end()
+            seed += 1
+    memory = resident_bytes(leader.pid, "VmHWM")
+    lags = ", ".join(f"{1000 * sampler.quantile(share):.0f} ms" for share in (0.5, 0.99, 1.0))
+    print(
+        f"{seed - FIRST} tenants from seed {FIRST}: {attack.sent} objects, {attack.refused} refused, "
+        f"slowest scale-up {slowest:.1f} s, memory {usual_memory / 2**20:.0f} MiB before, {memory / 2**20:.0f} MiB at "
+        f"most, lag of the event loop {lags} (median, 99%, maximum of {len(sampler.lags)})"
+    )
+
+    assert slowest < WITHIN
+    assert leader.running()
+    assert lease(joint) == before
+    assert memory < MEMORY_LIMIT
+    assert sampler.quantile(0.5) < LAG
+    assert not re.search(r"Lease .* is lost", leader.log.read_text())
+    ends = [each for each in joint.audit.ours("pods", "pods/eviction", verbs=("delete", "create")) if is_end(each)]
+    assert [each.summary for each in ends if each.object_ref.namespace != tenant.namespace] == []
+    assert len(joint.evictions()) == evicted

@@ -1,0 +1,127 @@
+"""Documents of admission policies: structure, quoting and what is reported. Verdicts: tests/api."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.admission.admission_policies import ConvertedAdmission, to_admission_policies
+from trimtab.admission.cel.expressions import literal
+from trimtab.api.placement_admission import PlacementAdmission
+
+POOL = {"name": "a", "namespaces": ["a"], "taint": {"key": "dedicated", "value": "a"}}
+CLASS = {"name": "gpu", "resources": ["example.com/gpu"], "taint": {"key": "gpu"}}
+
+
+def converted(**spec: Any) -> ConvertedAdmission:
+    manifest = {"metadata": {"name": "default"}, "spec": spec}
+    return to_admission_policies(msgspec.convert(manifest, PlacementAdmission), exempt=("mine",))
+
+
+def kinds(found: ConvertedAdmission) -> list[tuple[str, str]]:
+    return [(each["kind"], each["metadata"]["name"]) for each in found.documents]
+
+
+def test_every_policy_has_a_binding() -> None:
+    found = converted(dedicatedNodes={"pools": [POOL]}, defaultTolerationSeconds={})
+    assert kinds(found) == [
+        ("MutatingAdmissionPolicy", "trimtab-default-toleration-seconds"),
+        ("MutatingAdmissionPolicyBinding", "trimtab-default-toleration-seconds"),
+        ("MutatingAdmissionPolicy", "trimtab-dedicated-nodes"),
+        ("MutatingAdmissionPolicyBinding", "trimtab-dedicated-nodes"),
+        ("ValidatingAdmissionPolicy", "trimtab-dedicated-nodes"),
+        ("ValidatingAdmissionPolicyBinding", "trimtab-dedicated-nodes"),
+    ]
+    for policy, binding in zip(found.documents[::2], found.documents[1::2], strict=True):
+        assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+        assert binding["kind"] == f"{policy['kind']}Binding"
+
+
+def test_namespaces_and_failure_policy_are_taken_over() -> None:
+    found = converted(
+        exemptNamespaces=["b", "a"],
+        dedicatedNodes={"pools": [POOL]},
+        extendedResourceToleration={},
+    )
+    policies = found.documents[::2]
+    assert [each["spec"]["failurePolicy"] for each in policies] == ["Ignore", "Fail", "Fail"]
+    for each in policies:
+        (expression,) = each["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+        assert expression["values"] == ["a", "b", "kube-system", "mine"]
+
+
+def test_mode_warn_converts_no_changes_and_refuses_nothing() -> None:
+    found = converted(mode="Warn", dedicatedNodes={"pools": [POOL]}, defaultTolerationSeconds={})
+    assert kinds(found)[0] == ("ValidatingAdmissionPolicy", "trimtab-dedicated-nodes")
+    assert found.documents[1]["spec"]["validationActions"] == ["Warn", "Audit"]
+    assert len(found.documents) == 2
+    assert {each.field for each in found.warnings} == {"spec.defaultTolerationSeconds", "spec.dedicatedNodes"}
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_hardware_is_validated_only_if_a_class_is_exclusive(exclusive: bool) -> None:
+    found = converted(specialHardware={"classes": [CLASS | {"exclusive": exclusive}]})
+    assert ("ValidatingAdmissionPolicy", "trimtab-special-hardware") in kinds(found) or not exclusive
+    assert len(found.documents) == (4 if exclusive else 2)
+
+
+def test_rule_with_json_in_annotations_is_reported() -> None:
+    found = converted(podTolerationRestriction={})
+    assert found.documents == ()
+    assert [each.field for each in found.warnings] == ["spec.podTolerationRestriction"]
+
+
+def resources_of(found: ConvertedAdmission) -> set[str]:
+    rules = found.documents[0]["spec"]["matchConstraints"]["resourceRules"]
+    return {resource for rule in rules for resource in rule["resources"]}
+
+
+@pytest.mark.parametrize(
+    ("check", "resource"), [("DaemonSets", "daemonsets"), ("EphemeralContainers", "pods/ephemeralcontainers")]
+)
+def test_additional_checks_add_resources(check: str, resource: str) -> None:
+    plain, checked = (
+        converted(podNodeConstraints={"additionalChecks": checks}) for checks in (("NodeAffinity",), (check,))
+    )
+    assert resources_of(checked) - resources_of(plain) == {resource}
+    assert {"pods", "deployments", "cronjobs", "deploymentconfigs", "podtemplates"} <= resources_of(plain)
+
+
+def test_node_selector_of_namespaces_is_converted_with_updates() -> None:
+    for updates, operations in ((True, ["CREATE", "UPDATE"]), (False, ["CREATE"])):
+        found = converted(podNodeSelector={"checkUpdates": updates})
+        assert [each for each, _ in kinds(found)][::2] == ["MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"]
+        for policy in found.documents[::2]:
+            (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+            assert (rule["resources"], rule["operations"]) == (["pods"], operations)
+
+
+def test_difference_of_default_tolerations_is_reported() -> None:
+    protected = {"additionalChecks": ["Tolerations"], "protectedTaints": [{"key": "dedicated"}]}
+    alone = converted(podNodeConstraints=protected)
+    both = converted(podNodeConstraints=protected, podTolerationRestriction={})
+    assert len(both.warnings) == len(alone.warnings) + 2
+
+
+def test_converted_rules_are_to_be_removed() -> None:
+    found = converted(extendedResourceToleration={})
+    assert [each.field for each in found.warnings] == ["spec.extendedResourceToleration"]
+    assert "remove it" in found.warnings[0].message
+
+
+def test_conversion_is_deterministic() -> None:
+    once, again = (converted(specialHardware={"classes": [CLASS]}, dedicatedNodes={"pools": [POOL]}) for _ in range(2))
+    assert json.dumps(once.documents) == json.dumps(again.documents)
+
+
+@given(st.text())
+def test_literal_is_one_quoted_string(text: str) -> None:
+    found = literal(text)
+    assert found[0] == found[-1] == '"'
+    assert json.loads(found) == text
+    assert '"' not in found[1:-1].replace("\\\\", "").replace('\\"', "")

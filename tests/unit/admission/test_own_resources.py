@@ -1,0 +1,293 @@
+"""Reviews of trimtab's own resources against the other objects of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, review_own_resource
+from trimtab.descheduling.policy_conflicts import conflicts
+
+VERSIONS = {kind: decodable.api_version for kind, decodable in KINDS.items()}
+SPREAD = """
+LowNodeUtilization:
+  params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}, targetThresholds: {cpu: 50}}}
+"""
+PACK = "HighNodeUtilization: {params: {nodeResourceUtilizationThresholds: {thresholds: {cpu: 20}}}}"
+DUPLICATES = "RemoveDuplicates: {}"
+
+
+def own(kind: str, spec: dict[str, Any] | str, name: str = "default", namespace: str = "") -> dict[str, Any]:
+    content = msgspec.yaml.decode(spec) if isinstance(spec, str) else spec
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": metadata, "spec": content}
+
+
+def policy(strategies: str, name: str = "test", **spec: Any) -> dict[str, Any]:
+    return own("DeschedulerPolicy", {"strategies": msgspec.yaml.decode(strategies), **spec}, name)
+
+
+def autoscaler(**spec: Any) -> dict[str, Any]:
+    return own("ClusterAutoscaler", spec)
+
+
+def machines(name: str, target: str = "workers", *, namespace: str = "machines", **spec: Any) -> dict[str, Any]:
+    reference = {"apiVersion": spec.pop("version", "machine.openshift.io/v1beta1"), "kind": "MachineSet"}
+    content = {"minReplicas": 0, "maxReplicas": 3, "scaleTargetRef": {**reference, "name": target}, **spec}
+    return own("MachineAutoscaler", content, name, namespace)
+
+
+def others(*objects: dict[str, Any], classes: tuple[str, ...] | None = ()) -> OtherObjects:
+    return OtherObjects.of(objects, priority_classes=classes, find_conflicts=conflicts)
+
+
+def fields(findings: Any) -> list[str]:
+    return [each.field for each in findings]
+
+
+NAMED = policy(DUPLICATES, priorityThreshold={"name": "gold"})
+SCHEDULER = own("SchedulerPolicy", {"schedulerName": "batch"}, "batch")
+CALM = {"limits": {"perCycle": 10}}
+
+ERRORS = {
+    "PriorityClass is missing": (NAMED, others(), "spec.priorityThreshold.name"),
+    "PriorityClass exists": (NAMED, others(classes=("gold",)), ""),
+    "PriorityClasses are unknown": (NAMED, others(classes=None), ""),
+    "policy fights another": (policy(PACK), others(policy(SPREAD, "other")), "spec.strategies"),
+    "policy fights itself in an older version": (policy(PACK), others(policy(SPREAD)), ""),
+    "other policy is suspended": (policy(PACK), others(policy(SPREAD, "other", suspend=True)), ""),
+    "policy is suspended": (policy(PACK, suspend=True), others(policy(SPREAD, "other")), ""),
+    "cron is invalid": (policy(DUPLICATES, schedule={"cron": "61 * * * *"}), others(), "spec.schedule.cron"),
+    "time zone is invalid": (
+        policy(DUPLICATES, schedule={"cron": "1 * * * *", "timeZone": "Mars/Base"}),
+        others(),
+        "spec.schedule.timeZone",
+    ),
+    "label selector is invalid": (
+        policy(DUPLICATES, podSelector={"matchLabels": {"app": "-"}}),
+        others(),
+        "spec.podSelector.matchLabels[app]",
+    ),
+    "target has another owner": (machines("b"), others(machines("a")), "spec.scaleTargetRef"),
+    "target has an owner in another API version": (
+        machines("b", version="cluster.x-k8s.io/v1beta1"),
+        others(machines("a", version="cluster.x-k8s.io/v1beta2")),
+        "spec.scaleTargetRef",
+    ),
+    "target of another API": (machines("b", version="cluster.x-k8s.io/v1beta1"), others(machines("a")), ""),
+    "target is in another namespace": (machines("b"), others(machines("a", namespace="other")), ""),
+    "another target": (machines("b"), others(machines("a", "others")), ""),
+    "schedulerName is taken": (
+        own("SchedulerPolicy", {"schedulerName": "batch"}, "other"),
+        others(SCHEDULER),
+        "spec.schedulerName",
+    ),
+    "schedulerName is its own": (SCHEDULER, others(SCHEDULER), ""),
+    "ClusterAutoscaler with another name": (own("ClusterAutoscaler", {}, "other"), others(), "metadata.name"),
+}
+
+
+@pytest.mark.parametrize(("new", "cluster", "field"), ERRORS.values(), ids=ERRORS)
+def test_creation_is_refused_for_what_the_operator_would_not_run(
+    new: dict[str, Any], cluster: OtherObjects, field: str
+) -> None:
+    assert fields(review_own_resource(new["kind"], new, None, cluster).errors) == ([field] if field else [])
+
+
+@pytest.mark.parametrize(("new", "cluster", "field"), ERRORS.values(), ids=ERRORS)
+def test_unchanged_spec_and_deletion_are_admitted(new: dict[str, Any], cluster: OtherObjects, field: str) -> None:
+    labelled = new | {"metadata": new["metadata"] | {"labels": {"team": "a"}}, "status": {"conditions": []}}
+    leaving = new | {"metadata": new["metadata"] | {"deletionTimestamp": "2026-11-22T00:00:00Z"}}
+
+    assert review_own_resource(new["kind"], labelled, new, cluster) == ADMITTED
+    assert review_own_resource(new["kind"], None, new, cluster) == ADMITTED
+    assert review_own_resource(new["kind"], leaving, new | {"spec": {}}, cluster) == ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("new", "cluster", "field"), [each for each in ERRORS.values() if each[2]], ids=[i for i in ERRORS if ERRORS[i][2]]
+)
+def test_error_that_the_old_object_also_has_becomes_a_warning(
+    new: dict[str, Any], cluster: OtherObjects, field: str
+) -> None:
+    change = {
+        "DeschedulerPolicy": {"limits": {"perCycle": 3}},
+        "MachineAutoscaler": {"maxReplicas": 7},
+        "SchedulerPolicy": {"disablePreemption": True},
+        "ClusterAutoscaler": {"maxPodGracePeriod": 30},
+    }[new["kind"]]
+    review = review_own_resource(new["kind"], new | {"spec": new["spec"] | change}, new, cluster)
+
+    assert review.errors == ()
+    assert field in fields(review.warnings)
+
+
+def test_resumed_policy_is_refused_if_it_fights_another() -> None:
+    other = policy(SPREAD, "other", **CALM)
+    review = review_own_resource("DeschedulerPolicy", policy(PACK), policy(PACK, suspend=True), others(other))
+
+    assert "suspend DeschedulerPolicy other first" in review.errors[0].message
+
+
+def admission(text: str) -> dict[str, Any]:
+    return own("PlacementAdmission", text)
+
+
+POOL = "dedicatedNodes: {pools: [{name: a, namespaces: [a], taint: {key: dedicated, value: a}}]%s}"
+WARNINGS = {
+    "Act without limits": (policy(DUPLICATES, mode="Act"), others(), ["spec.limits"]),
+    "Act with a limit": (policy(DUPLICATES, mode="Act", **CALM), others(), []),
+    "Simulate without limits": (policy(DUPLICATES), others(), []),
+    "suspended": (policy(DUPLICATES, mode="Act", suspend=True), others(), []),
+    "short cooldown": (policy(DUPLICATES, cooldown={"initial": "1s"}), others(), ["spec.cooldown.initial"]),
+    "maximum below initial": (policy(DUPLICATES, cooldown={"maximum": "5m"}), others(), ["spec.cooldown.maximum"]),
+    "system namespaces": (
+        policy(DUPLICATES, protections={"disabled": ["SystemNamespaces"]}),
+        others(),
+        ["spec.protections.disabled"],
+    ),
+    "policy against scale-down": (policy(SPREAD), others(autoscaler()), ["spec.strategies"]),
+    "no maximum": (autoscaler(), others(), ["spec.resourceLimits.maxNodesTotal"]),
+    "maximum of 0": (
+        autoscaler(resourceLimits={"maxNodesTotal": 0}),
+        others(),
+        ["spec.resourceLimits.maxNodesTotal"],
+    ),
+    "maximum below that of the groups": (
+        autoscaler(resourceLimits={"maxNodesTotal": 5}),
+        others(machines("a", "a"), machines("b", "b")),
+        ["spec.resourceLimits.maxNodesTotal"],
+    ),
+    "sensible autoscaler": (
+        autoscaler(resourceLimits={"maxNodesTotal": 6}),
+        others(machines("a", "a"), machines("b", "b")),
+        [],
+    ),
+    "unneeded for no time": (
+        autoscaler(resourceLimits={"maxNodesTotal": 6}, scaleDown={"enabled": True, "unneededTime": "0s"}),
+        others(),
+        ["spec.scaleDown.unneededTime"],
+    ),
+    "ordinary pods below the threshold": (
+        autoscaler(resourceLimits={"maxNodesTotal": 6}, podPriorityThreshold=1),
+        others(),
+        ["spec.podPriorityThreshold"],
+    ),
+    "scale-down against a policy": (
+        autoscaler(resourceLimits={"maxNodesTotal": 6}),
+        others(policy(SPREAD)),
+        ["spec.scaleDown"],
+    ),
+    "MachineAutoscaler alone": (machines("a"), others(), [""]),
+    "fixed size": (machines("a", minReplicas=3), others(autoscaler()), ["spec.maxReplicas"]),
+    "sizes above the total": (
+        machines("a", maxReplicas=9),
+        others(autoscaler(resourceLimits={"maxNodesTotal": 8})),
+        ["spec.maxReplicas"],
+    ),
+    "default-scheduler": (
+        own("SchedulerPolicy", {"schedulerName": "default-scheduler"}, "x"),
+        others(),
+        ["spec.schedulerName"],
+    ),
+    "another scheduler": (SCHEDULER, others(), []),
+    "TaintAndEvict": (own("TaintManager", {"mode": "TaintAndEvict"}), others(), ["spec.mode"]),
+    "lifecycle without tainting": (
+        own("TaintManager", {"nodeLifecycle": {"nodeMonitorGracePeriod": "60s"}}),
+        others(),
+        ["spec.nodeLifecycle"],
+    ),
+    "no rule": (admission("{}"), others(), ["spec"]),
+    "fail open": (
+        admission(POOL % ", failurePolicy: Ignore"),
+        others(),
+        ["spec.dedicatedNodes.failurePolicy"],
+    ),
+    "fail closed": (admission(POOL % ""), others(), []),
+    "pool of an exempt namespace": (
+        admission(f"exemptNamespaces: [a]\n{POOL % ''}"),
+        others(),
+        ["spec.dedicatedNodes.pools[0].namespaces"],
+    ),
+    "taint of a pool and of a class": (
+        admission(
+            f"{POOL % ''}\nspecialHardware: {{classes: [{{name: g, resources: [x/y], "
+            "taint: {key: dedicated, value: a}}]}"
+        ),
+        others(),
+        ["spec.dedicatedNodes.pools[0].taint"],
+    ),
+    "whitelist without the default": (
+        admission(
+            "podNodeSelector: {clusterDefaultNodeSelector: k3=v3, namespaceWhitelists: "
+            "{ns1: 'region=west,env=test', ns2: 'k3=v3,a=b', ns3: k3=v4, ns4: ''}}"
+        ),
+        others(),
+        ["spec.podNodeSelector.namespaceWhitelists.ns1", "spec.podNodeSelector.namespaceWhitelists.ns3"],
+    ),
+    "tolerations without those of the API server": (
+        admission(
+            "podTolerationRestriction: {allowApiServerDefaults: false, defaultTolerations: "
+            "[{key: a, operator: Exists}, {key: b, operator: Exists}], "
+            "tolerationsWhitelist: [{key: a, operator: Exists}]}"
+        ),
+        others(),
+        ["spec.podTolerationRestriction.defaultTolerations[1]", "spec.podTolerationRestriction.tolerationsWhitelist"],
+    ),
+    "tolerations with those of the API server": (
+        admission(
+            "podTolerationRestriction: {allowApiServerDefaults: false, tolerationsWhitelist: [{operator: Exists, "
+            "effect: NoExecute, tolerationSeconds: 300}]}"
+        ),
+        others(),
+        [],
+    ),
+    "whitelist of an exempt namespace": (
+        admission("{exemptNamespaces: [a], podNodeSelector: {namespaceWhitelists: {a: k=v}}}"),
+        others(),
+        ["spec.podNodeSelector.namespaceWhitelists.a"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("new", "cluster", "expected"), WARNINGS.values(), ids=WARNINGS)
+def test_legal_but_unwise_settings_are_warnings(
+    new: dict[str, Any], cluster: OtherObjects, expected: list[str]
+) -> None:
+    review = review_own_resource(new["kind"], new, None, cluster)
+    assert review.errors == ()
+    assert fields(review.warnings) == expected
+
+
+def test_field_of_a_newer_schema_is_not_refused() -> None:
+    review = review_own_resource("DeschedulerPolicy", policy(DUPLICATES, newField=1), None, others())
+    assert (review.errors, fields(review.warnings)) == ((), ["spec.newField"])
+
+
+def test_existing_omits_invalid_objects_and_those_being_deleted() -> None:
+    leaving = machines("a") | {"metadata": {"name": "a", "namespace": "machines", "deletionTimestamp": "x"}}
+    invalid = policy("{}", "other")
+    found = others(leaving, invalid, {"kind": "Pod"}, autoscaler())
+
+    assert (found.machine_autoscalers, found.policies) == ((), ())
+    assert found.cluster_autoscaler is not None
+    assert review_own_resource("MachineAutoscaler", machines("b"), None, found).errors == ()
+
+
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    spec=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+        max_leaves=10,
+    ),
+)
+def test_any_object_is_reviewed_without_an_exception(kind: str, spec: Any) -> None:
+    new = {"apiVersion": VERSIONS[kind], "kind": kind, "metadata": {"name": "default"}, "spec": spec}
+    review_own_resource(kind, new, {"spec": []}, others())
+    review_own_resource(kind, {"spec": spec, "metadata": spec}, None, others())
+    assert review_own_resource(kind, new, dict(new), others()) == ADMITTED

@@ -1,0 +1,421 @@
+"""Decoding of admission requests, and the decisions of all rules together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.admission_requests import NAMESPACE, admission_spec, container, nest, toleration, wire
+from tests.json_patch import apply_patch
+from trimtab.admission.requests import TEMPLATE_PATHS, NamespaceInfo, WireRequest, pointer
+from trimtab.admission.reviewer import MUTATE, VALIDATE, Decision, Reviewer, Stage, attributes
+from trimtab.api.placement_admission import FailurePolicy
+from trimtab.kube.errors import InputError
+
+
+def decide(
+    reviewer: Reviewer,
+    request: WireRequest,
+    stage: Stage = MUTATE,
+    policy: FailurePolicy = "Fail",
+    namespace: NamespaceInfo = NAMESPACE,
+) -> Decision:
+    return reviewer.decide(request, namespace, stage=stage, failure_policy=policy)
+
+
+UNKNOWN = "field-of-a-later-version"
+
+POOL = """
+dedicatedNodes:
+  pools:
+  - {name: a, namespaces: [team-a], groups: [team-a], taint: {key: pool, value: a}}
+defaultTolerationSeconds: {notReadyTolerationSeconds: 60, failurePolicy: Fail}
+extendedResourceToleration: {}
+"""
+
+
+@pytest.mark.parametrize(("group", "kind"), sorted(TEMPLATE_PATHS))
+def test_template_of_each_workload_is_found(group: str, kind: str) -> None:
+    path = TEMPLATE_PATHS[group, kind]
+    template = {"metadata": {"creationTimestamp": None}, "spec": {"nodeName": "n1", "containers": None}}
+    found = attributes(wire(nest(template, path), kind=kind, group=group), NAMESPACE)
+    assert found is not None
+    assert (found.kind, found.group, found.is_pod) == (kind, group, False)
+    assert found.pod.spec.node_name == "n1"
+    assert found.path == pointer(path)
+
+
+def test_attributes_of_a_pod() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+    pod = {"metadata": {"generateName": "web-", "ownerReferences": [owner]}, "spec": {"nodeSelector": {"a": "b"}}}
+    old = {"metadata": {"name": "web-1"}, "spec": {}}
+    found = attributes(wire(pod, old=old, subResource="ephemeralcontainers"), NAMESPACE)
+    assert found is not None
+    assert (found.name, found.subresource, found.operation) == ("web-", "ephemeralcontainers", "UPDATE")
+    assert found.pod.spec.node_selector == {"a": "b"}
+    assert found.old is not None
+    assert found.old.spec.node_selector is None
+    assert (found.user.username, found.user.groups) == ("alice", ("system:authenticated",))
+    assert found.of_daemon_set
+    assert found.controlled
+    assert found.path == ""
+
+
+def test_update_of_a_workload_without_a_change_of_its_template_is_not_checked() -> None:
+    def deployment(replicas: int, **spec: Any) -> Any:
+        return {"metadata": {"name": "web"}, "spec": {"replicas": replicas, "template": {"spec": spec}}}
+
+    def found(new: Any, old: Any) -> Any:
+        return attributes(wire(new, old=old, kind="Deployment", group="apps"), NAMESPACE)
+
+    assert found(deployment(3, hostname="h"), deployment(1, hostname="h")).same_template
+    changed = found(deployment(1, hostname="h"), deployment(1, hostname="i"))
+    assert not changed.same_template
+    assert changed.old.spec == changed.pod.spec
+    assert changed.name == "web"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        wire({"spec": {}}, operation="DELETE"),
+        wire({"spec": {}}, operation="CONNECT"),
+        wire({"spec": {}}, subResource="status", old={}),
+        wire({"spec": {}}, subResource="resize", old={}),
+        wire({"target": {"name": "n1"}}, kind="Binding", subResource="binding"),
+        wire({"spec": {"hard": {}}}, kind="ResourceQuota"),
+        wire({"spec": {"template": {"spec": {}}}}, kind="Deployment", group="example.com"),
+        wire({"spec": {"replicas": 1}}, kind="Deployment", group="apps", subResource="scale", old={}),
+        wire({"spec": {"template": None}}, kind="DeploymentConfig", group="apps.openshift.io"),
+        wire({"spec": {"template": {"spec": None}}}, kind="DeploymentConfig", group="apps.openshift.io"),
+        wire({"spec": None}, kind="CronJob", group="batch"),
+        wire({}, kind="CronJob", group="batch"),
+        wire(None),
+    ],
+    ids=lambda each: f"{each.operation} {each.kind.kind}/{each.sub_resource}",
+)
+def test_request_that_concerns_no_rule(request_: WireRequest) -> None:
+    assert attributes(request_, NAMESPACE) is None
+    decision = decide(Reviewer(admission_spec(POOL)), request_)
+    assert (decision.patch, decision.review.applied) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeSelector": None, "tolerations": None, "affinity": None, "nodeName": None, "containers": None},
+        {"affinity": {"nodeAffinity": None}, "tolerations": [{"key": "a", "value": None, "operator": None}]},
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": None}}}},
+        {"containers": [{"name": "c", "resources": None, "image": None}], "schedulingGates": None, "x": {"y": None}},
+    ],
+)
+def test_null_is_the_same_as_a_missing_field(spec: Any) -> None:
+    pod = {"metadata": {"labels": None, "name": "p", "generateName": None, "ownerReferences": None}, "spec": spec}
+    found = attributes(wire(pod), NAMESPACE)
+    assert found is not None
+    assert (found.name, found.pod.spec.node_name, found.pod.spec.node_selector) == ("p", "", None)
+
+
+def test_null_in_a_node_selector_is_an_empty_value() -> None:
+    """Otherwise a custom resource could hide from PodNodeConstraints that it selects a label."""
+    found = attributes(wire({"spec": {"nodeSelector": {"region": None, "disk": "ssd"}, "affinity": None}}), NAMESPACE)
+    assert found is not None
+    assert found.pod.spec.node_selector == {"region": "", "disk": "ssd"}
+
+
+GARBAGE = [
+    {"spec": {"nodeSelector": {"a": 1}}},
+    {"spec": {"nodeSelector": ["a"]}},
+    {"spec": {"tolerations": [None]}},
+    {"spec": {"tolerations": {"key": "a"}}},
+    {"spec": {"tolerations": [{"tolerationSeconds": 0.5}]}},
+    {"spec": {"affinity": {"nodeAffinity": "n1"}}},
+    {"spec": 3},
+    {"metadata": {"ownerReferences": [{"controller": "yes"}]}, "spec": {}},
+    "pod",
+    [],
+    {"spec": {"affinity": None, "nodeName": 1}},
+]
+
+
+@pytest.mark.parametrize("pod", GARBAGE)
+@pytest.mark.parametrize("stage", [MUTATE, VALIDATE])
+def test_object_that_cannot_be_decoded_is_refused(pod: Any, stage: Stage) -> None:
+    with pytest.raises(InputError):
+        attributes(wire(pod), NAMESPACE)
+    reviewer = Reviewer(admission_spec(POOL))
+    policies: tuple[FailurePolicy, ...] = ("Fail", "Ignore")
+    for policy in policies:
+        decision = decide(reviewer, wire(pod), stage, policy)
+        [(_, refusal)] = decision.review.refusals
+        assert refusal.message.startswith("Pod cannot be decoded: ")
+        assert not refusal.unless_may_bind
+        assert decision.patch == ()
+
+
+def test_deeply_nested_object_is_refused() -> None:
+    pod: Any = {"spec": {"x": None, "nodeName": None}}
+    for _ in range(20_000):
+        pod = {"x": pod}
+    body = b'{"a":' * 20_000 + b"1" + b"}" * 20_000
+    request = msgspec.structs.replace(wire({}), object=msgspec.Raw(b'{"spec":{"nodeName":null,"x":' + body + b"}}"))
+    [(_, refusal)] = decide(Reviewer(admission_spec(POOL)), request).review.refusals
+    assert "cannot be decoded" in refusal.message
+
+
+def test_rules_build_on_each_other_and_are_idempotent() -> None:
+    reviewer = Reviewer(admission_spec(POOL))
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "tolerations": []}}
+    decision = decide(reviewer, wire(pod, groups=("team-a",)))
+    assert decision.review.mutated == ("DefaultTolerationSeconds", "DedicatedNodes")
+    assert decision.review.applied == ("DefaultTolerationSeconds", "DedicatedNodes")
+    patched = apply_patch(pod, decision.patch)
+    assert [each["key"] for each in patched["spec"]["tolerations"]] == [
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "pool",
+    ]
+    assert patched["spec"]["containers"] == [{"name": "c"}]
+    again = decide(reviewer, wire(patched, groups=("team-a",)))
+    assert (again.patch, again.review.mutated, again.review.refusals) == ((), (), ())
+    assert decide(reviewer, wire(patched, groups=("team-a",)), VALIDATE).review.refusals == ()
+    [(rule, _)] = decide(reviewer, wire(patched), VALIDATE).review.refusals
+    assert rule == "DedicatedNodes"
+
+
+def test_rules_of_one_failure_policy() -> None:
+    reviewer = Reviewer(admission_spec(POOL))
+    decision = decide(reviewer, wire({"spec": {}}, groups=("team-a",)), policy="Ignore")
+    assert (decision.review.applied, decision.patch) == ((), ())
+    decision = decide(reviewer, wire({"spec": {}}, groups=("team-a",)), VALIDATE, policy="Ignore")
+    assert decision.review.applied == ("ExtendedResourceToleration",)
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "trimtab-system", "exempt"])
+def test_exempt_namespace(namespace: str) -> None:
+    reviewer = Reviewer(admission_spec(POOL + "exemptNamespaces: [exempt]"), own_namespace="trimtab-system")
+    pods: list[Any] = [{"spec": {"tolerations": [{"operator": "Exists"}]}}, *GARBAGE]
+    for pod in pods:
+        for stage in (MUTATE, VALIDATE):
+            decision = decide(reviewer, wire(pod), stage, namespace=NamespaceInfo(namespace))
+            assert (decision.patch, decision.review.refusals, decision.review.mutated) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "node", "exempt"),
+    [
+        ("system:node:n1", ("system:nodes",), "n1", True),
+        ("system:node:n1", ("system:nodes",), "n2", False),
+        ("system:node:n1", (), "n1", False),
+        ("alice", ("system:nodes",), "n1", False),
+        ("system:node:", ("system:nodes",), "", False),
+    ],
+)
+def test_mirror_pod_of_the_node_itself(user: str, groups: tuple[str, ...], node: str, exempt: bool) -> None:
+    mirror = {
+        "metadata": {"annotations": {"kubernetes.io/config.mirror": "h"}},
+        "spec": {"nodeName": node, "tolerations": [{"operator": "Exists"}]},
+    }
+    found = attributes(wire(mirror, user=user, groups=groups), NAMESPACE)
+    assert found is not None
+    assert Reviewer(admission_spec(POOL)).is_exempt(found) is exempt
+
+
+def test_mode_warn_changes_and_refuses_nothing() -> None:
+    reviewer = Reviewer(admission_spec(POOL + "mode: Warn"))
+    pod = {"spec": {}}
+    decision = decide(reviewer, wire(pod, groups=("team-a",)))
+    assert (decision.patch, decision.review.refusals) == ((), ())
+    assert decision.review.mutated == ("DefaultTolerationSeconds", "DedicatedNodes")
+    assert decision.review.warnings[0].startswith("DefaultTolerationSeconds would add /spec/tolerations with value [{")
+    assert decision.review.warnings[1].startswith("DedicatedNodes would add /spec/affinity with value {")
+    assert decide(reviewer, wire(pod, groups=("team-a",)), VALIDATE).review.refusals == ()
+
+
+def test_mode_warn_reports_refusals_once() -> None:
+    whitelist = "{podTolerationRestriction: {tolerationsWhitelist: [{key: a, operator: Exists}]}, mode: Warn}"
+    reviewer = Reviewer(admission_spec(whitelist))
+    pod = {"spec": {"tolerations": [msgspec.to_builtins(toleration("b"))]}}
+    assert decide(reviewer, wire(pod)).review.refusals == ()
+    [(rule, _)] = decide(reviewer, wire(pod), VALIDATE).review.refusals
+    assert rule == "PodTolerationRestriction"
+
+
+# --- Properties of all rules together ---------------------------------------------------------------------------------
+
+EVERYTHING = """
+podNodeConstraints:
+  nodeSelectorLabelBlacklist: [region, pool]
+  additionalChecks: [NodeAffinity, Tolerations, GatedPodUpdates, EphemeralContainers, DaemonSets]
+  protectedTaints: [{key: pool}, {key: example.com/gpu}, {key: special}]
+podNodeSelector: {clusterDefaultNodeSelector: "region=us-east,os=linux"}
+defaultTolerationSeconds: {notReadyTolerationSeconds: 60, failurePolicy: Fail}
+podTolerationRestriction:
+  defaultTolerations: [{key: maintenance, operator: Exists}]
+  tolerationsWhitelist: [{key: a, operator: Exists}, {key: maintenance, operator: Exists}]
+extendedResourceToleration: {failurePolicy: Fail}
+dedicatedNodes:
+  pools:
+  - {name: a, groups: [team-a], taint: {key: pool, value: a}}
+  - {name: b, namespaces: [shop], taint: {key: pool, value: b}}
+specialHardware:
+  classes:
+  - {name: gpu, resources: [example.com/gpu], taint: {key: special}, nodeLabel: {key: gpu}, exclusive: true}
+"""
+CONTAINERS = st.sampled_from([[], [container()], [container(requests={"example.com/gpu": "1", "cpu": "1"})]])
+RAW_TOLERATIONS = st.sampled_from(
+    [
+        *({"key": key, "operator": "Exists", "effect": "NoSchedule", UNKNOWN: 1} for key in ("a", "b", "pool")),
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+        {"operator": "Exists", UNKNOWN: 1},
+    ]
+)
+EXPRESSIONS = st.lists(
+    st.builds(
+        lambda key: {"key": key, "operator": "In", "values": ["x"], UNKNOWN: 1}, st.sampled_from(["region", "disk"])
+    ),
+    max_size=2,
+)
+RAW_TERMS = st.fixed_dictionaries({UNKNOWN: st.just(1)}, optional={"matchExpressions": st.none() | EXPRESSIONS})
+RAW_AFFINITY = st.fixed_dictionaries(
+    {UNKNOWN: st.just(1)},
+    optional={
+        "podAffinity": st.just({UNKNOWN: 1}),
+        "nodeAffinity": st.fixed_dictionaries(
+            {UNKNOWN: st.just(1)},
+            optional={
+                "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
+                    {"nodeSelectorTerms": st.lists(RAW_TERMS, min_size=1, max_size=2)}
+                )
+            },
+        ),
+    },
+)
+RAW_SPECS = st.fixed_dictionaries(
+    {"containers": CONTAINERS, UNKNOWN: st.just([1, {"a": None}])},
+    optional={
+        "nodeSelector": st.none() | st.dictionaries(st.sampled_from(["os", "region", "disk"]), st.just("linux")),
+        "tolerations": st.none() | st.lists(RAW_TOLERATIONS, max_size=4),
+        "affinity": st.none() | RAW_AFFINITY,
+    },
+)
+KINDS = st.sampled_from([("", "Pod"), ("apps", "DaemonSet"), ("batch", "CronJob"), ("apps", "Deployment")])
+GROUPS = st.sampled_from([(), ("team-a",)])
+NAMESPACES = st.sampled_from([NAMESPACE, NamespaceInfo("other")])
+
+
+def without(value: Any, *keys: str) -> Any:
+    return {name: each for name, each in value.items() if name not in keys}
+
+
+def unknown_fields(value: Any) -> int:
+    """The number of fields that are not decoded."""
+    if isinstance(value, dict):
+        return (UNKNOWN in value) + sum(map(unknown_fields, value.values()))
+    return sum(map(unknown_fields, value)) if isinstance(value, list) else 0
+
+
+@settings(max_examples=300)
+@given(spec=RAW_SPECS, kind=KINDS, groups=GROUPS, namespace=NAMESPACES)
+def test_mutation_is_idempotent_exact_and_valid(
+    spec: Any, kind: tuple[str, str], groups: tuple[str, ...], namespace: NamespaceInfo
+) -> None:
+    reviewer = Reviewer(admission_spec(EVERYTHING))
+    path = TEMPLATE_PATHS.get(kind, ())
+    metadata = {"labels": {"a": "b"}}
+
+    def review(content: Any, stage: Stage) -> Decision:
+        template = {"metadata": metadata, "spec": content}
+        of = wire(nest(template, path), group=kind[0], kind=kind[1], groups=groups, namespace=namespace.name)
+        return decide(reviewer, of, stage, namespace=namespace)
+
+    decision = review(spec, MUTATE)
+    patched = apply_patch(nest({"metadata": metadata, "spec": spec}, path), decision.patch)
+    template = patched
+    for part in path:
+        template = template[part]
+    found = template["spec"]
+
+    # The patch produces what the rules have decided, and changes nothing else.
+    decoded = attributes(wire(patched, group=kind[0], kind=kind[1], namespace=namespace.name), namespace)
+    assert decoded is not None
+    assert (decoded.pod.spec.tolerations or ()) == (decision.review.spec.tolerations or ())
+    assert (decoded.pod.spec.node_selector or {}) == (decision.review.spec.node_selector or {})
+    assert decoded.pod.spec.node_affinity == decision.review.spec.node_affinity
+    changed = ("nodeSelector", "tolerations", "affinity")
+    assert without(found, *changed) == without(spec, *changed)
+    assert without(found.get("affinity") or {}, "nodeAffinity") == without(spec.get("affinity") or {}, "nodeAffinity")
+    assert unknown_fields(without(found, "tolerations")) == unknown_fields(without(spec, "tolerations"))
+    assert template["metadata"] == metadata
+
+    # A second call changes nothing.
+    again = review(found, MUTATE)
+    assert (again.patch, again.review.mutated) == ((), ())
+    assert [rule for rule, _ in again.review.refusals] == [rule for rule, _ in decision.review.refusals]
+
+    # What the rules have changed is valid. A user's own choice may not be.
+    if not decision.review.refusals:
+        refusing = {rule for rule, _ in review(found, VALIDATE).review.refusals}
+        assert refusing <= {"PodNodeConstraints", "DedicatedNodes", "SpecialHardware"}
+        assert not refusing or without(spec, "containers", UNKNOWN)
+
+
+@given(spec=RAW_SPECS, groups=GROUPS)
+def test_mode_warn_finds_the_same_refusals(spec: Any, groups: tuple[str, ...]) -> None:
+    """Mode Warn refuses in the validating webhook what mode Enforce refuses in both."""
+    enforce, warn = Reviewer(admission_spec(EVERYTHING)), Reviewer(admission_spec(EVERYTHING + "mode: Warn"))
+    of = wire({"spec": spec}, groups=groups)
+    mutated = decide(enforce, of)
+    expected = {rule for rule, _ in mutated.review.refusals}
+    final = wire(apply_patch({"spec": spec}, mutated.patch), groups=groups)
+    expected |= {rule for rule, _ in decide(enforce, final, VALIDATE).review.refusals}
+    assert {rule for rule, _ in decide(warn, of, VALIDATE).review.refusals} == expected
+
+
+FIELDS = (
+    *("spec", "metadata", "template", "jobTemplate", "tolerations", "affinity", "nodeAffinity", "nodeSelector", "key"),
+    *("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms", "matchExpressions", "values", "effect"),
+    *("ownerReferences", "annotations", "containers", "resources", "requests", "schedulingGates", "tolerationSeconds"),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=12,
+)
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from(
+        [
+            "scheduler.alpha.kubernetes.io/node-selector",
+            "scheduler.alpha.kubernetes.io/defaultTolerations",
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist",
+            "openshift.io/node-selector",
+        ]
+    ),
+    st.text(max_size=8) | JSON.map(lambda each: msgspec.json.encode(each).decode()),
+)
+
+
+@settings(max_examples=300)
+@given(
+    content=JSON | st.fixed_dictionaries({"spec": JSON, "metadata": JSON}),
+    old=JSON,
+    kind=KINDS,
+    subresource=st.sampled_from(["", "ephemeralcontainers"]),
+    annotations=ANNOTATIONS,
+)
+def test_garbage_is_refused_or_reviewed(
+    content: Any, old: Any, kind: tuple[str, str], subresource: str, annotations: dict[str, str]
+) -> None:
+    """Whatever a tenant writes, there is a decision; an error would let the failure policy decide."""
+    reviewer = Reviewer(admission_spec(EVERYTHING))
+    of = wire(content, oldObject=old, group=kind[0], kind=kind[1], subResource=subresource)
+    for operation in ("CREATE", "UPDATE"):
+        for stage in (MUTATE, VALIDATE):
+            sent = msgspec.structs.replace(of, operation=operation)
+            decision = decide(reviewer, sent, stage, namespace=NamespaceInfo("shop", annotations=annotations))
+            assert msgspec.json.encode(decision.patch)
+            assert all(refusal.message for _, refusal in decision.review.refusals)

@@ -1,0 +1,212 @@
+"""All toleration rules in the order of kube-apiserver: in-tree plugins, webhooks, both again, validation."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.admission_requests import admission_spec, toleration, tolerations
+from tests.json_patch import apply_patch
+from tests.unit.admission.test_reviewer import wire
+from trimtab.admission.requests import NamespaceInfo, Toleration
+from trimtab.admission.reviewer import MUTATE, VALIDATE, Reviewer, Stage
+from trimtab.admission.rules.toleration_restriction import (
+    CONFLICT_WITH_NAMESPACE,
+    DEFAULTS_ANNOTATION,
+    WHITELIST_ANNOTATION,
+)
+from trimtab.admission.tolerations import TOO_MANY, tolerations_for
+from trimtab.api.placement_admission import FailurePolicy, NodeTaint
+
+RULES = """
+defaultTolerationSeconds: {notReadyTolerationSeconds: 60, unreachableTolerationSeconds: 30}
+podTolerationRestriction: {defaultTolerations: [{key: spot, operator: Exists}]}
+extendedResourceToleration: {}
+dedicatedNodes:
+  pools:
+  - {name: a, namespaces: [team-a], taint: {key: dedicated, value: a}}
+  - {name: b, groups: [team-b], taint: {key: dedicated, value: b, effect: NoExecute}}
+specialHardware:
+  classes:
+  - {name: gpu, resources: [nvidia.com/gpu], taint: {key: nvidia.com/gpu}, nodeLabel: {key: gpu}, exclusive: true}
+"""
+REVIEWER = Reviewer(admission_spec(RULES))
+POLICIES: tuple[FailurePolicy, ...] = ("Fail", "Ignore")
+
+IN_TREE = ("node.kubernetes.io/not-ready:NoExecute@300", "node.kubernetes.io/unreachable:NoExecute@300")
+ADJUSTED = ("node.kubernetes.io/not-ready:NoExecute@60", "node.kubernetes.io/unreachable:NoExecute@30")
+
+
+def builtins(each: Toleration) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(each)
+    return found
+
+
+def listed(*texts: str) -> str:
+    return json.dumps([builtins(toleration(each)) for each in texts])
+
+
+def in_tree(pod: dict[str, Any]) -> dict[str, Any]:
+    """The in-tree plugin DefaultTolerationSeconds, with its flags unset."""
+    spec = dict(pod["spec"])
+    present = list(spec.get("tolerations", ()))
+    for each in map(builtins, tolerations(*IN_TREE)):
+        if not any(
+            had.get("key", "") in ("", each["key"]) and had.get("effect", "") in ("", "NoExecute") for had in present
+        ):
+            present.append(each)
+    return {**pod, "spec": {**spec, "tolerations": present}}
+
+
+def admit(pod: dict[str, Any], namespace: NamespaceInfo, **who: Any) -> tuple[dict[str, Any], list[str]]:
+    """The pod as it is stored, and the messages of refusals; with a kube-apiserver that calls webhooks twice."""
+
+    def decide(stage: Stage, policy: FailurePolicy, found: dict[str, Any]) -> Any:
+        request = wire(found, namespace=namespace.name, **who)
+        return REVIEWER.decide(request, namespace, stage=stage, failure_policy=policy)
+
+    refusals: list[str] = []
+    rounds = []
+    for _ in range(3):
+        pod = in_tree(pod)
+        for policy in POLICIES:
+            decision = decide(MUTATE, policy, pod)
+            refusals += (refusal.message for _, refusal in decision.review.refusals)
+            pod = apply_patch(pod, decision.patch)
+        rounds.append(pod)
+    if not refusals:
+        assert rounds[1] == rounds[2], "the second round reaches a fixed point"
+        for policy in POLICIES:
+            refusals += (refusal.message for _, refusal in decide(VALIDATE, policy, pod).review.refusals)
+    return pod, refusals
+
+
+def pod_with(*texts: str, gpus: str | None = None) -> dict[str, Any]:
+    resources = {} if gpus is None else {"requests": {"nvidia.com/gpu": gpus}, "limits": {"nvidia.com/gpu": gpus}}
+    given_ = [builtins(toleration(each)) for each in texts]
+    spec = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
+    return {"metadata": {"name": "web"}, "spec": {**spec, **({"tolerations": given_} if given_ else {})}}
+
+
+def stored_tolerations(pod: dict[str, Any]) -> tuple[Toleration, ...]:
+    return msgspec.convert(pod["spec"].get("tolerations", []), tuple[Toleration, ...])
+
+
+@pytest.mark.parametrize(
+    ("namespace", "gpus", "added"),
+    [
+        ("shop", None, ()),
+        ("team-a", None, ("dedicated=a:NoSchedule",)),
+        ("shop", "1", ("nvidia.com/gpu:NoSchedule",)),
+        ("team-a", "2", ("nvidia.com/gpu:NoSchedule", "dedicated=a:NoSchedule")),
+    ],
+)
+@pytest.mark.parametrize("whitelist", [None, "", listed("spot")])
+def test_a_whitelist_permits_what_kube_apiserver_and_the_other_rules_add(
+    namespace: str, gpus: str | None, added: tuple[str, ...], whitelist: str | None
+) -> None:
+    annotations = {} if whitelist is None else {WHITELIST_ANNOTATION: whitelist}
+    stored, refusals = admit(pod_with(gpus=gpus), NamespaceInfo(namespace, annotations=annotations))
+    assert refusals == []
+    assert set(stored_tolerations(stored)) == set(tolerations(*ADJUSTED, "spot", *added))
+
+
+def test_default_tolerations_of_a_namespace_are_no_way_onto_dedicated_nodes() -> None:
+    """A tenant who can annotate the namespace could otherwise add the toleration to all of its pods."""
+    annotations = {DEFAULTS_ANNOTATION: listed("dedicated=a:NoSchedule", "*")}
+    for texts in ((), ("dedicated=a:NoSchedule",)):
+        _, refusals = admit(pod_with(*texts), NamespaceInfo("shop", annotations=annotations))
+        assert [message.rpartition("reserved for ")[2] for message in refusals] == [
+            '"a"',
+            '"b"',
+            'pods that use "gpu"',
+        ]
+
+
+def test_the_same_toleration_written_by_the_user_must_be_permitted_by_all_rules() -> None:
+    restricted = NamespaceInfo("shop", annotations={WHITELIST_ANNOTATION: listed("spot")})
+    _, refusals = admit(pod_with("dedicated=b:NoExecute"), restricted, groups=("team-b",))
+    assert refusals == [], "the rule adds it anyway"
+    _, refusals = admit(pod_with("dedicated:NoExecute"), restricted, groups=("team-b",))
+    assert CONFLICT_WITH_NAMESPACE in refusals
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        [
+            "*",
+            "*:NoExecute@9",
+            "dedicated=a:NoSchedule",
+            "dedicated",
+            "dedicated=b:NoExecute@5",
+            "nvidia.com/gpu:NoSchedule",
+            "spot",
+            "spot=x:NoSchedule",
+            *IN_TREE,
+        ]
+    ),
+    max_size=4,
+)
+LISTS = st.none() | st.just("") | TEXTS.map(lambda texts: listed(*texts))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    TEXTS,
+    LISTS,
+    LISTS,
+    st.sampled_from(["shop", "team-a"]),
+    st.sampled_from([("team-b",), ("system:authenticated",)]),
+    st.sampled_from([None, "0", "1"]),
+)
+def test_no_pod_of_others_is_stored_with_a_toleration_of_reserved_nodes(
+    texts: list[str],
+    defaults: str | None,
+    whitelist: str | None,
+    namespace: str,
+    groups: tuple[str, ...],
+    gpus: str | None,
+) -> None:
+    found = {DEFAULTS_ANNOTATION: defaults, WHITELIST_ANNOTATION: whitelist}
+    annotations = {key: value for key, value in found.items() if value is not None}
+    stored, refusals = admit(
+        pod_with(*texts, gpus=gpus), NamespaceInfo(namespace, annotations=annotations), groups=groups
+    )
+    if refusals:
+        return
+    reserved = [
+        (NodeTaint(key="dedicated", value="a"), namespace == "team-a"),
+        (NodeTaint(key="dedicated", value="b", effect="NoExecute"), groups == ("team-b",)),
+        (NodeTaint(key="nvidia.com/gpu"), gpus == "1"),
+    ]
+    for taint, permitted in reserved:
+        assert permitted or not tolerations_for(stored_tolerations(stored), taint)
+
+
+def test_pods_of_the_maximal_size_are_reviewed_quickly() -> None:
+    """kube-apiserver accepts requests of 3 MiB."""
+    many = [{"key": f"k{number}", "operator": "Exists"} for number in range(60_000)]
+    names = {f"example.com/r{number}": "1" for number in range(50_000)}
+    terms = [{"matchExpressions": [{"key": "k", "operator": "Exists"}]} for _ in range(30_000)]
+    required = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    for fields in (
+        {"tolerations": many},
+        {"containers": [{"name": "main", "resources": {"requests": names, "limits": names}}]},
+        {"affinity": required},
+    ):
+        pod = {"metadata": {"name": "web"}, "spec": fields}
+        for old in (None, pod):
+            request = wire(pod, old=old, namespace="team-a")
+            started = time.process_time()
+            for policy in POLICIES:
+                for stage in (MUTATE, VALIDATE):
+                    decision = REVIEWER.decide(request, NamespaceInfo("team-a"), stage=stage, failure_policy=policy)
+                    messages = {refusal.message for _, refusal in decision.review.refusals}
+                    assert (TOO_MANY in messages) is ("tolerations" in fields and old is None and policy == "Fail")
+            assert time.process_time() - started < 3

@@ -1,0 +1,391 @@
+"""A node must confirm the claim of a machine; machines of other clusters do not count."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import cluster_machine_set, machine_deployment, machine_pool, machine_set, node
+from tests.unit.autoscaling.iteration_reports import NOW as REPORTED
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, NodeGroupAutoDiscovery
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.decode import decode_machine_autoscaler
+from trimtab.api.plan import Plan
+from trimtab.autoscaling.cluster_state.state import AutoscalerState
+from trimtab.autoscaling.groups import Groups, MachineState, build_groups
+from trimtab.autoscaling.planner import plan
+from trimtab.autoscaling.report.iteration_report import IterationReport
+from trimtab.autoscaling.report.status import conditions_of
+from trimtab.autoscaling.scale_up import PlanInputs
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.wire.decode import decode_object
+
+OLD, NEW = "2026-11-01T00:00:00Z", "2026-11-20T00:00:00Z"
+MACHINE = "machine.openshift.io/machine"
+THEIRS = "openshift-machine-api/workers-a-1"
+
+
+def found(*builders: Any, autoscalers: tuple[Any, ...] = (), **discovery: Any) -> Groups:
+    snapshot = Snapshot([builder.build() for builder in builders])
+    return build_groups(snapshot, autoscalers, discovery=NodeGroupAutoDiscovery(**discovery))
+
+
+def deployment(name: str = "md", namespace: str = "clusters", *, cluster: str = "") -> Any:
+    made = machine_deployment(name, namespace).limits(0, 9).replicas(1)
+    return made.merge(spec={"clusterName": cluster}) if cluster else made
+
+
+def with_machine(owner: Any, on: str = "worker-1", *, cluster: str = "", uid: str | None = None) -> list[Any]:
+    """A MachineDeployment with its MachineSet and one machine that references a node."""
+    name, namespace = owner.name, owner.namespace
+    sets = cluster_machine_set(f"{name}-x", namespace).owned_by("MachineDeployment", name)
+    machine = sets.machine(f"{name}-x-1").on(on)
+    if uid is not None:
+        machine.merge(status={"nodeRef": {"uid": uid}})
+    if cluster:
+        for each in (sets, machine):
+            each.merge(spec={"clusterName": cluster})
+    return [owner, sets, machine]
+
+
+def reasons(made: Groups) -> list[str]:
+    return [problem.reason for problem in made.problems]
+
+
+class TestNodesConfirm:
+    def test_node_of_the_same_name_in_another_cluster_is_not_matched(self) -> None:
+        made = found(*with_machine(deployment(), uid="node-of-the-other-cluster"), node("worker-1"))
+
+        assert made.of_node == {}
+        assert reasons(made) == ["NodeIdentityMismatch"]
+        assert [machine.state for machine in made.all[0].machines] == [MachineState.PENDING]
+
+    @pytest.mark.parametrize(
+        ("machine", "there"),
+        [
+            (lambda each: each.provider_id("aws:///a/i-1"), lambda each: each.provider_id("aws:///a/i-2")),
+            (lambda each: each, lambda each: each.annotations({MACHINE: THEIRS})),
+            (lambda each: each.merge(status={"nodeRef": {"uid": "other"}}), lambda each: each),
+        ],
+        ids=["provider ID", "the node names another machine", "uid"],
+    )
+    def test_contradiction_outweighs_confirmation(self, machine: Any, there: Any) -> None:
+        owner = machine_set("forged", "tenant").limits(0, 9).replicas(1)
+
+        made = found(owner, machine(owner.machine("m").on("n1")), there(node("n1")))
+
+        assert made.of_node == {}
+        assert reasons(made) == ["NodeIdentityMismatch"]
+
+    def test_provider_ids_may_differ_before_the_instance(self) -> None:
+        owner = machine_set().limits(0, 9)
+
+        made = found(
+            owner,
+            owner.machine("m").on("n1").provider_id("openstack:///i-1"),
+            node("n1").provider_id("openstack://r/i-1"),
+        )
+
+        assert list(made.of_node) == ["n1"]
+
+    def test_name_alone_confirms_nothing(self) -> None:
+        """Cluster API v1beta2 references nodes by name."""
+        owner = machine_set("forged", "tenant").limits(0, 9).replicas(1)
+        machine = owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}})
+
+        made = found(owner, machine, node("n1").provider_id("x://1"))
+
+        assert made.of_node == {}
+        assert reasons(made) == ["NodeNotConfirmed"]
+
+    @pytest.mark.parametrize(
+        ("machine", "there"),
+        [
+            (lambda each: each.provider_id("x://1"), lambda each: each.provider_id("x://1")),
+            (lambda each: each, lambda each: each.annotations({MACHINE: "tenant/m"})),
+        ],
+        ids=["provider ID", "annotation"],
+    )
+    def test_name_counts_with_a_confirmation(self, machine: Any, there: Any) -> None:
+        owner = machine_set("own", "tenant").limits(0, 9).replicas(1)
+        made = machine(owner.machine("m").merge(status={"phase": "Running", "nodeRef": {"name": "n1"}}))
+
+        assert list(found(owner, made, there(node("n1"))).of_node) == ["n1"]
+
+    def test_provider_id_does_not_outweigh_a_contradiction(self) -> None:
+        forged = machine_set("aaa", "tenant").limits(0, 9).replicas(1)
+        there = node("n1").provider_id("x://1").annotations({MACHINE: THEIRS})
+
+        made = found(forged, forged.machine("m").provider_id("x://1"), there)
+
+        assert made.of_node == {}
+
+    def test_machine_that_references_another_node_is_not_matched_by_annotation(self) -> None:
+        owner = machine_set().limits(0, 9)
+
+        made = found(owner, owner.machine("m").on("gone"), node("n1").annotations({MACHINE: f"{owner.namespace}/m"}))
+
+        assert made.of_node == {}
+
+    def test_nodes_of_a_pool_must_confirm_too(self) -> None:
+        pool = machine_pool().limits(1, 9).replicas(3)
+        names = [{"name": "n1"}, {"name": "n2", "uid": "other"}, {"name": "n3", "uid": "node--n3"}, {"name": "n4"}]
+        pool.merge(spec={"providerIDList": ["x://4", "x://5"]}, status={"nodeRefs": names})
+        named = {"cluster.x-k8s.io/machine": "m", "cluster.x-k8s.io/cluster-namespace": "default"}
+
+        made = found(
+            pool,
+            node("n1"),
+            node("n2"),
+            node("n3"),
+            node("n4").provider_id("x://4"),
+            node("n5").provider_id("x://5").annotations(named),
+        )
+
+        assert sorted(made.of_node) == ["n3", "n4"]
+
+
+class TestTwoClaims:
+    def test_machine_named_by_the_node_wins(self) -> None:
+        forged = machine_set("aaa", "tenant").limits(0, 9)
+        real = machine_set("workers").limits(0, 9)
+
+        made = found(
+            forged,
+            real,
+            forged.machine("m").on("n1"),
+            real.machine("workers-1").on("n1"),
+            node("n1").annotations({MACHINE: f"{real.namespace}/workers-1"}),
+        )
+
+        assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
+        assert reasons(made) == ["NodeIdentityMismatch"]
+
+    @pytest.mark.parametrize("by", ["reference", "provider ID"])
+    def test_oldest_machine_wins_among_equals(self, by: str) -> None:
+        forged, real = machine_set("aaa", "tenant").limits(0, 9), machine_set("workers").limits(0, 9)
+        machines = [forged.machine("m").created(NEW), real.machine("workers-1").created(OLD)]
+        for each in machines:
+            each.on("n1") if by == "reference" else each.provider_id("x://1")
+
+        made = found(forged, real, *machines, node("n1").provider_id("x://1"))
+
+        assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers"}
+        assert reasons(made) == (["NodeClaimedTwice"] if by == "reference" else [])
+
+
+FORGERIES = (
+    lambda machine: machine.on("n1"),
+    lambda machine: machine.merge(status={"nodeRef": {"name": "n1"}}),
+    lambda machine: machine.merge(status={"nodeRef": {"name": "n1", "uid": ""}}),
+    lambda machine: machine.provider_id("x://1"),
+    lambda machine: machine.provider_id("y://1"),
+    lambda machine: machine.labels({"cluster.x-k8s.io/cluster-name": "prod"}),
+    lambda machine: machine.merge(spec={"clusterName": "prod"}),
+    lambda machine: machine.annotations({MACHINE: THEIRS}),
+)
+
+
+@given(
+    st.sets(st.sampled_from(FORGERIES)),
+    st.sampled_from(("MachineSet", "MachineDeployment", "MachineSet of Cluster API")),
+    st.booleans(),
+)
+def test_tenants_machine_never_takes_a_node_that_names_its_machine(
+    forgeries: set[Any], kind: str, deleting: bool
+) -> None:
+    """Arbitrary machines in the namespace of a tenant, younger than the real ones."""
+    real = machine_set("workers-a").limits(0, 9).replicas(1)
+    there = node("n1").provider_id("x://1").annotations({MACHINE: f"{real.namespace}/workers-a-1"})
+    if kind == "MachineSet":
+        forged = [machine_set("aaa", "tenant").limits(0, 9).replicas(1)]
+        forged.append(forged[0].machine("workers-a-1"))
+    elif kind == "MachineDeployment":
+        forged = with_machine(deployment("aaa", "tenant"), "n1")
+    else:
+        forged = [cluster_machine_set("aaa", "tenant").limits(0, 9).replicas(1)]
+        forged.append(forged[0].machine("workers-a-1"))
+    for forge in forgeries:
+        forge(forged[-1].created(NEW))
+    if deleting:
+        forged[-1].deleted()
+
+    made = found(real, real.machine("workers-a-1").on("n1").created(OLD), there, *forged)
+
+    assert made.of_node == {"n1": "MachineSet/openshift-machine-api/workers-a"}
+
+
+class TestClusters:
+    def two(self) -> list[Any]:
+        """Machines of two clusters in one management cluster, and a node that could belong to either."""
+        ours = with_machine(deployment("ours", "a", cluster="prod"), cluster="prod")
+        theirs = with_machine(deployment("theirs", "b", cluster="dev"), "worker-2", cluster="dev")
+        return [*ours, *theirs, node("worker-1"), node("worker-2")]
+
+    def test_single_cluster_name_is_this_cluster(self) -> None:
+        made = found(*with_machine(deployment(cluster="prod"), cluster="prod"), node("worker-1"))
+
+        assert list(made.of_node) == ["worker-1"]
+        assert made.problems == ()
+
+    def test_several_clusters_without_setting_pause_all_groups(self) -> None:
+        made = found(*self.two(), machine_set().limits(0, 9))
+
+        assert reasons(made) == ["SeveralClusters"]
+        assert {group.kind: bool(group.paused) for group in made.all} == {
+            "MachineDeployment": True,
+            "MachineSet": False,
+        }
+
+    @pytest.mark.parametrize("namespaces", [(), ("a",)])
+    def test_groups_of_other_clusters_are_no_groups(self, namespaces: tuple[str, ...]) -> None:
+        made = found(*self.two(), cluster_name="prod", namespaces=namespaces)
+
+        assert made.of_node == {"worker-1": "MachineDeployment/a/ours"}
+        assert [group.paused for group in made.all] == [""]
+        assert made.problems == ()
+
+    def test_namespaces_alone_select_groups(self) -> None:
+        made = found(*self.two(), namespaces=("b",))
+
+        assert made.of_node == {"worker-2": "MachineDeployment/b/theirs"}
+        assert made.problems == ()
+
+    def test_object_without_cluster_name_is_not_this_clusters(self) -> None:
+        made = found(*with_machine(deployment()), node("worker-1"), cluster_name="prod")
+
+        assert made.all == ()
+
+    def test_cluster_label_counts_too(self) -> None:
+        owner = deployment().labels({"cluster.x-k8s.io/cluster-name": "dev"})
+
+        assert found(*with_machine(owner), node("worker-1"), cluster_name="prod").all == ()
+
+    def test_machine_of_another_cluster_than_its_owner_does_not_count(self) -> None:
+        made = found(*with_machine(deployment(cluster="prod"), cluster="dev"), node("worker-1"), cluster_name="prod")
+
+        assert [group.machines for group in made.all] == [()]
+
+    def test_node_of_another_cluster_does_not_count(self) -> None:
+        there = node("worker-1").annotations({"cluster.x-k8s.io/cluster-name": "dev"})
+
+        made = found(*with_machine(deployment(cluster="prod"), cluster="prod"), there)
+
+        assert made.of_node == {}
+
+    @pytest.mark.parametrize(
+        ("labels", "settings", "groups_", "problems"),
+        [
+            (("x", "x"), {}, 2, []),
+            (("x", "y"), {}, 2, ["SeveralClusters"]),
+            (("x", "y"), {"cluster_name": "x"}, 1, []),
+            (("x", ""), {"cluster_name": "x"}, 2, []),
+        ],
+        ids=["one", "several", "the setting", "no label"],
+    )
+    def test_cluster_label_of_the_machine_api_counts_if_present(
+        self, labels: tuple[str, str], settings: dict[str, Any], groups_: int, problems: list[str]
+    ) -> None:
+        key = "machine.openshift.io/cluster-api-cluster"
+        sets = [machine_set(f"s{place}").limits(0, 9) for place in range(2)]
+        for each, label in zip(sets, labels, strict=True):
+            each.labels({key: label} if label else {})
+
+        made = found(*sets, **settings)
+
+        assert len(made.all) == groups_
+        assert reasons(made) == problems
+        assert all(bool(group.paused) == bool(problems) for group in made.all)
+
+    def test_machine_autoscaler_of_another_clusters_group_is_reported(self) -> None:
+        target = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "theirs"}
+        autoscaler = decode_machine_autoscaler(
+            {
+                "apiVersion": "autoscaling.openshift.io/v1beta1",
+                "kind": "MachineAutoscaler",
+                "metadata": {"name": "x", "namespace": "b"},
+                "spec": {"minReplicas": 0, "maxReplicas": 9, "scaleTargetRef": target},
+            }
+        )
+
+        made = found(*self.two(), autoscalers=(autoscaler,), cluster_name="prod")
+
+        assert reasons(made) == ["TargetUnsupported"]
+
+    def test_condition_reports_several_clusters(self) -> None:
+        report = IterationReport(
+            started=REPORTED,
+            finished=REPORTED,
+            mode="Act",
+            generation=1,
+            plan=Plan(now=REPORTED),
+            groups=found(*self.two()),
+            state=AutoscalerState(),
+        )
+
+        degraded = {each.type: each for each in conditions_of(report, ClusterAutoscalerStatus())}["Degraded"]
+
+        assert (degraded.status, degraded.reason) == (True, "SeveralClusters")
+
+
+def capi(uid: str = "") -> list[Any]:
+    """A management cluster with a forged machine of another cluster for each node."""
+    annotation = "cluster.x-k8s.io/cluster-api-autoscaler-node-group"
+    theirs = {"clusterName": "somebody-elses-cluster"}
+    api = {"apiVersion": "cluster.x-k8s.io/v1beta1"}
+
+    def owner(kind: str, name: str, owner_uid: str) -> dict[str, Any]:
+        return {"ownerReferences": [{**api, "kind": kind, "name": name, "uid": owner_uid, "controller": True}]}
+
+    def there(name: str) -> dict[str, Any]:
+        since = {"trimtab.dev/unneeded-since": "2026-11-19T00:00:00Z"} if name == "worker-1" else {}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-01T00:00:00Z"}
+        metadata: dict[str, Any] = {"name": name, "creationTimestamp": "2026-11-01T00:00:00Z", "annotations": since}
+        metadata |= {"uid": uid + name} if uid else {}
+        status = {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}, "conditions": [ready]}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+    where = {"namespace": "tenant-clusters"}
+    sizes = {f"{annotation}-min-size": "0", f"{annotation}-max-size": "10"}
+    deployed = {
+        **api,
+        "kind": "MachineDeployment",
+        "metadata": {**where, "name": "md-0", "uid": "md", "annotations": sizes},
+    }
+    sets = {**api, "kind": "MachineSet", "metadata": {**where, "name": "md-0-x", "uid": "ms"}}
+    sets["metadata"] |= owner("MachineDeployment", "md-0", "md")
+    machine = {**api, "kind": "Machine", "metadata": {**where, "name": "md-0-x-1", "uid": "m"}, "spec": theirs}
+    machine["metadata"] |= owner("MachineSet", "md-0-x", "ms")
+    reference = {"kind": "Node", "name": "worker-1", "uid": "node-of-the-other-cluster"}
+    machine["status"] = {"phase": "Running", "nodeRef": reference}
+    spec = {**theirs, "replicas": 1}
+    return [there("worker-1"), there("worker-2"), {**deployed, "spec": spec}, {**sets, "spec": spec}, machine]
+
+
+@pytest.mark.parametrize("uid", ["", "uid-of-"])
+def test_node_claimed_by_a_foreign_machine_is_not_removed(uid: str) -> None:
+    snapshot = Snapshot([decode_object(manifest) for manifest in capi(uid)])
+    made, _ = plan(snapshot, PlanInputs(ClusterAutoscalerSpec(), 1_795_176_000.0))
+
+    assert not made.scaling
+    assert {each.name: each.reason for each in made.kept if each.kind == "Node"} == {
+        "worker-1": "NotAutoscaled",
+        "worker-2": "NotAutoscaled",
+    }
+
+
+@given(st.permutations(range(5)), st.booleans())
+def test_groups_do_not_depend_on_the_order_of_objects(order: list[int], oldest_first: bool) -> None:
+    times = (OLD, NEW) if oldest_first else (NEW, OLD)
+    sets = [machine_set(name, "default").limits(0, 9) for name in ("a", "b")]
+    machines = [each.machine(f"{each.name}-1").on("n1").created(time) for each, time in zip(sets, times, strict=True)]
+    objects = [*sets, *machines, node("n1")]
+
+    made = found(*(objects[place] for place in order))
+
+    assert made.of_node == {"n1": f"MachineSet/default/{'a' if oldest_first else 'b'}"}
+    assert list(itertools.chain(reasons(made))) == ["NodeClaimedTwice"]

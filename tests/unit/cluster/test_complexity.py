@@ -1,0 +1,123 @@
+"""Pods that are too complex: neither moved nor placed, but counted where they are."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.builders import node, pod
+from tests.fixtures.golden import Golden
+from trimtab.api import reasons
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.frozen import Labels
+from trimtab.kube.objects import LabelSelector, Pod, PodAffinityTerm, PodSpec
+from trimtab.kube.objects.pod import Affinity
+from trimtab.kube.wire.decode import decode_object
+from trimtab.kube.wire.limits import ComplexityLimits
+from trimtab.placement.explanation import explanation
+from trimtab.placement.placer import Placer
+
+GPU = "zz.example.com/gpu"
+
+
+def complex_pod(name: str, where: str = "") -> Pod:
+    manifest = pod(name).on(where).manifest() if where else pod(name).manifest()
+    amounts = {f"x.io/r{number}": "1" for number in range(1_000)} | {GPU: "1"}
+    manifest["spec"]["containers"] = [{"name": "c", "resources": {"requests": {"cpu": "1", **amounts}}}]
+    found = decode_object(manifest)
+    assert isinstance(found, Pod)
+    return found
+
+
+def with_terms(name: str, number: int, *, namespace: str = "shop", first: int = 0) -> Pod:
+    terms = tuple(
+        PodAffinityTerm("zone", LabelSelector(Labels({"app": f"a{each}"}))) for each in range(first, first + number)
+    )
+    spec = PodSpec(affinity=Affinity(anti_required=terms))
+    return Pod(namespace, name, f"uid-{name}", spec=spec)
+
+
+def test_pod_above_complexity_limits_is_rejected_with_a_reason(golden: Golden):
+    snapshot = Snapshot([node("n1").build(), complex_pod("big")])
+    placer, big = Placer(snapshot), snapshot.pods["shop/big"]
+    assert not placer.feasible(big).any()
+    assert not placer.eligible(big).any()
+    message = explanation(placer, big)["message"]
+    assert reasons.POD_TOO_COMPLEX in message
+    golden(message)
+    assert snapshot.complexity.refusal(big)[0] == reasons.POD_TOO_COMPLEX
+    assert snapshot.complexity.numbers() == {reasons.POD_TOO_COMPLEX: 1, reasons.NAMESPACE_TOO_COMPLEX: 0}
+
+
+def test_pod_above_complexity_limits_counts_with_all_its_requests():
+    snapshot = Snapshot([node("n1").build(), complex_pod("big", "n1")])
+    there = snapshot.nodes.node(0)
+    for amounts in ({**there.allocatable, GPU: 2}, {**there.allocatable, GPU: 2, "x.io/r999": 5}):
+        snapshot.put(msgspec.structs.replace(there, allocatable=type(there.allocatable)(amounts)))
+    axis = snapshot.nodes.axis
+    assert snapshot.nodes.requested[0, axis.column[GPU]] == 1
+    assert snapshot.nodes.requested[0, axis.column["x.io/r999"]] == 1
+    assert snapshot.nodes.requested[0, axis.column["cpu"]] == 1000
+    snapshot.remove(snapshot.pods["shop/big"])
+    assert not snapshot.nodes.requested.any()
+    assert snapshot.complexity.numbers()[reasons.POD_TOO_COMPLEX] == 0
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_namespace_complexity_is_independent_of_pod_order(backwards):
+    pods = [with_terms(f"p{number}", 10, first=10 * number) for number in range(3)]
+    plain, other = Pod("shop", "plain", "uid-plain"), with_terms("other", 10, namespace="bank")
+    objects = [node("n1").build(), plain, other, *(reversed(pods) if backwards else pods)]
+    snapshot = Snapshot(objects, limits=ComplexityLimits(namespace_terms=25))
+    placer = Placer(snapshot)
+    for each in pods:
+        assert snapshot.complexity.refusal(each)[0] == reasons.NAMESPACE_TOO_COMPLEX
+        assert not placer.feasible(each).any()
+        assert not placer.ignores_other_pods(each)
+    for each in (plain, other):
+        assert snapshot.complexity.refusal(each) is None
+        assert placer.feasible(each).any()
+    assert snapshot.complexity.numbers()[reasons.NAMESPACE_TOO_COMPLEX] == 3
+    snapshot.remove(pods[0])
+    assert placer.feasible(pods[1]).any()
+
+
+def test_replicas_count_once_and_forks_restore_the_count():
+    template = with_terms("p", 10)
+    replicas = [msgspec.structs.replace(template, name=f"p{number}", uid=f"u{number}") for number in range(50)]
+    snapshot = Snapshot([node("n1").build(), *replicas], limits=ComplexityLimits(namespace_terms=15))
+    assert snapshot.complexity.refusal(replicas[0]) is None
+    with snapshot.fork():
+        snapshot.put(with_terms("more", 10, first=100))
+        snapshot.move(replicas[0], "n1")
+        assert snapshot.complexity.refusal(replicas[0]) is not None
+    assert snapshot.complexity.refusal(replicas[0]) is None
+    for each in replicas:
+        snapshot.remove(each)
+    assert not snapshot.complexity._terms
+    assert not snapshot.complexity._specs
+
+
+def test_terminal_pods_do_not_count():
+    """A namespace of pipelines keeps thousands of completed pods, each of which names a node group of its own."""
+    done = [with_terms(f"p{number}", 10, first=10 * number) for number in range(3)]
+    ended = [msgspec.structs.replace(each, phase="Succeeded") for each in done]
+    fresh = with_terms("fresh", 10, first=100)
+    snapshot = Snapshot([node("n1").build(), *ended, fresh], limits=ComplexityLimits(namespace_terms=25))
+    assert snapshot.complexity.refusal(fresh) is None
+    for each in done:
+        snapshot.put(each)
+    assert snapshot.complexity.refusal(fresh)[0] == reasons.NAMESPACE_TOO_COMPLEX
+    with snapshot.fork():
+        for each in ended:
+            snapshot.put(each)
+        assert snapshot.complexity.refusal(fresh) is None
+        snapshot.remove(ended[0])
+    assert snapshot.complexity.refusal(fresh)[0] == reasons.NAMESPACE_TOO_COMPLEX
+    for each in ended:
+        snapshot.put(each)
+        snapshot.remove(each)
+    assert snapshot.complexity.refusal(fresh) is None
+    snapshot.remove(fresh)
+    assert not snapshot.complexity._specs
+    assert snapshot.complexity.numbers() == {reasons.POD_TOO_COMPLEX: 0, reasons.NAMESPACE_TOO_COMPLEX: 0}

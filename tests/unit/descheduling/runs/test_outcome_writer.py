@@ -1,0 +1,118 @@
+"""Outcomes are written while a run acts, in few writes, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fakes.api import Call, FakeApi
+from tests.fakes.clock import LoopClock
+from tests.unit.descheduling.runs.runs import NOW, made, move, policy
+from trimtab.descheduling.runs.lifecycle import Run
+from trimtab.descheduling.runs.manager import PAUSE, OutcomeWriter, RunManager
+from trimtab.descheduling.runs.record import run_plan
+from trimtab.disruption.outcome import EVICTED, SKIPPED, Outcome
+from trimtab.kube.api import ServerError
+
+pytestmark = pytest.mark.looptime(start=0)
+
+MOVES = [move(f"web-{index}") for index in range(6)]
+
+
+def outcome(index: int, reason: str = "Evicted") -> Outcome:
+    return Outcome(MOVES[index], EVICTED if reason == "Evicted" else SKIPPED, reason, "", NOW)
+
+
+class Bench:
+    """A run that is really there, and its keeper."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.keeper = RunManager("default", api=self.api, clock=LoopClock())
+
+    async def begin(self) -> Run:
+        spec = policy("Act")
+        run = await self.keeper.record(spec, run_plan(spec, made(*MOVES), nodes=1, pods=1))
+        assert run is not None
+        return run
+
+    @property
+    def recorded(self) -> list[str]:
+        [body] = self.api.objects.values()
+        return [each["pod"] for each in body["status"].get("outcomes", ())]
+
+    @property
+    def writes(self) -> int:
+        return len(self.api.sent("PATCH"))
+
+
+async def test_outcomes_are_written_in_batches() -> None:
+    bench = Bench()
+    run = await bench.begin()
+    before = bench.writes
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        for index in range(3):
+            journal.note(outcome(index))
+        assert bench.recorded == []
+        await asyncio.sleep(PAUSE + 1)
+        assert bench.recorded == ["web-0", "web-1", "web-2"]
+        await asyncio.sleep(10 * PAUSE)
+        assert bench.writes == before + 1, "nothing new, nothing written"
+        journal.note(outcome(3))
+    assert bench.recorded == ["web-0", "web-1", "web-2", "web-3"]
+
+
+async def test_in_flight_write_is_awaited_at_exit() -> None:
+    bench = Bench()
+    run = await bench.begin()
+
+    async def slow(call: Call) -> None:
+        if call.method == "PATCH":
+            await asyncio.sleep(20)
+
+    bench.api.before = slow
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+        await asyncio.sleep(PAUSE + 1)
+        journal.note(outcome(1))
+    assert bench.recorded == ["web-0", "web-1"]
+
+
+async def test_failed_outcomes_are_written_with_next_batch() -> None:
+    bench = Bench()
+    run = await bench.begin()
+    bench.api.fail(ServerError("down", status=500), times=4, method="PATCH")
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+        await asyncio.sleep(PAUSE + 10)
+        assert bench.recorded == []
+        journal.note(outcome(1))
+    assert bench.recorded == ["web-0", "web-1"]
+
+
+@pytest.mark.parametrize(("passing", "expected"), [(True, ["web-0", "web-1"]), (False, ["web-1"])])
+async def test_not_attempted_outcomes_are_written_only_in_mode_act(passing: bool, expected: list[Any]) -> None:
+    bench = Bench()
+    run = await bench.begin()
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=passing) as journal:
+        journal.note(outcome(0, "CycleDeadline"))
+        journal.note(outcome(1, "NoPlace"))
+    assert bench.recorded == expected
+
+
+async def test_without_a_run_nothing_is_written() -> None:
+    bench = Bench()
+    async with OutcomeWriter(bench.keeper, None, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+    assert bench.api.calls == []
+
+
+async def test_deleted_run_is_dropped() -> None:
+    bench = Bench()
+    run = await bench.begin()
+    bench.api.objects.clear()
+    async with OutcomeWriter(bench.keeper, run, include_not_attempted=True) as journal:
+        journal.note(outcome(0))
+    assert bench.keeper.runs == ()

@@ -1,0 +1,556 @@
+"""The evictor that all controllers share: limits, budgets, owners, and who waits for whom. On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.fixtures.golden import Golden
+from tests.unit.disruption.world import World, budget_refusal
+from trimtab.api import reasons
+from trimtab.cluster.workloads.owners import owner_key
+from trimtab.disruption.evictor import EvictionLimits, Evictor, PendingEviction, Permit
+from trimtab.disruption.evictor.metrics import EvictorMetrics
+from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, TAINTING, EvictionRequest, Requester
+from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
+from trimtab.kube.api import Forbidden, Unreachable
+from trimtab.kube.objects import LabelSelector, Pod, PodDisruptionBudget
+
+pytestmark = pytest.mark.looptime
+
+POLICY = Requester(DESCHEDULER, "spread", "RemoveDuplicates")
+DRAIN = Requester(AUTOSCALER, "removal of node n1")
+TAINTS = Requester(TAINTING, "cluster")
+TAKEN = AttemptResult(EVICTED, reasons.EVICTED, "")
+
+
+def request(pod: Pod, requester: Requester = DRAIN, **more: Any) -> EvictionRequest:
+    return EvictionRequest(
+        namespace=pod.namespace, pod=pod.name, uid=pod.uid, requester=requester, owner=owner_key(pod), **more
+    )
+
+
+def budget(allowed: int, *disrupted: str, name: str = "web") -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        namespace="shop",
+        name=name,
+        selector=LabelSelector(),
+        disruptions_allowed=allowed,
+        disrupted_pods=disrupted,
+    )
+
+
+def admitted(world: World, pod: Pod, requester: Requester = DRAIN, **more: Any) -> Permit:
+    found = world.evictor.admit(request(pod, requester, **more), pod)
+    assert isinstance(found, Permit)
+    return found
+
+
+def waits(world: World, pod: Pod, requester: Requester = DRAIN, **more: Any) -> PendingEviction:
+    found = world.evictor.admit(request(pod, requester, **more), pod)
+    assert isinstance(found, PendingEviction)
+    return found
+
+
+async def drained(world: World, pod: Pod, requester: Requester = DRAIN) -> AttemptResult:
+    """As a drain does it: ask until it is admitted, then until it is not to be tried again."""
+    while True:
+        found = world.evictor.admit(request(pod, requester), pod)
+        if isinstance(found, Permit):
+            response = await world.evictor.evict(found, world.api, timeout=10.0)
+            if not response.retry:
+                return response
+        await world.clock.sleep(0.5)
+
+
+# --- the same pod ----------------------------------------------------------------------------------------------------
+
+
+async def test_two_requesters_of_one_pod_send_one_eviction():
+    world = World(latency=1.0)
+    pod = world.add("web-1")
+    draining = asyncio.create_task(drained(world, pod))
+    await asyncio.sleep(0.1)
+    [outcome] = await world.execute(world.plan(pod))
+    assert (await draining).result == EVICTED
+    assert [name for name, _ in world.asked] == ["web-1"]
+    assert outcome.result == "Gone"
+
+
+async def test_second_requester_of_a_pod_reports_the_first():
+    world = World()
+    pod = world.add("web-1")
+    permit = admitted(world, pod)
+    waiting = waits(world, pod, POLICY)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_EVICTION, DRAIN)
+    world.evictor.conclude(permit, TAKEN)
+    assert waits(world, pod, POLICY).waits_for == DRAIN, "the watch does not show yet that the pod is leaving"
+    admitted(world, pod), "the requester itself may repeat it"
+
+
+async def test_request_with_deadline_ignores_other_requesters_of_the_pod():
+    world = World()
+    pod = world.add("web-1")
+    admitted(world, pod)
+    admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+
+
+# --- the same owner --------------------------------------------------------------------------------------------------
+
+
+async def test_policy_waits_for_owner_after_a_drain():
+    world = World(restart=5.0)
+    one, two = world.add("web-1"), world.add("web-2", node="n2")
+    assert (await drained(world, one)).result == EVICTED
+    executing = asyncio.create_task(world.execute(world.plan(two)))
+    await asyncio.sleep(1.0)
+    [waiting] = world.evictor.waiting()
+    assert (waiting.reason, waiting.waits_for, waiting.request.pod) == (reasons.WAITING_FOR_OWNER, DRAIN, "web-2")
+    assert str(DRAIN) in waiting.message
+    [outcome] = await executing
+    assert outcome.result == EVICTED
+    assert world.times["web-2"] - world.times["web-1"] >= 5.0
+    assert world.evictor.waiting() == ()
+
+
+async def test_owner_recovers_when_all_evicted_pods_are_replaced():
+    world = World(restart=5.0)
+    first, second, third = (world.add(f"web-{number}") for number in (1, 2, 3))
+    await drained(world, first)
+    await asyncio.sleep(3.0)
+    await drained(world, second)
+    await asyncio.sleep(3.0)  # the first is back, the second is not
+    assert waits(world, third, POLICY, settle=True).reason == reasons.WAITING_FOR_OWNER
+    await asyncio.sleep(3.0)
+    admitted(world, third, POLICY, settle=True)
+
+
+async def test_drain_evicts_several_pods_of_one_owner():
+    world = World(restart=None)
+    pods = [world.add(f"web-{number}") for number in (1, 2, 3)]
+    responses = await asyncio.gather(*(drained(world, pod) for pod in pods))
+    assert [response.result for response in responses] == [EVICTED] * 3
+
+
+# --- the same budget -------------------------------------------------------------------------------------------------
+
+
+class Guarded(World):
+    """Its API server keeps a budget for all pods, and shows its status to the watch after a second."""
+
+    def __init__(self, allowed: int, **more: Any) -> None:
+        super().__init__(**more)
+        self.left = allowed
+        self.overspent = 0
+        self.disrupted: list[str] = []
+        self.evictor.budgets.budget_changed(None, budget(allowed))
+        self.server_before, self.api.before = self.api.before, self._guard
+
+    async def _guard(self, call: Any) -> None:
+        if self.server_before is not None:
+            await self.server_before(call)
+        if not call.path.endswith("/eviction"):
+            return
+        if self.left < 1:
+            self.overspent += 1
+            raise budget_refusal()
+        self.left -= 1
+        self.disrupted.append(call.body["metadata"]["name"])
+        shown = budget(self.left, *self.disrupted)
+        asyncio.get_running_loop().call_later(1.0, self.evictor.budgets.budget_changed, None, shown)
+
+
+async def test_two_controllers_never_exceed_a_budget():
+    world = Guarded(1, restart=None, latency=0.1)
+    one, two = world.add("web-1"), world.add("db-1", owner="db")
+    draining = asyncio.create_task(drained(world, one))
+    await asyncio.sleep(0.05)
+    executing = asyncio.create_task(world.execute(world.plan(two), seconds=3.0))
+    await asyncio.sleep(0.5)
+    [waiting] = world.evictor.waiting()
+    assert (waiting.reason, waiting.waits_for, waiting.request.pod) == (reasons.WAITING_FOR_BUDGET, DRAIN, "db-1")
+    assert world.overspent == 0
+    [outcome] = await executing
+    await draining
+    assert outcome.result == REFUSED, "once the status shows the eviction, the API server is the judge"
+    assert world.times.keys() == {"web-1"}
+
+
+async def test_concurrent_requesters_spend_a_budget_once():
+    world = Guarded(3, restart=None, latency=0.1)
+    pods = [world.add(f"web-{number}", owner=f"o{number}") for number in range(8)]
+    tasks = [
+        asyncio.create_task(drained(world, pod, Requester(AUTOSCALER, f"removal of node n{number}")))
+        for number, pod in enumerate(pods)
+    ]
+    await asyncio.sleep(0.9)
+    assert (len(world.times), world.overspent) == (3, 0)
+    assert {each.reason for each in world.evictor.waiting()} == {reasons.WAITING_FOR_BUDGET}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_outstanding_disruption_ends_with_status_or_timeout():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    budgets = world.evictor.budgets
+    budgets.budget_changed(None, budget(1))
+    budgets.hold(one, DRAIN)
+    assert budgets.exhausted(two, now=0.0) is not None
+    assert budgets.exhausted(one, now=0.0) is None, "its own"
+    budgets.granted(one, now=0.0)
+    assert budgets.exhausted(two, now=9.0) is not None
+    assert budgets.exhausted(two, now=11.0) is None
+    budgets.hold(one, DRAIN)
+    budgets.budget_changed(budget(1), budget(0, "web-1"))
+    assert budgets.exhausted(two, now=12.0) is None, "the status shows it; the API server decides"
+    budgets.budget_changed(budget(0, "web-1"), budget(1))
+    budgets.hold(one, DRAIN)
+    budgets.release(one)
+    assert budgets.exhausted(two, now=13.0) is None
+    budgets.budget_changed(budget(1), None)
+    assert budgets.exhausted(two, now=13.0) is None
+
+
+async def test_pods_without_budget_cost_do_not_wait():
+    world = World()
+    pending = world.add("web-1", phase="Pending")
+    world.evictor.budgets.budget_changed(None, budget(0))
+    other = world.add("web-2")
+    world.evictor.budgets.hold(pending, DRAIN)
+    assert world.evictor.budgets.exhausted(other, now=0.0) is None
+
+
+# --- limits of the whole operator ------------------------------------------------------------------------------------
+
+
+async def test_concurrency_limit_spans_all_requesters():
+    world = World(restart=None, limits=EvictionLimits(max_concurrent=2))
+    pods = [world.add(f"web-{number}", owner=f"o{number}") for number in range(4)]
+    first = admitted(world, pods[0])
+    admitted(world, pods[1], POLICY)
+    waiting = waits(world, pods[2], POLICY)
+    assert waiting.reason == reasons.WAITING_FOR_EVICTION_LIMIT
+    assert "maxConcurrentEvictions is 2" in waiting.message
+    world.evictor.conclude(first, TAKEN)
+    waits(world, pods[2], POLICY), "the pod is still there"
+    world.drop(pods[0])
+    admitted(world, pods[2], POLICY)
+
+
+async def test_stuck_pod_frees_its_slot_after_grace_period():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    one, two = world.add("web-1"), world.add("web-2", owner="db")
+    world.evictor.conclude(admitted(world, one), TAKEN)
+    await asyncio.sleep(59.0)
+    waits(world, two)
+    await asyncio.sleep(2.0)
+    admitted(world, two)
+
+
+async def test_namespace_limit_is_separate():
+    world = World(limits=EvictionLimits(max_concurrent_per_namespace=1, per_minute_per_namespace=6))
+    one, two = world.add("web-1"), world.add("web-2", owner="db")
+    other = msgspec.structs.replace(world.add("x-1", owner="x"), namespace="bank")
+    permit = admitted(world, one)
+    assert "in namespace shop" in waits(world, two).message
+    admitted(world, other)
+    world.evictor.conclude(permit, TAKEN)
+    world.drop(one)
+    waits(world, two), "one of six a minute at once"
+    await asyncio.sleep(10.0)
+    admitted(world, two)
+
+
+async def test_rate_limit_spans_all_controllers():
+    world = World(restart=1.0, limits=EvictionLimits(per_minute=6))
+    drains = [world.add(f"a-{number}", owner=f"a{number}") for number in range(6)]
+    planned = [world.add(f"b-{number}", owner=f"b{number}") for number in range(6)]
+    tasks = [asyncio.create_task(drained(world, pod)) for pod in drains]
+    outcomes = await world.execute(world.plan(*planned), seconds=600.0)
+    await asyncio.gather(*tasks)
+    assert [outcome.result for outcome in outcomes] == [EVICTED] * 6
+    times = sorted(world.times.values())
+    assert len(times) == 12
+    assert all(later - sooner >= 60.0 - 1e-6 for sooner, later in zip(times, times[6:], strict=False))
+
+
+async def test_waiters_are_admitted_in_order():
+    world = World(limits=EvictionLimits(per_minute=6))
+    one, two, three = (world.add(f"web-{number}", owner=f"o{number}") for number in (1, 2, 3))
+    admitted(world, one)
+    waits(world, two, DRAIN)
+    await asyncio.sleep(1.0)
+    for _ in range(10):
+        waits(world, two, DRAIN)
+        waits(world, three, POLICY)
+        await asyncio.sleep(0.95)
+    waits(world, three, POLICY), "the drain came first, and asks every second"
+    admitted(world, two, DRAIN)
+
+
+async def test_strategies_of_one_policy_do_not_wait_for_each_other():
+    world = World(limits=EvictionLimits(max_concurrent=2))
+    one, two, three = (world.add(f"web-{number}", owner=f"o{number}") for number in (1, 2, 3))
+    first, _ = admitted(world, one), admitted(world, two)
+    waits(world, three, POLICY)
+    world.evictor.cancel(first)
+    await asyncio.sleep(1.0)
+    admitted(world, world.add("web-4", owner="o4"), Requester(DESCHEDULER, "spread", "LowNodeUtilization"))
+
+
+async def test_expired_waiter_is_skipped():
+    world = World(limits=EvictionLimits(per_minute=6))
+    one, two, three = (world.add(f"web-{number}", owner=f"o{number}") for number in (1, 2, 3))
+    admitted(world, one)
+    waits(world, two, DRAIN)
+    await asyncio.sleep(11.0)
+    assert world.evictor.waiting() == ()
+    admitted(world, three, POLICY)
+
+
+async def test_request_with_deadline_ignores_rate_limit_but_counts():
+    world = World(limits=EvictionLimits(per_minute=6, max_concurrent=2))
+    pods = [world.add(f"web-{number}", owner=f"o{number}") for number in range(9)]
+    for pod in pods[:6]:
+        world.evictor.conclude(admitted(world, pod, TAINTS, deadline=0.0, how="Delete"), TAKEN)
+    assert "evictionsPerMinute" in waits(world, pods[6]).message
+    for pod in pods[6:8]:
+        world.evictor.begin(admitted(world, pod, TAINTS, deadline=0.0, how="Delete"))
+    assert waits(world, pods[8], TAINTS, deadline=0.0, how="Delete").reason == reasons.WAITING_FOR_EVICTION_LIMIT
+
+
+async def test_request_with_deadline_ignores_slowly_terminating_pods():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    slow, due = world.add("web-1"), world.add("web-2", owner="db")
+    world.evictor.conclude(admitted(world, slow), TAKEN)
+    admitted(world, due, TAINTS, deadline=0.0, how="Delete")
+
+
+async def test_request_with_deadline_ignores_rechecks_and_rollouts():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    moved, due, later = world.add("web-1"), world.add("web-2", owner="db"), world.add("web-3", owner="db")
+    permit = admitted(world, moved, POLICY, how="Surge")
+    world.evictor.cancel(admitted(world, due, TAINTS, deadline=0.0, how="Delete"))
+    world.evictor.begin(permit)
+    waits(world, due, TAINTS, deadline=0.0, how="Delete")
+    world.evictor.response_received(permit)
+    waits(world, later)
+    admitted(world, due, TAINTS, deadline=0.0, how="Delete")
+
+
+async def test_skipped_action_reports_its_wait_reason():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    admitted(world, world.add("a-1", owner="a"))
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("db-1", owner="db")), seconds=5.0)
+    assert (outcomes[0].result, outcomes[0].reason) == (SKIPPED, reasons.WAITING_FOR_EVICTION_LIMIT)
+    assert not world.asked
+
+
+# --- what is left behind ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("latency", [0.0, 5.0], ids=["while it waits", "in the middle of a request"])
+async def test_cancelled_execution_releases_reservations(latency: float):
+    world = World(latency=latency, restart=None, limits=EvictionLimits(max_concurrent=1, per_minute=60))
+    one, two = world.add("web-1"), world.add("db-1", owner="db")
+    blocker = None if latency else admitted(world, world.add("a-1", owner="a"))
+    executing = asyncio.create_task(world.execute(world.plan(one)))
+    await asyncio.sleep(1.0)
+    executing.cancel()
+    await asyncio.gather(executing, return_exceptions=True)
+    if blocker is not None:
+        world.evictor.cancel(blocker)
+    await asyncio.sleep(6.0)
+    assert world.evictor.waiting() == ()
+    admitted(world, two, settle=True)
+
+
+async def test_twice_cancelled_execution_releases_reservations():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+
+    async def slow_to_end(_):
+        try:
+            await asyncio.sleep(100.0)
+        finally:
+            await asyncio.sleep(1.0)
+
+    executing = asyncio.create_task(world.execute(world.plan(world.add("web-1")), recheck=slow_to_end))
+    await asyncio.sleep(1.0)
+    executing.cancel()
+    await asyncio.sleep(0.1)
+    executing.cancel()
+    await asyncio.gather(executing, return_exceptions=True)
+    await asyncio.sleep(2.0)
+    admitted(world, world.add("db-1", owner="db"))
+
+
+async def test_cancelled_drain_releases_reservations():
+    world = World(latency=5.0, limits=EvictionLimits(max_concurrent=1))
+    one, two = world.add("web-1"), world.add("web-2")
+    draining = asyncio.create_task(drained(world, one))
+    await asyncio.sleep(1.0)
+    waits(world, two)
+    draining.cancel()
+    await asyncio.gather(draining, return_exceptions=True)
+    admitted(world, two, settle=True)
+
+
+async def test_eviction_with_lost_response_counts_once():
+    world = World(limits=EvictionLimits(per_minute=60, max_concurrent=5))
+    world.api.lose = 1
+    pod = world.add("web-1")
+    assert (await drained(world, pod)).result == EVICTED
+    [record] = world.evictor.history
+    assert (record.request.pod, record.result, record.request.requester) == ("web-1", EVICTED, DRAIN)
+    assert len(world.asked) == 1
+
+
+async def test_uncertain_disruption_stays_outstanding():
+    world = World()
+    one, two = world.add("web-1"), world.add("db-1", owner="db")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    world.api.fail(Unreachable("cut"), times=2)
+    permit = admitted(world, one)
+    response = await world.evictor.evict(permit, world.api, timeout=10.0)
+    assert (response.uncertain, response.retry) == (True, True)
+    assert waits(world, two).reason == reasons.WAITING_FOR_BUDGET
+    admitted(world, one), "the same pod may be tried again"
+
+
+async def test_cancelled_execution_keeps_uncertain_disruption_outstanding():
+    world = World()
+    one, two = world.add("web-1"), world.add("db-1", owner="db")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    world.api.fail(Unreachable("cut"), times=2)
+    executing = asyncio.create_task(world.execute(world.plan(one)))
+    await asyncio.sleep(0.2)  # the executor waits for the next attempt to resolve the lost response
+    executing.cancel()
+    await asyncio.gather(executing, return_exceptions=True)
+    assert waits(world, two).reason == reasons.WAITING_FOR_BUDGET
+
+
+async def test_webhook_refusal_is_recorded_and_releases_reservations():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    one, two = world.add("web-1"), world.add("db-1", owner="db")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    message = 'admission webhook "guard.example.com" denied the request: no'
+    world.api.fail(Forbidden(message, status=403), path="web-1/eviction")
+    response = await drained(world, one)
+    assert (response.result, response.reason) == (REFUSED, reasons.EVICTION_REFUSED)
+    [record] = world.evictor.history
+    assert "guard.example.com" in record.message
+    assert (await drained(world, two)).result == EVICTED
+
+
+async def test_repeated_background_eviction_counts_once():
+    world = World(limits=EvictionLimits(per_minute=6))
+    pod, other = world.add("vm-1"), world.add("web-1", owner="web")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    started = AttemptResult(STARTED, reasons.EVICTION_IN_BACKGROUND, "it is migrated")
+    world.evictor.conclude(admitted(world, pod, TAINTS, deadline=0.0), started)
+    for _ in range(3):
+        await asyncio.sleep(20.0)
+        world.evictor.conclude(admitted(world, pod, TAINTS, deadline=0.0), started)
+    assert [each.result for each in world.evictor.history] == [STARTED]
+    admitted(world, other)
+
+
+async def test_overdue_request_skips_the_budget_check():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    admitted(world, one)
+    assert waits(world, two, TAINTS, deadline=0.0).reason == reasons.WAITING_FOR_BUDGET
+    admitted(world, two, TAINTS, deadline=0.0, overdue=True)
+
+
+async def test_webhook_refusal_does_not_stop_other_actions():
+    world = World()
+    message = 'admission webhook "guard.example.com" denied the request: no'
+    world.api.fail(Forbidden(message, status=403), path="web-1/eviction")
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("db-1", owner="db")))
+    assert [(each.result, each.reason) for each in outcomes] == [
+        (REFUSED, reasons.EVICTION_REFUSED),
+        (EVICTED, reasons.EVICTED),
+    ]
+
+
+async def test_history_is_bounded_and_has_requester_and_pod():
+    world = World()
+    pod = world.add("web-1")
+    for number in range(1005):
+        found = msgspec.structs.replace(request(pod, POLICY, reason="DuplicateOnNode"), uid=str(number))
+        world.evictor.record(found, AttemptResult(FAILED, reasons.EVICTION_FAILED, "no"))
+    assert len(world.evictor.history) == 1000
+    last = world.evictor.history[-1]
+    assert (last.request.key, last.request.requester, last.request.reason) == ("shop/web-1", POLICY, "DuplicateOnNode")
+
+
+async def test_metrics_count_waiting_and_finished_evictions():
+    registry = CollectorRegistry()
+    world = World()
+    world.evictor = Evictor(clock=world.clock, view=world, metrics=EvictorMetrics(registry))
+    pod = world.add("web-1")
+    permit = admitted(world, pod)
+    waits(world, pod, POLICY)
+    labels = {"controller": DESCHEDULER, "reason": reasons.WAITING_FOR_EVICTION}
+    assert registry.get_sample_value("trimtab_evictions_waiting", labels) == 1
+    assert registry.get_sample_value("trimtab_evictions_in_flight") == 1
+    world.evictor.conclude(permit, TAKEN)
+    ended = {"controller": AUTOSCALER, "how": "Evict", "result": EVICTED}
+    assert registry.get_sample_value("trimtab_evictions_total", ended) == 1
+
+
+# --- what statuses report of it --------------------------------------------------------------------------------------
+
+
+async def test_status_groups_pending_evictions_by_reason_and_requester(golden: Golden):
+    world = World(limits=EvictionLimits(max_concurrent_per_namespace=1))
+    held, *others = (world.add(f"web-{number}", owner=f"o{number}") for number in range(3))
+    admitted(world, held, DRAIN)
+    waits(world, held, POLICY)
+    started = world.clock.now()
+    await asyncio.sleep(2.0)
+    for pod in others:
+        waits(world, pod, POLICY)
+    waits(world, others[0], Requester(DESCHEDULER, "another"))
+    waits(world, others[1], TAINTS)
+    same, limit = world.evictor.waiting_status(DESCHEDULER, name="spread")
+    assert (same.reason, same.waits_for, same.count) == (reasons.WAITING_FOR_EVICTION, str(DRAIN), 1)
+    assert same.since.timestamp() == pytest.approx(started, abs=1.0)
+    assert (limit.reason, limit.waits_for, limit.count) == (reasons.WAITING_FOR_EVICTION_LIMIT, str(DRAIN), 2)
+    golden(limit.message)
+    assert [each.count for each in world.evictor.waiting_status(DESCHEDULER)] == [1, 3]
+    assert world.evictor.waiting_status(AUTOSCALER) == ()
+
+
+async def test_countdown_does_not_change_the_status():
+    world = World(limits=EvictionLimits(per_minute=6))
+    one, two, three = (world.add(f"web-{number}", owner=f"o{number}") for number in range(3))
+    admitted(world, one)
+    before = waits(world, two)
+    first = world.evictor.waiting_status(AUTOSCALER)
+    await asyncio.sleep(3.0)
+    assert waits(world, two).message != before.message
+    assert world.evictor.waiting_status(AUTOSCALER, previous=first) == first
+    waits(world, three)
+    [entry] = world.evictor.waiting_status(AUTOSCALER, previous=first)
+    assert (entry.count, entry.since, entry.message) == (2, first[0].since, first[0].message)
+
+
+async def test_status_reports_longest_waiting_evictions_within_limit():
+    world = World()
+    for number in range(12):
+        pod = world.add(f"web-{number}", owner=f"o{number}")
+        admitted(world, pod, Requester(AUTOSCALER, f"removal of node n{number:02}" + "x" * 1000))
+        waits(world, pod, POLICY)
+        await asyncio.sleep(0.3)
+    found = world.evictor.waiting_status(DESCHEDULER)
+    assert [each.waits_for[:30] for each in found] == [f"autoscaler removal of node n{n:02}" for n in range(10)]
+    assert all(len(each.waits_for) <= 512 and len(each.message) <= 512 for each in found)

@@ -1,0 +1,135 @@
+"""When an owner has recovered from an eviction."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.fixtures.golden import Golden
+from trimtab.api import reasons
+from trimtab.api.plan import Evict
+from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
+from trimtab.disruption.executor.owner_queue import check_pod
+from trimtab.disruption.outcome import EVICTED_RESPONSE_LOST, GONE
+from trimtab.kube.objects import Pod
+
+OWNER = ("shop", "ReplicaSet", "web")
+LONG_AGO = 1.0
+WALL = 1_800_000_000.0
+
+
+def web(name: str, **fields: object) -> Pod:
+    pod = Pod(namespace="shop", name=name, uid=f"uid-{name}", node="n1", phase="Running", ready=True, created=LONG_AGO)
+    return msgspec.structs.replace(pod, **fields)
+
+
+VICTIM, NEXT = web("web-1"), web("web-2")
+ILL = web("web-1", ready=False)
+
+CASES = [
+    pytest.param(VICTIM, [VICTIM, NEXT], "has 1 pods, 1 of them ready", id="the watch still shows the old pod"),
+    pytest.param(VICTIM, [NEXT], "has 1 pods, 1 of them ready", id="no replacement yet"),
+    pytest.param(VICTIM, [NEXT, web("web-3", ready=False)], "has 2 pods, 1 of them ready", id="not ready, for long"),
+    pytest.param(VICTIM, [NEXT, web("web-3", deleted=WALL)], "has 1 pods", id="a replacement that terminates"),
+    pytest.param(VICTIM, [NEXT, web("web-3", phase="Failed", ready=False)], "has 1 pods", id="one that failed"),
+    pytest.param(VICTIM, [NEXT, web("web-3")], None, id="as many as before"),
+    pytest.param(VICTIM, [NEXT, web("web-3"), web("web-4")], None, id="more than before"),
+    pytest.param(ILL, [NEXT], "has 1 pods, 1 of them ready", id="an ill pod is replaced as well"),
+    pytest.param(ILL, [NEXT, web("web-3", ready=False)], None, id="by one that is no better"),
+]
+
+
+@pytest.mark.parametrize(("victim", "now_there", "words"), CASES)
+def test_owner_recovers_with_as_many_ready_pods_as_before(victim, now_there, words):
+    book = OwnerRecovery()
+    book.open(OWNER, victim, [victim, NEXT], now=0.0)
+    book.grant(OWNER, victim.uid, now=1.0)
+    why = book.unsettled(OWNER, NEXT, now_there, now=2.0, now_epoch=WALL)
+    assert (why is None) == (words is None)
+    assert words is None or (why is not None and words in why)
+
+
+@pytest.mark.parametrize(
+    ("created", "waits"),
+    [
+        pytest.param(WALL, True, id="in this very second"),
+        pytest.param(WALL - 0.9, True, id="less than a second ago"),
+        pytest.param(WALL - 1, False, id="a second ago"),
+        pytest.param(WALL + 5, False, id="by a clock that is ahead of ours"),
+        pytest.param(None, False, id="unknown time"),
+    ],
+)
+def test_next_pod_waits_while_newest_pod_is_under_a_second_old(created, waits):
+    newest = web("web-3", created=created)
+    why = OwnerRecovery().unsettled(OWNER, NEXT, [NEXT, newest], now=1.0, now_epoch=WALL)
+    assert why == (
+        "web-3 was created within this second, like the replacement of the next pod would be" if waits else None
+    )
+
+
+def test_owner_waits_for_in_flight_eviction(golden: Golden):
+    book = OwnerRecovery()
+    book.open(OWNER, VICTIM, [VICTIM, NEXT], now=0.0)
+    why = book.unsettled(OWNER, NEXT, [VICTIM, NEXT], now=1.0, now_epoch=WALL)
+    golden(why)
+    book.close(OWNER, VICTIM.uid)
+    assert book.unsettled(OWNER, NEXT, [VICTIM, NEXT], now=1.0, now_epoch=WALL) is None
+
+
+def test_terminating_pod_after_lost_response_counts_as_evicted():
+    action = Evict(
+        policy="p",
+        strategy="s",
+        namespace="shop",
+        pod="web-1",
+        node="n1",
+        target="n2",
+        reason="r",
+        message="m",
+        uid=VICTIM.uid,
+    )
+    for there in (None, web("web-1", uid="successor"), web("web-1", deleted=WALL)):
+        assert check_pod(action, there, response_lost=True) == EVICTED_RESPONSE_LOST
+        ended = check_pod(action, there, response_lost=False)
+        assert ended is not None
+        assert ended.result == GONE
+    assert EVICTED_RESPONSE_LOST.reason == reasons.EVICTED
+
+
+def test_scaled_up_owner_is_compared_with_its_new_size(golden: Golden):
+    book = OwnerRecovery()
+    book.open(OWNER, VICTIM, [VICTIM, NEXT], now=0.0)
+    book.grant(OWNER, VICTIM.uid, now=1.0)
+    scale_up = [NEXT, web("web-3"), web("web-4")]
+    book.open(OWNER, NEXT, scale_up, now=10.0)
+    book.grant(OWNER, NEXT.uid, now=10.0)
+    why = book.unsettled(OWNER, web("web-3"), scale_up[1:], now=11.0, now_epoch=WALL)
+    assert why is not None
+    golden(why)
+
+
+def test_scaled_down_owner_settles_at_its_new_size():
+    book = OwnerRecovery()
+    book.open(OWNER, VICTIM, [VICTIM, NEXT, web("web-3")], now=0.0)
+    book.grant(OWNER, VICTIM.uid, now=1.0)
+    book.open(OWNER, NEXT, [NEXT, web("web-3")], now=1000.0)
+    book.grant(OWNER, NEXT.uid, now=1000.0)
+    assert book.unsettled(OWNER, web("web-3"), [web("web-3"), web("web-4")], now=1001.0, now_epoch=WALL) is None
+
+
+def test_second_victim_is_added_to_unrecovered_owner(golden: Golden):
+    book = OwnerRecovery()
+    book.open(OWNER, VICTIM, [VICTIM, NEXT, web("web-5")], now=0.0)
+    book.grant(OWNER, VICTIM.uid, now=1.0)
+    book.open(OWNER, NEXT, [NEXT, web("web-5")], now=2.0)
+    book.grant(OWNER, NEXT.uid, now=2.0)
+    why = book.unsettled(OWNER, web("web-5"), [web("web-5"), web("web-6")], now=3.0, now_epoch=WALL)
+    assert why is not None
+    golden(why)
+
+
+def test_old_owner_records_are_removed():
+    book = OwnerRecovery()
+    for number in range(20_000):
+        book.open(("shop", "ReplicaSet", f"web-{number}"), VICTIM, [VICTIM], now=float(number))
+    assert len(book) < 4_000

@@ -1,0 +1,58 @@
+"""Arrays that are kept: what is computed anew, and what goes first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.builders import node, pod
+from trimtab.cluster.resources import CPU, IntArray
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement import slot_cache
+from trimtab.placement.slot_cache import SlotCache, Slots
+
+
+class Counting:
+    """Free cpu less what is asked for, with a note of what was computed."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.nodes = snapshot.nodes
+        self.passes: list[int] = []
+        self.kept: SlotCache[int, np.int64] = SlotCache(snapshot.nodes, self.compute)
+
+    def compute(self, asked: int, slots: Slots) -> IntArray:
+        free: IntArray = self.nodes.allocatable[slots, CPU] - self.nodes.requested[slots, CPU] - asked
+        self.passes.append(len(free))
+        return free
+
+
+def snapshot() -> Snapshot:
+    return Snapshot(node(f"n{number}").build() for number in range(20))
+
+
+def test_only_changed_slots_are_recomputed():
+    picture = snapshot()
+    counting = Counting(picture)
+    before = counting.kept.of(100).copy()
+    picture.put(pod("p").on("n3").cpu("1").build())
+    after = counting.kept.of(100)
+    assert counting.passes == [picture.nodes.capacity, 1]
+    assert np.flatnonzero(before != after).tolist() == [picture.nodes.slot_of["n3"]]
+    assert after[picture.nodes.slot_of["n3"]] == 4000 - 1000 - 100
+
+
+def test_hundreds_of_keys_are_cached():
+    counting = Counting(snapshot())
+    for _ in range(3):
+        for requested in range(500):
+            counting.kept.of(requested)
+    assert len(counting.passes) == 500
+
+
+def test_least_recently_used_key_is_dropped_first(monkeypatch):
+    monkeypatch.setattr(slot_cache, "_MAX_KEYS", 2)
+    counting = Counting(snapshot())
+    for requested in (1, 2, 1, 3, 1):
+        counting.kept.of(requested)
+    assert len(counting.passes) == 3
+    counting.kept.of(2)
+    assert len(counting.passes) == 4

@@ -1,0 +1,53 @@
+"""The controllers' half of the process keeps its own tasks running."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.fakes.server import fake_server
+from trimtab.kube.connection.config import ServerConfig
+from trimtab.runtime import app
+from trimtab.runtime.app import App
+from trimtab.runtime.metrics.process import RuntimeMetrics
+from trimtab.runtime.settings import Settings
+
+
+async def test_failed_task_is_logged_and_restarted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = 0
+    again = asyncio.Event()
+
+    class Reclaimer:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        async def run(self) -> None:
+            nonlocal began
+            began += 1
+            if began == 1:
+                raise KeyError("x")
+            again.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(app, "MemoryReclaimer", Reclaimer)
+    async with fake_server() as server:
+        registry = CollectorRegistry()
+        made = App(
+            Settings(),
+            ServerConfig(server=server.url),
+            identity="me",
+            registry=registry,
+            metrics=RuntimeMetrics(registry),
+            leading=lambda: False,
+        )
+        running = asyncio.create_task(made.run())
+        await asyncio.wait_for(again.wait(), 10)
+        assert "reclaim memory failed" in caplog.text
+        assert any(component.error for component in made.progress.components)
+        made.stop()
+        await asyncio.wait_for(running, 10)

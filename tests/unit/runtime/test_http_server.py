@@ -1,0 +1,427 @@
+"""What clients can make the server of probes and metrics hold or do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from trimtab.api import reasons
+from trimtab.runtime.http.server import LARGE_BODY, MAX_LARGE_BODIES, HttpServer, Limits
+
+GET = b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"
+BODY = b"y" * 1000
+OTHER = "127.0.0.2"
+
+
+async def body(request: web.BaseRequest) -> web.Response:
+    return web.Response(body=BODY)
+
+
+class Running:
+    """A server and what it refused."""
+
+    def __init__(self, handler: Any, limits: Limits) -> None:
+        self.refused: Counter[str] = Counter()
+        self.writers: list[asyncio.StreamWriter] = []
+        self.server = HttpServer("127.0.0.1", 0, {"/x": handler}, limits=limits, refused=self._count)
+
+    def _count(self, reason: str) -> None:
+        self.refused[reason] += 1
+
+    async def connect(self, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connected = await asyncio.open_connection("127.0.0.1", self.server.port, local_addr=(source, 0))
+        self.writers.append(connected[1])
+        return connected
+
+    async def refuses(self, source: str = "127.0.0.1", *, within: float = 5.0) -> bool:
+        """Whether a connection is closed without an answer."""
+        try:
+            reader, _ = await self.connect(source)
+            async with asyncio.timeout(within):
+                return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False
+
+    async def get(self, request: bytes = GET, source: str = "127.0.0.1") -> int:
+        reader, writer = await self.connect(source)
+        writer.write(request)
+        status = await answer(reader)
+        writer.close()
+        return status
+
+    async def connections(self, number: int) -> None:
+        async with asyncio.timeout(5):
+            while self.server.connections != number:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def answer(reader: asyncio.StreamReader) -> int:
+    """The status of the next answer on a connection, which is read to its end."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    [length] = [int(line.split(b":")[1]) for line in head.splitlines() if line.startswith(b"content-length")]
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+@asynccontextmanager
+async def running(handler: Any = body, **limits: Any) -> AsyncIterator[Running]:
+    made = Running(handler, Limits(**limits))
+    await made.server.start()
+    try:
+        yield made
+    finally:
+        await made.server.stop()
+        for writer in made.writers:
+            writer.close()
+        assert not made.server._open
+        assert made.server.connections == 0
+
+
+async def test_paths_and_methods() -> None:
+    async with running() as server:
+        assert await server.get() == 200
+        assert await server.get(GET.replace(b"/x", b"/y")) == 404
+        assert await server.get(GET.replace(b"GET", b"DELETE")) == 405
+        assert not server.refused
+
+
+async def test_failing_handler_returns_500(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(request: web.BaseRequest) -> web.Response:
+        raise ValueError("x")
+
+    async with running(fail) as server:
+        assert await server.get() == 500
+    assert len(caplog.records) == 1
+
+
+async def test_connections_beyond_the_limit_of_a_client_are_reset_at_once() -> None:
+    async with running(connections_per_client=3) as server:
+        kept = [await server.connect() for _ in range(3)]
+        for _ in range(20):
+            assert await server.refuses()
+        assert server.server.connections == 3
+        assert server.refused == {reasons.TOO_MANY_CONNECTIONS: 20}
+        for reader, writer in kept:
+            writer.write(GET)
+            assert await answer(reader) == 200
+            writer.close()
+        await server.connections(0)
+
+
+async def test_a_client_with_fewer_connections_gets_one_of_a_client_with_more() -> None:
+    async with running(connections=4, connections_per_client=4) as server:
+        flood = [await server.connect() for _ in range(4)]
+        await server.connections(4)
+        assert await server.get(source=OTHER) == 200
+        assert await closed(flood[0][0]), "the oldest"
+        await server.connections(3)
+        for _, writer in flood:
+            writer.close()
+
+
+async def test_clients_with_one_connection_each_do_not_displace_each_other() -> None:
+    async with running(connections=2) as server:
+        await server.connect("127.0.0.1")
+        await server.connect("127.0.0.2")
+        await server.connections(2)
+        assert await server.refuses("127.0.0.3")
+        assert server.server.connections == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_any_order_of_connections_keeps_to_the_limits_and_keeps_no_modest_client_out(seed: int) -> None:
+    chance, most, of_one = random.Random(seed), 8, 4
+    async with running(connections=most, connections_per_client=of_one, requests_per_second=1e4) as server:
+        held: dict[str, list[asyncio.StreamWriter]] = {}
+        for _ in range(80):
+            client = f"127.0.0.{chance.randint(2, 12)}"
+            mine = held.setdefault(client, [])
+            if mine and chance.random() < 0.3:
+                mine.pop(chance.randrange(len(mine))).close()
+                continue
+            numbers = {name: len(each) for name, each in server.server._clients.items()}
+            full, own = sum(numbers.values()) >= most, numbers.get(client, 0)
+            welcome = own < of_one and (not full or max(numbers.values()) > own + 1)
+            refused = await server.refuses(client, within=0.02)
+            assert not (welcome and refused)
+            if not refused:
+                mine.append(server.writers[-1])
+            assert server.server.connections <= most
+            assert all(len(each) <= of_one for each in server.server._clients.values())
+            assert sum(map(len, server.server._clients.values())) == server.server.connections
+
+
+async def test_connections_that_arrive_together_displace_one_each() -> None:
+    """They are accepted in one go, before a displaced connection has reported its end."""
+    async with running(connections=4, connections_per_client=4) as server:
+        flood = [await server.connect() for _ in range(4)]
+        await server.connections(4)
+        late = []
+        for number in range(2, 32):
+            late.append(socket.socket())
+            late[-1].bind((f"127.0.0.{number}", 0))
+            late[-1].connect(("127.0.0.1", server.server.port))
+        await asyncio.sleep(0.2)
+        assert server.server.connections == 4
+        assert [len(each) for each in server.server._clients.values()] == [1, 1, 1, 1]
+        assert len(server.server._open) == 4
+        assert [await closed(reader) for reader, _ in flood[:3]] == [True] * 3
+        for each in late:
+            each.close()
+
+
+async def test_half_a_request_is_given_up_after_the_timeout() -> None:
+    async with running(timeout=0.2) as server:
+        reader, writer = await server.connect()
+        writer.write(b"GET /x HTTP/1.1\r\nX: " + b"a" * 7000)
+        assert await closed(reader)
+        writer.close()
+        assert server.refused == {reasons.INCOMPLETE_REQUEST: 1}
+
+
+async def test_a_request_that_arrives_byte_by_byte_does_not_extend_its_timeout() -> None:
+    async with running(timeout=0.5) as server:
+        reader, writer = await server.connect()
+
+        async def drip() -> None:
+            for each in GET * 100:
+                writer.write(bytes([each]))
+                await asyncio.sleep(0.05)
+
+        dripping = asyncio.create_task(drip())
+        assert await closed(reader)
+        dripping.cancel()
+        await asyncio.gather(dripping, return_exceptions=True)
+        writer.close()
+
+
+async def test_an_idle_connection_is_closed_without_a_refusal() -> None:
+    async with running(timeout=0.2) as server:
+        reader, writer = await server.connect()
+        writer.write(GET)
+        assert await answer(reader) == 200
+        assert await closed(reader)
+        writer.close()
+        assert not server.refused
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /x HTTP/1.1\r\nX: " + b"a" * 200_000,
+        b"GET /" + b"x" * 200_000,
+        b"".join(b"X%d: %s\r\n" % (number, b"a" * 500) for number in range(300)),
+        GET.replace(b"\r\n\r\n", b"\r\nContent-Length: 1000000\r\n\r\n") + b"a" * 1_000_000,
+        GET * 10_000,
+    ],
+    ids=["header", "target", "headers", "body", "pipelined"],
+)
+async def test_request_size_is_limited(request_: bytes) -> None:
+    async with running() as server:
+        reader, writer = await server.connect()
+        writer.write(request_)
+        try:
+            async with asyncio.timeout(5):
+                while await reader.read(65536):
+                    pass
+        except ConnectionResetError:
+            pass
+        writer.close()
+        await server.connections(0)
+        if request_ == GET * 10_000:
+            assert sum(server.refused.values())
+
+
+async def test_malformed_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as server:
+        for request in (b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"GET /x HTTP/9.9\r\n\r\n"):
+            reader, writer = await server.connect()
+            writer.write(request + b"\r\n\r\n")
+            await reader.read()
+            writer.close()
+    assert not caplog.records
+
+
+async def test_requests_of_a_client_are_paced() -> None:
+    async with running(requests_per_second=2.0, connections_per_client=50) as server:
+        statuses = Counter([await server.get() for _ in range(20)])
+        assert 4 <= statuses[200] <= 6
+        assert statuses[429] == 20 - statuses[200]
+        assert server.refused == {reasons.TOO_MANY_REQUESTS: statuses[429]}
+        assert await server.get(source=OTHER) == 200, "of that client alone"
+
+
+async def test_clients_that_use_up_the_requests_of_all_keep_no_client_out_that_sends_little() -> None:
+    async with running(requests_per_second=5.0, requests_per_second_in_all=5.0) as server:
+        statuses = Counter([await server.get(source=f"127.0.0.{2 + number % 8}") for number in range(72)])
+        first, of_all = 8 * 2, 10
+        assert first + of_all <= statuses[200] <= first + of_all + 15, "the bursts, and what a second or so adds"
+        assert statuses[429] == 72 - statuses[200]
+        assert await server.get(source="127.0.0.100") == 200
+
+
+async def test_connection_is_closed_after_its_maximum_of_requests() -> None:
+    async with running(requests_per_connection=3) as server:
+        reader, writer = await server.connect()
+        writer.write(GET * 5)
+        assert [await answer(reader) for _ in range(3)] == [200, 200, 200]
+        assert await closed(reader)
+        writer.close()
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    async def large(request: web.BaseRequest) -> web.Response:
+        return web.Response(body=b"z" * 50_000_000)
+
+    async with running(large, timeout=0.3) as server:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(slow, ("127.0.0.1", server.server.port))
+            await loop.sock_sendall(slow, GET)
+            await server.connections(1)
+            await server.connections(0)
+        assert server.refused == {reasons.SLOW_CLIENT: 1}
+
+
+async def test_stopping_closes_connections_in_use() -> None:
+    async def wait(request: web.BaseRequest) -> web.Response:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async with running(wait) as server:
+        _, writer = await server.connect()
+        writer.write(GET)
+        await server.connections(1)
+        port = server.server.port
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+
+
+async def test_address_in_use_is_an_error() -> None:
+    async with running() as server:
+        second = HttpServer("127.0.0.1", server.server.port, {})
+        with pytest.raises(OSError):
+            await second.start()
+
+
+async def echo(_request: web.BaseRequest, content: bytes) -> web.Response:
+    return web.Response(body=content)
+
+
+def post(content: bytes, *, length: int | None = None, path: str = "/p") -> bytes:
+    size = len(content) if length is None else length
+    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (path.encode(), size, content)
+
+
+@asynccontextmanager
+async def webhook_server(**limits: Any) -> AsyncIterator[tuple[HttpServer, Counter[str]]]:
+    refused: Counter[str] = Counter()
+    given = {"requests_per_second": None, "requests_per_second_in_all": None, "requests_per_connection": None}
+    server = HttpServer(
+        "127.0.0.1",
+        0,
+        {"/x": body},
+        posts={"/p": echo},
+        limits=Limits(**{**given, "body_bytes": 100_000, "timeout": 0.5, **limits}),
+        refused=lambda reason: refused.update([reason]),
+    )
+    await server.start()
+    try:
+        yield server, refused
+    finally:
+        await server.stop()
+
+
+async def ask(server: HttpServer, request: bytes) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    content = await reader.read(100) if b"Content-Length: 0" not in head else b""
+    writer.close()
+    return int(head.split()[1]), content
+
+
+async def test_post_gets_the_complete_body_up_to_its_limit() -> None:
+    async with webhook_server() as (server, refused):
+        assert await ask(server, post(b"hello")) == (200, b"hello")
+        assert (await ask(server, post(b"y" * 100_000)))[0] == 200
+        assert (await ask(server, post(b"", length=100_001)))[0] == 413
+        chunk = b"%x\r\n%s\r\n" % (60_000, b"z" * 60_000)
+        chunked = b"POST /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk
+        assert (await ask(server, chunked))[0] == 413
+        assert refused == {reasons.REQUEST_TOO_LARGE: 2}
+
+
+async def test_methods_of_other_paths_are_refused() -> None:
+    async with webhook_server() as (server, _):
+        assert (await ask(server, post(b"", path="/x")))[0] == 405
+        assert (await ask(server, post(b"", path="/y")))[0] == 404
+        assert (await ask(server, GET.replace(b"/x", b"/p")))[0] == 405
+        assert (await ask(server, GET))[0] == 200
+
+
+async def test_body_that_stays_incomplete_times_out() -> None:
+    async with webhook_server() as (server, refused):
+        assert (await ask(server, post(b"abc", length=10)))[0] == 408
+        assert refused[reasons.INCOMPLETE_REQUEST] == 1
+
+
+async def test_connection_without_limits_serves_many_requests_and_stays_open() -> None:
+    async with webhook_server(timeout=0.3, keepalive=30.0) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(300):
+            writer.write(post(b"abc"))
+            assert await answer(reader) == 200
+        await asyncio.sleep(0.6)  # longer than the timeout of a request
+        writer.write(post(b"abc"))
+        assert await answer(reader) == 200
+        writer.close()
+
+
+async def test_draining_server_closes_connections_after_their_response() -> None:
+    async with webhook_server() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(post(b"abc"))
+        assert await answer(reader) == 200
+        server.drain()
+        writer.write(post(b"abc"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert b"connection: close" in head.lower()
+        writer.close()
+        assert (await ask(server, post(b"abc")))[0] == 200  # new connections are still served
+
+
+async def test_few_large_bodies_are_in_memory_and_small_ones_do_not_wait_for_them() -> None:
+    content = b"y" * (LARGE_BODY + 1)
+    async with webhook_server(body_bytes=2 * LARGE_BODY) as (server, refused):
+        slow = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(MAX_LARGE_BODIES)]
+        for _, writer in slow:
+            writer.write(post(b"", length=len(content)))
+        await asyncio.sleep(0.1)
+        assert await ask(server, post(b"small")) == (200, b"small")
+        assert (await ask(server, post(content)))[0] in (200, 503)  # after the slow ones have timed out
+        assert (await ask(server, post(content)))[0] == 200
+        assert refused[reasons.INCOMPLETE_REQUEST] == MAX_LARGE_BODIES
+        for _, writer in slow:
+            writer.close()

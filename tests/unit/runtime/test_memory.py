@@ -1,0 +1,101 @@
+"""Memory that returns after objects are gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.builders import node, pod
+from tests.fakes.clock import LoopClock
+from tests.protobuf import encode_object
+from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.kube.objects import LabelSelector
+from trimtab.kube.rules.selectors import label_matcher
+from trimtab.kube.watching.informer import prune_in_slices
+from trimtab.kube.watching.store import Store
+from trimtab.kube.wire.intern import Interner
+from trimtab.kube.wire.protobuf import ProtobufCodec
+from trimtab.runtime import memory
+from trimtab.runtime.memory import RECLAIM_PERIOD, MemoryReclaimer
+
+pytestmark = pytest.mark.looptime
+
+
+class FakeWatches:
+    """A pod store that feeds a snapshot, as the real watches."""
+
+    def __init__(self, shared: SharedSnapshot) -> None:
+        self.interner = Interner()
+        self.store = Store()
+        self.store.subscribe(shared.apply)
+        self.codec = ProtobufCodec("Pod", self.interner)
+        self.reclaimed = 0
+
+    @property
+    def removals(self) -> int:
+        return self.store.removals
+
+    async def reclaim(self) -> None:
+        self.reclaimed += 1
+        await prune_in_slices(self.interner)
+
+
+def hostile(number: int) -> bytes:
+    manifest = pod(f"hostile-{number}").on("n1").manifest()
+    terms = [
+        {"topologyKey": f"k{each % 7}", "labelSelector": {"matchLabels": {f"a{number}-{each}": "x"}}}
+        for each in range(60)
+    ]
+    manifest["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    requests = {f"x.io/r{number}-{each}": "1" for each in range(50)}
+    manifest["spec"]["containers"] = [{"name": "c", "resources": {"requests": requests}}]
+    return encode_object(manifest)
+
+
+async def test_memory_of_deleted_pods_is_reclaimed(monkeypatch) -> None:
+    trimmed = []
+    monkeypatch.setattr(memory, "trim", lambda: trimmed.append(True))
+    shared = SharedSnapshot()
+    watches = FakeWatches(shared)
+    shared.apply(None, node("n1").build())
+    kept = watches.codec.decode(encode_object(pod("kept").on("n1").manifest()))
+    watches.store.apply(kept)
+    await MemoryReclaimer(watches, shared, clock=LoopClock()).reclaim()
+    before = watches.interner.statistics()
+    for number in range(40):
+        watches.store.apply(watches.codec.decode(hostile(number)))
+    async with shared.borrow() as snapshot:
+        assert len(snapshot._accounting._amounts) == 41
+    label_matcher(LabelSelector())
+    for key in [key for key in watches.store.objects if "hostile" in key]:
+        watches.store.remove(key)
+    await MemoryReclaimer(watches, shared, clock=LoopClock()).reclaim()
+    after = watches.interner.statistics()
+    assert (after.specs, after.values) == (before.specs, before.values)
+    async with shared.borrow() as snapshot:
+        assert len(snapshot._accounting._amounts) == 1
+        assert not snapshot.complexity._specs
+    assert label_matcher.cache_info().currsize == 0
+    assert len(trimmed) == 2
+
+
+async def test_memory_is_not_reclaimed_without_removals(monkeypatch) -> None:
+    monkeypatch.setattr(memory, "trim", lambda: None)
+    shared = SharedSnapshot()
+    watches, clock = FakeWatches(shared), LoopClock()
+    running = asyncio.create_task(MemoryReclaimer(watches, shared, clock=clock).run())
+    await asyncio.sleep(3.5 * RECLAIM_PERIOD)
+    assert watches.reclaimed == 0
+    watches.store.apply(watches.codec.decode(hostile(1)))
+    await asyncio.sleep(2 * RECLAIM_PERIOD)
+    assert watches.reclaimed == 0
+    watches.store.remove("shop/hostile-1")
+    await asyncio.sleep(3 * RECLAIM_PERIOD)
+    assert watches.reclaimed == 1
+    running.cancel()
+
+
+def test_heap_is_trimmed_if_the_c_library_supports_it() -> None:
+    memory.tune_allocator()
+    memory.trim()

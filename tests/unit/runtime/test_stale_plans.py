@@ -1,0 +1,113 @@
+"""An overdue plan is reported in the object's conditions without its controller, and withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fakes.clock import LoopClock
+from trimtab.api import reasons
+from trimtab.api.cluster_autoscaler import NAME
+from trimtab.controller.progress import PlanSchedule, Progress
+from trimtab.kube.api import Conflict, NotFound, Unreachable
+from trimtab.kube.resources import CLUSTER_AUTOSCALERS
+from trimtab.runtime.health.stale_plans import PERIOD, StalePlanReporter
+
+pytestmark = pytest.mark.looptime
+PATH = CLUSTER_AUTOSCALERS.path(NAME)
+WELL = {"type": "Degraded", "status": "False", "reason": "AllWell", "message": "", "lastTransitionTime": "then"}
+READY = {"type": "Ready", "status": "True", "reason": "IterationCompleted", "message": "", "lastTransitionTime": "then"}
+
+
+class Server:
+    """One ClusterAutoscaler."""
+
+    def __init__(self) -> None:
+        self.conditions: list[dict[str, Any]] = [READY, WELL]
+        self.version = 1
+        self.failures: list[Exception] = []
+        self.writes = 0
+
+    async def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> Any:
+        if self.failures:
+            raise self.failures.pop(0)
+        assert (method, path) in (("GET", CLUSTER_AUTOSCALERS.path()), ("PATCH", f"{PATH}/status"))
+        if method == "PATCH":
+            if body["metadata"]["resourceVersion"] != str(self.version):
+                raise Conflict("written meanwhile", status=409)
+            self.version += 1
+            self.writes += 1
+            self.conditions = body["status"]["conditions"]
+        found = {
+            "metadata": {"name": NAME, "generation": 3, "resourceVersion": str(self.version)},
+            "status": {"conditions": self.conditions},
+        }
+        return found if method == "PATCH" else {"items": [found]}
+
+    @property
+    def reason(self) -> str:
+        [found] = [each["reason"] for each in self.conditions if each["type"] == "Degraded"]
+        return str(found)
+
+
+class Case:
+    def __init__(self) -> None:
+        self.server = Server()
+        self.progress = Progress(asyncio.get_running_loop().time)
+        self.component = self.progress.component("autoscaler")
+        self.component.plan_schedule = PlanSchedule(CLUSTER_AUTOSCALERS, NAME, 10.0)
+        reporter = StalePlanReporter(self.server, lambda: self.progress.components, LoopClock())  # type: ignore[arg-type]
+        self.task = asyncio.create_task(reporter.run())
+
+
+async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_planned() -> None:
+    case = Case()
+    case.component.begin()
+    await asyncio.sleep(55)
+    assert case.server.reason == "AllWell"
+    await asyncio.sleep(30)
+    assert case.server.reason == reasons.PLAN_STALE
+    assert READY in case.server.conditions
+    await asyncio.sleep(300)
+    assert case.server.writes == 1
+    case.component.succeed(due_in=10.0)
+    await asyncio.sleep(PERIOD + 1)
+    assert case.server.conditions == [READY, WELL]
+    assert case.server.writes == 2
+    case.task.cancel()
+
+
+async def test_status_written_by_the_controller_takes_precedence() -> None:
+    case = Case()
+    case.component.begin()
+    await asyncio.sleep(90)
+    written = {**WELL, "status": "True", "reason": "IterationFailed"}
+    case.server.conditions, case.server.version = [READY, written], 9
+    case.component.succeed(due_in=10.0)
+    await asyncio.sleep(PERIOD + 1)
+    assert case.server.conditions == [READY, written]
+    case.task.cancel()
+
+
+@pytest.mark.parametrize("failure", [Unreachable("x"), Conflict("x", status=409)], ids=["unreachable", "conflict"])
+async def test_failed_report_is_retried(failure: Exception) -> None:
+    case = Case()
+    case.component.begin()
+    case.server.failures = [failure, failure]
+    await asyncio.sleep(90)
+    assert case.server.reason == reasons.PLAN_STALE
+    case.task.cancel()
+
+
+async def test_deleted_object_is_not_reported() -> None:
+    case = Case()
+    case.component.begin()
+    await asyncio.sleep(90)
+    case.server.failures = [NotFound("x", status=404)]
+    case.component.succeed()
+    await asyncio.sleep(3 * PERIOD)
+    assert case.server.writes == 1
+    assert not case.task.done()
+    case.task.cancel()

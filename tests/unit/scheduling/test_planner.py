@@ -1,0 +1,199 @@
+"""The plan of a scheduling cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import budget, node, pod
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.placement.placer import Placer
+from trimtab.placement.registry import DEFAULT, MOST_ALLOCATED
+from trimtab.scheduling.planner import Bind, CyclePlanner, Decision, Reject
+
+
+def sized(name: str, cpu: str = "4") -> Any:
+    return node(name).merge(status={"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "110"}})
+
+
+def pending(name: str, cpu: str = "1", priority: int = 0, scheduler: str = "trimtab", nominated: str = "") -> Any:
+    made = pod(name).cpu(cpu).priority(priority).merge(spec={"schedulerName": scheduler})
+    return made.merge(status={"nominatedNodeName": nominated}) if nominated else made
+
+
+def running(name: str, on: str, cpu: str = "1", priority: int = 0) -> Any:
+    return pod(name).on(on).cpu(cpu).priority(priority)
+
+
+def planned(
+    batch: list[Any], *things: Any, nominated: tuple[Any, ...] = (), victims: tuple[Any, ...] = ()
+) -> list[Decision]:
+    snapshot = Snapshot([each.build() for each in things])
+    placers = {"trimtab": Placer(snapshot, DEFAULT), "packing": Placer(snapshot, MOST_ALLOCATED)}
+    with snapshot.fork():
+        planner = CyclePlanner(snapshot, placers)
+        built = [[each.build() for each in part] for part in (batch, nominated, victims)]
+        decisions = planner.plan(*built)
+    assert len(snapshot.pods) == sum(each.manifest()["kind"] == "Pod" for each in things), "the fork undoes everything"
+    return decisions
+
+
+def nodes_of(decisions: list[Decision]) -> list[str]:
+    return [each.node if isinstance(each, Bind) else "" for each in decisions]
+
+
+def test_each_pod_finds_the_places_of_those_before_it_taken() -> None:
+    decisions = planned([pending(f"p{number}", "2") for number in range(5)], sized("a"), sized("b"))
+    assert sorted(nodes_of(decisions)) == ["", "a", "a", "b", "b"]
+    assert nodes_of(decisions)[-1] == ""
+
+
+def test_profiles_share_the_places() -> None:
+    busy = running("there", "a", "2")
+    batch = [pending("spread", "1"), pending("packed", "1", scheduler="packing")]
+    assert nodes_of(planned(batch, sized("a"), sized("b"), busy)) == ["b", "a"]
+
+
+def test_scheduler_without_a_placer_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        planned([pending("p", scheduler="other")], sized("a"))
+
+
+def test_rejected_pod_says_why_and_which_filters_rejected_it() -> None:
+    tainted = sized("b").taint("x")
+    [found] = planned([pending("p", "8")], sized("a"), tainted)
+    assert isinstance(found, Reject)
+    assert found.rejected_by == {"NodeResourcesFit", "TaintToleration"}
+    assert found.message == (
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). "
+        "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    )
+
+
+def test_gated_pod_is_rejected_by_its_gates_alone() -> None:
+    [found] = planned([pending("p").merge(spec={"schedulingGates": [{"name": "wait"}]})], sized("a"))
+    assert isinstance(found, Reject)
+    assert found.rejected_by == {"SchedulingGates"}
+
+
+def test_pods_of_one_class_preempt_different_victims() -> None:
+    there = [running(f"low-{number}", "ab"[number % 2], "2") for number in range(4)]
+    decisions = planned([pending(f"high-{number}", "2", 9) for number in range(5)], sized("a"), sized("b"), *there)
+    victims = [
+        victim.name
+        for each in decisions
+        if isinstance(each, Reject) and each.preemption is not None
+        for victim in each.preemption.victims
+    ]
+    assert sorted(victims) == ["low-0", "low-1", "low-2", "low-3"]
+    assert isinstance(decisions[-1], Reject)
+    assert decisions[-1].preemption is None
+
+
+def test_place_of_a_nominated_pod_is_kept_from_pods_of_its_priority_or_below() -> None:
+    waiting = pending("waiting", "4", 5, nominated="a")
+    assert nodes_of(planned([pending("p", "1", 5)], sized("a"), nominated=(waiting,))) == [""]
+    assert nodes_of(planned([pending("p", "1", 6)], sized("a"), nominated=(waiting,))) == ["a"]
+
+
+def test_nominated_pod_takes_its_node_although_another_scores_higher() -> None:
+    busy = running("there", "a", "1")
+    assert nodes_of(planned([pending("p", "1", 5, nominated="a")], sized("a"), sized("b"), busy)) == ["a"]
+    assert nodes_of(planned([pending("p", "4", 5, nominated="a")], sized("a"), sized("b"), busy)) == ["b"]
+
+
+def test_nominated_pod_that_is_being_bound_elsewhere_reserves_nothing() -> None:
+    bound = running("waiting", "b", "4", 5)
+    waiting = pending("waiting", "4", 5, nominated="a")
+    decisions = planned([pending("p", "1", 5)], sized("a"), sized("b"), bound, nominated=(waiting,))
+    assert nodes_of(decisions) == ["a"]
+    decisions = planned(
+        [pending("p", "4", 5), pending("q", "4", 5)], sized("a"), sized("b"), bound, nominated=(waiting,)
+    )
+    assert nodes_of(decisions) == ["a", ""], "the node on which it is assumed is full"
+
+
+def test_nominated_pod_whose_victims_terminate_keeps_its_place_within_the_batch() -> None:
+    ending = running("ending", "a", "2", 0).deleted()
+    waiting = pending("waiting", "4", 5, nominated="a")
+    decisions = planned([waiting, pending("p", "1", 5)], sized("a"), ending)
+    assert nodes_of(decisions) == ["", ""]
+    assert not any(isinstance(each, Reject) and each.clears_nomination for each in decisions)
+
+
+def test_nomination_is_cleared_when_no_victim_helps_any_more() -> None:
+    busy = running("there", "a", "4", 9)
+    [decision] = planned([pending("p", "1", 5, nominated="a")], sized("a"), busy)
+    assert isinstance(decision, Reject)
+    assert decision.clears_nomination
+
+
+def test_victims_of_preemptions_in_progress_are_not_selected_again() -> None:
+    one, two = running("one", "a", "2", 0), running("two", "a", "2", 0)
+    first = pending("first", "2", 9, nominated="a")
+    [decision] = planned([pending("second", "2", 9)], sized("a"), one, two, nominated=(first,), victims=(two,))
+    assert isinstance(decision, Reject)
+    assert decision.preemption is not None
+    assert [each.name for each in decision.preemption.victims] == ["one"]
+
+
+def test_room_of_victims_is_not_bound_before_they_have_ended() -> None:
+    large = running("large", "a", "4")
+    decisions = planned([pending("high", "2", 9), pending("next", "2", 9), pending("low", "1", 0)], sized("a"), large)
+    assert nodes_of(decisions) == ["", "", ""]
+    preemptions = [each.preemption for each in decisions if isinstance(each, Reject)]
+    assert [each and (each.node, [victim.name for victim in each.victims]) for each in preemptions] == [
+        ("a", ["large"]),
+        ("a", []),
+        None,
+    ]
+
+
+cycles = st.lists(
+    st.tuples(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=4), st.integers(0, 3)),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(deadline=None)
+@given(cycles)
+def test_planner_that_is_kept_between_cycles_plans_as_a_new_one(rounds: list[Any]) -> None:
+    there = [running(f"low-{number}", f"n{number % 3}", "1", number % 2).labels(app="web") for number in range(8)]
+    snapshot = Snapshot([each.build() for each in (*(sized(f"n{number}") for number in range(3)), *there)])
+    kept = CyclePlanner(snapshot, {"trimtab": Placer(snapshot, DEFAULT)})
+    for turn, (wanted, change) in enumerate(rounds):
+        batch = [pending(f"p{turn}-{n}", str(cpu), level).build() for n, (cpu, level) in enumerate(wanted)]
+        batch.sort(key=lambda each: -each.priority)
+        with snapshot.fork():
+            decisions = kept.plan(batch)
+        with snapshot.fork():
+            assert decisions == CyclePlanner(snapshot, {"trimtab": Placer(snapshot, DEFAULT)}).plan(batch)
+        for each in decisions:
+            if isinstance(each, Bind):
+                snapshot.put(msgspec.structs.replace(each.pod, node=each.node))
+            elif each.preemption is not None:
+                for victim in each.preemption.victims:
+                    snapshot.put(msgspec.structs.replace(snapshot.pods[victim.key], deleted=1.0))
+        left = [each for each in snapshot.pods.values() if each.node and each.deleted is None]
+        if change == 1:
+            snapshot.put(budget().selecting(app="web").allowing(turn).build())
+        elif change == 2 and left:
+            snapshot.put(msgspec.structs.replace(left[0], started=float(turn)))
+        elif change == 3:
+            for each in [pod for pod in snapshot.pods.values() if pod.deleted is not None]:
+                snapshot.remove(each)
+
+
+def test_pods_of_one_class_that_wait_for_their_victims_share_the_reasons() -> None:
+    victims = [running(f"low-{on}", on, "4").deleted() for on in "ab"]
+    batch = [pending(f"high-{on}", "2", 9, nominated=on) for on in "ab"]
+    decisions = planned(batch, sized("a"), sized("b"), *victims)
+    assert all(isinstance(each, Reject) and each.preemption is None for each in decisions)
+    assert {each.rejected_by for each in decisions if isinstance(each, Reject)} == {frozenset({"NodeResourcesFit"})}
+    assert len({each.message for each in decisions if isinstance(each, Reject)}) == 1
+    assert not any(each.clears_nomination for each in decisions if isinstance(each, Reject))

@@ -1,0 +1,260 @@
+"""Preemption: victims, reprieve, budgets and the choice of the node, as in kube-scheduler v1.36."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import budget, node, pod
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.objects import Pod
+from trimtab.placement.placer import Placer
+from trimtab.scheduling.preemption import (
+    NO_VICTIMS,
+    NOT_HELPFUL,
+    POLICY_NEVER,
+    TERMINATING,
+    NoPreemption,
+    Preemption,
+    PreemptionPlanner,
+)
+
+
+def sized(name: str, cpu: str = "4") -> Any:
+    return node(name).merge(status={"allocatable": {"cpu": cpu, "memory": "32Gi", "pods": "10"}})
+
+
+def placed(name: str, on: str, cpu: str = "1", priority: int = 0, started: int = 0) -> Any:
+    made = pod(name).on(on).cpu(cpu).priority(priority).labels(app=name)
+    return made.merge(status={"startTime": f"2026-01-01T00:00:{started:02}Z"})
+
+
+def high(cpu: str = "1", priority: int = 100) -> Any:
+    return pod("preemptor").cpu(cpu).priority(priority)
+
+
+def planner(*things: Any) -> PreemptionPlanner:
+    snapshot = Snapshot([each.build() for each in things])
+    return PreemptionPlanner(snapshot, Placer(snapshot))
+
+
+def planned(candidate: Any, *things: Any) -> tuple[str, list[str]]:
+    """The node and the names of the victims."""
+    found = planner(*things).plan(candidate.build())
+    assert isinstance(found, Preemption), found
+    return found.node, [victim.name for victim in found.victims]
+
+
+def refused(candidate: Any, *things: Any) -> str:
+    found = planner(*things).plan(candidate.build())
+    assert isinstance(found, NoPreemption), found
+    return found.message
+
+
+class TestVictims:
+    def test_as_few_as_needed_and_the_least_important(self) -> None:
+        pods = [placed("a", "n", "2", 10), placed("b", "n", "1", 5), placed("c", "n", "1", 1)]
+        assert planned(high("1"), sized("n"), *pods) == ("n", ["c"])
+        assert planned(high("2"), sized("n"), *pods) == ("n", ["b", "c"])
+
+    def test_of_equal_priority_the_one_that_started_last_is_removed(self) -> None:
+        pods = [placed("old", "n", "2", started=1), placed("new", "n", "2", started=9)]
+        assert planned(high("2"), sized("n"), *pods) == ("n", ["new"])
+
+    def test_pods_of_equal_or_higher_priority_stay(self) -> None:
+        pods = [placed("a", "n", "4", 100)]
+        assert refused(high("1"), sized("n"), *pods).endswith(f"1 {NO_VICTIMS}.")
+
+    def test_large_pod_that_need_not_go_is_reprieved_before_a_small_one(self) -> None:
+        pods = [placed("large", "n", "3", 2), placed("small", "n", "1", 1)]
+        assert planned(high("1"), sized("n"), *pods) == ("n", ["small"])
+
+    def test_pods_whose_budget_is_exhausted_are_reprieved_first(self) -> None:
+        pods = [placed("guarded", "n", "2", 1), placed("free", "n", "2", 2)]
+        guard = budget("guard").selecting(app="guarded").allowing(0)
+        assert planned(high("2"), sized("n"), *pods, guard) == ("n", ["free"])
+
+    def test_budget_is_violated_where_nothing_else_helps(self) -> None:
+        guard = budget("guard").selecting(app="guarded").allowing(0)
+        found = planner(sized("n"), placed("guarded", "n", "4"), guard).plan(high("1").build())
+        assert isinstance(found, Preemption)
+        assert found.violations == 1
+
+    def test_anti_affinity_of_a_pod_of_lower_priority(self) -> None:
+        rival = pod("rival").on("n").labels(app="web").anti_affinity().priority(1)
+        candidate = pod("preemptor").labels(app="web").priority(100)
+        assert planned(candidate, sized("n"), rival, placed("other", "n", "1")) == ("n", ["rival"])
+
+    def test_host_port_of_a_pod_of_lower_priority(self) -> None:
+        def with_port(made: Any) -> Any:
+            return made.merge(spec={"containers": [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]})
+
+        rival = with_port(pod("rival").on("n").priority(1))
+        assert planned(with_port(pod("preemptor").priority(5)), sized("n"), rival) == ("n", ["rival"])
+
+    def test_number_of_pods_on_the_node(self) -> None:
+        pods = [placed(f"p{number}", "n", "100m", priority=number) for number in range(10)]
+        assert planned(high("100m"), sized("n"), *pods) == ("n", ["p0"])
+
+
+class TestNode:
+    def test_fewest_violations_of_budgets(self) -> None:
+        guard = budget("guard").selecting(app="guarded").allowing(0)
+        pods = [placed("guarded", "a", "4", 0), placed("free", "b", "4", 50)]
+        assert planned(high("4"), sized("a"), sized("b"), *pods, guard)[0] == "b"
+
+    def test_lowest_highest_priority(self) -> None:
+        pods = [placed("a", "a", "4", 2), placed("b1", "b", "2", 1), placed("b2", "b", "2", 1)]
+        assert planned(high("4"), sized("a"), sized("b"), *pods)[0] == "b"
+
+    def test_lowest_sum_of_priorities(self) -> None:
+        pods = [
+            placed("a1", "a", "2", 5),
+            placed("a2", "a", "2", 4),
+            placed("b1", "b", "2", 5),
+            placed("b2", "b", "2", 1),
+        ]
+        assert planned(high("4"), sized("a"), sized("b"), *pods)[0] == "b"
+
+    def test_fewest_victims(self) -> None:
+        pods = [placed("a1", "a", "2", -1), placed("a2", "a", "2", -1), placed("b", "b", "4", -1)]
+        assert planned(high("4"), sized("a"), sized("b"), *pods)[0] == "b"
+
+    def test_latest_start(self) -> None:
+        pods = [placed("a", "a", "4", started=1), placed("b", "b", "4", started=2)]
+        assert planned(high("4"), sized("a"), sized("b"), *pods)[0] == "b"
+
+    def test_first_by_name(self) -> None:
+        pods = [placed("a", "a", "4"), placed("b", "b", "4")]
+        assert planned(high("4"), sized("b"), sized("a"), *pods)[0] == "a"
+
+    def test_nodes_that_fail_for_other_reasons_are_no_candidates(self) -> None:
+        pods = [placed("a", "a", "4"), placed("b", "b", "4", 50)]
+        assert planned(high("4"), sized("a").taint("x"), sized("b"), *pods)[0] == "b"
+        message = refused(high("4"), sized("a").taint("x"), placed("a", "a", "4"))
+        assert message == f"0/1 nodes are available: 1 {NOT_HELPFUL}."
+
+    def test_node_that_is_too_small_is_not_helpful(self) -> None:
+        message = refused(high("8"), sized("a"), placed("a", "a", "4"))
+        assert message == f"0/1 nodes are available: 1 {NOT_HELPFUL}."
+
+
+class TestEligibility:
+    def test_preemption_policy_never(self) -> None:
+        candidate = high("4").merge(spec={"preemptionPolicy": "Never"})
+        assert refused(candidate, sized("n"), placed("a", "n", "4")) == POLICY_NEVER
+
+    def test_victims_that_terminate_are_waited_for(self) -> None:
+        candidate = high("4").merge(status={"nominatedNodeName": "n"})
+        assert refused(candidate, sized("n"), placed("a", "n", "4").deleted()) == TERMINATING
+        assert planned(candidate, sized("n"), placed("a", "n", "4")) == ("n", ["a"])
+
+    def test_pods_that_terminate_already_are_no_victims(self) -> None:
+        assert planned(high("4"), sized("n"), placed("a", "n", "4").deleted()) == ("n", [])
+        pods = [placed("ending", "n", "2").deleted(), placed("b", "n", "2")]
+        assert planned(high("2"), sized("n"), *pods) == ("n", [])
+        assert planned(high("4"), sized("n"), *pods) == ("n", ["b"])
+
+    def test_nominated_node_that_became_unusable_is_not_waited_for(self) -> None:
+        candidate = high("4").merge(status={"nominatedNodeName": "n"})
+        things = [sized("n").taint("x"), sized("m"), placed("a", "n", "4").deleted(), placed("b", "m", "4")]
+        assert planned(candidate, *things) == ("m", ["b"])
+
+
+class TestBatch:
+    def test_no_pod_is_a_victim_twice_and_no_victim_is_in_vain(self) -> None:
+        nodes = [sized(f"n{number}") for number in range(3)]
+        pods = [placed(f"p{number}{each}", f"n{number}", "2") for number in range(3) for each in range(2)]
+        made = planner(*nodes, *pods)
+        victims: list[str] = []
+        with made._snapshot.fork():
+            for number in range(6):
+                found = made.plan(pod(f"high-{number}").cpu("2").priority(9).build())
+                assert isinstance(found, Preemption)
+                victims += [each.name for each in found.victims]
+                made.reserve(found)
+            assert isinstance(made.plan(pod("last").cpu("2").priority(9).build()), NoPreemption)
+        assert sorted(victims) == sorted(each.build().name for each in pods)
+
+    def test_allowance_of_a_budget_is_used_up_by_the_batch(self) -> None:
+        guard = budget("guard").selecting(tier="guarded").allowing(1)
+        pods = [placed(f"g{n}", f"n{n}", "4").labels(tier="guarded") for n in range(2)]
+        made = planner(sized("n0"), sized("n1"), sized("n2"), *pods, placed("free", "n2", "4", 50), guard)
+        with made._snapshot.fork():
+            nodes = []
+            for number in range(3):
+                found = made.plan(pod(f"high-{number}").cpu("4").priority(99).build())
+                assert isinstance(found, Preemption)
+                made.reserve(found)
+                nodes.append((found.node, found.violations))
+        assert nodes == [("n0", 0), ("n2", 0), ("n1", 1)]
+
+
+def brute_force(snapshot: Snapshot, candidate: Pod) -> set[str]:
+    """The nodes on which the pod fits once all pods of lower priority are gone."""
+    found = set()
+    for name in snapshot.nodes.slot_of:
+        with snapshot.fork():
+            lower = [each for each in snapshot.pods_on(name) if each.priority < candidate.priority]
+            for each in lower:
+                snapshot.remove(each)
+            fits = Placer(snapshot).feasible(candidate)[snapshot.nodes.slot_of[name]]
+        if fits and lower:
+            found.add(name)
+    return found
+
+
+pods_on_nodes = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3), st.booleans(), st.integers(0, 9)), max_size=10
+)
+
+
+@settings(deadline=None)
+@given(pods_on_nodes, st.integers(1, 4), st.booleans())
+def test_plan_is_minimal_and_leaves_room_for_the_pod(
+    things: list[tuple[int, int, int, bool, int]], cpu: int, anti: bool
+) -> None:
+    nodes = [sized(f"n{number}").build() for number in range(4)]
+    pods = [
+        placed(f"p{number}", f"n{on}", str(size), priority, started).labels(app="web" if web else "other").build()
+        for number, (on, size, priority, web, started) in enumerate(things)
+    ]
+    snapshot = Snapshot([*nodes, *pods])
+    builder = pod("preemptor").cpu(str(cpu)).priority(2).labels(app="web")
+    candidate = (builder.anti_affinity() if anti else builder).build()
+    placer = Placer(snapshot)
+    found = PreemptionPlanner(snapshot, placer).plan(candidate)
+    possible = brute_force(snapshot, candidate)
+    if isinstance(found, NoPreemption):
+        assert not possible
+        return
+    assert found.node in possible
+    assert all(victim.priority < candidate.priority for victim in found.victims)
+    with snapshot.fork():
+        for victim in found.victims:
+            snapshot.remove(victim)
+        assert placer.feasible(candidate)[found.slot]
+        for victim in found.victims:
+            snapshot.put(victim)
+            assert not placer.feasible(candidate)[found.slot], "the victim need not have gone"
+            snapshot.remove(victim)
+
+
+@pytest.mark.parametrize("anti", [False, True])
+def test_planner_that_is_kept_plans_as_a_new_one(anti: bool) -> None:
+    nodes = [sized(f"n{number}").build() for number in range(5)]
+    pods = [placed(f"p{number}", f"n{number % 5}", "1", number % 3, number).build() for number in range(20)]
+    snapshot = Snapshot([*nodes, *pods])
+    placer = Placer(snapshot)
+    kept = PreemptionPlanner(snapshot, placer)
+    with snapshot.fork():
+        for number in range(8):
+            builder = pod(f"high-{number}").cpu("1").priority(5).labels(app="web")
+            candidate = (builder.anti_affinity() if anti else builder).build()
+            found = kept.plan(candidate)
+            assert found == PreemptionPlanner(snapshot, Placer(snapshot)).plan(candidate)
+            if isinstance(found, Preemption):
+                kept.reserve(found)

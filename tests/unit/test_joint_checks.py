@@ -1,0 +1,69 @@
+"""What the joint tests read from the audit log: the checks find what they are there for."""
+
+from __future__ import annotations
+
+from tests.fixtures.audit import OPERATOR
+from tests.fixtures.joint import (
+    CHURN_TAINT,
+    LATE,
+    TOLERATION,
+    PodLife,
+    TaintInterval,
+    missed_deadlines,
+    unfounded_deletions,
+)
+from tests.fixtures.tainting import UNREACHABLE
+
+OUTAGE = TaintInterval("n1", UNREACHABLE, added=100.0, removed=200.0)
+DUE = 100.0 + TOLERATION
+
+
+def life(ended: float = float("inf"), *, how: str = "delete", bound: float = 50.0, node: str = "n1") -> PodLife:
+    by = OPERATOR if ended != float("inf") else ""
+    return PodLife("shop/web-1", node, bound, ended, by, how)
+
+
+def lives(*found: PodLife) -> dict[str, PodLife]:
+    return {each.key: each for each in found}
+
+
+def test_pod_deleted_at_its_deadline_is_no_violation() -> None:
+    there = lives(life(DUE + 0.1))
+
+    assert unfounded_deletions(there, [OUTAGE]) == []
+    assert missed_deadlines(there, [OUTAGE], [], now=300.0) == []
+
+
+def test_pod_deleted_before_its_deadline_is_a_violation() -> None:
+    assert len(unfounded_deletions(lives(life(DUE - 2.0)), [OUTAGE])) == 1
+
+
+def test_pod_deleted_on_an_untainted_node_is_a_violation() -> None:
+    assert len(unfounded_deletions(lives(life(DUE + 0.1, node="n2")), [OUTAGE])) == 1
+
+
+def test_pod_deleted_long_after_taint_removal_is_a_violation() -> None:
+    assert len(unfounded_deletions(lives(life(OUTAGE.removed + LATE + 1.0)), [OUTAGE])) == 1
+
+
+def test_eviction_needs_no_deadline() -> None:
+    assert unfounded_deletions(lives(life(150.0, how="evict", node="n2")), [OUTAGE]) == []
+
+
+def test_pod_that_outlives_its_deadline_is_a_violation() -> None:
+    assert len(missed_deadlines(lives(life()), [OUTAGE], [], now=300.0)) == 1
+    assert len(missed_deadlines(lives(life(DUE + LATE + 1.0)), [OUTAGE], [], now=300.0)) == 1
+
+
+def test_untolerated_taint_is_due_at_binding() -> None:
+    churn = TaintInterval("n1", CHURN_TAINT, added=100.0)
+
+    assert missed_deadlines(lives(life(120.0 + LATE, bound=120.0)), [churn], [], now=300.0) == []
+    assert len(missed_deadlines(lives(life(121.0 + LATE, bound=120.0)), [churn], [], now=300.0)) == 1
+
+
+def test_deadline_that_is_cancelled_or_passes_in_a_downtime_is_not_missed() -> None:
+    short = TaintInterval("n1", UNREACHABLE, added=100.0, removed=DUE - 1.0)
+
+    assert missed_deadlines(lives(life()), [short], [], now=300.0) == []
+    assert missed_deadlines(lives(life()), [OUTAGE], [(DUE - 1.0, DUE + 1.0)], now=300.0) == []

@@ -44,20 +44,16 @@ format: $(STAMP) ## format the code and mend what ruff can mend
 	$(BIN)/ruff format
 
 .PHONY: check
-check: $(STAMP) ## lint, types and unit tests at once: run it before every commit; three minutes on two cores
+check: $(STAMP) ## lint, types and unit tests in parallel: run it before every commit; under four minutes on two cores
 	$(BIN)/tox run-parallel --parallel-no-spinner -e lint,types,unit
 
 .PHONY: test
-test: check ## check, then api and e2e without the slow tier (the first time builds a control plane: some minutes)
-	$(BIN)/tox run -e api,e2e
+test: $(STAMP) ## what CI runs: check, then api and the core of e2e; 15 minutes (the first time builds a control plane: 10 more)
+	$(BIN)/python -m tools.run_tests test
 
-.PHONY: test-slow
-test-slow: $(STAMP) ## the slow tier: kills, faults, attacks and soak runs on local control planes; 40 minutes
-	$(BIN)/tox run -e slow
-
-.PHONY: test-weekly
-test-weekly: $(STAMP) ## further faults and inputs for tests of the slow tier; CI runs them once a week
-	$(BIN)/tox run -e weekly
+.PHONY: test-live
+test-live: $(STAMP) ## everything else: all of e2e, kills, faults, attacks, churn, scale, differentials; more than an hour
+	$(BIN)/python -m tools.run_tests live
 
 .PHONY: bench
 bench: $(STAMP) ## measure

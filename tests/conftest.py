@@ -9,9 +9,10 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,23 +20,36 @@ from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
 from tests.fixtures.golden import TESTS, Golden
+from tests.fixtures.results import add_operator_logs, finish, print_reruns
 from trimtab.kube.api import NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
+from trimtab_local.binaries import find, given_directory
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import Settings
 from trimtab_local.progress import PlainProgress, Progress
-from trimtab_local.versions import DEFAULT_VERSION, RELEASES
+from trimtab_local.versions import DEFAULT_VERSION, HELM, RELEASES, SERVERS
 
 MakeCluster = Callable[..., LocalCluster]
 
 _NUMBERS = itertools.count()
 
-# No deadline: the time of an example depends on the machine. In CI hypothesis draws the same examples every time.
-settings.register_profile("thorough", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
-settings.register_profile("fuzz", settings.get_profile("thorough"), max_examples=20_000, derandomize=False)
+# No deadline: the time of an example depends on the machine. `quick` draws the same examples each time, so that no
+# change is judged by new examples of others. `thorough` draws new ones; `make test-live` prints their seed.
+settings.register_profile(
+    "quick",
+    deadline=None,
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=100, derandomize=False)
+settings.register_profile("fuzz", settings.get_profile("thorough"), max_examples=20_000)
 settings.load_profile(os.environ.get("TRIMTAB_HYPOTHESIS_PROFILE", "quick"))
+
+LIVE_LIMIT: Final = 1800
+"""Limit in seconds of a test that runs with `make test-live` only and sets none of its own."""
 
 
 def pytest_sessionstart() -> None:
@@ -43,30 +57,32 @@ def pytest_sessionstart() -> None:
     asyncio.set_event_loop(None)
 
 
-MAX_RERUNS = 3
-"""Number of live tests that may pass at the second attempt only, in one run of a tier."""
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail a run in which many tests had to be repeated: then it is not the machine."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and len(reporter.stats.get("rerun", ())) > MAX_RERUNS and session.exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    finish(session)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why each repeated test failed at its first attempt, with the captured output.
+    print_reruns(terminalreporter)
 
-    pytest prints this only for the last attempt, and ``--rerun-show-tracebacks`` omits the captured output.
-    """
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.write_sep("_", f"RERUN {report.nodeid} ({report.when})", yellow=True)
-        for line in report.longreprtext.splitlines():
-            terminalreporter.write_line(line)
-        for title, content in report.sections:
-            terminalreporter.write_sep("-", title)
-            terminalreporter.write_line(content.rstrip("\n"))
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    add_operator_logs(item, report)
+    return report
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the control plane before the first test that needs it, so that the build counts in no test's time limit."""
+    config = session.config
+    if config.option.collectonly or config.getoption("--cluster") != "local":
+        return
+    if not hasattr(config, "workerinput") and getattr(config.option, "numprocesses", None):
+        return  # the workers do
+    if any(item.get_closest_marker("api") or item.get_closest_marker("e2e") for item in session.items):
+        version: str = config.getoption("--kubernetes-version")
+        find([*SERVERS, HELM], given=given_directory(None), version=version, progress=_progress(config))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,11 +108,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the upper tiers by their folder, so that none can forget its marker."""
+    """Mark tests by their folder, so that none can forget its marker.
+
+    A test of tests/e2e is `live` unless it is marked `core`; a warning of the test's own process fails no live test.
+    """
     for item in items:
-        tier = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if tier in ("api", "e2e"):
-            item.add_marker(tier)
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in ("api", "e2e"):
+            item.add_marker(folder)
+            item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+        if folder == "e2e" and item.get_closest_marker("core") is None:
+            item.add_marker("live")
+        if item.get_closest_marker("live") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LIVE_LIMIT))
     if config.getoption("--update-golden"):
         chosen = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])

@@ -27,7 +27,7 @@ from trimtab.kube.resources import PODS, Resource
 from trimtab.kube.watching import informer as informers
 from trimtab_local.cluster import LocalCluster
 
-pytestmark = pytest.mark.weekly
+pytestmark = pytest.mark.live
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 TIMEOUT = 3.0

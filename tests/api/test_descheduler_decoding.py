@@ -40,7 +40,7 @@ def with_unknown_key(policy: Any) -> Iterator[Any]:
         del each["xyzzy"]
 
 
-@pytest.mark.weekly
+@pytest.mark.live
 def test_random_policies_have_the_fields_that_upstream_decodes() -> None:
     binary = existing_binary(DECODER)
     if binary is None:
@@ -50,7 +50,7 @@ def test_random_policies_have_the_fields_that_upstream_decodes() -> None:
     assert [each for each in found if each[0] != "equal"] == []
 
 
-@pytest.mark.weekly
+@pytest.mark.live
 def test_unknown_keys_are_refused_exactly_where_upstream_refuses_them() -> None:
     binary = existing_binary(DECODER)
     if binary is None:

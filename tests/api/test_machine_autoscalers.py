@@ -240,7 +240,7 @@ def test_changes_during_downtime_are_reconciled_after_restart(autoscaler: Autosc
         eventually(lambda name=name: autoscaler.annotations(name) == {}, what="former targets are as they were")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 @pytest.mark.parametrize("when", [0.0, 0.02, 0.05, 0.1, 0.2])
 def test_next_process_continues_after_a_kill(autoscaler: Autoscalers, sets: MachineSets, when: float) -> None:
     sets.make("a", 0)

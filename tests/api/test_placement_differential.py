@@ -40,12 +40,12 @@ def test_placement_of_random_pods_equals_kube_schedulers() -> None:
     check(compared(DEFAULT, pods=PODS, seed=SEED))
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_2000_random_pods_of_the_default_profile() -> None:
     check(compared(DEFAULT, pods=MANY, seed=SEED + 10_000))
 
 
-@pytest.mark.slow
+@pytest.mark.live
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != DEFAULT])
 def test_converted_profile_places_as_kube_scheduler_does(profile: str) -> None:
     check(compared(profile, pods=PER_PROFILE, seed=SEED + 20_000), scores=True)

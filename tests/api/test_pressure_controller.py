@@ -467,7 +467,7 @@ async def test_hard_threshold_shortens_a_long_termination(stage: Stage) -> None:
         await stage.until(lambda: _count(stage, "evicted", 1), what="the eviction is counted once")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 async def test_killed_process_is_continued_by_the_next_one(stage: Stage) -> None:
     await stage.create_pod("big-9")
     soft = {
@@ -510,7 +510,7 @@ async def test_marks_are_removed_when_the_policy_does_not_act_on_the_node(stage:
         assert {each["key"] for each in (await stage.manifest())["spec"]["taints"]} == {POOL}
 
 
-@pytest.mark.slow
+@pytest.mark.live
 async def test_unread_node_keeps_its_marks(stage: Stage) -> None:
     await stage.create_pod("big-9", labels={"app": "web"})
     await stage.create_budget(1)
@@ -612,7 +612,7 @@ def leftover(pressure_cluster: LocalCluster) -> Iterator[str]:
     client.request("DELETE", NODES.path(name))
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_policy_that_is_deleted_while_no_process_runs_is_cleaned_up_by_the_next(
     pressure_cluster: LocalCluster, leftover: str, tmp_path: Path
 ) -> None:
@@ -632,7 +632,7 @@ def test_policy_that_is_deleted_while_no_process_runs_is_cleaned_up_by_the_next(
         process.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_deleted_definition_leaves_nothing_on_nodes(
     pressure_cluster: LocalCluster, leftover: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import PODS, SECRETS
 from trimtab_local.install import OperatorProcess, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 NAMESPACE = "trimtab-system"
 KEY = "load.trimtab.dev"

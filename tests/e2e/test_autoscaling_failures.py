@@ -117,7 +117,7 @@ def test_failing_node_group_blocks_no_other(fleet: Fleet, operate: Start) -> Non
         )
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_hung_node_group_api_delays_no_iteration(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG)
     fleet.group("b", **ROOMY)
@@ -202,7 +202,7 @@ def test_manual_scale_down_during_scale_down_respects_the_minimum(fleet: Fleet, 
     assert not fleet.marked_machines()
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_only_the_leader_scales_and_the_follower_takes_over(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, maximum=6)
     fleet.autoscale()

@@ -22,7 +22,7 @@ from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, HIST
 from trimtab_local.client import Client
 from trimtab_local.install import apply
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SEED = 6
 MINIMUM = 2
@@ -141,7 +141,7 @@ def test_node_group_backoff_survives_a_restart(fleet: Fleet, operate: Start) -> 
     assert fleet.group_status("a")["backoffUntil"] == before
 
 
-@pytest.mark.weekly
+@pytest.mark.live
 def test_history_survives_a_kill_of_the_leader(fleet: Fleet, operate: Start) -> None:
     """The next leader waits for the Lease to expire, and appends to the record of the killed one."""
     both = "--controllers=descheduler,autoscaler"

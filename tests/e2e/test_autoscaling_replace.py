@@ -43,7 +43,7 @@ def test_expensive_node_is_removed_after_cheaper_ones_registered(fleet: Fleet, o
     assert not any(TO_BE_DELETED in each for each in fleet.leftovers().values())
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_replacement_resumes_after_two_kills(fleet: Fleet, operate: Start) -> None:
     dear_and_cheap(fleet, boot="4s")
     fleet.budget("web", maxUnavailable=5)

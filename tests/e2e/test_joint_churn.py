@@ -27,7 +27,7 @@ from tests.fixtures.joint import (
 )
 from trimtab.kube.watching.prober import HUNG_AFTER
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "40"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
@@ -130,7 +130,7 @@ def test_random_churn_violates_no_invariant_and_settles(joint: JointCluster, see
     settled_churn(joint, seed, SECONDS)
 
 
-@pytest.mark.weekly
+@pytest.mark.live
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: JointCluster, seed: int) -> None:
     with fault_proxy(joint.cluster, TABLE, seed=seed) as proxy:

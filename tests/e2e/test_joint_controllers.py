@@ -23,7 +23,7 @@ from tests.fixtures.joint import (
 )
 from tests.fixtures.tainting import UNREACHABLE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SEED = 13
 LIVES = 6

@@ -25,7 +25,7 @@ from trimtab_local.components import Settings
 from trimtab_local.install import OperatorProcess, install, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.weekly
+pytestmark = pytest.mark.live
 
 KILLS = 20
 POLICY = f"""\

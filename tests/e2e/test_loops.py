@@ -23,7 +23,7 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, wait_for
 from trimtab_local.nodes import node, ready
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 HOST = "kubernetes.io/hostname"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -29,7 +29,7 @@ from tests.fixtures.tainting import at
 from trimtab.kube.resources import BUDGETS, DEPLOYMENTS, NODES
 from trimtab_local.nodes import ZONES, node, ready
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 LEAKING = 20
 NODES_TOTAL = 200

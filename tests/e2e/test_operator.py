@@ -91,7 +91,7 @@ def test_suspended_policy_evicts_nothing_and_reports_suspended(stage: Stage, sta
     assert "lastRun" not in stage.status("resting")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_policy_resumes_after_a_kill(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 3, on="a")
     first = start()
@@ -136,7 +136,7 @@ def behind_proxy(stage: Stage) -> object:
     cut.proxy.close()
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_network_outage_of_twenty_seconds_loses_nothing(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
     """Without leader election: a leader without lease renewal exits, which another test covers."""
     for number in range(4):
@@ -152,7 +152,7 @@ def test_network_outage_of_twenty_seconds_loses_nothing(stage: Stage, start: Sta
     wait_for(lambda: stage.status("cut")["lastRun"]["planned"] == 0, "a cycle with nothing left to do")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_leader_without_lease_renewal_exits(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
     process = start(target=behind_proxy)
     wait_for(lambda: "trimtab_leader 1.0" in (process.get("/metrics") or ""), "the lease")

@@ -39,7 +39,7 @@ def test_sigterm_during_a_plan_records_evicted_and_remaining_pods(stage: Stage, 
     assert not lease["spec"].get("holderIdentity")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_kill_during_a_plan_does_not_repeat_the_cycle(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     first = start("--no-leader-elect")

@@ -37,7 +37,7 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import INSTALLED, OperatorProcess, apply, install, render, wait_for
 from trimtab_local.nodes import node, ready
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 VALUES: Final = (
     "deployments=PerController",

@@ -138,7 +138,7 @@ def test_run_of_an_older_generation_expires(stage: Stage, start: Start, approver
     assert stage.running("web") == before
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_unapproved_run_expires(stage: Stage, start: Start, approver: Client) -> None:
     stage.deploy_on("web", 2, on="a")
     start()
@@ -151,7 +151,7 @@ def test_unapproved_run_expires(stage: Stage, start: Start, approver: Client) ->
         approve(approver, name)
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_next_process_finishes_an_approved_run_without_duplicates(stage: Stage, start: Start, approver: Client) -> None:
     stage.deploy_on("web", 3, on="a")
     before = stage.running("web")

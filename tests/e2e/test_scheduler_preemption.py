@@ -236,7 +236,7 @@ def test_nominated_pod_of_lower_priority_makes_way(stages: PreemptionStage) -> N
     assert stages.node_of("first") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages: PreemptionStage) -> None:
     names = stages.begin("many", nodes=500, cpu="4")
     low = [(f"low-{number}", "low", names[number // 4]) for number in range(2000)]
@@ -268,7 +268,7 @@ def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages
     assert lost == won, "each victim's node runs a preemptor in its place"
 
 
-@pytest.mark.slow
+@pytest.mark.live
 def test_kills_during_fifty_preemptions_cost_no_further_victim(stages: PreemptionStage, tmp_path: Path) -> None:
     """Each preemptor needs a whole node, so a process that forgets a nomination leaves a node half emptied."""
     preemptors = [f"high-{number}" for number in range(50)]

@@ -20,7 +20,7 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import apply, install, operator, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 REPLICAS = 8
 

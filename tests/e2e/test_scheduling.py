@@ -24,7 +24,7 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, apply, install, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 NODES = 20
 PER_NODE = 100

@@ -16,7 +16,7 @@ import pytest
 
 from tests.fixtures.joint import JointCluster, own_joint_cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from trimtab.kube.resources import LEASES
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 LONGEST_LAG: Final = 0.1
 """Seconds by which a tenant may delay others on the controllers' loop."""
@@ -165,7 +165,7 @@ def _prepared(joint: JointCluster, cluster: LocalCluster, operator: OperatorProc
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in USUAL else (pytest.mark.weekly,)) for each in ATTACKS]
+    "name", [pytest.param(each, marks=() if each in USUAL else (pytest.mark.live,)) for each in ATTACKS]
 )
 def test_expensive_pods_of_a_tenant_cost_bounded_memory_and_time(running: Running, name: str) -> None:
     make, count, pinned, expected = ATTACKS[name]

@@ -20,7 +20,7 @@ from tests.fixtures.tenant import Tenant, restricted_pod
 from trimtab.api import reasons
 from trimtab.kube.resources import PODS, PRIORITY_CLASSES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 STRATEGY = "RemovePodsViolatingInterPodAntiAffinity"
 STRATEGIES = {STRATEGY: {"enabled": True}}

@@ -17,7 +17,7 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, TAINT_MANAGERS
 from trimtab_local.client import Client
 from trimtab_local.install import NAMESPACE, OperatorProcess, apply, wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SECONDS: Final = 25.0
 """Of a flood; the leader of the review was gone after 27 s, two and a half renew deadlines."""
@@ -120,7 +120,7 @@ def leads(operator: OperatorProcess, metrics: int) -> bool:
 
 @pytest.mark.parametrize(
     "one_port",
-    [pytest.param(False, id="separate-ports"), pytest.param(True, id="one-port", marks=pytest.mark.weekly)],
+    [pytest.param(False, id="separate-ports"), pytest.param(True, id="one-port", marks=pytest.mark.live)],
 )
 @pytest.mark.parametrize("mode", ATTACKS)
 def test_leader_survives_a_flood_of_metrics_requests(stage: Stage, start: Start, mode: str, *, one_port: bool) -> None:

@@ -20,7 +20,7 @@ from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
 from trimtab.kube.resources import LEASES, PODS
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 TERMS = 8000
 OTHER_APPS = 600

@@ -27,7 +27,7 @@ from trimtab.kube.resources import (
 )
 from trimtab_local.install import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 GROUP: Final = f"{MACHINE_NAMESPACE}/workers"
 TOLERATED: Final = 600

@@ -23,7 +23,7 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DEPLOYMENTS, DESCHEDULIN
 from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.weekly
+pytestmark = pytest.mark.live
 
 OLD = "0.0.9"
 DEPLOYMENT = DEPLOYMENTS.path(RELEASE, namespace=NAMESPACE)

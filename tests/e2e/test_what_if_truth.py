@@ -53,7 +53,7 @@ from trimtab.kube.resources import (
 )
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SEED = int(os.environ.get("TRIMTAB_WHATIF_SEED", "1"))
 STATIC, AUTOSCALED = 20, 10

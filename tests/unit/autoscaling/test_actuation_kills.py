@@ -12,7 +12,7 @@ from tests.fakes.fleet import Fleet
 from tests.unit.autoscaling.removal_operator import Operator, killed_after, running
 from trimtab.kube.api import Conflict, ServerError, Unreachable
 
-pytestmark = [pytest.mark.slow, pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
+pytestmark = [pytest.mark.live, pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
 
 REQUESTS = 11
 """The number of requests without faults, checked below."""

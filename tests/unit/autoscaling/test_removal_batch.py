@@ -83,7 +83,7 @@ async def test_only_empty_nodes_of_cluster_api_are_removed(mark_lag: float) -> N
     assert fleet.sent("PATCH", "cluster.x-k8s.io/v1beta2/namespaces/openshift-machine-api/machines/")
 
 
-@pytest.mark.slow
+@pytest.mark.live
 async def test_one_machine_is_lost_if_the_controller_lags_more_than_the_mark_delay(golden: Golden) -> None:
     fleet = cluster(empty=10, busy=10)
     fleet.mark_lag = 10.0
@@ -161,7 +161,7 @@ async def _with_pods(fleet: Fleet, empty: int, busy: int, extra: list[tuple[int,
     empty=st.integers(2, 10),
 )
 @settings(max_examples=12, deadline=None)
-@pytest.mark.slow
+@pytest.mark.live
 def test_kills_delete_no_wrong_machine(lag: float, moments: list[float], empty: int) -> None:
     fleet = cluster(empty=empty, busy=5)
     fleet.mark_lag = lag
@@ -479,7 +479,7 @@ async def test_backoff_and_mark_delay_survive_a_restart(api_group: str) -> None:
 
 @pytest.mark.parametrize("answered", [True, False], ids=["answered", "unanswered"])
 @pytest.mark.parametrize("request_number", range(1, 24))
-@pytest.mark.slow
+@pytest.mark.live
 async def test_wrong_machine_is_noticed_after_a_kill_at_any_request(request_number: int, answered: bool) -> None:
     """The controller never sees a mark in time, so each lowering of the size deletes a wrong machine."""
     fleet = cluster(empty=3, busy=5)

@@ -22,7 +22,7 @@ from trimtab.kube.watching.informer import Informer, prune_in_slices
 from trimtab.kube.watching.store import Store
 from trimtab.runtime.memory import MemoryReclaimer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 WIRE: Final = Protobuf()
 LONGEST_SLICE: Final = 0.05

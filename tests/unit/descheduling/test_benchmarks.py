@@ -16,7 +16,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.placement.explanation import explanation
 from trimtab.placement.placer import Placer
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.live
 
 SCRIPT = Path(run.__file__)
 

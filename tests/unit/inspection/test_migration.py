@@ -113,7 +113,12 @@ def test_an_empty_cluster_has_no_programs() -> None:
             {"descheduler": (False, True)},
         ),
         ([workload("d", "descheduler:v0.34.0")], {"descheduler": (True, False)}),
-        ([workload("d", "descheduler:v0.34.0"), policy_map(POLICY + "x: 1\n")], {"descheduler": (True, False)}),
+        # The descheduler ignores an unknown key of the policy, but not a value of the wrong type.
+        ([workload("d", "descheduler:v0.34.0"), policy_map(POLICY + "x: 1\n")], {"descheduler": (True, True)}),
+        (
+            [workload("d", "descheduler:v0.34.0"), policy_map(POLICY.replace("[RemoveDuplicates]", "7"))],
+            {"descheduler": (True, False)},
+        ),
         ([workload("k", "public.ecr.aws/karpenter/controller:1.6.0")], {"karpenter": (True, False)}),
         (
             [workload("o", "quay.io/openshift/origin-cluster-autoscaler-operator:4.20")],

@@ -84,7 +84,7 @@ async def test_refused_pod_readiness_patches_back_off(error: Exception) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.live
 async def test_thousands_of_refused_pods_are_rate_limited() -> None:
     cell, _ = _cell_of_a_failed_node(pods=4000)
     cell.fail(REFUSALS[0], times=10**9, method="PATCH", path="/pods/web-")

@@ -16,8 +16,6 @@ from tests.fixtures.machine_sets import MERGE, eventually
 from tests.fixtures.placement_admission import AdmissionCluster, deploy
 from trimtab.kube.resources import DEPLOYMENTS, NODES
 
-pytestmark = pytest.mark.live
-
 TAINT = {"key": "dedicated", "value": "team-a", "effect": "NoExecute"}
 RULES: dict[str, Any] = {
     "dedicatedNodes": {"pools": [{"name": "team-a", "groups": ["team-a"], "taint": TAINT}]},

@@ -56,7 +56,6 @@ def answer(cluster: AdmissionCluster, namespace: str, **spec: Any) -> str:
     return ""
 
 
-@pytest.mark.live
 def test_outage_refuses_what_fail_concerns_and_nothing_else(two_replicas: AdmissionCluster) -> None:
     cluster = two_replicas
     name, exempt = cluster.namespace(), cluster.namespace()
@@ -149,7 +148,6 @@ def test_outage_refuses_what_fail_concerns_and_nothing_else(two_replicas: Admiss
     }
 
 
-@pytest.mark.live
 def test_controllers_create_delayed_pods_after_an_outage(two_replicas: AdmissionCluster) -> None:
     """A rule that concerns every pod stops all creations outside exempt namespaces, and delays those of controllers."""
     cluster = two_replicas

@@ -28,8 +28,6 @@ from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import PODS, SECRETS
 from trimtab_local.install import OperatorProcess, wait_for
 
-pytestmark = pytest.mark.live
-
 NAMESPACE = "trimtab-system"
 KEY = "load.trimtab.dev"
 WORKERS = 6

@@ -18,6 +18,8 @@ from trimtab.kube.resources import DEPLOYMENTS, NODES, PLACEMENT_ADMISSIONS, POD
 from trimtab_local.install import wait_for
 from trimtab_local.nodes import node, ready
 
+pytestmark = pytest.mark.core
+
 TAINT = {"key": "dedicated", "value": "team-a", "effect": "NoSchedule"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "", "effect": "NoSchedule"}
 GPU = {"requests": {"cpu": "100m", "nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}

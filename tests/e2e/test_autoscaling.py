@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import autoscalers
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import broken_budgets, pods_lost, require_none
@@ -20,6 +22,7 @@ def told_pods(fleet: Fleet, reason: str) -> set[str]:
     return {event["regarding"]["name"] for event in fleet.events(reason, "Pod")}
 
 
+@pytest.mark.core
 def test_thirty_pods_scale_up_and_their_end_scales_down(fleet: Fleet, operate: Start) -> None:
     control_plane(fleet)
     fleet.group("workers", minimum=1, maximum=12, cpu="8", memory="32Gi")
@@ -80,6 +83,7 @@ def _shrinking_is_told(fleet: Fleet) -> None:
     assert not any("ToBeDeletedByClusterAutoscaler" in marks for marks in fleet.leftovers().values())
 
 
+@pytest.mark.core
 def test_limits_hold_and_waiting_pods_are_reported(fleet: Fleet, operate: Start) -> None:
     """OpenShift's own example: 30 cores and a limit of 64 leave room for four machines of 8, which makes 62."""
     control_plane(fleet)

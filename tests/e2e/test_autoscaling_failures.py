@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import OPERATOR, AuditEvent, credential, pods_lost
 from tests.fixtures.autoscaling import ORDER, TO_BE_DELETED, Fleet, marks
@@ -117,7 +115,6 @@ def test_failing_node_group_blocks_no_other(fleet: Fleet, operate: Start) -> Non
         )
 
 
-@pytest.mark.live
 def test_hung_node_group_api_delays_no_iteration(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG)
     fleet.group("b", **ROOMY)
@@ -202,7 +199,6 @@ def test_manual_scale_down_during_scale_down_respects_the_minimum(fleet: Fleet, 
     assert not fleet.marked_machines()
 
 
-@pytest.mark.live
 def test_only_the_leader_scales_and_the_follower_takes_over(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", **SNUG, maximum=6)
     fleet.autoscale()

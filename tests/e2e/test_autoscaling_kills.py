@@ -22,8 +22,6 @@ from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, HIST
 from trimtab_local.client import Client
 from trimtab_local.install import apply
 
-pytestmark = pytest.mark.live
-
 SEED = 6
 MINIMUM = 2
 APPS = [f"app-{number}" for number in range(6)]
@@ -104,6 +102,7 @@ def left_behind(fleet: Fleet) -> list[str]:
     return found + fleet.marked_machines()
 
 
+@pytest.mark.core
 def test_unneeded_since_survives_a_restart(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=3)
     fleet.autoscale(scaleDown={**SHORT, "unneededTime": "10m"})
@@ -141,7 +140,6 @@ def test_node_group_backoff_survives_a_restart(fleet: Fleet, operate: Start) -> 
     assert fleet.group_status("a")["backoffUntil"] == before
 
 
-@pytest.mark.live
 def test_history_survives_a_kill_of_the_leader(fleet: Fleet, operate: Start) -> None:
     """The next leader waits for the Lease to expire, and appends to the record of the killed one."""
     both = "--controllers=descheduler,autoscaler"

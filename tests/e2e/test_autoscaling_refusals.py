@@ -13,6 +13,8 @@ from tests.fixtures.autoscaling import MACHINE_NAMESPACE, Fleet
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS
 
+pytestmark = pytest.mark.core
+
 SIZES = "machine.openshift.io/cluster-api-autoscaler-node-group"
 OWNER = "autoscaling.openshift.io/machineautoscaler"
 

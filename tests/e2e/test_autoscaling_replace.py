@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import broken_budgets, pods_lost, require_none
 from tests.fixtures.autoscaling import SHORT, TO_BE_DELETED, Fleet, marks
@@ -43,7 +41,6 @@ def test_expensive_node_is_removed_after_cheaper_ones_registered(fleet: Fleet, o
     assert not any(TO_BE_DELETED in each for each in fleet.leftovers().values())
 
 
-@pytest.mark.live
 def test_replacement_resumes_after_two_kills(fleet: Fleet, operate: Start) -> None:
     dear_and_cheap(fleet, boot="4s")
     fleet.budget("web", maxUnavailable=5)

@@ -19,8 +19,6 @@ from tests.fixtures.autoscaling import ORDER, Fleet, fleet_of, install_autoscale
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
 from trimtab_local.cluster import LocalCluster
 
-pytestmark = pytest.mark.live
-
 SIZE = int(os.environ.get("TRIMTAB_E2E_NODES", "100"))
 A_NODE = 30 if SIZE >= 1000 else 10
 """Pods that fill a node: thirty in the proposal. A continuous build has less time than it gives a thousand nodes."""

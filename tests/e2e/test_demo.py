@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.core
+
 
 def test_demo_ends_successfully() -> None:
     root = Path(__file__).parents[2]

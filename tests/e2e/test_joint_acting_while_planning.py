@@ -19,8 +19,6 @@ from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
 from tests.fixtures.joint import JointCluster, joint_cluster
 from trimtab_local.cluster import LocalCluster
 
-pytestmark = pytest.mark.live
-
 SIZE = int(os.environ.get("TRIMTAB_E2E_NODES", "100"))
 LOAD = 500
 """From so many nodes on the control plane is set up for load."""

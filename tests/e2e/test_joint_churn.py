@@ -1,7 +1,7 @@
 """Pods, nodes, machines, taints and policies change at random by a seed while every controller acts.
 
 TRIMTAB_E2E_CHURN gives the seconds (40 unless given; the nightly run takes 600) and TRIMTAB_E2E_SEEDS the seeds,
-separated by commas. The weekly tier injects faults between the operator and the API server, for the seconds in
+separated by commas. Another test injects faults between the operator and the API server, for the seconds in
 TRIMTAB_E2E_FAULTS (300 unless given).
 """
 
@@ -26,8 +26,6 @@ from tests.fixtures.joint import (
     until_all_run,
 )
 from trimtab.kube.watching.prober import HUNG_AFTER
-
-pytestmark = pytest.mark.live
 
 SECONDS = float(os.environ.get("TRIMTAB_E2E_CHURN", "40"))
 FAULT_SECONDS = float(os.environ.get("TRIMTAB_E2E_FAULTS", "300"))
@@ -130,7 +128,6 @@ def test_random_churn_violates_no_invariant_and_settles(joint: JointCluster, see
     settled_churn(joint, seed, SECONDS)
 
 
-@pytest.mark.live
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_churn_under_api_faults_violates_no_invariant_and_settles(joint: JointCluster, seed: int) -> None:
     with fault_proxy(joint.cluster, TABLE, seed=seed) as proxy:

@@ -23,8 +23,6 @@ from tests.fixtures.joint import (
 )
 from tests.fixtures.tainting import UNREACHABLE
 
-pytestmark = pytest.mark.live
-
 SEED = 13
 LIVES = 6
 """Operators that are killed while all controllers act."""
@@ -54,6 +52,7 @@ def deploy_on(joint: JointCluster, name: str, replicas: int, nodes: list[str], *
         joint.cordon(node, on=False)
 
 
+@pytest.mark.core
 def test_node_failure_during_evictions_and_scale_down(joint: JointCluster) -> None:
     joint.group("flaky", replicas=6, minimum=4, maximum=8)
     nodes = sorted(joint.nodes("flaky"))

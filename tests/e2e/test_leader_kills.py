@@ -25,8 +25,6 @@ from trimtab_local.components import Settings
 from trimtab_local.install import OperatorProcess, install, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
-
 KILLS = 20
 POLICY = f"""\
 apiVersion: audit.k8s.io/v1

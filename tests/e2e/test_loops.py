@@ -23,8 +23,6 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, wait_for
 from trimtab_local.nodes import node, ready
 
-pytestmark = pytest.mark.live
-
 HOST = "kubernetes.io/hostname"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 FAR = {"key": "example.com/far", "value": "yes", "effect": "PreferNoSchedule"}

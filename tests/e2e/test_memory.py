@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import time
 
-import pytest
-
 from tests.e2e.conftest import POLICIES, Stage, Start
 from trimtab_local.install import wait_for
 
@@ -68,7 +66,6 @@ def test_returning_pods_are_evicted_at_most_three_times(stage: Stage, start: Sta
     wait_for(lambda: evicted(stage, "loop") >= 4, "another try, as somebody asked for it", timeout=60)
 
 
-@pytest.mark.live
 def test_eviction_memory_survives_a_kill(stage: Stage, start: Start) -> None:
     stage.deploy_on("sticky", 2, on="a", **HOME)
     first = start()

@@ -71,7 +71,6 @@ def until_relieved(stage: PressureStage, node: str, *, seconds: float = 60.0) ->
     stage.until(relieved, f"node {node} has no pressure, no taint and no state", seconds=seconds)
 
 
-@pytest.mark.live
 def test_soft_threshold_evicts_after_its_grace_period(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.pod("hog", memory="100Mi")
@@ -103,6 +102,7 @@ def test_soft_threshold_evicts_after_its_grace_period(stage: PressureStage) -> N
     assert stage.kills() == []
 
 
+@pytest.mark.core
 def test_hard_threshold_evicts_at_once_with_a_short_grace_period(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.pod("hog", memory="100Mi")
@@ -123,7 +123,6 @@ def test_hard_threshold_evicts_at_once_with_a_short_grace_period(stage: Pressure
     assert stage.kills() == []
 
 
-@pytest.mark.live
 def test_disk_inodes_and_pids_evict_their_largest_users(stage: PressureStage) -> None:
     disk = {"capacity": "1000Mi", "used": {"start": "100Mi"}, "inodes": 1000, "inodesUsed": {"start": 100}}
     late = {"memory.available": "1Mi"}  # the kubelets' own thresholds of disks are met as well
@@ -156,7 +155,6 @@ def test_disk_inodes_and_pids_evict_their_largest_users(stage: PressureStage) ->
     assert sorted(each.pod for each in stage.evictions()) == sorted(f"hog-{kind}" for kind in curves)
 
 
-@pytest.mark.live
 def test_oscillation_sets_the_condition_once_and_evicts_nothing(stage: PressureStage) -> None:
     swing = {"start": "750Mi", "steps": [{"after": "4s", "value": "400Mi"}], "period": "8s"}
     (node,) = stage.node(memory={"capacity": "1000Mi", "used": swing})
@@ -177,7 +175,6 @@ def test_oscillation_sets_the_condition_once_and_evicts_nothing(stage: PressureS
     assert stage.evictions() == []
 
 
-@pytest.mark.live
 def test_minimum_reclaim_evicts_until_more_is_available(stage: PressureStage) -> None:
     reclaiming, plain = stage.node("reclaim", "plain", memory={"capacity": "1000Mi", "used": {"start": "100Mi"}})
     stage.client.request("PATCH", NODES.path(plain), {"metadata": {"labels": {"plain": "yes"}}}, content_type=MERGE)
@@ -201,7 +198,6 @@ def test_minimum_reclaim_evicts_until_more_is_available(stage: PressureStage) ->
     assert (left.count("reclaim"), left.count("plain")) == (1, 2)
 
 
-@pytest.mark.live
 def test_daemon_set_and_critical_pods_are_never_evicted(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.node(node, memory={"capacity": "1400Mi", "used": {"start": "100Mi"}})
@@ -276,7 +272,6 @@ FAULTS = {
 """The reason for which the signals of a node are unknown, by the fault of its kubelet; ``None`` if it may be any."""
 
 
-@pytest.mark.live
 def test_faulty_kubelets_delay_nothing_and_lose_no_pod(stage: PressureStage) -> None:
     stage.usage.pod("hog", memory="600Mi")
     full = {"memory": {"capacity": "1000Mi", "used": {"start": "100Mi"}}}
@@ -318,7 +313,6 @@ def test_faulty_kubelets_delay_nothing_and_lose_no_pod(stage: PressureStage) -> 
     until_gone(stage, "hog-hang", seconds=90)
 
 
-@pytest.mark.live
 def test_simulation_changes_nothing(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.pod("hog", memory="500Mi")
@@ -349,7 +343,6 @@ def test_simulation_changes_nothing(stage: PressureStage) -> None:
     until_relieved(stage, node, seconds=15)
 
 
-@pytest.mark.live
 def test_operator_stands_down_while_the_kubelet_kills(stage: PressureStage) -> None:
     (node,) = stage.node()
     for app in ("first", "second", "third"):
@@ -374,7 +367,6 @@ def test_operator_stands_down_while_the_kubelet_kills(stage: PressureStage) -> N
     assert stage.running() == {"second", "third"}
 
 
-@pytest.mark.live
 def test_killed_pods_are_cleaned_up_by_age_and_owner(stage: PressureStage) -> None:
     (node,) = stage.node(evictionHard={"memory.available": "500Mi"})
     stage.usage.pod("web", memory="50Mi")
@@ -405,7 +397,6 @@ def test_killed_pods_are_cleaned_up_by_age_and_owner(stage: PressureStage) -> No
     assert all(each.how == "delete" and each.uid for each in deleted)
 
 
-@pytest.mark.live
 def test_grace_and_transition_periods_last_over_kill_9(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.pod("hog", memory="100Mi")
@@ -436,6 +427,7 @@ def test_grace_and_transition_periods_last_over_kill_9(stage: PressureStage) -> 
     assert 20 - INTERVAL <= cleared.at - eviction.at <= 1 + 20 + 2 * INTERVAL + LATE
 
 
+@pytest.mark.core
 def test_deleted_policy_leaves_nothing_on_nodes(stage: PressureStage) -> None:
     (node,) = stage.node()
     stage.usage.pod("hog", memory="600Mi")

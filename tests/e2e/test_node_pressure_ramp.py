@@ -29,8 +29,6 @@ from tests.fixtures.tainting import at
 from trimtab.kube.resources import BUDGETS, DEPLOYMENTS, NODES
 from trimtab_local.nodes import ZONES, node, ready
 
-pytestmark = pytest.mark.live
-
 LEAKING = 20
 NODES_TOTAL = 200
 APPS = 12

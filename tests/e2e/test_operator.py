@@ -17,6 +17,7 @@ BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
 """Content types of what has a body."""
 
 
+@pytest.mark.core
 def test_act_mode_spreads_duplicates_and_emits_events(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 3, on="a")
     start()
@@ -33,6 +34,7 @@ def test_act_mode_spreads_duplicates_and_emits_events(stage: Stage, start: Start
     assert {event["regarding"]["namespace"] for event in stage.events("Pod")} >= {stage.namespace}
 
 
+@pytest.mark.core
 def test_simulate_mode_evicts_nothing_and_reports_the_plan(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 3, on="b")
     before = stage.running("web")
@@ -45,6 +47,7 @@ def test_simulate_mode_evicts_nothing_and_reports_the_plan(stage: Stage, start: 
     assert stage.running("web") == before
 
 
+@pytest.mark.core
 def test_pod_with_exhausted_budget_is_kept_and_reported(stage: Stage, start: Start) -> None:
     path = f"/apis/policy/v1/namespaces/{stage.namespace}/poddisruptionbudgets"
     apply(stage.client, path, budget("web", namespace=stage.namespace, app="web", min_available=3))
@@ -62,6 +65,7 @@ def test_pod_with_exhausted_budget_is_kept_and_reported(stage: Stage, start: Sta
     assert stage.running("web") == before
 
 
+@pytest.mark.core
 def test_spec_change_takes_effect_at_once(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 2, on="c")
     start()
@@ -72,6 +76,7 @@ def test_spec_change_takes_effect_at_once(stage: Stage, start: Start) -> None:
     wait_for(lambda: stage.spread("web", 2), "the pods to be spread long before the hour is over", timeout=30)
 
 
+@pytest.mark.core
 def test_deleted_policy_stops_its_loop(stage: Stage, start: Start) -> None:
     process = start()
     stage.write_policy("gone")
@@ -84,6 +89,7 @@ def test_deleted_policy_stops_its_loop(stage: Stage, start: Start) -> None:
     )
 
 
+@pytest.mark.core
 def test_suspended_policy_evicts_nothing_and_reports_suspended(stage: Stage, start: Start) -> None:
     start()
     stage.write_policy("resting", suspend=True)
@@ -91,7 +97,7 @@ def test_suspended_policy_evicts_nothing_and_reports_suspended(stage: Stage, sta
     assert "lastRun" not in stage.status("resting")
 
 
-@pytest.mark.live
+@pytest.mark.core
 def test_policy_resumes_after_a_kill(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 3, on="a")
     first = start()
@@ -107,6 +113,7 @@ def test_policy_resumes_after_a_kill(stage: Stage, start: Start) -> None:
     wait_for(lambda: stage.status("survivor").get("evicted") == 2, "the count to go on")
 
 
+@pytest.mark.core
 def test_sigterm_releases_the_lease(stage: Stage, start: Start) -> None:
     first = start()
     stage.write_policy("baton")
@@ -120,6 +127,7 @@ def test_sigterm_releases_the_lease(stage: Stage, start: Start) -> None:
     assert time.monotonic() - began < 15, "nobody waits for a released lease to run out"
 
 
+@pytest.mark.core
 def test_only_the_leader_evicts(stage: Stage, start: Start) -> None:
     first, second = start(), start()
     leaders = [process for process in (first, second) if "trimtab_leader 1.0" in (process.get("/metrics") or "")]
@@ -136,7 +144,6 @@ def behind_proxy(stage: Stage) -> object:
     cut.proxy.close()
 
 
-@pytest.mark.live
 def test_network_outage_of_twenty_seconds_loses_nothing(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
     """Without leader election: a leader without lease renewal exits, which another test covers."""
     for number in range(4):
@@ -152,7 +159,6 @@ def test_network_outage_of_twenty_seconds_loses_nothing(stage: Stage, start: Sta
     wait_for(lambda: stage.status("cut")["lastRun"]["planned"] == 0, "a cycle with nothing left to do")
 
 
-@pytest.mark.live
 def test_leader_without_lease_renewal_exits(stage: Stage, start: Start, behind_proxy: BehindProxy) -> None:
     process = start(target=behind_proxy)
     wait_for(lambda: "trimtab_leader 1.0" in (process.get("/metrics") or ""), "the lease")
@@ -161,6 +167,7 @@ def test_leader_without_lease_renewal_exits(stage: Stage, start: Start, behind_p
     assert process.stop() == 1
 
 
+@pytest.mark.core
 def test_service_account_may_evict_pods_but_write_no_pods_nodes_or_machines(stage: Stage) -> None:
     """With all controllers and mode TaintAndEvict; test_chart_rights covers each alone."""
     from trimtab_local.client import Client

@@ -6,8 +6,6 @@ import signal
 import time
 from contextlib import suppress
 
-import pytest
-
 from tests.e2e.conftest import POLICIES, Stage, Start
 from trimtab.kube.api import NotFound
 from trimtab_local.install import OperatorProcess, wait_for
@@ -39,7 +37,6 @@ def test_sigterm_during_a_plan_records_evicted_and_remaining_pods(stage: Stage, 
     assert not lease["spec"].get("holderIdentity")
 
 
-@pytest.mark.live
 def test_kill_during_a_plan_does_not_repeat_the_cycle(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     first = start("--no-leader-elect")

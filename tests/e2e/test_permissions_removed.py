@@ -37,8 +37,6 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import INSTALLED, OperatorProcess, apply, install, render, wait_for
 from trimtab_local.nodes import node, ready
 
-pytestmark = pytest.mark.live
-
 VALUES: Final = (
     "deployments=PerController",
     "controllers.scheduler.enabled=true",

@@ -34,8 +34,6 @@ from trimtab.kube.resources import (
 from trimtab.runtime.leader_election.elector import ElectionTimings
 from trimtab.runtime.served_resources import CHECK_PERIOD, REMOVAL_DELAY
 
-pytestmark = pytest.mark.live
-
 OURS = (DESCHEDULER_POLICIES, DESCHEDULING_RUNS, CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, TAINT_MANAGERS)
 MAX_INACTIVITY = 6.0
 BUSY = 29.0

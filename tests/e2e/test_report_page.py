@@ -19,6 +19,8 @@ from tests.unit.cli.report.test_page import evil
 from tests.unit.descheduling.planning import DUPLICATES, restarts, utilization, web
 from trimtab.cli.report import page
 
+pytestmark = pytest.mark.core
+
 ROOT = Path(__file__).parents[2]
 Show = Callable[..., Any]
 

@@ -79,6 +79,7 @@ def test_repeated_simulation_updates_one_run(stage: Stage, start: Start) -> None
     wait_for(lambda: not runs(stage, "shown"), "the policy's runs to go with it", timeout=60)
 
 
+@pytest.mark.core
 def test_nothing_is_evicted_before_approval(stage: Stage, start: Start, approver: Client) -> None:
     stage.deploy_on("web", 3, on="a")
     before = stage.running("web")
@@ -138,7 +139,6 @@ def test_run_of_an_older_generation_expires(stage: Stage, start: Start, approver
     assert stage.running("web") == before
 
 
-@pytest.mark.live
 def test_unapproved_run_expires(stage: Stage, start: Start, approver: Client) -> None:
     stage.deploy_on("web", 2, on="a")
     start()
@@ -151,7 +151,6 @@ def test_unapproved_run_expires(stage: Stage, start: Start, approver: Client) ->
         approve(approver, name)
 
 
-@pytest.mark.live
 def test_next_process_finishes_an_approved_run_without_duplicates(stage: Stage, start: Start, approver: Client) -> None:
     stage.deploy_on("web", 3, on="a")
     before = stage.running("web")

@@ -18,8 +18,6 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import apply, install, operator, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
-
 GPU = "example.com/gpu-memory"
 NODES = ("n0", "n1", "n2", "n3")
 

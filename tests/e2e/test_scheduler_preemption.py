@@ -157,6 +157,7 @@ def stages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     assert "Traceback" not in operator.log.read_text()
 
 
+@pytest.mark.core
 def test_graceful_victim_ends_before_its_preemptor_is_bound(stages: PreemptionStage) -> None:
     [only] = stages.begin("graceful", nodes=1)
     sleeping = [{**pod_spec(cpu="2")["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]
@@ -184,6 +185,7 @@ def test_graceful_victim_ends_before_its_preemptor_is_bound(stages: PreemptionSt
     assert (event["regarding"]["name"], event["related"]["name"]) == ("victim", "preemptor")
 
 
+@pytest.mark.core
 def test_victim_whose_budget_allows_no_disruption_is_spared(stages: PreemptionStage) -> None:
     stages.begin("spared", nodes=2)
     stages.create("guarded", "low")
@@ -195,6 +197,7 @@ def test_victim_whose_budget_allows_no_disruption_is_spared(stages: PreemptionSt
     assert stages.victims() == [("evict", "free")]
 
 
+@pytest.mark.core
 def test_budget_is_violated_where_no_other_victim_helps(stages: PreemptionStage) -> None:
     stages.begin("violated", nodes=1)
     stages.create("guarded", "low")
@@ -236,7 +239,6 @@ def test_nominated_pod_of_lower_priority_makes_way(stages: PreemptionStage) -> N
     assert stages.node_of("first") == ""
 
 
-@pytest.mark.live
 def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages: PreemptionStage) -> None:
     names = stages.begin("many", nodes=500, cpu="4")
     low = [(f"low-{number}", "low", names[number // 4]) for number in range(2000)]
@@ -268,7 +270,6 @@ def test_thousand_preemptors_remove_exactly_the_victims_that_they_replace(stages
     assert lost == won, "each victim's node runs a preemptor in its place"
 
 
-@pytest.mark.live
 def test_kills_during_fifty_preemptions_cost_no_further_victim(stages: PreemptionStage, tmp_path: Path) -> None:
     """Each preemptor needs a whole node, so a process that forgets a nomination leaves a node half emptied."""
     preemptors = [f"high-{number}" for number in range(50)]

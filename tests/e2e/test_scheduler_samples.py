@@ -20,8 +20,6 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import apply, install, operator, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
-
 REPLICAS = 8
 
 

@@ -24,8 +24,6 @@ from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, apply, install, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
-
 NODES = 20
 PER_NODE = 100
 CAPACITY = {"cpu": "10", "memory": "64Gi", "pods": "110"}
@@ -161,6 +159,7 @@ def test_kills_while_2000_pods_are_bound_lose_none(hall: Hall) -> None:
     assert {each["metadata"]["name"]: each["metadata"]["uid"] for each in hall.pods()} == uids
 
 
+@pytest.mark.core
 def test_standby_takes_over_from_a_killed_leader(hall: Hall) -> None:
     hall.policy("ours")
     leader = hall.operate("--identity=leader")
@@ -244,6 +243,7 @@ def test_younger_policy_with_the_same_scheduler_name_reports_a_conflict(hall: Ha
     wait_for(lambda: hall.condition("zweit", "Ready").get("status") == "True", "the younger policy to take over")
 
 
+@pytest.mark.core
 def test_unschedulable_and_gated_pods_are_bound_once_they_can_be(hall: Hall) -> None:
     hall.policy("ours")
     hall.operate("--no-leader-elect")

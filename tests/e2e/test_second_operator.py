@@ -11,8 +11,6 @@ from trimtab.api.conditions import CONTENDED
 from trimtab.api.reasons import ANOTHER_OPERATOR_ACTIVE
 from trimtab_local.install import NAMESPACE, OperatorProcess, wait_for
 
-pytestmark = pytest.mark.live
-
 SECONDS = 45.0
 """Three looks of each, and what the start takes."""
 

@@ -138,7 +138,6 @@ def test_single_replica_with_recreate_is_kept_and_reported(stage: Stage, start: 
     taint(stage, "b")
 
 
-@pytest.mark.live
 def test_kill_during_a_surge_restart_does_not_repeat_it(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 1, on="c")
     path = f"/apis/apps/v1/namespaces/{stage.namespace}/deployments/web"
@@ -194,7 +193,6 @@ def test_patch_permission_allows_only_the_restart_annotation(stage: Stage) -> No
     assert patch(**restart)["metadata"]["generation"] == 3
 
 
-@pytest.mark.live
 def test_background_eviction_of_a_virtual_machine_is_requested_once(stage: Stage, start: Start) -> None:
     stage.open_only("a")
     path = f"/api/v1/namespaces/{stage.namespace}/pods"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.fixtures.joint import JointCluster, own_joint_cluster
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.core
 
 
 @pytest.fixture

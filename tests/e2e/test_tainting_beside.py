@@ -31,8 +31,6 @@ from trimtab.kube.resources import PODS
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.versions import CONTROLLER_MANAGER
 
-pytestmark = pytest.mark.live
-
 KEY = "example.com/ill"
 OTHER = "example.com/worse"
 THEIRS = "system:serviceaccount:kube-system:"

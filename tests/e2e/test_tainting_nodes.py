@@ -337,7 +337,6 @@ class Life(Struct, frozen=True):
     end: float
 
 
-@pytest.mark.live
 def test_ten_kills_during_a_zone_outage_lose_no_deadline(stage: TaintStage, outage: Outage) -> None:
     """Ten nodes of a zone failed; ten processes live for some seconds, the last one until all pods are deleted."""
     dead = SILENT["ten"]
@@ -409,7 +408,6 @@ IN_DOUBT = {"spared": NODES["one"][2], "due": NODES["one"][3]}
 """Pods on nodes that somebody taints."""
 
 
-@pytest.mark.live
 def test_stalled_watches_taint_no_healthy_node(stage: TaintStage, outage: Outage) -> None:
     """Kubelets renew their Leases, which the stalled watches hide; direct reads respond.
 

@@ -243,7 +243,6 @@ def test_user_taint_rates_delay_deletions(stage: TaintStage, result: ScenarioRes
     assert ends[-1] <= since + 2 + len(names) / 3 + LATE
 
 
-@pytest.mark.live
 def test_slow_webhook_of_one_namespace_delays_no_other(stage: TaintStage, result: ScenarioResult) -> None:
     slow = [f"slow-{number}" for number in range(40)]
     stage.untaint("removed", KEY)  # or pods that take longer than two seconds to create are deleted
@@ -274,7 +273,6 @@ AWAY = 10.0
 LATER = 18
 
 
-@pytest.mark.live
 def test_api_server_restart_delays_deletions_and_loses_none(stage: TaintStage, result: ScenarioResult) -> None:
     stage.pod("in-between", "server", {KEY: 6})
     stage.pod("after", "server", {KEY: LATER})
@@ -297,7 +295,6 @@ def test_api_server_restart_delays_deletions_and_loses_none(stage: TaintStage, r
     assert "stays" in stage.pods()
 
 
-@pytest.mark.live
 def test_follower_takes_over_pending_deletions(stage: TaintStage, result: ScenarioResult) -> None:
     stage.operator.stop()
     first, second = (stage.operate(elect=True, ready=False) for _ in range(2))

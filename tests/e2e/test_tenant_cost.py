@@ -25,8 +25,6 @@ from trimtab.kube.resources import LEASES
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
-pytestmark = pytest.mark.live
-
 LONGEST_LAG: Final = 0.1
 """Seconds by which a tenant may delay others on the controllers' loop."""
 

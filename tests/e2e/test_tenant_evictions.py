@@ -20,8 +20,6 @@ from tests.fixtures.tenant import Tenant, restricted_pod
 from trimtab.api import reasons
 from trimtab.kube.resources import PODS, PRIORITY_CLASSES
 
-pytestmark = pytest.mark.live
-
 STRATEGY = "RemovePodsViolatingInterPodAntiAffinity"
 STRATEGIES = {STRATEGY: {"enabled": True}}
 OTHERS = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["tenant"]}]}

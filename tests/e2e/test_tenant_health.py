@@ -35,8 +35,6 @@ from trimtab.runtime.leader_election.elector import ElectionTimings
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess, wait_for
 
-pytestmark = pytest.mark.live
-
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/trimtab"
 OURS: Final = (DESCHEDULER_POLICIES, DESCHEDULING_RUNS, CLUSTER_AUTOSCALERS, MACHINE_AUTOSCALERS, TAINT_MANAGERS)
@@ -274,7 +272,6 @@ def test_stalled_loop_ends_the_process(operators: Operators, loop: str, fault: s
     assert f"{reasons.INACTIVE}: {loop}" in leader.log.read_text().replace("taint manager: ", "")
 
 
-@pytest.mark.live
 @pytest.mark.parametrize("task", ["watch pods", "progress of watches", "definitions", KOPF_WATCHER])
 def test_cancelled_task_ends_the_process(operators: Operators, task: str) -> None:
     operators.leader.order("kill-task", task)
@@ -324,7 +321,6 @@ def joint(cluster: Cluster) -> Iterator[Cluster]:
                 cluster.define(each)
 
 
-@pytest.mark.live
 def test_event_loop_busy_for_35_seconds_keeps_the_lease(cluster: Cluster, tmp_path: Path) -> None:
     """The process continues, and neither renewals nor probes are late."""
     cluster.stop_all()
@@ -438,7 +434,6 @@ def test_deleted_crd_stops_only_its_controller(joint: Cluster, missing: Resource
     assert stops(joint) < GRACE
 
 
-@pytest.mark.live
 def test_crds_are_deleted_and_created_in_every_order(joint: Cluster) -> None:
     """Each of the five CRDs is deleted, and created, before and after each other one."""
     check(joint, set())

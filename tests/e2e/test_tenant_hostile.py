@@ -28,8 +28,6 @@ from trimtab.kube.api import ApiError, NotFound, Unreachable
 from trimtab.kube.resources import LEASES
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
-pytestmark = pytest.mark.live
-
 SECONDS = float(os.environ.get("TRIMTAB_E2E_HOSTILE", "30"))
 DRAWN = random.randrange(1 << 20) if "TRIMTAB_E2E_HOSTILE" in os.environ else 848622
 FIRST = int(os.environ.get("TRIMTAB_E2E_SEEDS", "") or DRAWN)

@@ -17,8 +17,6 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, TAINT_MANAGERS
 from trimtab_local.client import Client
 from trimtab_local.install import NAMESPACE, OperatorProcess, apply, wait_for
 
-pytestmark = pytest.mark.live
-
 SECONDS: Final = 25.0
 """Of a flood; the leader of the review was gone after 27 s, two and a half renew deadlines."""
 

@@ -20,8 +20,6 @@ from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
 from trimtab.kube.resources import LEASES, PODS
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
-pytestmark = pytest.mark.live
-
 TERMS = 8000
 OTHER_APPS = 600
 WITHIN = 10.0

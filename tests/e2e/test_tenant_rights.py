@@ -20,6 +20,8 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DESCHEDULER_POLICIES, LE
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess, install
 
+pytestmark = pytest.mark.core
+
 POLICY: Final = f"""\
 apiVersion: audit.k8s.io/v1
 kind: Policy

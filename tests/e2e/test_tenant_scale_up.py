@@ -19,8 +19,6 @@ from tests.fixtures.tenant import Tenant, restricted_pod
 from trimtab.api import reasons
 from trimtab.kube.resources import DAEMON_SETS, PODS
 
-pytestmark = pytest.mark.live
-
 WITHIN = 10.0
 """Seconds within which nodes are asked for."""
 

@@ -19,8 +19,6 @@ from trimtab.runtime.http.authorizer import NEW_BURST, NEW_PER_SECOND
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess, install, wait_for
 
-pytestmark = pytest.mark.live
-
 READER: Final = "prometheus"
 SECURE: Final = (
     "metrics.secure=true",

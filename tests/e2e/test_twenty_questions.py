@@ -27,8 +27,6 @@ from trimtab.kube.resources import (
 )
 from trimtab_local.install import wait_for
 
-pytestmark = pytest.mark.live
-
 GROUP: Final = f"{MACHINE_NAMESPACE}/workers"
 TOLERATED: Final = 600
 TAINT: Final = "maintenance"

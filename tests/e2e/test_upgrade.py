@@ -23,7 +23,8 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DEPLOYMENTS, DESCHEDULIN
 from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, wait_for
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
+pytestmark = pytest.mark.core
+
 
 OLD = "0.0.9"
 DEPLOYMENT = DEPLOYMENTS.path(RELEASE, namespace=NAMESPACE)

@@ -53,8 +53,6 @@ from trimtab.kube.resources import (
 )
 from trimtab_local.nodes import node
 
-pytestmark = pytest.mark.live
-
 SEED = int(os.environ.get("TRIMTAB_WHATIF_SEED", "1"))
 STATIC, AUTOSCALED = 20, 10
 AGREEMENT = 0.9

@@ -34,6 +34,8 @@ NAMESPACE: Final = "trimtab-system"
 RELEASE: Final = "trimtab"
 _TOKEN_SECONDS: Final = 30 * 86_400
 """Validity of the operator's token, long enough for any local cluster."""
+_READY_SECONDS: Final = 90.0
+"""Deadline for the operator to become ready."""
 INSTALLED: Final = {
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", False),
     "ServiceAccount": ("/api/v1/namespaces/{namespace}/serviceaccounts", True),
@@ -154,7 +156,12 @@ class OperatorProcess:
         arguments: further arguments of `trimtab run`.
         name: the name of its log and its kubeconfig.
         account: the service account. The default is the one that all controllers share.
+
+    Attributes:
+        patience: multiplies the deadlines of starts and stops, for slow machines.
     """
+
+    patience: float = 1.0
 
     def __init__(
         self, target: Target, directory: Path, *arguments: str, name: str = "operator", account: str = RELEASE
@@ -172,13 +179,24 @@ class OperatorProcess:
         return self._process.pid
 
     def start(self, *, ready: bool = True) -> None:
-        """Start the process and, if ``ready``, wait until its caches have synced."""
+        """Start the process and, if ``ready``, wait until its caches have synced.
+
+        Raises:
+            TimeoutError: the process did not become ready in time, or it ended. It does not run any more.
+        """
         command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self.kubeconfig}"]
         command += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        if ready:
-            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
+        if not ready:
+            return
+        timeout = _READY_SECONDS * self.patience
+        try:
+            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", timeout=timeout, alive=self.running)
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
 
     def running(self) -> bool:
         """Return whether the process is running."""
@@ -197,15 +215,18 @@ class OperatorProcess:
             return None
 
     def stop(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = 40.0) -> int:
-        """Send a signal and wait until the process ends.
+        """Send a signal and wait until the process ends, ``timeout`` seconds multiplied by ``patience``.
 
         Return its exit status; if negative, the signal that ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: the process did not end in time. It was killed.
         """
         assert self._process is not None
         if self._process.poll() is None:
             os.kill(self._process.pid, how)
         try:
-            return self._process.wait(timeout)
+            return self._process.wait(timeout * self.patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

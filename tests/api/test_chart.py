@@ -19,6 +19,7 @@ from tools.generate.base import base_files, helm, render
 
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import Cluster, require_local_cluster
+from tests.fixtures.waiting import wait_for
 from trimtab.api.crds import crd_documents
 from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
 from trimtab.cli.run import run
@@ -39,7 +40,6 @@ from trimtab.tainting.lifecycle.record_writer import NAME as RECORD
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import Settings
-from trimtab_local.install import wait_for
 from trimtab_local.nodes import node, reported
 
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.fakes.caches import Caches
+from tests.fixtures.waiting import eventually_async
 from trimtab.api import reasons
 from trimtab.api.plan import Evict
 from trimtab.disruption.evictor import Evictor
@@ -98,11 +99,7 @@ class Stage:
         return sorted((pod for pod in self.caches.pods if pod.ready and pod.deleted is None), key=lambda pod: pod.name)
 
     async def until(self, holds: Callable[[], Any], *, what: str, seconds: float = 60.0) -> Any:
-        deadline = SYSTEM_CLOCK.monotonic() + seconds
-        while not (found := holds()):
-            assert SYSTEM_CLOCK.monotonic() < deadline, f"not within {seconds} s: {what}"
-            await asyncio.sleep(0.05)
-        return found
+        return await eventually_async(holds, what, seconds=seconds)
 
     async def deploy(self, name: str, replicas: int) -> list[Pod]:
         body = {

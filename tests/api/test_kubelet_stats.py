@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.clusters import require_local_cluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import NODES, PODS
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import DEFAULT_COMPONENTS, Settings

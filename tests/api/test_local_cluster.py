@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.lagging_watch import lagging_watch
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden
 from trimtab.kube.connection.transport import Transport
 from trimtab_local.cluster import LocalCluster
@@ -24,14 +24,6 @@ from trimtab_local.processes import alive
 from trimtab_local.versions import APISERVER, ETCD, KWOK, SCHEDULER
 
 BARE = Settings(components=(ETCD, APISERVER))
-
-
-def eventually(holds, *, what: str, seconds: float = 60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 async def test_the_admin_reads_everything(api: Transport) -> None:

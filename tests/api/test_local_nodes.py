@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import LEASES, NODES, PODS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster

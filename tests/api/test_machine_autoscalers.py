@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests import autoscalers
-from tests.fixtures.machine_sets import MERGE, MachineSets, eventually
+from tests.fixtures.machine_sets import MERGE, MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.api.crds import crd_documents
 from trimtab.autoscaling.machine_autoscalers import KINDS, RULES
 from trimtab.kube.api import ApiError, Conflict, Invalid, NotFound

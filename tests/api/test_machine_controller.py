@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import MACHINES, NODES, PODS
 from trimtab_local.cluster import LocalCluster

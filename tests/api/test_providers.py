@@ -14,7 +14,8 @@ import pytest
 
 from tests.api.test_machines_live import loaded
 from tests.fakes.node_provider import remove_machines
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import ScaleUp

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually, eventually_async
 from tests.unit.autoscaling.removal_operator import Operator, spec_of
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation import Removals, RemovalSettings
@@ -103,11 +103,10 @@ class Remover(Operator):
 
     async def sees(self, look: Callable[[], bool], *, seconds: float = 60.0) -> None:
         """Wait until a condition of the cluster holds, which sends requests."""
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(look):
-            reported = f"{self.outcomes}, {dict(self.removals.active)}, {self.kept}"
-            assert time.monotonic() < deadline, f"not within {seconds} s: {reported}"
-            await asyncio.sleep(0.02)
+        try:
+            await eventually_async(lambda: asyncio.to_thread(look), "the condition", seconds=seconds, pause=0.02)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.outcomes}, {dict(self.removals.active)}, {self.kept}") from None
 
 
 @asynccontextmanager

@@ -19,11 +19,12 @@ from tests.conftest import MakeCluster
 from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import wait_for
 from trimtab.cli.main import cli
 from trimtab.kube.resources import CONFIG_MAPS, DESCHEDULER_POLICIES, HISTORY_RECORDS, LEASES, MACHINE_SETS, NODES
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings
-from trimtab_local.install import NAMESPACE, wait_for
+from trimtab_local.install import NAMESPACE
 from trimtab_local.nodes import node
 
 BY_OPERATOR = {"fieldManager": "trimtab"}

@@ -15,10 +15,11 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, require_local_cluster
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import OperatorProcess, apply, install, wait_for
+from trimtab_local.install import OperatorProcess, apply, install
 from trimtab_local.nodes import node
 
 POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"

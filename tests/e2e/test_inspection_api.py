@@ -15,11 +15,12 @@ import pytest
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import create_nodes, require_local_cluster
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import ApiError, NotFound
 from trimtab.kube.resources import API_SERVICES, DESCHEDULER_POLICIES
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render
 from trimtab_local.nodes import node
 
 NAME = "v1alpha1.inspection.trimtab.dev"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.e2e.conftest import POLICIES, Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 HOME = {
     "affinity": {

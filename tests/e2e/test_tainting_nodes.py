@@ -13,6 +13,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ from tests.fixtures.tainting import (
     taint_settings,
     taint_stage,
 )
+from tests.fixtures.waiting import eventually
 from trimtab_local.cluster import LocalCluster
 
 SEED = 7
@@ -386,13 +388,15 @@ def live_until(stage: TaintStage, point: Callable[[AuditEvent], bool], longer: f
     tail = stage.audit.tail()
     process = stage.operator if stage.operator.running() else stage.operate(ready=False)
     begin = math.inf
-    deadline = time.monotonic() + LONGEST
-    reached = False
-    while not reached and time.monotonic() < deadline:
-        time.sleep(0.02)
+
+    def there() -> bool:
+        nonlocal begin
         if begin == math.inf and process.ready():
             begin = time.time()
-        reached = any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+        return any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+
+    with suppress(AssertionError):  # the point may be in a later process
+        eventually(there, "the point is reached", seconds=LONGEST, pause=0.02)
     time.sleep(longer)
     assert process.running(), process.log.read_text()[-2000:]
     process.stop(signal.SIGKILL)

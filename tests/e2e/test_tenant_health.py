@@ -20,6 +20,7 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
 from tests.fixtures.joint import JointCluster, joint_cluster, joint_settings
 from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually, wait_for
 from trimtab.api import reasons
 from trimtab.kube.api import Conflict, NotFound
 from trimtab.kube.resources import (
@@ -33,7 +34,7 @@ from trimtab.kube.resources import (
 from trimtab.runtime.kopf_operator import MAX_WATCH_SILENCE
 from trimtab.runtime.leader_election.elector import ElectionTimings
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess
 
 pytestmark = pytest.mark.slow
 
@@ -131,13 +132,15 @@ class Cluster(JointCluster):
     def works(self, resource: Resource) -> bool:
         """Whether the controller reports the new generation after a change of its object."""
         path, generation = self.edit(resource)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            status = self.client.request("GET", path).get("status") or {}
-            if observed(status) >= generation:
-                return True
-            time.sleep(0.3)
-        return False
+
+        def reported() -> bool:
+            return observed(self.client.request("GET", path).get("status") or {}) >= generation
+
+        try:
+            eventually(reported, f"{resource.kind} is reported", seconds=30, pause=0.3)
+        except AssertionError:
+            return False
+        return True
 
     def edit(self, resource: Resource) -> tuple[str, int]:
         """Change the spec of a controller's object; returns its path and new generation."""

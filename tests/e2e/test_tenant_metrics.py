@@ -13,9 +13,10 @@ import pytest
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.flood import HALF, IDLE, METRICS, flood
 from tests.fixtures.tenant import MEMORY_LIMIT, resident_bytes
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, TAINT_MANAGERS
 from trimtab_local.client import Client
-from trimtab_local.install import NAMESPACE, OperatorProcess, apply, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, apply
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,10 @@ from tests.e2e.conftest import Stage, Start
 from tests.e2e.test_tenant_metrics import free_port, lease
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.tenant import Tenant
+from tests.fixtures.waiting import wait_for
 from trimtab.runtime.http.authorizer import NEW_BURST, NEW_PER_SECOND
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, install, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, install
 
 pytestmark = pytest.mark.slow
 

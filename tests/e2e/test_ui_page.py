@@ -17,6 +17,7 @@ import pytest
 
 from tests.builders import node, pod
 from tests.fixtures.browser import Tab, browsing
+from tests.fixtures.waiting import eventually_async
 from tests.unit.inspection.test_history import entry, record
 from trimtab_local.cluster import LocalCluster
 
@@ -44,9 +45,7 @@ class Page:
 
     async def until(self, expression: str, seconds: float = 10.0) -> None:
         """Wait until an expression is true."""
-        async with asyncio.timeout(seconds):
-            while not await self.tab.evaluate(expression):  # noqa: ASYNC110 (the page has no event for it)
-                await asyncio.sleep(0.05)
+        await eventually_async(lambda: self.tab.evaluate(expression), expression, seconds=seconds)
 
     async def press(self, key: str) -> None:
         """Press a key on the focused element."""

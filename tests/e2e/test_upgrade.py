@@ -18,9 +18,10 @@ from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.installation import Installation
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.cli.main import cli
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DEPLOYMENTS, DESCHEDULING_RUNS, HISTORY_RECORDS
-from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, wait_for
+from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply
 from trimtab_local.nodes import node
 
 pytestmark = pytest.mark.weekly

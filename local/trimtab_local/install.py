@@ -184,10 +184,8 @@ class OperatorProcess:
         Raises:
             TimeoutError: the process did not become ready in time, or it ended. It does not run any more.
         """
-        command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self.kubeconfig}"]
-        command += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         if not ready:
             return
         timeout = _READY_SECONDS * self.patience
@@ -197,6 +195,12 @@ class OperatorProcess:
             self._process.kill()
             self._process.wait()
             raise
+
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line; ``program`` replaces `trimtab` as the entry point."""
+        run = ["run", f"--kubeconfig={self.kubeconfig}", f"--lease-namespace={NAMESPACE}"]
+        listen = f"--listen=127.0.0.1:{self.port}"
+        return [*(program or (sys.executable, "-m", "trimtab")), *run, listen, *self._arguments]
 
     def running(self) -> bool:
         """Return whether the process is running."""

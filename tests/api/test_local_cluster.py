@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.lagging_watch import lagging_watch
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import eventually, killed_after
 from trimtab.kube.api import Forbidden
 from trimtab.kube.connection.transport import Transport
 from trimtab_local.cluster import LocalCluster
@@ -187,7 +187,8 @@ def test_cluster_stops_when_its_parent_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
-        assert parent.stdout.readline() == b"up\n"
+        with killed_after(parent, 120):
+            assert parent.stdout.readline() == b"up\n"
         started = LocalCluster("orphan", directory=directory).record().started
         parent.kill()
     eventually(lambda: not any(alive(entry.process) for entry in started.values()), what="all processes are gone")

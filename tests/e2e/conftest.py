@@ -170,8 +170,8 @@ def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
             nonlocal count
             count += 1
             process = OperatorProcess(target or stage.cluster, tmp_path, *arguments, name=f"operator-{count}")
-            process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
+            process.start(ready=ready)
             return process
 
         yield begin
@@ -206,8 +206,8 @@ def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
             count += 1
             more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
             process = fleet.operator = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
-            process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
+            process.start(ready=ready)
             return process
 
         yield begin

@@ -115,9 +115,9 @@ def replicas(cluster: AdmissionCluster, *arguments: str) -> Iterator[list[Operat
         cluster.client.request("PATCH", path, patch, content_type="application/merge-patch+json")
     cluster.replicas.clear()
     cluster.proxy.retarget(*cluster._ports)
-    running = [cluster.start(*arguments), cluster.start(*arguments)]
-    cluster.enforce(**rules("Fail"))
     try:
+        running = [cluster.start(*arguments), cluster.start(*arguments)]
+        cluster.enforce(**rules("Fail"))
         yield running
     finally:
         for each in cluster.replicas:

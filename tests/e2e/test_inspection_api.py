@@ -123,9 +123,12 @@ def test_served_documents_equal_cold_ones_and_the_registration_ends_with_the_ope
         client.request("GET", API_SERVICES.path(NAME))
 
     # After kill -9, the APIService remains. Commands say that the operator does not answer, and read the cluster.
-    process.start()
-    wait_for(lambda: available(client), "the APIService", timeout=60)
-    assert process.stop(signal.SIGKILL) == -signal.SIGKILL
+    try:
+        process.start()
+        wait_for(lambda: available(client), "the APIService", timeout=60)
+    finally:
+        status = process.stop(signal.SIGKILL)
+    assert status == -signal.SIGKILL
     client.request("GET", API_SERVICES.path(NAME))
     ran = run(admin, "explain", "node", "n1", "--no-stats")
     assert settled(json.loads(ran.stdout)) == settled(command(admin, "explain", "node", "n1", "--no-stats", "--direct"))

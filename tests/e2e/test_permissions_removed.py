@@ -230,8 +230,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 name=each.name,
                 account=each.account,
             )
-            process.start(ready=False)
             stack.callback(lambda process=process: process.running() and process.stop())  # type: ignore[misc]
+            process.start(ready=False)
             processes[each.name] = process
         world = World(Stage(cluster, SHOP), processes)
         for each in CONTROLLERS:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -133,6 +134,7 @@ class Running:
         self.log = directory / "log"
         self._faults = directory / "faults"
         self._port = 0
+        self.process: Process | None = None
 
     async def start(self, url: str, directory: Path, max_inactivity: float) -> None:
         """Start the process; wait until a leader is elected and this process is ready."""
@@ -164,6 +166,12 @@ class Running:
         await eventually_async(lambda: bool(self.server.holder), "a leader is elected", pause=0.1)
         await eventually_async(self.ready, "the process is ready", pause=0.2)
         await asyncio.sleep(2)  # Kopf watches
+
+    async def kill(self) -> None:
+        """Kill the process if it runs."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
 
     async def ready(self) -> bool:
         """Whether /readyz responds with success."""
@@ -207,13 +215,11 @@ async def running(directory: Path, max_inactivity: float = MAX_INACTIVITY) -> As
     async with fake_server() as server:
         server.answer(api.handle)
         made = Running(api, directory)
-        await made.start(server.url, directory, max_inactivity)
         try:
+            await made.start(server.url, directory, max_inactivity)
             yield made
         finally:
-            if made.process.returncode is None:
-                made.process.kill()
-                await made.process.wait()
+            await made.kill()
 
 
 @pytest.mark.parametrize(
@@ -280,8 +286,8 @@ async def test_follower_takes_over_after_a_stalled_leader_exits(tmp_path: Path) 
         directory = tmp_path / "standby"
         directory.mkdir()
         standby = Running(leader.server, directory)
-        await standby.start(leader.url, directory, MAX_INACTIVITY)
         try:
+            await standby.start(leader.url, directory, MAX_INACTIVITY)
             leader.order("hang-thread")
             async with asyncio.timeout(patiently(MAX_INACTIVITY + 10)):
                 assert await leader.process.wait() == 1
@@ -295,6 +301,4 @@ async def test_follower_takes_over_after_a_stalled_leader_exits(tmp_path: Path) 
             standby.process.send_signal(signal.SIGTERM)
             assert await standby.ends(within=30) == 0
         finally:
-            if standby.process.returncode is None:
-                standby.process.kill()
-                await standby.process.wait()
+            await standby.kill()

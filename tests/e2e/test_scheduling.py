@@ -49,8 +49,8 @@ class Hall:
     def operate(self, *arguments: str) -> OperatorProcess:
         self._count += 1
         process = OperatorProcess(self.cluster, self._directory, OURS, *arguments, name=f"operator-{self._count}")
-        process.start()
         self._stack.callback(lambda: process.running() and process.stop())
+        process.start()
         return process
 
     def policy(self, name: str, **spec: Any) -> None:

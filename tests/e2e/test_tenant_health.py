@@ -7,7 +7,6 @@ work, a SIGTERM ends the process in time whatever hangs, and the lease outlives 
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -196,16 +195,10 @@ class FaultyOperator(OperatorProcess):
         """The file with the orders."""
         return self.log.with_suffix(".faults")
 
-    def start(self, *, ready: bool = True) -> None:
-        """Start the process by the entry point of the tests."""
-        run = [sys.executable, "-m", "tests.fixtures.faulty_operator", "run", f"--kubeconfig={self.kubeconfig}"]
-        run += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["env", f"FAULTS={self.faults}", *run], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-        if ready:
-            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line with the entry point of the tests."""
+        assert not program
+        return super()._command("env", f"FAULTS={self.faults}", sys.executable, "-m", "tests.fixtures.faulty_operator")
 
 
 class Operators:

@@ -73,9 +73,9 @@ def apart(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Apart]:
             process = OperatorProcess(
                 cluster, tmp_path, *arguments, f"--lease-name={account}", name=component, account=account
             )
+            stack.callback(lambda process=process: process.running() and process.stop())  # type: ignore[misc]
             process.start()
             joint.operator = process
-            stack.callback(process.stop)
         yield Apart(joint, audit)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.builders import node, pod
 from tests.fixtures.browser import Tab, browsing
-from tests.fixtures.waiting import eventually_async
+from tests.fixtures.waiting import eventually_async, patiently
 from tests.unit.inspection.test_history import entry, record
 from trimtab_local.cluster import LocalCluster
 
@@ -127,14 +127,19 @@ async def serving(*arguments: str, ends: int = 0) -> AsyncIterator[str]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
-        line = (await process.stdout.readline()).decode()
-    yield line.rpartition(" at ")[2].strip()
-    if ends:
-        process.kill()
-    else:
-        process.terminate()
-    assert await process.wait() == ends
+    try:
+        async with asyncio.timeout(patiently(60)):
+            line = (await process.stdout.readline()).decode()
+        yield line.rpartition(" at ")[2].strip()
+        if ends:
+            process.kill()
+        else:
+            process.terminate()
+        assert await process.wait() == ends
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 @pytest.fixture

@@ -57,8 +57,8 @@ def replace_operator(stage: Stage, tmp_path: Path) -> Iterator[Callable[[], Oper
         def replace() -> OperatorProcess:
             name = f"operator-{len(processes)}"
             process = OperatorProcess(stage.cluster, tmp_path, "--controllers=descheduler", name=name)
-            process.start()
             stack.callback(lambda: process.running() and process.stop())
+            process.start()
             if processes:
                 assert processes[-1].stop() == 0
             processes.append(process)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import autoscalers
+from tests.fixtures.autoscaling import delete_all
 from tests.fixtures.machine_sets import MERGE, MachineSets
 from tests.fixtures.waiting import eventually, killed_after
 from trimtab.api.crds import crd_documents
@@ -159,11 +160,7 @@ def autoscaler(machine_cluster: LocalCluster, served: None, sets: MachineSets, t
         yield found
     finally:
         found.end()
-    for each in client.request("GET", MACHINE_AUTOSCALERS.path(namespace=name))["items"]:
-        path = found.path(each["metadata"]["name"])
-        client.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
-        if not each["metadata"].get("deletionTimestamp"):
-            client.request("DELETE", path)
+    delete_all(client, MACHINE_AUTOSCALERS.path(namespace=name))
     client.request("DELETE", f"{ROLES}/clusterrolebindings/{role}")
     client.request("DELETE", f"{ROLES}/clusterroles/{role}")
     log = (tmp_path / "log").read_text()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.autoscaling import delete_all
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import never, wait_for
@@ -117,10 +118,7 @@ def hall(hall_cluster: LocalCluster, tmp_path: Path) -> Iterator[Hall]:
     with ExitStack() as stack:
         hall = Hall(hall_cluster, name, tmp_path, stack)
         yield hall
-    for policy in client.request("GET", SCHEDULER_POLICIES.path())["items"]:
-        path = SCHEDULER_POLICIES.path(policy["metadata"]["name"])
-        client.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
-        client.request("DELETE", path)
+    delete_all(client, SCHEDULER_POLICIES.path())
     client.request("DELETE", PODS.path(namespace=name), {"gracePeriodSeconds": 0}, timeout=120)
     wait_for(lambda: not hall.pods(), "the pods to be gone", timeout=120)
 

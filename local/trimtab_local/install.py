@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import yaml
 
-from trimtab.kube.api import NotFound, TooManyRequests
+from trimtab.kube.api import NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab_local import LocalError
 from trimtab_local.binaries import find, given_directory
 from trimtab_local.client import Client
 from trimtab_local.progress import Progress
+from trimtab_local.supervisor import choose_ports
 from trimtab_local.versions import DEFAULT_VERSION, HELM, OPERATOR
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _served(client: Client) -> bool:
         for plural in wanted:
             client.request("GET", f"/apis/trimtab.dev/v1alpha1/{plural}")
     # A new group is not served at once, and its storage is at first "(re)initializing".
-    except (NotFound, TooManyRequests):
+    except (NotFound, TooManyRequests, ServerError, Unreachable):
         return False
     return True
 
@@ -169,7 +170,7 @@ class OperatorProcess:
         self.log = directory / f"{name}.log"
         self.kubeconfig = target.service_account_kubeconfig(NAMESPACE, account, path=directory / f"{name}.kubeconfig")
         self._arguments = arguments
-        self.port = _free_port()
+        self.port = choose_ports([OPERATOR])[OPERATOR]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -263,11 +264,3 @@ def wait_for(
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout:.0f} s for {what}")
         time.sleep(interval)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -19,7 +19,7 @@ from tools.generate.base import base_files, helm, render
 
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import Cluster, require_local_cluster
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.api.crds import crd_documents
 from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
 from trimtab.cli.run import run
@@ -1019,7 +1019,9 @@ class Helm:
     def __call__(self, *arguments: str, namespace: str = "") -> str:
         command = [str(helm()), *arguments, "--kubeconfig", str(self._kubeconfig)]
         command += ["--namespace", namespace or self.namespace]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=self._environment, timeout=150)
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env=self._environment, timeout=patiently(150)
+        )
         return done.stdout
 
 
@@ -1036,7 +1038,7 @@ def test_uninstall_after_upgrade_keeps_policies(cluster: Cluster, helm_in: Helm)
     client = cluster.client
     release = f"t{secrets.token_hex(3)}"
     deployment = f"/apis/apps/v1/namespaces/{helm_in.namespace}/deployments/{release}-trimtab"
-    waiting = ["--wait", "--timeout", "120s"]
+    waiting = ["--wait", "--timeout", f"{patiently(120):.0f}s"]
 
     notes = helm_in("install", release, str(CHART), "--take-ownership", *waiting)
     assert f"rollout status deployment/{release}-trimtab" in notes
@@ -1047,7 +1049,7 @@ def test_uninstall_after_upgrade_keeps_policies(cluster: Cluster, helm_in: Helm)
     client.request("GET", f"/apis/policy/v1/namespaces/{helm_in.namespace}/poddisruptionbudgets/{release}-trimtab")
 
     before = client.request("GET", CRD)["metadata"]["uid"]
-    helm_in("uninstall", release, "--wait", "--timeout", "120s")
+    helm_in("uninstall", release, *waiting)
     assert client.request("GET", CRD)["metadata"]["uid"] == before, "the definition, and the policies with it, stayed"
     with pytest.raises(ApiError):
         client.request("GET", deployment)

@@ -161,6 +161,6 @@ async def test_background_eviction_beyond_the_timeout_counts_as_in_flight(
     stage: Stage, api: Transport, webhook: Evacuations
 ) -> None:
     pod = await machine(stage, api)
-    [(result, reason, message)] = await stage.execute(plan(stage, pod), seconds=3.0)
+    [(result, reason, message)] = await stage.execute(plan(stage, pod), seconds=10.0)
     assert (result, reason) == (STARTED, reasons.EVICTION_IN_BACKGROUND)
     assert f"Eviction triggered evacuation of VMI {stage.namespace}/{pod.name}" in message

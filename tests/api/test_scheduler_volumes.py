@@ -49,7 +49,7 @@ class World:
             volumes=self.informers.informer(PERSISTENT_VOLUMES).store,
             lister=self.informers.lister,
             clock=SYSTEM_CLOCK,
-            timeout=20.0,
+            timeout=patiently(20.0),
         )
 
     async def create(self, resource: Resource, builder: Any) -> dict[str, Any]:

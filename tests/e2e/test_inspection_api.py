@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render
 from trimtab_local.nodes import node
+from trimtab_local.supervisor import choose_ports
 
 NAME = "v1alpha1.inspection.trimtab.dev"
 PREFIX = "/apis/inspection.trimtab.dev/v1alpha1"
@@ -44,13 +44,6 @@ def cluster(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> LocalC
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trimtab", *arguments, "--kubeconfig", str(kubeconfig), "-o", "json"]
     return subprocess.run(command, check=True, capture_output=True, text=True)
@@ -68,7 +61,7 @@ def settled(document: Any) -> Any:
 def test_served_documents_equal_cold_ones_and_the_registration_ends_with_the_operator(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    client, port = cluster.client, free_port()
+    client, port = cluster.client, choose_ports(["inspection"])["inspection"]
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE}, "spec": spec}
     apply(client, f"/api/v1/namespaces/{NAMESPACE}/services", service)

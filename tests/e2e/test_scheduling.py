@@ -17,7 +17,7 @@ import pytest
 from tests.fixtures.autoscaling import delete_all
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.tainting import make_namespace
-from tests.fixtures.waiting import never, wait_for
+from tests.fixtures.waiting import never, patiently, wait_for
 from trimtab.kube import verbs
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
@@ -88,7 +88,7 @@ class Hall:
 
     def pods(self) -> list[dict[str, Any]]:
         path = PODS.path(namespace=self.namespace)
-        found: list[dict[str, Any]] = self.cluster.client.request("GET", path, timeout=60)["items"]
+        found: list[dict[str, Any]] = self.cluster.client.request("GET", path, timeout=patiently(60))["items"]
         return found
 
     def bound(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ def hall(hall_cluster: LocalCluster, tmp_path: Path) -> Iterator[Hall]:
         hall = Hall(hall_cluster, name, tmp_path, stack)
         yield hall
     delete_all(client, SCHEDULER_POLICIES.path())
-    client.request("DELETE", PODS.path(namespace=name), {"gracePeriodSeconds": 0}, timeout=120)
+    client.request("DELETE", PODS.path(namespace=name), {"gracePeriodSeconds": 0}, timeout=patiently(120))
     wait_for(lambda: not hall.pods(), "the pods to be gone", timeout=120)
 
 

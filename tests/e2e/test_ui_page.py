@@ -61,7 +61,7 @@ class Page:
 
     async def loaded(self) -> None:
         """Wait for the first state. The page with the token leads to another one, which ends evaluations."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patiently(30)):
             while True:
                 with suppress(AssertionError):
                     await self.until(LOADED)

@@ -20,7 +20,13 @@ from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster, KindBackend, docker_runs
 from tests.fixtures.golden import TESTS, Golden
-from tests.fixtures.results import add_operator_logs, finish, print_reruns
+from tests.fixtures.results import (
+    add_operator_logs,
+    fail_for_operator_warnings,
+    finish,
+    print_reruns,
+    show_warnings_of_operators,
+)
 from trimtab.kube.api import NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
@@ -69,6 +75,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    fail_for_operator_warnings(item, report)
     add_operator_logs(item, report)
     return report
 
@@ -76,11 +83,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the control plane before the first test that needs it, so that the build counts in no test's time limit."""
     config = session.config
-    if config.option.collectonly or config.getoption("--cluster") != "local":
+    live = any(item.get_closest_marker("api") or item.get_closest_marker("e2e") for item in session.items)
+    if config.option.collectonly or not live:
         return
+    show_warnings_of_operators()
     if not hasattr(config, "workerinput") and getattr(config.option, "numprocesses", None):
-        return  # the workers do
-    if any(item.get_closest_marker("api") or item.get_closest_marker("e2e") for item in session.items):
+        return  # the workers build it
+    if config.getoption("--cluster") == "local":
         version: str = config.getoption("--kubernetes-version")
         find([*SERVERS, HELM], given=given_directory(None), version=version, progress=_progress(config))
 

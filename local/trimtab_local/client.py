@@ -20,7 +20,13 @@ from trimtab.kube.api import Unreachable, error_from_response
 
 
 class Client:
-    """Sends requests to one API server with one bearer token."""
+    """Sends requests to one API server with one bearer token.
+
+    Attributes:
+        timeout: the timeout of requests in seconds, unless one is given.
+    """
+
+    timeout: float = 30.0
 
     def __init__(self, *, server: str, token: str, ca: Path) -> None:
         self.server = server
@@ -38,7 +44,7 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         content_type: str = "application/json",
-        timeout: float = 30.0,
+        timeout: float | None = None,
     ) -> Any:
         """Send one request and return the decoded JSON response.
 
@@ -48,7 +54,7 @@ class Client:
             body: the value to encode as JSON, or ``None``.
             params: the query parameters.
             content_type: the content type of the body; for PATCH, the patch type.
-            timeout: the timeout in seconds.
+            timeout: the timeout in seconds; by default, the one of the class.
 
         Raises:
             ApiError: the server responded with an error.
@@ -61,7 +67,7 @@ class Client:
             headers={"Authorization": f"Bearer {self._token}", "Content-Type": content_type},
         )
         try:
-            with self._opener.open(request, timeout=timeout) as answer:
+            with self._opener.open(request, timeout=self.timeout if timeout is None else timeout) as answer:
                 return msgspec.json.decode(answer.read())
         except urllib.error.HTTPError as error:
             with error:

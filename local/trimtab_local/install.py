@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import yaml
 
-from trimtab.kube.api import NotFound, TooManyRequests
+from trimtab.kube.api import NotFound, ServerError, TooManyRequests, Unreachable
 from trimtab_local import LocalError
 from trimtab_local.binaries import find, given_directory
 from trimtab_local.client import Client
 from trimtab_local.progress import Progress
+from trimtab_local.supervisor import choose_ports
 from trimtab_local.versions import DEFAULT_VERSION, HELM, OPERATOR
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ NAMESPACE: Final = "trimtab-system"
 RELEASE: Final = "trimtab"
 _TOKEN_SECONDS: Final = 30 * 86_400
 """Validity of the operator's token, long enough for any local cluster."""
+_READY_SECONDS: Final = 90.0
+"""Deadline for the operator to become ready."""
 INSTALLED: Final = {
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", False),
     "ServiceAccount": ("/api/v1/namespaces/{namespace}/serviceaccounts", True),
@@ -140,7 +143,7 @@ def _served(client: Client) -> bool:
         for plural in wanted:
             client.request("GET", f"/apis/trimtab.dev/v1alpha1/{plural}")
     # A new group is not served at once, and its storage is at first "(re)initializing".
-    except (NotFound, TooManyRequests):
+    except (NotFound, TooManyRequests, ServerError, Unreachable):
         return False
     return True
 
@@ -154,7 +157,12 @@ class OperatorProcess:
         arguments: further arguments of `trimtab run`.
         name: the name of its log and its kubeconfig.
         account: the service account. The default is the one that all controllers share.
+
+    Attributes:
+        patience: multiplies the deadlines of starts and stops, for slow machines.
     """
+
+    patience: float = 1.0
 
     def __init__(
         self, target: Target, directory: Path, *arguments: str, name: str = "operator", account: str = RELEASE
@@ -162,7 +170,7 @@ class OperatorProcess:
         self.log = directory / f"{name}.log"
         self.kubeconfig = target.service_account_kubeconfig(NAMESPACE, account, path=directory / f"{name}.kubeconfig")
         self._arguments = arguments
-        self.port = _free_port()
+        self.port = choose_ports([OPERATOR])[OPERATOR]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -172,13 +180,28 @@ class OperatorProcess:
         return self._process.pid
 
     def start(self, *, ready: bool = True) -> None:
-        """Start the process and, if ``ready``, wait until its caches have synced."""
-        command = [sys.executable, "-m", "trimtab", "run", f"--kubeconfig={self.kubeconfig}"]
-        command += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
+        """Start the process and, if ``ready``, wait until its caches have synced.
+
+        Raises:
+            TimeoutError: the process did not become ready in time, or it ended. It does not run any more.
+        """
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        if ready:
-            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
+            self._process = subprocess.Popen(self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        if not ready:
+            return
+        timeout = _READY_SECONDS * self.patience
+        try:
+            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", timeout=timeout, alive=self.running)
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            raise
+
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line; ``program`` replaces `trimtab` as the entry point."""
+        run = ["run", f"--kubeconfig={self.kubeconfig}", f"--lease-namespace={NAMESPACE}"]
+        listen = f"--listen=127.0.0.1:{self.port}"
+        return [*(program or (sys.executable, "-m", "trimtab")), *run, listen, *self._arguments]
 
     def running(self) -> bool:
         """Return whether the process is running."""
@@ -197,15 +220,18 @@ class OperatorProcess:
             return None
 
     def stop(self, how: signal.Signals = signal.SIGTERM, *, timeout: float = 40.0) -> int:
-        """Send a signal and wait until the process ends.
+        """Send a signal and wait until the process ends, ``timeout`` seconds multiplied by ``patience``.
 
         Return its exit status; if negative, the signal that ended it.
+
+        Raises:
+            subprocess.TimeoutExpired: the process did not end in time. It was killed.
         """
         assert self._process is not None
         if self._process.poll() is None:
             os.kill(self._process.pid, how)
         try:
-            return self._process.wait(timeout)
+            return self._process.wait(timeout * self.patience)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -238,11 +264,3 @@ def wait_for(
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout:.0f} s for {what}")
         time.sleep(interval)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -38,7 +38,11 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return the start time of a process; ``None`` if it does not exist. A zombie counts as not existing."""
+    """Return the start time of a process; ``None`` if it does not exist.
+
+    A zombie counts as not existing. Linux also calls a process a zombie whose first thread has ended while others still
+    run, for example during the exit of a Go program. Such a process counts as existing, because it holds its ports.
+    """
     if sys.platform != "linux":
         done = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -49,9 +53,11 @@ def _started(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
-    # proc(5): the command in parentheses may hold anything, also parentheses; state is field 3, start time field 22.
+    # proc(5): the command in parentheses may hold anything, also parentheses; state is field 3, the number of threads
+    # field 20, start time field 22.
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
+    ended = fields[0] in "ZX" and int(fields[17]) <= 1
+    return None if ended else f"{_boot()}/{fields[19]}"
 
 
 def _reap(pid: int) -> None:

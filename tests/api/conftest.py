@@ -9,8 +9,9 @@ from contextlib import ExitStack
 import pytest
 
 from tests.conftest import MakeCluster
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
 from tests.fixtures.placement_admission import AdmissionCluster
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import MACHINE_SETS
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.fixtures.clusters import Cluster
-from tests.fixtures.machine_sets import eventually
+from tests.fixtures.waiting import eventually
 from trimtab.cli import live
 from trimtab.cli.main import cli
 from trimtab.kube.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, NAMESPACES, POD_TEMPLATES, PODS, Resource

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from tests.fixtures.admission import mutating_admission
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import DEPLOYMENT_CONFIGS, AdmissionCluster, pod, workload
 from tests.fixtures.users import APPLY, JSON_PATCH, MERGE, STRATEGIC, User, denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import ApiError, Forbidden, NotFound
 from trimtab.kube.resources import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import DEFINITIONS, MUTATING, VALIDATING, AdmissionCluster, pod
 from tests.fixtures.users import denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden, Invalid
 from trimtab.kube.resources import PLACEMENT_ADMISSIONS, PODS, Resource
 from trimtab_local.client import Client

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import (
     CRON_JOBS,
     DEPLOYMENT_CONFIGS,
@@ -18,6 +17,7 @@ from tests.fixtures.placement_admission import (
     workload,
 )
 from tests.fixtures.users import JSON_PATCH, STRATEGIC, User, denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import (
     DAEMON_SETS,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import AdmissionCluster, workload
 from tests.fixtures.pod_tolerations import NOT_READY, UNREACHABLE, exists, outage, same, tolerations
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import DEPLOYMENTS, PODS
 
 

@@ -16,6 +16,8 @@ from trimtab.kube.api import ApiError, Forbidden
 from trimtab.kube.resources import PODS
 from trimtab_local.components import Settings
 
+pytestmark = pytest.mark.live
+
 SELECTOR = "scheduler.alpha.kubernetes.io/node-selector"
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"

@@ -17,8 +17,8 @@ import pytest
 
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import ADMISSION_POLICIES, NO_ADMISSION_POLICIES, require_kubernetes
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.users import User
+from tests.fixtures.waiting import eventually
 from trimtab.admission.admission_policies import to_admission_policies
 from trimtab.admission.requests import TEMPLATE_PATHS, Attributes, NamespaceInfo, PodSpec, PodTemplate, UserInfo
 from trimtab.admission.reviewer import compile_rules

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import CRON_JOBS, JOBS, AdmissionCluster, pod, template_spec, workload
 from tests.fixtures.users import STRATEGIC, denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import (
     DAEMON_SETS,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import AdmissionCluster, pod, workload
 from tests.fixtures.users import denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS
 from trimtab_local.nodes import node

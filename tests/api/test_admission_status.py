@@ -13,11 +13,13 @@ from tests.conftest import MakeCluster
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.placement_admission import AdmissionCluster, pod
 from tests.fixtures.users import User
+from tests.fixtures.waiting import wait_for
 from trimtab.api.decode import decode_placement_admission
 from trimtab.api.placement_admission import MAX_REFUSALS, PlacementAdmissionStatus
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import PODS
-from trimtab_local.install import wait_for
+
+pytestmark = pytest.mark.live
 
 WORKERS = 6
 EACH = 25

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.placement_admission import AdmissionCluster, pod
 from tests.fixtures.pod_tolerations import NOT_READY, Tolerations, exists, outage, same, tolerations
 from tests.fixtures.users import denial
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import PODS
 

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.api.test_informer import WAYS, informing, until
+from tests.api.test_informer import WAYS, informing
 from tests.api.test_transport import config_map
 from tests.api.test_transport import pod as create_running
 from tests.fixtures import fault_proxy as faults
 from tests.fixtures.clusters import Cluster, require_local_cluster
 from tests.fixtures.fault_proxy import ALL, LIST, READS, WATCHES, WRITES, Fault, FaultProxy
+from tests.fixtures.waiting import eventually_async
 from trimtab.disruption.evictor.eviction_api import evict_once, send_deletion
 from trimtab.disruption.evictor.requests import EvictionRequest, Requester, ResponseCode
 from trimtab.disruption.outcome import EVICTED, GONE, REFUSED
@@ -133,7 +134,7 @@ async def converges(local: LocalCluster, api: Transport, namespace: str, way: st
                 versions = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in listed["items"]}
                 return bool(versions) and versions == {each.name: each.resource_version for each in informer.store}
 
-            await until(equal)
+            await eventually_async(equal, "all objects are cached")
             assert not informer.broken
 
 
@@ -182,13 +183,13 @@ async def test_relist_after_garbled_event_does_not_go_back_in_time(
                     returned.append(new.name)
 
             informer.store.subscribe(observe)
-            await until(lambda: informer.state.phase == "Watching")
+            await eventually_async(lambda: informer.state.phase == "Watching", "the informer watches")
             path = PODS.path("p0", namespace=namespace)
             await api.request("DELETE", path, params={"gracePeriodSeconds": "0"})
-            await until(lambda: informer.statistics().lists >= 2)
-            await until(lambda: f"{namespace}/p0" not in informer.store.objects)
+            await eventually_async(lambda: informer.statistics().lists >= 2, "the informer lists again")
+            await eventually_async(lambda: f"{namespace}/p0" not in informer.store.objects, "the deletion is cached")
             await api.request("POST", PODS.path(namespace=namespace), body=unserved("last"))
-            await until(lambda: f"{namespace}/last" in informer.store.objects)
+            await eventually_async(lambda: f"{namespace}/last" in informer.store.objects, "the creation is cached")
         assert proxy.injected[faults.GARBLED_FRAME] == 1
         assert (proxy.injected[faults.STALE], returned) == (0, [])
 
@@ -205,7 +206,10 @@ async def test_stale_list_is_followed_by_the_missed_events(
                     await informer.synced()
                     listed = await api.request("GET", PODS.path(namespace=namespace))
                     names = {each["metadata"]["name"] for each in listed["items"]}
-                    await until(lambda names=names, store=informer.store: {each.name for each in store} == names)  # type: ignore[misc]
+                    await eventually_async(
+                        lambda names=names, store=informer.store: {each.name for each in store} == names,
+                        "the changes are cached",
+                    )  # type: ignore[misc]
                 await api.request("DELETE", PODS.path("p1", namespace=namespace), params={"gracePeriodSeconds": "0"})
                 await api.request("POST", PODS.path(namespace=namespace), body=unserved("p1"))
                 await api.request("POST", PODS.path(namespace=namespace), body=unserved(f"later-{number}"))
@@ -276,7 +280,7 @@ async def create_pod(api: Transport, namespace: str) -> str:
             return True
         return False
 
-    await until(absent)
+    await eventually_async(absent, "the object is gone")
     return await create_running(api, namespace, "a")
 
 

@@ -18,6 +18,8 @@ from trimtab.autoscaling.report import build_status
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
 from trimtab_local.client import Client
 
+pytestmark = pytest.mark.live
+
 PATH = CLUSTER_AUTOSCALERS.path("default")
 MOST = 1_200_000
 """Bytes of the whole object with what the API server keeps of who wrote it; etcd takes 1,572,864."""

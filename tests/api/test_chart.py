@@ -19,6 +19,7 @@ from tools.generate.base import base_files, helm, render
 
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import Cluster, require_local_cluster
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.api.crds import crd_documents
 from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
 from trimtab.cli.run import run
@@ -39,7 +40,6 @@ from trimtab.tainting.lifecycle.record_writer import NAME as RECORD
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import Settings
-from trimtab_local.install import wait_for
 from trimtab_local.nodes import node, reported
 
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -484,6 +484,7 @@ def test_proxy_access_is_an_opt_in_that_needs_no_token() -> None:
     assert [each for each in operator_container(made)["args"] if "kubelet" in each] == ["--kubelet-access=Proxy"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("values", "flags"),
     [
@@ -506,6 +507,7 @@ def test_certificates_of_kubelets_are_verified_unless_disabled(values: tuple[str
     assert mounts.get("kubelet-ca") == ("/var/run/trimtab/kubelet-ca" if mounted else None)
 
 
+@pytest.mark.live
 def test_network_policy_permits_connections_to_kubelets_only_if_they_are_read_directly() -> None:
     def ports(*values: str) -> list[tuple[list[int], Any]]:
         rules = of_pressure(*values)["NetworkPolicy", "trimtab"]["spec"]["egress"]
@@ -711,6 +713,7 @@ def test_admission_policies_permit_the_taint_managers_writes() -> None:
 COMMON = {"creation", "events", "policies"}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("values", "policies"),
     [
@@ -860,6 +863,7 @@ def granted(role: dict[str, Any]) -> set[str]:
     return {f"{resource} {verb}" for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize(
     ("taint_manager", "deletes", "evicts"),
     [
@@ -923,6 +927,7 @@ def _base() -> list[dict[str, Any]]:
     return [document for text in texts for document in yaml.safe_load_all(text)]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("values", VALUES, ids=lambda path: path.name)
 def test_every_manifest_is_valid(cluster: Cluster, restricted: str, values: Path) -> None:
     manifests = render("--values", str(values), namespace=restricted)
@@ -952,6 +957,7 @@ def test_deployment_and_permissions_of_the_bundle_are_valid(cluster: Cluster, re
     taken_where_restricted(cluster, restricted, deployment["spec"]["template"])
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("values", [each for each in VALUES if each != HOST_NETWORK], ids=lambda path: path.name)
 def test_pod_passes_the_restricted_pod_security_standard(cluster: Cluster, restricted: str, values: Path) -> None:
     manifests = render("--values", str(values), namespace=restricted)
@@ -985,6 +991,7 @@ def untended(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> Local
     return cluster
 
 
+@pytest.mark.live
 def test_operator_pod_tolerates_the_taints_that_it_removes_itself(untended: LocalCluster) -> None:
     client = untended.client
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "trimtab-system"}})
@@ -1019,7 +1026,9 @@ class Helm:
     def __call__(self, *arguments: str, namespace: str = "") -> str:
         command = [str(helm()), *arguments, "--kubeconfig", str(self._kubeconfig)]
         command += ["--namespace", namespace or self.namespace]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=self._environment, timeout=150)
+        done = subprocess.run(
+            command, check=True, capture_output=True, text=True, env=self._environment, timeout=patiently(150)
+        )
         return done.stdout
 
 
@@ -1036,7 +1045,7 @@ def test_uninstall_after_upgrade_keeps_policies(cluster: Cluster, helm_in: Helm)
     client = cluster.client
     release = f"t{secrets.token_hex(3)}"
     deployment = f"/apis/apps/v1/namespaces/{helm_in.namespace}/deployments/{release}-trimtab"
-    waiting = ["--wait", "--timeout", "120s"]
+    waiting = ["--wait", "--timeout", f"{patiently(120):.0f}s"]
 
     notes = helm_in("install", release, str(CHART), "--take-ownership", *waiting)
     assert f"rollout status deployment/{release}-trimtab" in notes
@@ -1047,7 +1056,7 @@ def test_uninstall_after_upgrade_keeps_policies(cluster: Cluster, helm_in: Helm)
     client.request("GET", f"/apis/policy/v1/namespaces/{helm_in.namespace}/poddisruptionbudgets/{release}-trimtab")
 
     before = client.request("GET", CRD)["metadata"]["uid"]
-    helm_in("uninstall", release, "--wait", "--timeout", "120s")
+    helm_in("uninstall", release, *waiting)
     assert client.request("GET", CRD)["metadata"]["uid"] == before, "the definition, and the policies with it, stayed"
     with pytest.raises(ApiError):
         client.request("GET", deployment)
@@ -1112,6 +1121,7 @@ def test_upgrade_keeps_the_webhooks_and_certificates_that_the_operator_wrote(
             client.request("GET", path)
 
 
+@pytest.mark.live
 def test_second_release_fails_until_crds_are_adopted(cluster: Cluster, helm_in: Helm, tmp_path: Path) -> None:
     first, second = f"a{secrets.token_hex(3)}", f"b{secrets.token_hex(3)}"
     helm_in("install", first, str(CHART), "--take-ownership", "--set", "replicas=0")

@@ -19,6 +19,7 @@ from tests.fixtures.machine_sets import MachineSets
 from tests.fixtures.metrics_api import serve_metrics_api
 from tests.fixtures.placement_admission import VALIDATING, AdmissionCluster
 from tests.fixtures.placement_admission import pod as admission_pod
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import Forbidden, NotFound
 from trimtab.kube.resources import (
     BUDGETS,
@@ -40,7 +41,7 @@ from trimtab.tainting.deadlines import SINCE_ANNOTATION as SINCE
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import DEFAULT_COMPONENTS, WITH_MACHINES, Settings
-from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, install, wait_for
+from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, install
 from trimtab_local.nodes import SILENT, node, ready
 from trimtab_local.versions import KUBELET_STATS
 

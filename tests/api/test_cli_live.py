@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.waiting import eventually
 from trimtab.cli.main import cli
 
 NOW = "2026-11-20T12:00:00Z"
@@ -23,13 +23,6 @@ def run(*arguments: str | Path) -> Result:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -60,7 +53,7 @@ def crowded(cluster: Cluster, namespace: str) -> list[str]:
         healthy = observed.get("status", {}).get("currentHealthy") == 2
         return healthy and [pod["status"].get("phase") for pod in listed] == ["Running"] * 5
 
-    until(settled, "the pods to run")
+    eventually(settled, "the pods run")
     return sorted(pod["metadata"]["name"] for pod in listed if pod["metadata"]["labels"]["app"] == "web")
 
 
@@ -118,7 +111,7 @@ def test_plan_on_a_snapshot_equals_plan_on_the_cluster(
         return before.stdout == live[-1]
 
     live: list[str] = []
-    until(settled, "the cluster to stand still")
+    eventually(settled, "nothing changes in the cluster")
 
     saved = run(*planning, "--cluster", file)
     assert saved.stdout == live[-1]
@@ -165,7 +158,7 @@ def test_evicted_pod_is_explained_after_it_is_gone(
         eviction = answers[-1]["eviction"]
         return answers[-1]["state"] == "Gone" and bool(eviction["replacement"] and eviction["replacement"]["node"])
 
-    until(replaced, "the replacement to be found")
+    eventually(replaced, "the replacement is found")
     eviction = answers[-1]["eviction"]
     assert (eviction["controller"], eviction["reason"]) == ("descheduler", "DuplicateOnNode")
     assert eviction["node"] == found["spec"]["nodeName"]

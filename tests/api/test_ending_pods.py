@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from tests.fixtures.waiting import eventually_async
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.disruption.evictor import Evictor, Permit
 from trimtab.disruption.evictor.requests import Way
@@ -145,13 +145,18 @@ async def test_admission_policy_refusal_names_the_policy(api: Transport, namespa
 
 async def _refused(api: Transport, namespace: str, deadline: Deadline) -> Any:
     """The response once the admission policy is in force; until then the pod is created again."""
-    for number in range(100):
+    number = 0
+
+    async def refused() -> Any:
+        nonlocal deadline, number
         response = await send(api, deadline)
         if response.result is DuePodResult.REFUSED:
             return response
-        await asyncio.sleep(0.1)
+        number += 1
         deadline = await due(api, namespace, f"again-{number}")
-    pytest.fail("the policy was never heeded")
+        return None
+
+    return await eventually_async(refused, "the admission policy is in force", pause=0.1)
 
 
 async def test_errors_of_metadata_only_requests_keep_their_message(api: Transport, namespace: str) -> None:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.fakes.caches import Caches
+from tests.fixtures.waiting import eventually_async, patiently
 from trimtab.api import reasons
 from trimtab.api.plan import Evict
 from trimtab.disruption.evictor import Evictor
@@ -98,11 +99,7 @@ class Stage:
         return sorted((pod for pod in self.caches.pods if pod.ready and pod.deleted is None), key=lambda pod: pod.name)
 
     async def until(self, holds: Callable[[], Any], *, what: str, seconds: float = 60.0) -> Any:
-        deadline = SYSTEM_CLOCK.monotonic() + seconds
-        while not (found := holds()):
-            assert SYSTEM_CLOCK.monotonic() < deadline, f"not within {seconds} s: {what}"
-            await asyncio.sleep(0.05)
-        return found
+        return await eventually_async(holds, what, seconds=seconds)
 
     async def deploy(self, name: str, replicas: int) -> list[Pod]:
         body = {
@@ -153,7 +150,9 @@ class Stage:
             for pod in pods
         ]
 
-    async def execute(self, actions: list[Evict], *, seconds: float = 60.0, **more: Any) -> list[tuple[str, str, str]]:
+    async def execute(
+        self, actions: list[Evict], *, seconds: float = patiently(60.0), **more: Any
+    ) -> list[tuple[str, str, str]]:
         deadline = SYSTEM_CLOCK.monotonic() + seconds
         outcomes = await self.executor.execute(actions, policy=self.policy, per_minute=600, deadline=deadline, **more)
         assert [outcome.action for outcome in outcomes] == actions
@@ -213,7 +212,7 @@ async def test_every_eviction_emits_events_on_pod_and_policy(stage: Stage) -> No
 async def test_pods_of_an_exhausted_budget_are_not_evicted(stage: Stage) -> None:
     pods = await stage.deploy("web", 2)
     await stage.budget("web", "web", minAvailable=2)
-    [(result, reason, message), *rest] = await stage.execute(stage.plan(*pods), seconds=4.0)
+    [(result, reason, message), *rest] = await stage.execute(stage.plan(*pods), seconds=10.0)
     assert (result, reason) == (REFUSED, reasons.DISRUPTION_BUDGET)
     assert "The disruption budget web needs 2 healthy pods and has 2 currently" in message
     assert [outcome[0] for outcome in rest] in ([REFUSED], [SKIPPED])
@@ -239,10 +238,10 @@ async def test_pod_with_another_uid_is_not_evicted(stage: Stage, api: Transport)
     [action] = stage.plan(pod)
     request = request_of(action, owner=None, requester=Requester("descheduler", action.policy))
     response = await evict_once(
-        api, msgspec.structs.replace(request, uid="00000000-0000-0000-0000-000000000000"), timeout=10
+        api, msgspec.structs.replace(request, uid="00000000-0000-0000-0000-000000000000"), timeout=patiently(10)
     )
     assert (response.result, response.retry) == (GONE, False)
-    response = await evict_once(api, msgspec.structs.replace(request, pod="none"), timeout=10)
+    response = await evict_once(api, msgspec.structs.replace(request, pod="none"), timeout=patiently(10))
     assert (response.result, response.retry) == (GONE, False)
     assert [each.uid for each in stage.pods()] == [pod.uid]
 
@@ -255,6 +254,7 @@ async def test_eviction_with_a_lost_response_counts_once(stage: Stage) -> None:
     assert "lost" in outcomes[0][2]
 
 
+@pytest.mark.live
 async def test_network_outage_during_a_plan_loses_no_eviction(stage: Stage) -> None:
     pods = [*await stage.deploy("web", 2), *await stage.deploy("db", 2)]
     stage.api.lose = 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from tests.fixtures.waiting import eventually_async
 from trimtab.cluster.loader import load
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
@@ -40,7 +40,8 @@ SCENES = [
 
 async def settled(api: Transport, namespace: str, *, pods: int, budgets: int) -> Snapshot:
     """The namespace once its pods run and the disruption controller has updated the budgets."""
-    for _ in range(300):
+
+    async def found() -> Snapshot | None:
         snapshot = await load(api)
         mine = [pod for pod in snapshot.pods.values() if pod.namespace == namespace]
         known = [budget for budget in snapshot.budgets.values() if budget.namespace == namespace]
@@ -49,10 +50,12 @@ async def settled(api: Transport, namespace: str, *, pods: int, budgets: int) ->
             each.observed_generation >= each.generation > 0 and (each.selector is None or each.current_healthy == ready)
             for each in known
         )
-        if len(mine) == pods and all(pod.phase == "Running" for pod in mine) and len(known) == budgets and counted:
-            return snapshot
-        await asyncio.sleep(0.2)
-    pytest.fail(f"namespace {namespace} does not settle")
+        complete = len(mine) == pods and len(known) == budgets
+        return snapshot if complete and counted and all(pod.phase == "Running" for pod in mine) else None
+
+    snapshot = await eventually_async(found, f"the budgets of {namespace} count its running pods", pause=0.2)
+    assert snapshot is not None
+    return snapshot
 
 
 async def make_pod(api: Transport, namespace: str, name: str) -> None:
@@ -64,13 +67,12 @@ async def make_pod(api: Transport, namespace: str, name: str) -> None:
 
 
 async def running(api: Transport, namespace: str, name: str) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            pod = await verbs.get(api, PODS, name, namespace=namespace)
-            conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
-            if pod["status"].get("phase") == "Running" and conditions.get("Ready") == "True":
-                return
-            await asyncio.sleep(0.1)
+    async def ready() -> bool:
+        pod = await verbs.get(api, PODS, name, namespace=namespace)
+        conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
+        return pod["status"].get("phase") == "Running" and conditions.get("Ready") == "True"
+
+    await eventually_async(ready, f"{name} is ready", pause=0.1)
 
 
 async def make_unready(api: Transport, namespace: str, name: str) -> None:

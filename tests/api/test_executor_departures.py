@@ -12,6 +12,7 @@ import pytest
 from tests.api.test_executor import DEPLOYMENTS, Stage
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.evacuations import Evacuations, evacuations
+from tests.fixtures.waiting import eventually_async
 from trimtab.api import reasons
 from trimtab.api.plan import SURGE, Evict
 from trimtab.cluster.workloads.rollouts import read_rollouts
@@ -49,11 +50,7 @@ async def rolled_out(stage: Stage, api: Transport, name: str) -> bool:
 
 
 async def settle(stage: Stage, api: Transport, name: str) -> None:
-    for _ in range(300):
-        if await rolled_out(stage, api, name):
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail(f"Deployment {name} does not settle")
+    await eventually_async(lambda: rolled_out(stage, api, name), f"Deployment {name} is rolled out", pause=0.1)
 
 
 async def test_single_replica_with_exhausted_budget_is_restarted_by_surge(stage: Stage, api: Transport) -> None:
@@ -164,6 +161,6 @@ async def test_background_eviction_beyond_the_timeout_counts_as_in_flight(
     stage: Stage, api: Transport, webhook: Evacuations
 ) -> None:
     pod = await machine(stage, api)
-    [(result, reason, message)] = await stage.execute(plan(stage, pod), seconds=3.0)
+    [(result, reason, message)] = await stage.execute(plan(stage, pod), seconds=10.0)
     assert (result, reason) == (STARTED, reasons.EVICTION_IN_BACKGROUND)
     assert f"Eviction triggered evacuation of VMI {stage.namespace}/{pod.name}" in message

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import NotFound
 from trimtab.kube.objects import Pod, Taint
 from trimtab.kube.resources import DAEMON_SETS, PODS

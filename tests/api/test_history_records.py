@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from tests.fixtures.crds import client as client
 from tests.fixtures.crds import table_rows
+from tests.fixtures.waiting import eventually
 from tests.unit.inspection.test_history import NOW, entry
 from trimtab.api.history_record import MAX_ENTRIES, HistoryEntry, HistoryRecordSpec
 from trimtab.cli.main import cli
@@ -105,16 +105,16 @@ def test_answers_for_a_saved_cluster_are_those_for_the_live_one(client: Client, 
         for _, collection, manifest in created:
             client.request("POST", collection, manifest)
 
-        deadline = time.monotonic() + 60
-        while True:  # the cluster is shared: wait until pods of other tests are gone
+        def settled() -> list[Any] | None:
             before = [answer(*question, live) for question in questions]
             saved = CliRunner().invoke(cli, ["snapshot", "-o", str(path), live])
             assert saved.exit_code == 0, saved.output
             changes = answer("diff", str(path), live)
             after = [answer(*question, live) for question in questions]
-            if before == after and changes["message"] == "nothing changed":
-                break
-            assert time.monotonic() < deadline, changes["message"]
+            return after if before == after and changes["message"] == "nothing changed" else None
+
+        # The cluster is shared.
+        after = eventually(settled, "pods of other tests are gone")
 
         assert [answer(*question, f"--cluster={path}") for question in questions] == after
         assert [each["pod"] for each in after[0]["entries"]] == ["shop/gone"]

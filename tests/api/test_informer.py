@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from tests.builders import (
 )
 from tests.fixtures.clusters import Cluster, kubernetes_version
 from tests.fixtures.proxy import CuttableProxy
+from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import eventually_async
 from trimtab.cluster.kinds import KINDS
 from trimtab.kube.api import Gone, NotFound
 from trimtab.kube.connection.config import load_config
@@ -43,6 +46,7 @@ from trimtab.kube.resources import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
+    NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
@@ -181,16 +185,6 @@ async def informing(
         await asyncio.wait([task])
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 30.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        held = condition()
-        if await held if isinstance(held, Awaitable) else held:
-            return
-        assert asyncio.get_running_loop().time() < deadline, "it never came to hold"
-        await asyncio.sleep(0.02)
-
-
 def written(manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
     """The manifest for the API server, which sets the UID, in the namespace of the test."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key != "uid"}
@@ -208,10 +202,12 @@ def made_cluster_wide(client: Any, resource: Resource, prefix: str) -> list[str]
     return paths
 
 
-@pytest.fixture
-def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """Objects with every projected field, in a namespace of their own."""
+@pytest.fixture(scope="module")
+def objects(cluster: Cluster) -> Iterator[str]:
+    """Objects with every projected field, in a namespace of their own; tests only read them."""
     client = cluster.client
+    namespace = f"test-{secrets.token_hex(4)}"
+    make_namespace(client, namespace)
     for builder in PODS_TO_MAKE.values():
         client.request("POST", PODS.path(namespace=namespace), written(builder.manifest(), namespace))
     client.request("DELETE", PODS.path("terminating", namespace=namespace))
@@ -250,6 +246,7 @@ def objects(cluster: Cluster, namespace: str) -> Iterator[str]:
     client.request("DELETE", PRIORITY_CLASSES.path(f"{namespace}-high"))
     for path in paths:
         client.request("DELETE", path)
+    client.request("DELETE", NAMESPACES.path(namespace))
 
 
 @pytest.mark.parametrize("resource", KINDS, ids=[kind.plural for kind in KINDS])
@@ -265,7 +262,7 @@ async def test_all_list_encodings_give_equal_values(api: Transport, objects: str
             values = [decode_json(resource.kind, msgspec.json.encode(item)) for item in listed["items"]]
             return {value.key: value for value in values} == informer.store.objects
 
-        await until(equal)
+        await eventually_async(equal, "all objects are cached")
 
 
 async def test_our_defaults_equal_the_api_servers(api: Transport, cluster: Cluster, objects: str) -> None:
@@ -292,12 +289,14 @@ async def test_informer_receives_changes(api: Transport, cluster: Cluster, names
         await informer.synced()
         assert not informer.store.objects
         await api.request("POST", path, body=manifest)
-        await until(lambda: len(informer.store) == 1)
+        await eventually_async(lambda: len(informer.store) == 1, "the pod is cached")
         patch = {"metadata": {"labels": {"a": "b"}}}
         await api.request("PATCH", f"{path}/a", body=patch, content_type="application/merge-patch+json")
-        await until(lambda: informer.store.objects[f"{namespace}/a"].labels == {"a": "b"})
+        await eventually_async(
+            lambda: informer.store.objects[f"{namespace}/a"].labels == {"a": "b"}, "the new label is cached"
+        )
         await api.request("DELETE", f"{path}/a", params={"gracePeriodSeconds": "0"})
-        await until(lambda: not informer.store.objects)
+        await eventually_async(lambda: not informer.store.objects, "the deletion is cached")
         assert informer.statistics().connections <= 2
 
 
@@ -367,15 +366,17 @@ async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cl
             return False
         return True
 
-    await until(served)
+    await eventually_async(served, "the kind is served")
     async with Outdated(config) as api, informing(api, THINGS, way=way, decode=thing) as informer:
-        await until(lambda: len(informer.store) == 2)
+        await eventually_async(lambda: len(informer.store) == 2, "both objects are cached")
         await informer.synced()
         proxy.cut()
         client.request("DELETE", THINGS.path("gone"))
         api.armed = True
         proxy.mend()
-        await until(lambda: informer.statistics().lists >= 2)  # a busy server may refuse the first attempt
+        await eventually_async(
+            lambda: informer.statistics().lists >= 2, "the informer lists again"
+        )  # a busy server may refuse the first attempt
         assert not api.armed
         assert set(informer.store.objects) == {"kept"}
     proxy.close()
@@ -388,7 +389,7 @@ async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cl
             return True
         return False
 
-    await until(away)
+    await eventually_async(away, "the kind is gone")
 
 
 async def test_informer_misses_no_change_over_a_network_outage(admin: Path, cluster: Cluster, namespace: str) -> None:
@@ -407,11 +408,13 @@ async def test_informer_misses_no_change_over_a_network_outage(admin: Path, clus
         informer.store.subscribe(lambda old, new: reported.append((old.name if old else "", new.name if new else "")))
         await informer.synced()
         proxy.cut()
-        await until(lambda: informer.state.phase == "Retrying")
+        await eventually_async(lambda: informer.state.phase == "Retrying", "the informer retries")
         create("new")
         client.request("DELETE", f"{path}/gone", params={"gracePeriodSeconds": "0"})
         proxy.mend()
-        await until(lambda: {value.name for value in informer.store} == {"kept", "new"})
+        await eventually_async(
+            lambda: {value.name for value in informer.store} == {"kept", "new"}, "the changes are cached"
+        )
         assert ("gone", "") in reported
         assert informer.statistics().lists == 1
         assert informer.state.phase == "Watching"
@@ -421,14 +424,14 @@ async def test_informer_misses_no_change_over_a_network_outage(admin: Path, clus
 async def test_informer_state_contains_the_rejection(api: Transport) -> None:
     unknown = Resource("trimtab.dev", "v1", "nothings", "Nothing")
     async with informing(api, unknown, decode=lambda raw: raw) as informer:
-        await until(lambda: informer.state.phase == "Refused")
+        await eventually_async(lambda: informer.state.phase == "Refused", "the list is refused")
         assert "could not find the requested resource" in informer.state.error or "404" in informer.state.error
 
 
 async def test_informer_state_contains_the_selector_error(api: Transport) -> None:
     informer: Informer[Any] = Informer(api, PODS, Store(), label_selector="a in (")
     task = asyncio.create_task(informer.run())
-    await until(lambda: informer.state.phase == "Retrying")
+    await eventually_async(lambda: informer.state.phase == "Retrying", "the informer retries")
     assert "unable to parse" in informer.state.error
     task.cancel()
     await asyncio.wait([task])
@@ -444,6 +447,6 @@ async def test_informer_state_contains_forbidden(cluster: Cluster, admin: Path, 
     login = msgspec.structs.replace(config.login, authorization=f"Bearer {token}", certificate=b"", key=b"")
     config = msgspec.structs.replace(config, login=login, kubeconfig="")
     async with Transport(config) as api, informing(api, PODS) as informer:
-        await until(lambda: informer.state.phase == "Refused")
+        await eventually_async(lambda: informer.state.phase == "Refused", "the list is refused")
         assert "cannot" in informer.state.error
         assert "pods" in informer.state.error

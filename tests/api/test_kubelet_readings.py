@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.clusters import require_local_cluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.objects.node import Node

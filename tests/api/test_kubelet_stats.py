@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fixtures.clusters import require_local_cluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.resources import NODES, PODS
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import DEFAULT_COMPONENTS, Settings
@@ -147,7 +148,7 @@ def test_kubelet_kills_a_pod_and_reports_pressure_at_its_threshold(kubelets: Kub
     eventually(lambda: pressure() == "True", what="the node is under pressure")
     eventually(lambda: pressure() == "False", what="the transition period ends")
     url = f"http://127.0.0.1:{kubelets.port}/kills"
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=patiently(30)) as answer:
         assert [each["pod"] for each in json.load(answer)] == ["default/killed"]
     kubelets.scenario.write_text(SCENARIO)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.test_machines_live import loaded
 from tests.fakes.node_provider import remove_machines
-from tests.fixtures.machine_sets import eventually
+from tests.fixtures.waiting import eventually
 from tests.unit.autoscaling.external.test_kwok import CONFIG, TEMPLATES
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.external import ExternalSettings, open_sources

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.api.test_machines_live import loaded
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, build_templates
 from trimtab.autoscaling.template.recording import LearnedNodePatch, LearnedNodeWriter, WriteResult, next_records, rules

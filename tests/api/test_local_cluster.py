@@ -8,7 +8,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.lagging_watch import lagging_watch
+from tests.fixtures.waiting import eventually, killed_after
 from trimtab.kube.api import Forbidden
 from trimtab.kube.connection.transport import Transport
 from trimtab_local.cluster import LocalCluster
@@ -23,15 +23,9 @@ from trimtab_local.components import Settings
 from trimtab_local.processes import alive
 from trimtab_local.versions import APISERVER, ETCD, KWOK, SCHEDULER
 
+pytestmark = pytest.mark.live
+
 BARE = Settings(components=(ETCD, APISERVER))
-
-
-def eventually(holds, *, what: str, seconds: float = 60.0):
-    deadline = time.monotonic() + seconds
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 async def test_the_admin_reads_everything(api: Transport) -> None:
@@ -195,7 +189,8 @@ def test_cluster_stops_when_its_parent_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(directory)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
-        assert parent.stdout.readline() == b"up\n"
+        with killed_after(parent, 120):
+            assert parent.stdout.readline() == b"up\n"
         started = LocalCluster("orphan", directory=directory).record().started
         parent.kill()
     eventually(lambda: not any(alive(entry.process) for entry in started.values()), what="all processes are gone")

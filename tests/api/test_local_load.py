@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Conflict
 from trimtab_local import LocalError
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.load import BATCH, Etcd, load, pod_copy
 from trimtab_local.scenario import decode_scenario, read_scenario
+
+pytestmark = pytest.mark.live
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "local"
 
@@ -87,15 +89,14 @@ def test_evicted_loaded_pod_is_recreated(empty: LocalCluster) -> None:
     before = {pod["metadata"]["name"] for pod in pods(empty, "second-1")}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": victim["name"]}}
     empty.client.request("POST", f"/api/v1/namespaces/second-1/pods/{victim['name']}/eviction", eviction)
-    deadline = time.monotonic() + 60
-    while True:
+
+    def replaced() -> set[str] | None:
         running = {
             pod["metadata"]["name"] for pod in pods(empty, "second-1") if pod["status"].get("phase") == "Running"
         }
-        if len(running) == len(before) and victim["name"] not in running:
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+        return running if len(running) == len(before) and victim["name"] not in running else None
+
+    running = eventually(replaced, "the evicted pod is replaced")
     assert len(running - before) == 1
 
 

@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import LEASES, NODES, PODS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import Settings
 from trimtab_local.nodes import SILENT, addresses, ready, reported
+
+pytestmark = pytest.mark.live
 
 MakeCluster = Callable[..., LocalCluster]
 QUICK = ("--node-lease-duration-seconds=4",)

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from tests import autoscalers
-from tests.fixtures.machine_sets import MERGE, MachineSets, eventually
+from tests.fixtures.autoscaling import delete_all
+from tests.fixtures.machine_sets import MERGE, MachineSets
+from tests.fixtures.waiting import eventually, killed_after
 from trimtab.api.crds import crd_documents
 from trimtab.autoscaling.machine_autoscalers import KINDS, RULES
 from trimtab.kube.api import ApiError, Conflict, Invalid, NotFound
@@ -76,7 +78,11 @@ class Autoscalers:
                 text=True,
             )
         assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "started\n", self._log.read_text()
+        with killed_after(self._process, 90):
+            started = self._process.stdout.readline() == "started\n"
+        if not started:
+            self.end(signal.SIGKILL)
+        assert started, self._log.read_text()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         process, self._process = self._process, None
@@ -85,7 +91,8 @@ class Autoscalers:
         process.send_signal(how)
         assert process.stdout is not None
         process.stdout.close()
-        return process.wait(30)
+        with killed_after(process, 30):
+            return process.wait()
 
     def path(self, name: str) -> str:
         return MACHINE_AUTOSCALERS.path(name, namespace=self.sets.namespace)
@@ -149,13 +156,11 @@ def autoscaler(machine_cluster: LocalCluster, served: None, sets: MachineSets, t
     kubeconfig = machine_cluster.service_account_kubeconfig(name, "limits", path=tmp_path / "kubeconfig")
     found = Autoscalers(sets, kubeconfig, tmp_path / "log")
     found.start()
-    yield found
-    found.end()
-    for each in client.request("GET", MACHINE_AUTOSCALERS.path(namespace=name))["items"]:
-        path = found.path(each["metadata"]["name"])
-        client.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
-        if not each["metadata"].get("deletionTimestamp"):
-            client.request("DELETE", path)
+    try:
+        yield found
+    finally:
+        found.end()
+    delete_all(client, MACHINE_AUTOSCALERS.path(namespace=name))
     client.request("DELETE", f"{ROLES}/clusterrolebindings/{role}")
     client.request("DELETE", f"{ROLES}/clusterroles/{role}")
     log = (tmp_path / "log").read_text()

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import MACHINES, NODES, PODS
 from trimtab_local.cluster import LocalCluster
@@ -67,6 +68,7 @@ def test_nodes_get_the_taints_of_machine_set_and_machine(sets: MachineSets) -> N
         assert taints(each) == [("only", "NoSchedule"), ("key1", "NoExecute")]
 
 
+@pytest.mark.live
 def test_one_hundred_machines_boot_and_terminate_concurrently(sets: MachineSets) -> None:
     sets.make("many", 100)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,19 +11,22 @@ from typing import Any
 
 import pytest
 
-from tests.api.test_cli_live import run, until
+from tests.api.test_cli_live import run
 from tests.builders import Builder, daemon_set, machine_deployment, machine_set, pod
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.waiting import eventually
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.template import build_templates
 from trimtab.cli.sources import read_cluster
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
 from trimtab.cluster.loader import load
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import ApiError
+from trimtab.kube.api import NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import DAEMON_SETS, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Resource
+
+pytestmark = pytest.mark.live
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOW = 1_795_176_000.0
@@ -71,12 +73,12 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
     ):
         _post(cluster, resource, namespace, builder)
     for resource in served:  # the first reads of a new definition may come from a cache that is being built
-        until(partial(_one_is_listed, cluster, resource), f"{resource.name} to be listed")
+        eventually(partial(_one_is_listed, cluster, resource), f"{resource.name} is listed")
     yield node
     for resource in served:
         cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
     cluster.client.request("DELETE", DAEMON_SETS.path("agent", namespace=namespace))
-    until(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions to be gone")
+    eventually(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions are gone")
 
 
 def _one_is_listed(cluster: Cluster, resource: Resource) -> bool:
@@ -90,14 +92,15 @@ def _defined(cluster: Cluster) -> set[str]:
 def _post(cluster: Cluster, resource: Resource, namespace: str, builder: Builder) -> None:
     manifest = builder.manifest()
     manifest["metadata"].pop("uid")
-    deadline = time.monotonic() + 30
-    while True:
+
+    def created() -> bool:
         try:
             cluster.client.request("POST", resource.path(namespace=namespace), manifest)
-            return
-        except ApiError:
-            assert time.monotonic() < deadline, f"{resource.name} is not served"
-            time.sleep(0.1)
+        except NotFound:
+            return False
+        return True
+
+    eventually(created, f"{resource.name} is served", seconds=30)
 
 
 def loaded(admin: Path, missed: list[Any] | None = None) -> Snapshot:
@@ -167,7 +170,7 @@ def test_pending_pod_is_explained_with_the_node_groups(
         conditions = cluster.client.request("GET", f"{pods}/big")["status"].get("conditions", ())
         return any(each.get("reason") == "Unschedulable" for each in conditions)
 
-    until(reported, "the scheduler to report the pod as unschedulable")
+    eventually(reported, "the scheduler reports the pod as unschedulable")
     result = run("explain", "pod/big", "-n", namespace, "--kubeconfig", admin, "--policy", policy, "-o", "json")
 
     assert result.exit_code == 0, result.stderr

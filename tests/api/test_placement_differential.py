@@ -14,6 +14,8 @@ from tests.differential.profiles import DEFAULT, PROFILES
 from tests.differential.report import MIN_TOP_SHARE, Tally
 from tests.differential.suite import compare_pods
 
+pytestmark = pytest.mark.live
+
 PODS = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "400"))
 MANY = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "2000"))
 PER_PROFILE = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "300"))

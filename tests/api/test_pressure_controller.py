@@ -20,6 +20,7 @@ from tests.conftest import MakeCluster
 from tests.fakes.daemon import Stopped
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.crds import CRDS
+from tests.fixtures.waiting import eventually_async, wait_for
 from trimtab.api import reasons
 from trimtab.api.plan import rfc3339
 from trimtab.cluster.shared_snapshot import SharedSnapshot
@@ -42,8 +43,10 @@ from trimtab.pressure.state import ANNOTATION, NodeState, decode_state, encode_s
 from trimtab.runtime.informers import Informers
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, install, wait_for
+from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, install
 from trimtab_local.nodes import node
+
+pytestmark = pytest.mark.live
 
 POOL = "example.com/pool"
 CAPACITY = 10 << 30
@@ -308,10 +311,7 @@ class Stage:
         return status
 
     async def until(self, holds: Callable[[], Any], *, what: str, seconds: float = 40.0) -> None:
-        deadline = SYSTEM_CLOCK.monotonic() + seconds
-        while not await holds():
-            assert SYSTEM_CLOCK.monotonic() < deadline, f"not within {seconds} s: {what}"
-            await asyncio.sleep(0.1)
+        await eventually_async(holds, what, seconds=seconds, pause=0.1)
 
 
 @pytest.fixture

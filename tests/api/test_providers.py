@@ -14,7 +14,8 @@ import pytest
 
 from tests.api.test_machines_live import loaded
 from tests.fakes.node_provider import remove_machines
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import ScaleUp
@@ -347,6 +348,7 @@ def test_failed_machines_are_deleted_and_the_group_backs_off(passes: Pass, sets:
     assert [each for each in passes.run().reported if each.group == id_] == []
 
 
+@pytest.mark.live
 def test_machines_that_never_register_are_deleted_after_the_provision_timeout(
     passes: Pass, sets: MachineSets, scaler: Scaler
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.machine_sets import MachineSets, eventually
+from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import eventually, eventually_async, patiently
 from tests.unit.autoscaling.removal_operator import Operator, spec_of
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation import Removals, RemovalSettings
@@ -34,6 +34,8 @@ from trimtab.kube.node_patches import NodeFields, patch_node
 from trimtab.kube.resources import NODES, PODS
 from trimtab.runtime.informers import Informers
 from trimtab_local.cluster import LocalCluster
+
+pytestmark = pytest.mark.live
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 LIMITS = {
@@ -103,11 +105,10 @@ class Remover(Operator):
 
     async def sees(self, look: Callable[[], bool], *, seconds: float = 60.0) -> None:
         """Wait until a condition of the cluster holds, which sends requests."""
-        deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(look):
-            reported = f"{self.outcomes}, {dict(self.removals.active)}, {self.kept}"
-            assert time.monotonic() < deadline, f"not within {seconds} s: {reported}"
-            await asyncio.sleep(0.02)
+        try:
+            await eventually_async(lambda: asyncio.to_thread(look), "the condition", seconds=seconds, pause=0.02)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.outcomes}, {dict(self.removals.active)}, {self.kept}") from None
 
 
 @asynccontextmanager
@@ -241,7 +242,7 @@ def test_drain_respects_budgets_and_the_minimum_size(scene: Scene, kubeconfig: P
                 return scene.alone()
 
             await remover.sees(over)
-            await remover.until(lambda: sum(each.done for each in remover.outcomes) == 2, seconds=30)
+            await remover.until(lambda: sum(each.done for each in remover.outcomes) == 2, seconds=patiently(30))
             return remover.outcomes
 
     outcomes = asyncio.run(run())
@@ -261,7 +262,7 @@ def test_empty_nodes_are_removed_together(scene: Scene, kubeconfig: Path) -> Non
 
     async def run() -> list[Any]:
         async with removing(kubeconfig) as remover:
-            await remover.until(lambda: len(remover.outcomes) >= 4, seconds=60)
+            await remover.until(lambda: len(remover.outcomes) >= 4, seconds=patiently(60))
             return remover.outcomes
 
     outcomes = asyncio.run(run())
@@ -304,7 +305,7 @@ def test_new_budget_during_drain_restores_the_node(scene: Scene, kubeconfig: Pat
             remover.records = False
             await remover.sees(lambda: bool(scene.left()))
             await asyncio.to_thread(scene.guard, 2)
-            await remover.until(lambda: bool(remover.outcomes), seconds=30)
+            await remover.until(lambda: bool(remover.outcomes), seconds=patiently(30))
             return remover.outcomes
 
     [outcome, *_] = asyncio.run(run())
@@ -358,17 +359,17 @@ async def _there_and_back(cluster: LocalCluster, *, cordoned: bool) -> None:
         found = await _settled(api)
         uid = found["metadata"]["uid"]
         at = int(SYSTEM_CLOCK.now())
-        assert await patch_node(api, "bare", uid, taint_and_cordon(at, cordon=True), timeout=10)
+        assert await patch_node(api, "bare", uid, taint_and_cordon(at, cordon=True), timeout=patiently(10))
         marked = markers_of(NodeFields.from_manifest(await verbs.get(api, NODES, "bare")))
         assert (marked.ours, marked.cordoned) == (True, not cordoned)
         with pytest.raises((Invalid, Conflict)):  # the taint of another moment does not come beside it
-            await patch_node(api, "bare", uid, taint_and_cordon(at + 1, cordon=True), timeout=10)
-        assert await patch_node(api, "bare", uid, untaint_and_uncordon, timeout=10)
+            await patch_node(api, "bare", uid, taint_and_cordon(at + 1, cordon=True), timeout=patiently(10))
+        assert await patch_node(api, "bare", uid, untaint_and_uncordon, timeout=patiently(10))
         after = await verbs.get(api, NODES, "bare")
         assert markers_of(NodeFields.from_manifest(after)).any is False
         assert _without_cordon(after["spec"]) == _without_cordon(found["spec"])
         assert after["metadata"].get("annotations") == found["metadata"].get("annotations")
-        assert await patch_node(api, "bare", "another", untaint_and_uncordon, timeout=10) is False
+        assert await patch_node(api, "bare", "another", untaint_and_uncordon, timeout=patiently(10)) is False
 
 
 async def _settled(api: Transport) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.scheduler import Preemptions, Reports, Volumes
+from tests.fixtures.waiting import eventually_async
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.kube import verbs
 from trimtab.kube.api import Conflict, NotFound, Unreachable
@@ -100,10 +101,7 @@ class Stage:
         return found is not None and len(found.taints) == 1 and self.informers.stale_reason() is None
 
     async def until(self, holds: Callable[[], Any], *, what: str, seconds: float = 60.0) -> None:
-        deadline = SYSTEM_CLOCK.monotonic() + seconds
-        while not holds():
-            assert SYSTEM_CLOCK.monotonic() < deadline, f"not within {seconds} s: {what}"
-            await asyncio.sleep(0.05)
+        await eventually_async(holds, what, seconds=seconds)
 
     async def create(self, name: str, *, scheduler: str = "", **spec: Any) -> None:
         body = {

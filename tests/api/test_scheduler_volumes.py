@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
 from tests.builders import expression, pod, pv, pvc, storage_class
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.waiting import eventually_async, patiently
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.kube import verbs
@@ -34,15 +35,6 @@ CLAIMED = "pv.kubernetes.io/bound-by-controller"
 SELECTED = "volume.kubernetes.io/selected-node"
 
 
-async def eventually(check: Callable[[], Awaitable[Any]]) -> Any:
-    """What `check` returns once that is true."""
-    while True:
-        found = await check()
-        if found:
-            return found
-        await asyncio.sleep(0.05)
-
-
 class World:
     """A namespace with volumes of a class of its own, and a scheduler that places and binds one pod at a time."""
 
@@ -57,7 +49,7 @@ class World:
             volumes=self.informers.informer(PERSISTENT_VOLUMES).store,
             lister=self.informers.lister,
             clock=SYSTEM_CLOCK,
-            timeout=20.0,
+            timeout=patiently(20.0),
         )
 
     async def create(self, resource: Resource, builder: Any) -> dict[str, Any]:
@@ -80,7 +72,8 @@ class World:
 
     async def planned(self, name: str, node: str | None = None) -> tuple[str, list[AssumedVolume]]:
         """The node that a pod fits on and what placing it there assumes, when the caches show that it fits."""
-        while True:
+
+        async def fits() -> tuple[str, list[AssumedVolume]] | None:
             async with self.shared.borrow() as snapshot:
                 pending = snapshot.pods.get(f"{self.namespace}/{name}")
                 if pending is not None:
@@ -89,7 +82,9 @@ class World:
                     if names and node in (None, *names):
                         chosen = node or names[0]
                         return chosen, list(binder_of(snapshot).assumed(pending, chosen))
-            await asyncio.sleep(0.05)
+            return None
+
+        return await eventually_async(fits, f"{name} fits on {node or 'a node'}")
 
     async def bind(self, name: str, node: str, assumed: Sequence[AssumedVolume]) -> None:
         pending = self.informers.lister.pod(f"{self.namespace}/{name}")
@@ -124,9 +119,8 @@ async def world(api: Transport, cluster: Cluster, namespace: str) -> AsyncIterat
     made = storage_class(found.class_name, "kubernetes.io/no-provisioner")
     await found.create(STORAGE_CLASSES, made)
     found.informers.start()
-    async with asyncio.timeout(60):
-        await eventually(found.synced)
-    async with asyncio.timeout(60):
+    await eventually_async(found.synced, "the caches have synced")
+    async with asyncio.timeout(patiently(60)):
         yield found
     await found.informers.stop()
     await verbs.delete(api, STORAGE_CLASSES, found.class_name)
@@ -141,7 +135,7 @@ async def test_pod_runs_on_the_node_of_its_local_volume(world: World) -> None:
     node, assumed = await world.planned("web")
     assert node == world.nodes[1]
     await world.bind("web", node, assumed)
-    claim = await eventually(world.bound)
+    claim = await eventually_async(world.bound, "the claim is bound")
     stored = await world.get(PERSISTENT_VOLUMES, volume)
     assert claim["spec"]["volumeName"] == volume
     assert stored["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
@@ -150,7 +144,7 @@ async def test_pod_runs_on_the_node_of_its_local_volume(world: World) -> None:
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "web"}, "target": target}
     path = PODS.path("web", namespace=world.namespace, subresource="binding")
     await world.api.request("POST", path, body=body)
-    await eventually(world.running)
+    await eventually_async(world.running, "the pod runs")
 
 
 async def test_two_plans_for_one_volume_bind_it_once(world: World) -> None:
@@ -174,7 +168,7 @@ async def test_provisioned_volume_is_awaited_on_the_selected_node(world: World) 
     await world.create(PODS, pod("web", world.namespace).claim("data").merge(spec={"schedulerName": "tests"}))
     node, assumed = await world.planned("web", world.nodes[2])
     binding = asyncio.create_task(world.bind("web", node, assumed))
-    claim = await eventually(world.selected)  # as the provisioner
+    claim = await eventually_async(world.selected, "a node is selected for the claim")  # as the provisioner
     assert claim["metadata"]["annotations"][SELECTED] == node
     made = pv(f"{world.namespace}-made").of_class(class_name).where(expression("kubernetes.io/hostname", "In", node))
     made = made.claimed_by("data", world.namespace, uid=claim["metadata"]["uid"])
@@ -191,7 +185,7 @@ async def test_failed_provisioning_ends_the_wait(world: World) -> None:
     await world.create(PODS, pod("web", world.namespace).claim("data").merge(spec={"schedulerName": "tests"}))
     node, assumed = await world.planned("web", world.nodes[0])
     binding = asyncio.create_task(world.bind("web", node, assumed))
-    await eventually(world.selected)
+    await eventually_async(world.selected, "a node is selected for the claim")
     removal = {"metadata": {"annotations": {SELECTED: None}}}
     await verbs.merge_patch(world.api, PERSISTENT_VOLUME_CLAIMS, "data", removal, namespace=world.namespace)
     with pytest.raises(VolumeBindingError, match="provisioning failed"):

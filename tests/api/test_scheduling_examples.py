@@ -14,13 +14,16 @@ from tools.generate import ROOT
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
 from tests.fixtures.autoscaling import served
+from tests.fixtures.waiting import wait_for
 from trimtab.api.decode import decode_scheduler_policy
 from trimtab.api.scheduler_policy import SchedulerPolicy
 from trimtab.kube.resources import EVENTS, NODES, PODS, SCHEDULER_POLICIES
 from trimtab_local.client import Client
 from trimtab_local.components import SCHEDULER, Settings
-from trimtab_local.install import OperatorProcess, install, wait_for
+from trimtab_local.install import OperatorProcess, install
 from trimtab_local.nodes import ready
+
+pytestmark = pytest.mark.live
 
 EXAMPLES = ROOT / "examples" / "scheduling"
 PLACES = {"Node": "/api/v1/nodes", "Namespace": "/api/v1/namespaces", "Service": "/api/v1/namespaces/shop/services"}

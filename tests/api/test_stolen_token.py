@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from tools.generate import ROOT
 from tests.conftest import MakeCluster
 from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.waiting import eventually, wait_for
 from trimtab.api.crds import crd_documents
 from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER
 from trimtab.cluster.disruption_signals import DISRUPTION_TARGET
@@ -45,8 +46,10 @@ from trimtab.pressure.state import CONDITION_TYPES, TAINT_KEYS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings
-from trimtab_local.install import NAMESPACE, apply, install, wait_for
+from trimtab_local.install import NAMESPACE, apply, install
 from trimtab_local.nodes import node, ready
+
+pytestmark = pytest.mark.live
 
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
@@ -527,10 +530,10 @@ def test_the_table_lists_each_request_once() -> None:
 def test_stolen_token_has_only_the_documented_permissions(stolen: tuple[str, Client], name: str) -> None:
     column, client = stolen
     expected = expectations()[name][column]
-    deadline = time.monotonic() + 20  # the API server reads roles and policies through watches
-    while (found := outcome(ATTEMPTS[name], client)) != expected and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert found == expected
+    # The API server reads roles and policies through watches.
+    with suppress(AssertionError):
+        eventually(lambda: outcome(ATTEMPTS[name], client) == expected, "the outcome", seconds=20, pause=0.5)
+    assert outcome(ATTEMPTS[name], client) == expected
 
 
 def test_admission_policies_pass_the_type_check(target: LocalCluster) -> None:

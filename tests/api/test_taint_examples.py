@@ -12,7 +12,7 @@ import pytest
 from tests.api.test_machine_autoscalers import CRDS
 from tests.api.test_machine_autoscalers import served as served
 from tests.fixtures.clusters import ADMISSION_POLICIES, NO_ADMISSION_POLICIES, require_kubernetes
-from tests.fixtures.machine_sets import eventually
+from tests.fixtures.waiting import eventually
 from tests.taint_examples import DEDICATED, HARDWARE, documents
 from trimtab.api.crds import crd_documents
 from trimtab.kube.api import ApiError, Conflict, Forbidden, Invalid, NotFound

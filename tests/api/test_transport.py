@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.clusters import Cluster
 from tests.fixtures.proxy import CuttableProxy
+from tests.fixtures.waiting import patiently
 from trimtab.disruption.evictor.eviction_api import send_eviction
 from trimtab.disruption.evictor.requests import EvictionRequest, EvictionResponse, Requester, ResponseCode
 from trimtab.kube import verbs
@@ -157,7 +158,7 @@ async def test_eviction_responses_are_decoded(api, namespace):
         request = EvictionRequest(
             namespace=namespace, pod=name, uid=uid, requester=requester, grace_period=grace_period
         )
-        return await send_eviction(api, request, timeout=10)
+        return await send_eviction(api, request, timeout=patiently(10))
 
     refused = await evict("kept", kept)
     assert refused.code is ResponseCode.BUDGET
@@ -223,7 +224,7 @@ async def test_released_lease_is_acquired_by_the_follower_at_once(api, namespace
             assert not waiting.done()
         released = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
         assert released["spec"].get("holderIdentity", "") in ("", "b")
-        await asyncio.wait_for(waiting, timeout=10)
+        await asyncio.wait_for(waiting, timeout=patiently(10))
         taken = await verbs.get(api, LEASES, "trimtab", namespace=namespace)
     assert taken["spec"]["holderIdentity"] == "b"
     assert taken["spec"]["leaseTransitions"] == 1
@@ -236,7 +237,7 @@ async def test_short_network_outage_loses_neither_events_nor_lease(cluster, api,
     proxy = CuttableProxy(urlsplit(cluster.server).port or 443)
     config = msgspec.structs.replace(load_config(cluster.kubeconfig), server=f"https://127.0.0.1:{proxy.port}")
     regarding = ObjectReference.to(CONFIG_MAPS, "cut", namespace=namespace)
-    timings = ElectionTimings(lease_duration=8, renew_deadline=6, retry_period=0.5)
+    timings = ElectionTimings(lease_duration=patiently(24), renew_deadline=patiently(18), retry_period=0.5)
     async with (
         Transport(config) as transport,
         LeaderElector(transport, namespace=namespace, name="cut", timings=timings) as elector,
@@ -254,7 +255,7 @@ async def test_short_network_outage_loses_neither_events_nor_lease(cluster, api,
                 await asyncio.sleep(1)
                 proxy.mend()
                 assert (await reading)["kind"] == "NodeList"
-        await asyncio.wait_for(recorder._queue.join(), timeout=30)
+        await asyncio.wait_for(recorder._queue.join(), timeout=patiently(30))
         assert elector.leading
     assert recorder.statistics().dropped == {}
     assert len(await events(api, namespace, "cut")) == 30
@@ -303,12 +304,12 @@ async def test_kopf_uses_our_session(api, cluster, namespace, tmp_path):
                 registry=registry, settings=settings, namespaces=[namespace], stop_flag=stop, ready_flag=ready
             )
         )
-        await asyncio.wait_for(ready.wait(), timeout=30)
+        await asyncio.wait_for(ready.wait(), timeout=patiently(30))
         body = {"metadata": {"name": "a", "labels": {"watched": "yes"}}}
         await verbs.create(api, CONFIG_MAPS, body, namespace=namespace)
-        assert await asyncio.wait_for(observed.get(), timeout=30) == "a"
+        assert await asyncio.wait_for(observed.get(), timeout=patiently(30)) == "a"
         stop.set()
-        await asyncio.wait_for(operator, timeout=30)
+        await asyncio.wait_for(operator, timeout=patiently(30))
         assert logins == [1]
         assert await transport.request("GET", "/readyz") == "ok"
 

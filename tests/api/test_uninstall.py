@@ -19,12 +19,15 @@ from tests.conftest import MakeCluster
 from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.machine_sets import MachineSets
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.cli.main import cli
 from trimtab.kube.resources import CONFIG_MAPS, DESCHEDULER_POLICIES, HISTORY_RECORDS, LEASES, MACHINE_SETS, NODES
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import WITH_MACHINES, Settings
-from trimtab_local.install import NAMESPACE, wait_for
+from trimtab_local.install import NAMESPACE
 from trimtab_local.nodes import node
+
+pytestmark = pytest.mark.live
 
 BY_OPERATOR = {"fieldManager": "trimtab"}
 EVERYTHING = (
@@ -46,7 +49,9 @@ class Uninstall:
         binary = str(helm()) if program == "helm" else shutil.which(program)
         assert binary is not None
         environment = {"PATH": os.environ["PATH"], **self._environment}
-        subprocess.run([binary, *arguments], check=True, capture_output=True, text=True, env=environment, timeout=120)
+        subprocess.run(
+            [binary, *arguments], check=True, capture_output=True, text=True, env=environment, timeout=patiently(120)
+        )
 
     def install(self, *values: str) -> None:
         values = (EVERYTHING, *values)

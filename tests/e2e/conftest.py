@@ -12,13 +12,15 @@ import pytest
 
 from examples.demo.workloads import deployment
 from tests.fixtures.audit import Audit
-from tests.fixtures.autoscaling import ARGUMENTS, Fleet, fleet_of, install_autoscaler, machine_settings
-from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, require_local_cluster
+from tests.fixtures.autoscaling import ARGUMENTS, Fleet, delete_all, fleet_of, install_autoscaler, machine_settings
+from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, remove_namespace, require_local_cluster
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import OperatorProcess, apply, install, wait_for
+from trimtab_local.install import OperatorProcess, apply, install
 from trimtab_local.nodes import node
 
 POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
@@ -117,7 +119,7 @@ class Stage:
         """Cordon all other nodes."""
         for name in NODES:
             spec = {"spec": {"unschedulable": None if name in names else True}}
-            self.client.request("PATCH", f"/api/v1/nodes/{name}", spec, content_type="application/merge-patch+json")
+            self.client.request("PATCH", f"/api/v1/nodes/{name}", spec, content_type=MERGE)
         wait_for(lambda: self._open_nodes() == set(names), "the cordons to be seen")
 
     def _open_nodes(self) -> set[str]:
@@ -140,20 +142,19 @@ def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
 
 
 @pytest.fixture
-def stage(stage_cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """The cluster with a namespace of the test; policies that the test leaves are deleted afterwards."""
-    name = "test-" + str(abs(hash(request.node.name)) % 10**8)
+def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
+    """The cluster with a namespace of the test; policies, pods and cordons that the test leaves are removed."""
+    name = f"test-{secrets.token_hex(4)}"
     client = stage_cluster.client
     make_namespace(client, name)
     stage = Stage(stage_cluster, name)
     yield stage
-    for policy in client.request("GET", POLICIES)["items"]:
-        path = f"{POLICIES}/{policy['metadata']['name']}"
-        no_finalizers = {"metadata": {"finalizers": None}}
-        client.request("PATCH", path, no_finalizers, content_type="application/merge-patch+json")
+    delete_all(client, POLICIES)
+    wait_for(lambda: not client.request("GET", POLICIES)["items"], "the policies of the test to be gone")
+    remove_namespace(client, name)
+    for each in NODES:
         with suppress(NotFound):
-            client.request("DELETE", path)
-    client.request("DELETE", f"/api/v1/namespaces/{name}")
+            client.request("PATCH", f"/api/v1/nodes/{each}", {"spec": {"unschedulable": None}}, content_type=MERGE)
 
 
 Start = Callable[..., OperatorProcess]
@@ -169,8 +170,8 @@ def start(stage: Stage, tmp_path: Path) -> Iterator[Start]:
             nonlocal count
             count += 1
             process = OperatorProcess(target or stage.cluster, tmp_path, *arguments, name=f"operator-{count}")
-            process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
+            process.start(ready=ready)
             return process
 
         yield begin
@@ -205,8 +206,8 @@ def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
             count += 1
             more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
             process = fleet.operator = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
-            process.start(ready=ready)
             stack.callback(lambda: process.running() and process.stop())
+            process.start(ready=ready)
             return process
 
         yield begin

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.fixtures.joint import VALUES, JointCluster, own_joint_cluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.placement_admission import AdmissionCluster, deploy
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import DEPLOYMENTS, NODES
 
 TAINT = {"key": "dedicated", "value": "team-a", "effect": "NoExecute"}

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import MakeCluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.placement_admission import AdmissionCluster, pod, workload
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import ApiError, Forbidden, ServerError
 from trimtab.kube.resources import DAEMON_SETS, DEPLOYMENTS, LEASES, NAMESPACES, NODES, PODS
 

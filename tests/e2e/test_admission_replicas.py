@@ -20,13 +20,14 @@ from msgspec import Struct, field
 
 from tests.conftest import MakeCluster
 from tests.fixtures.placement_admission import ADMISSION, MUTATING, SECRET, VALIDATING, AdmissionCluster, pod
+from tests.fixtures.waiting import eventually, wait_for
 from trimtab.admission.certificates import decode_secret, split_bundle
 from trimtab.admission.webhooks import decode_configuration
 from trimtab.kube.api import ApiError, Forbidden, NotFound, ServerError, Unreachable
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import PODS, SECRETS
-from trimtab_local.install import OperatorProcess, wait_for
+from trimtab_local.install import OperatorProcess
 
 NAMESPACE = "trimtab-system"
 KEY = "load.trimtab.dev"
@@ -112,9 +113,9 @@ def replicas(cluster: AdmissionCluster, *arguments: str) -> Iterator[list[Operat
         cluster.client.request("PATCH", path, patch, content_type="application/merge-patch+json")
     cluster.replicas.clear()
     cluster.proxy.retarget(*cluster._ports)
-    running = [cluster.start(*arguments), cluster.start(*arguments)]
-    cluster.enforce(**rules("Fail"))
     try:
+        running = [cluster.start(*arguments), cluster.start(*arguments)]
+        cluster.enforce(**rules("Fail"))
         yield running
     finally:
         for each in cluster.replicas:
@@ -146,7 +147,6 @@ def test_rotated_ca_and_restarted_replicas_fail_no_request(cluster: AdmissionClu
     with replicas(cluster, *arguments) as running, creating(cluster, namespace) as load:
         first = authorities(cluster)[0]
         seen: set[bytes] = set()
-        deadline = time.monotonic() + 100
         for number, replica in enumerate(running):  # a rolling update
             time.sleep(10)
             ending = threading.Thread(target=replica.stop)
@@ -158,9 +158,13 @@ def test_rotated_ca_and_restarted_replicas_fail_no_request(cluster: AdmissionClu
             ending.join()
             cluster.start(*arguments)
             cluster.proxy.retarget(*cluster._ports)
-        while time.monotonic() < deadline and (authorities(cluster)[0] == first or len(authorities(cluster)) > 1):
-            seen.update(authorities(cluster))
-            time.sleep(0.5)
+
+        def rotated() -> bool:
+            found = authorities(cluster)
+            seen.update(found)
+            return found[0] != first and len(found) == 1
+
+        eventually(rotated, "the CA is rotated", seconds=100, pause=0.5)
         wait_for(lambda: bundles(cluster) == {authorities(cluster)}, "the old CA to leave the webhooks", timeout=20)
         assert first not in authorities(cluster)
         assert first in seen

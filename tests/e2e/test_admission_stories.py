@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import MakeCluster
-from tests.fixtures.machine_sets import MERGE, eventually
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.placement_admission import AdmissionCluster, deploy, pod, workload
 from tests.fixtures.users import denial
+from tests.fixtures.waiting import eventually, wait_for
 from trimtab.kube.api import Forbidden
 from trimtab.kube.resources import DEPLOYMENTS, NODES, PLACEMENT_ADMISSIONS, PODS
-from trimtab_local.install import wait_for
 from trimtab_local.nodes import node, ready
 
 pytestmark = pytest.mark.core

@@ -83,7 +83,6 @@ def _shrinking_is_told(fleet: Fleet) -> None:
     assert not any("ToBeDeletedByClusterAutoscaler" in marks for marks in fleet.leftovers().values())
 
 
-@pytest.mark.core
 def test_limits_hold_and_waiting_pods_are_reported(fleet: Fleet, operate: Start) -> None:
     """OpenShift's own example: 30 cores and a limit of 64 leave room for four machines of 8, which makes 62."""
     control_plane(fleet)

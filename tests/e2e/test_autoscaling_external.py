@@ -14,6 +14,7 @@ from tests.e2e.conftest import Start
 from tests.fixtures.audit import broken_budgets, pods_lost, require_none
 from tests.fixtures.autoscaling import Fleet
 from tests.fixtures.external_provider import FakeGroup, FakeProvider
+from tests.fixtures.waiting import patiently
 from tests.protobuf import encode_object
 from trimtab.autoscaling.external.externalgrpc import cloud_provider_pb2 as pb
 from trimtab.kube.resources import NODES
@@ -59,14 +60,16 @@ def cloud(fleet: Fleet) -> Iterator[Cloud]:
     """The provider in a thread; in production it is a separate process."""
     found = Cloud(fleet.client)
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    asyncio.run_coroutine_threadsafe(found.start(), loop).result(30)
-    yield found
-    asyncio.run_coroutine_threadsafe(found.stop(), loop).result(30)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    try:
+        asyncio.run_coroutine_threadsafe(found.start(), loop).result(patiently(30))
+        yield found
+        asyncio.run_coroutine_threadsafe(found.stop(), loop).result(patiently(30))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(patiently(30))
+        loop.close()
 
 
 def reported(fleet: Fleet, name: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import OPERATOR, AuditEvent, credential, pods_lost
 from tests.fixtures.autoscaling import ORDER, TO_BE_DELETED, Fleet, marks
+from tests.fixtures.waiting import wait_for
 from tests.fixtures.webhooks import SCALING, Gate, webhook
-from trimtab_local.install import wait_for
 
 SNUG = {"cpu": "4"}
 """Two pods of 1500m fill its 3500m best, so that it is chosen first."""

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from examples.demo.workloads import avoids
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import OPERATOR, AuditEvent, broken_budgets, pods_lost, require_none
 from tests.fixtures.autoscaling import ORDER, SHORT, TO_BE_DELETED, UNNEEDED_SINCE, Fleet
+from tests.fixtures.waiting import eventually
 from trimtab.cli.main import cli
 from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, HISTORY_RECORDS
 from trimtab_local.client import Client
@@ -85,11 +87,15 @@ def live_until(fleet: Fleet, operate: Start, point: Callable[[AuditEvent], bool]
     """Run a process until a condition holds and a moment longer, and kill it; returns whether it held."""
     tail = fleet.audit.tail()
     process = operate(ready=False)
-    deadline = time.monotonic() + LONGEST
     reached = False
-    while not reached and time.monotonic() < deadline:
-        time.sleep(0.02)
+
+    def there() -> bool:
+        nonlocal reached
         reached = any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+        return reached
+
+    with suppress(AssertionError):  # the point may be in a later process
+        eventually(there, "the point is reached", seconds=LONGEST, pause=0.02)
     time.sleep(longer)
     assert process.running(), process.log.read_text()[-2000:]
     process.stop(signal.SIGKILL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +14,14 @@ import pytest
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
 from tests.fixtures.clusters import create_nodes, require_local_cluster
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import ApiError, NotFound
 from trimtab.kube.resources import API_SERVICES, DESCHEDULER_POLICIES
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render
 from trimtab_local.nodes import node
+from trimtab_local.supervisor import choose_ports
 
 NAME = "v1alpha1.inspection.trimtab.dev"
 PREFIX = "/apis/inspection.trimtab.dev/v1alpha1"
@@ -43,13 +44,6 @@ def cluster(make_cluster: MakeCluster, request: pytest.FixtureRequest) -> LocalC
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def run(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trimtab", *arguments, "--kubeconfig", str(kubeconfig), "-o", "json"]
     return subprocess.run(command, check=True, capture_output=True, text=True)
@@ -67,7 +61,7 @@ def settled(document: Any) -> Any:
 def test_served_documents_equal_cold_ones_and_the_registration_ends_with_the_operator(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    client, port = cluster.client, free_port()
+    client, port = cluster.client, choose_ports(["inspection"])["inspection"]
     spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE}, "spec": spec}
     apply(client, f"/api/v1/namespaces/{NAMESPACE}/services", service)
@@ -122,9 +116,12 @@ def test_served_documents_equal_cold_ones_and_the_registration_ends_with_the_ope
         client.request("GET", API_SERVICES.path(NAME))
 
     # After kill -9, the APIService remains. Commands say that the operator does not answer, and read the cluster.
-    process.start()
-    wait_for(lambda: available(client), "the APIService", timeout=60)
-    assert process.stop(signal.SIGKILL) == -signal.SIGKILL
+    try:
+        process.start()
+        wait_for(lambda: available(client), "the APIService", timeout=60)
+    finally:
+        status = process.stop(signal.SIGKILL)
+    assert status == -signal.SIGKILL
     client.request("GET", API_SERVICES.path(NAME))
     ran = run(admin, "explain", "node", "n1", "--no-stats")
     assert settled(json.loads(ran.stdout)) == settled(command(admin, "explain", "node", "n1", "--no-stats", "--direct"))

@@ -19,10 +19,11 @@ from tests.e2e.conftest import NODES, Stage, Start
 from tests.fixtures.audit import OPERATOR, Audit, AuditEvent, credential, require_none
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.leader_terms import is_lease, overlaps, terms
+from tests.fixtures.waiting import wait_for
 from trimtab.runtime.leader_election.elector import ElectionTimings
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import Settings
-from trimtab_local.install import OperatorProcess, install, wait_for
+from trimtab_local.install import OperatorProcess, install
 from trimtab_local.nodes import node
 
 KILLS = 20

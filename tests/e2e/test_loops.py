@@ -17,10 +17,11 @@ import pytest
 
 from examples.demo.workloads import deployment
 from tests.e2e.conftest import POLICIES, Stage
+from tests.fixtures.waiting import wait_for
 from trimtab.api import reasons
 from trimtab.kube.api import ApiError, NotFound
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import OperatorProcess, wait_for
+from trimtab_local.install import OperatorProcess
 from trimtab_local.nodes import node, ready
 
 HOST = "kubernetes.io/hostname"

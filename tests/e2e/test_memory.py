@@ -6,7 +6,7 @@ import signal
 import time
 
 from tests.e2e.conftest import POLICIES, Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 HOME = {
     "affinity": {

@@ -6,7 +6,7 @@ from typing import Any
 
 from examples.demo.workloads import budget
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 
 def pods(stage: Stage, app: str) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ import pytest
 from examples.demo.workloads import budget
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.proxy import BehindProxy
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import Forbidden
-from trimtab_local.install import apply, wait_for
+from trimtab_local.install import apply
 
 BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
 """Content types of what has a body."""

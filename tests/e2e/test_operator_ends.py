@@ -7,8 +7,9 @@ import time
 from contextlib import suppress
 
 from tests.e2e.conftest import POLICIES, Stage, Start
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
-from trimtab_local.install import OperatorProcess, wait_for
+from trimtab_local.install import OperatorProcess
 
 
 def crowd_many(stage: Stage) -> None:

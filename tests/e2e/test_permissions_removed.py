@@ -21,6 +21,7 @@ from tests.e2e.conftest import NODES, Stage
 from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     DESCHEDULER_POLICIES,
@@ -34,7 +35,7 @@ from trimtab.kube.resources import (
     NODES as NODE_OBJECTS,
 )
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import INSTALLED, OperatorProcess, apply, install, render, wait_for
+from trimtab_local.install import INSTALLED, OperatorProcess, apply, install, render
 from trimtab_local.nodes import node, ready
 
 VALUES: Final = (
@@ -227,8 +228,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 name=each.name,
                 account=each.account,
             )
-            process.start(ready=False)
             stack.callback(lambda process=process: process.running() and process.stop())  # type: ignore[misc]
+            process.start(ready=False)
             processes[each.name] = process
         world = World(Stage(cluster, SHOP), processes)
         for each in CONTROLLERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 
 def thresholds(**values: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -22,6 +23,7 @@ import pytest
 from aiohttp import web
 
 from tests.fakes.server import fake_server
+from tests.fixtures.waiting import eventually_async, patiently
 from trimtab.api import reasons
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
@@ -130,6 +132,7 @@ class Running:
         self.log = directory / "log"
         self._faults = directory / "faults"
         self._port = 0
+        self.process: Process | None = None
 
     async def start(self, url: str, directory: Path, max_inactivity: float) -> None:
         """Start the process; wait until a leader is elected and this process is ready."""
@@ -158,17 +161,29 @@ class Running:
             self.process = await asyncio.create_subprocess_exec(
                 *command, stdout=log, stderr=log, env={**os.environ, "FAULTS": str(self._faults)}
             )
-        await self.until(lambda: bool(self.server.holder))
-        async with asyncio.timeout(60):
-            while (await self.get("/readyz"))[0] != 200:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
+        await eventually_async(lambda: bool(self.server.holder), "a leader is elected", pause=0.1)
+        await eventually_async(self.ready, "the process is ready", pause=0.2)
         await asyncio.sleep(2)  # Kopf watches
 
-    async def until(self, condition: Any, seconds: float = 60.0) -> None:
-        """Wait until a condition holds."""
-        async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+    async def kill(self) -> None:
+        """Kill the process if it runs."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    async def ready(self) -> bool:
+        """Whether /readyz responds with success."""
+        return (await self.get("/readyz"))[0] == 200
+
+    async def until_missing(self, count: int) -> None:
+        """Wait until /readyz names a number of missing definitions."""
+
+        async def named() -> bool:
+            return (await self.get("/readyz"))[1].count(" waits for ") == count
+
+        await eventually_async(
+            named, f"{count} definitions are missing", seconds=REMOVAL_DELAY + 6 * CHECK_PERIOD, pause=0.2
+        )
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and body of a probe; 0 without a response."""
@@ -186,7 +201,7 @@ class Running:
 
     async def ends(self, *, within: float) -> int:
         """Wait for the end of the process; returns the exit status and asserts that the lease is released."""
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(patiently(within)):
             status = await self.process.wait()
         assert self.server.holder == ""
         return status
@@ -198,13 +213,11 @@ async def running(directory: Path, max_inactivity: float = MAX_INACTIVITY) -> As
     async with fake_server() as server:
         server.answer(api.handle)
         made = Running(api, directory)
-        await made.start(server.url, directory, max_inactivity)
         try:
+            await made.start(server.url, directory, max_inactivity)
             yield made
         finally:
-            if made.process.returncode is None:
-                made.process.kill()
-                await made.process.wait()
+            await made.kill()
 
 
 @pytest.mark.parametrize(
@@ -235,19 +248,13 @@ async def test_crds_are_deleted_and_recreated_while_running(tmp_path: Path) -> N
         for order in (OURS, OURS[::-1]):
             for number, each in enumerate(order, 1):
                 operator.server.missing.add(each)
-                deadline = time.monotonic() + REMOVAL_DELAY + 6 * CHECK_PERIOD
-                while (await operator.get("/readyz"))[1].count(" waits for ") != number:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.2)
+                await operator.until_missing(number)
                 status, text = await operator.get("/readyz")
                 assert (status, reasons.RESOURCE_NOT_SERVED in text) == (503, True)
                 assert (await operator.get("/healthz"))[0] == 200
             await asyncio.sleep(REMOVAL_DELAY)
             operator.server.missing.clear()
-            deadline = time.monotonic() + 6 * CHECK_PERIOD
-            while (await operator.get("/readyz"))[0] != 200:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.2)
+            await eventually_async(operator.ready, "the kinds are served", seconds=6 * CHECK_PERIOD, pause=0.2)
         await asyncio.sleep(MAX_INACTIVITY)
         assert (await operator.get("/healthz"))[0] == 200
         operator.process.send_signal(signal.SIGTERM)
@@ -277,13 +284,13 @@ async def test_follower_takes_over_after_a_stalled_leader_exits(tmp_path: Path) 
         directory = tmp_path / "standby"
         directory.mkdir()
         standby = Running(leader.server, directory)
-        await standby.start(leader.url, directory, MAX_INACTIVITY)
         try:
+            await standby.start(leader.url, directory, MAX_INACTIVITY)
             leader.order("hang-thread")
-            async with asyncio.timeout(MAX_INACTIVITY + 10):
+            async with asyncio.timeout(patiently(MAX_INACTIVITY + 10)):
                 assert await leader.process.wait() == 1
             ended = time.monotonic()
-            await standby.until(lambda: leader.server.holder not in ("", first))
+            await eventually_async(lambda: leader.server.holder not in ("", first), "the standby leads", pause=0.1)
             took = time.monotonic() - ended
             sys.stdout.write(f"the standby led {took:.1f} s after the leader had ended\n")
             assert took < ElectionTimings().lease_duration + 5
@@ -292,6 +299,4 @@ async def test_follower_takes_over_after_a_stalled_leader_exits(tmp_path: Path) 
             standby.process.send_signal(signal.SIGTERM)
             assert await standby.ends(within=30) == 0
         finally:
-            if standby.process.returncode is None:
-                standby.process.kill()
-                await standby.process.wait()
+            await standby.kill()

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from tests.e2e.conftest import NODES, Stage, Start
 from tests.fixtures.metrics_api import measure_nodes, measure_pods, serve_metrics_api
 from tests.fixtures.prometheus import scraped
+from tests.fixtures.waiting import wait_for
 from trimtab.cli.main import cli
-from trimtab_local.install import wait_for
 
 LOW = "LowNodeUtilization"
 

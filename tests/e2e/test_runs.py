@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import POLICIES, Stage, Start
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import Forbidden, Invalid
 from trimtab_local.client import Client
-from trimtab_local.install import RELEASE, apply, wait_for
+from trimtab_local.install import RELEASE, apply
 
 RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

@@ -13,9 +13,10 @@ import pytest
 
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import PODS, SCHEDULER_POLICIES
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import apply, install, operator, wait_for
+from trimtab_local.install import apply, install, operator
 from trimtab_local.nodes import node
 
 GPU = "example.com/gpu-memory"

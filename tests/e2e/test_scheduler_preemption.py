@@ -19,12 +19,13 @@ from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.joint import is_end
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
 from trimtab.kube.resources import BUDGETS, NODES, PODS, SCHEDULER_POLICIES
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.components import DEFAULT_COMPONENTS, Settings
-from trimtab_local.install import OperatorProcess, apply, install, wait_for
+from trimtab_local.install import OperatorProcess, apply, install
 from trimtab_local.nodes import node, ready
 from trimtab_local.versions import SCHEDULER
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from examples.demo.workloads import pod_spec
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 TOKYO = ZoneInfo("Asia/Tokyo")
 TO_B = {

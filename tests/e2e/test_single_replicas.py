@@ -17,11 +17,12 @@ from examples.demo.workloads import budget, deployment
 from tests.e2e.conftest import NODES, Stage, Start
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.evacuations import evacuations
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.disruption.background_evictions import IN_PROGRESS, REQUEST_EVICT_ONLY
 from trimtab.kube.api import ApiError
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, RELEASE, install, wait_for
+from trimtab_local.install import NAMESPACE, RELEASE, install
 from trimtab_local.nodes import node
 
 MERGE = "application/merge-patch+json"
@@ -80,7 +81,7 @@ def watched(stage: Stage, app: str) -> Iterator[list[int]]:
         yield counts
     finally:
         stream.fp.raw._sock.shutdown(2)
-        thread.join(10)
+        thread.join(patiently(10))
         stream.close()
 
 

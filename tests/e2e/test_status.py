@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.joint import JointCluster, own_joint_cluster
-
-pytestmark = pytest.mark.core
+from tests.fixtures.waiting import patiently
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def watch(joint: JointCluster, *, seconds: float) -> str:
     with process:
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
-        printed, errors = process.communicate(timeout=10)
+        printed, errors = process.communicate(timeout=patiently(30))
     assert (process.returncode, errors) == (0, "")
     return printed
 

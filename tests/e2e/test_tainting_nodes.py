@@ -13,6 +13,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,13 +24,13 @@ from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.proxy import BehindProxy
 from tests.fixtures.tainting import (
-    GRACE,
     LATE,
     NOT_READY,
     OUTAGE,
     PERIOD,
     RATE,
     RENEWAL,
+    SHORT,
     UNREACHABLE,
     PodDeletion,
     RecordedTaint,
@@ -37,6 +38,7 @@ from tests.fixtures.tainting import (
     taint_settings,
     taint_stage,
 )
+from tests.fixtures.waiting import eventually, patiently
 from trimtab_local.cluster import LocalCluster
 
 SEED = 7
@@ -51,8 +53,19 @@ TAINTED = {zone: names for zone, names in SILENT.items() if zone != "most"}
 DEAD = [name for names in SILENT.values() for name in names]
 FIRST_SICK = NODES["swap"][0]
 """Says itself that it is not ready, and then falls silent."""
-SWAPPED = 12
+GRACE = 5 + round(patiently(7))
+"""Seconds without a heartbeat after which a node is unreachable. A busy kwok may renew Leases seconds late."""
+LIFECYCLE = {**SHORT, "nodeMonitorGracePeriod": f"{GRACE}s"}
+SWAPPED = 2 * GRACE
 """Seconds that a pod bears its outage: longer than until it counts as silent."""
+STATES = {
+    "one": ("Normal", 4, 1),
+    "ten": ("Normal", 19, 10),
+    "all": ("FullDisruption", 5, 5),
+    "most": ("PartialDisruption", 5, 4),
+    "swap": ("Normal", 3, 1),
+}
+"""The state, the nodes and the failed nodes of each zone at the height of the outage."""
 
 
 def bears(seconds: int | None) -> dict[str, int | None]:
@@ -77,6 +90,7 @@ class Outage(Struct, frozen=True):
     Attributes:
         renewed: when the Lease of each silent node was renewed for the last time.
         unknown: when each was marked.
+        failed: the transition time with which each was marked.
         put: the taints.
         off: those that were taken off once the nodes were back.
         ends: of pods.
@@ -90,6 +104,7 @@ class Outage(Struct, frozen=True):
 
     renewed: dict[str, float]
     unknown: dict[str, float]
+    failed: dict[str, float]
     put: list[RecordedTaint]
     off: list[RecordedTaint]
     ends: list[PodDeletion]
@@ -115,7 +130,7 @@ def outage(stage: TaintStage) -> Outage:
     stage.pod("at-once", SILENT["one"][0], {NOT_READY: 0, UNREACHABLE: 0})
     stage.pod("elsewhere", NODES["one"][1], bears(0))
     stage.pod("swapped", FIRST_SICK, bears(SWAPPED))
-    stage.write()
+    stage.write(nodeLifecycle=LIFECYCLE)
     stage.operate()
     stage.until_ready()
     stage.until_running()
@@ -123,20 +138,23 @@ def outage(stage: TaintStage) -> Outage:
 
     stage.silence(*DEAD, FIRST_SICK)
     not_ready(stage, FIRST_SICK)
-    time.sleep(2 * RENEWAL)
-    renewed = stage.renewed(*DEAD)
+    renewed = stage.last_renewals(*DEAD)
     expected = {name for names in TAINTED.values() for name in names}
-    stage.until(lambda: {each.node for each in stage.put()} >= expected, "all nodes are tainted", seconds=60)
-    time.sleep(BRIEF + 2 * LATE + 2.0)
+    stage.until(lambda: {each.node for each in stage.put()} >= expected, "all nodes are tainted", seconds=90)
+    stage.until(lambda: due_pods(stage.put()).keys() <= {each.pod for each in stage.ends()}, "all due pods are deleted")
+    with suppress(AssertionError):  # tests of the status show what is missing
+        stage.until(lambda: states(stage.zones()) == STATES, "the status has the states of the zones")
+        stage.until(lambda: not unready_missing(stage.pods()), "the pods of unreachable nodes are not ready")
     status, zones, pods = stage.status(), stage.zones(), stage.pods()
 
     woken = time.time()
     stage.wake(*DEAD, FIRST_SICK)
     stage.until_ready()
-    stage.until(lambda: not stage.status()["counts"]["podsWithDeadline"], "no pod has a deadline", seconds=30)
+    stage.until(lambda: not stage.status()["counts"]["podsWithDeadline"], "no pod has a deadline")
     return Outage(
         renewed=renewed,
         unknown=stage.marked_unknown(),
+        failed=stage.transitions(),
         put=stage.put(),
         off=stage.taken_off(),
         ends=stage.ends(),
@@ -147,6 +165,29 @@ def outage(stage: TaintStage) -> Outage:
         after=stage.pods(),
         cleared=stage.status(),
     )
+
+
+def due_pods(put: list[RecordedTaint]) -> dict[str, float]:
+    """The pods that recorded taints make due, and when."""
+    due: dict[str, float] = {}
+    for each in put:
+        if each.node in DEAD:
+            due[f"brief-{each.node}"] = each.added + BRIEF
+        if each.node == FIRST_SICK:
+            due["swapped"] = each.added + SWAPPED
+        if each.node == SILENT["one"][0]:
+            due["at-once"] = each.added
+    return due
+
+
+def states(zones: dict[str, dict[str, Any]]) -> dict[str, tuple[str, int, int]]:
+    """The state, the nodes and the failed nodes of each zone."""
+    return {zone: (each["state"], each["nodes"], each["notReady"]) for zone, each in zones.items()}
+
+
+def unready_missing(pods: dict[str, dict[str, Any]]) -> set[str]:
+    """The pods of unreachable nodes that are not marked as not ready."""
+    return {name for name, each in pods.items() if each["spec"]["nodeName"] in DEAD and ready(each) != "False"}
 
 
 def not_ready(stage: TaintStage, name: str) -> None:
@@ -177,51 +218,48 @@ def test_unreachable_nodes_are_tainted_at_the_rate_of_their_zone(zone: str, outa
 
     assert sorted(each.node for each in put) == TAINTED[zone]
     assert {each.key for each in put} == {UNREACHABLE}
-    first = min(outage.unknown[name] for name in TAINTED[zone])
+    first = min(outage.failed[name] for name in TAINTED[zone])
     for place, each in enumerate(put):
         promised = first + place / RATE
-        assert promised - 0.2 <= each.at <= promised + LATE + 1 / RATE, (place, each)
-    for before, after in itertools.pairwise(put):
-        assert after.at - before.at >= 1 / RATE - 0.2
+        assert promised - 1.5 <= each.added, (place, each)
+        assert each.at <= promised + 1 / RATE + LATE, (place, each)
+    assert_rate(put, RATE)
+
+
+def assert_rate(put: list[RecordedTaint], rate: float) -> None:
+    """Taints have the operator's time in whole seconds."""
+    added = sorted(each.added for each in put)
+    for (i, before), (j, after) in itertools.combinations(enumerate(added), 2):
+        assert after - before >= (j - i) / rate - 1.5, added
 
 
 @pytest.mark.parametrize("zone", TAINTED)
 def test_nodes_are_tainted_in_the_order_of_failure(zone: str, outage: Outage) -> None:
     """Conditions have whole seconds, and nodes that fail in the same second may be marked in two iterations."""
-    failed = [int(outage.unknown[each.node]) for each in outage.taints_of(zone)]
+    failed = [outage.failed[each.node] for each in outage.taints_of(zone)]
     assert all(earlier <= later + 1 for earlier, later in itertools.pairwise(failed)), failed
 
 
 def test_small_partially_disrupted_zone_is_not_tainted(outage: Outage) -> None:
     """Nodes that pass the grace period before the zone counts as partially disrupted may have been tainted."""
-    tainted = len(outage.taints_of("most"))
-    assert tainted <= 1
+    tainted = sum(each.at < outage.woken for each in outage.taints_of("most"))
+    assert tainted <= 2
     assert outage.zones["most"]["state"] == "PartialDisruption"
     assert outage.zones["most"]["waiting"] == len(SILENT["most"]) - tainted
 
 
 def test_status_reports_zone_states(outage: Outage) -> None:
-    reported = {zone: (each["state"], each["nodes"], each["notReady"]) for zone, each in outage.zones.items()}
-    assert reported == {
-        "one": ("Normal", 4, 1),
-        "ten": ("Normal", 19, 10),
-        "all": ("FullDisruption", 5, 5),
-        "most": ("PartialDisruption", 5, 4),
-        "swap": ("Normal", 3, 1),
-    }
+    assert states(outage.zones) == STATES
 
 
 def test_pods_are_deleted_when_their_toleration_ends(outage: Outage) -> None:
-    due = {f"brief-{each.node}": each.added + BRIEF for each in outage.put if each.node in DEAD}
-    due["swapped"] = outage.taints_of("swap")[0].added + SWAPPED
-    due["at-once"] = next(each.added for each in outage.put if each.node == SILENT["one"][0])
-    ends = {each.pod: each for each in outage.ends}
+    due = due_pods([each for each in outage.put if each.at < outage.woken])
+    ends = {each.pod: each for each in outage.ends if each.at < outage.woken}
 
     assert set(ends) == set(due), "nobody else goes, and nobody is forgotten"
-    assert len(outage.ends) == len(ends), "each goes once"
+    assert len(outage.ends) == len({each.pod for each in outage.ends}), "each goes once"
     late = {pod: each.at - due[pod] for pod, each in ends.items()}
-    # A taint tells its time in whole seconds, and so it may say that it was put on up to a second ago.
-    assert {pod: wait for pod, wait in late.items() if not 0 <= wait <= LATE + (pod == "at-once")} == {}
+    assert {pod: wait for pod, wait in late.items() if not 0 <= wait <= LATE} == {}
     assert {(each.how, each.by) for each in outage.ends} == {("delete", OPERATOR)}
     assert all(each.uid for each in outage.ends), "each names whom it means"
 
@@ -231,6 +269,7 @@ def test_deadline_is_kept_when_not_ready_becomes_unreachable(outage: Outage) -> 
     first, second = outage.taints_of("swap")
     assert (first.key, second.key) == (NOT_READY, UNREACHABLE)
     assert second.at >= first.at + 2
+    assert second.added == first.added
     [end] = [each for each in outage.ends if each.pod == "swapped"]
     assert first.added + SWAPPED <= end.at <= first.added + SWAPPED + LATE
 
@@ -238,7 +277,7 @@ def test_deadline_is_kept_when_not_ready_becomes_unreachable(outage: Outage) -> 
 def test_pods_of_unreachable_nodes_become_not_ready(outage: Outage) -> None:
     pods = {name: each for name, each in outage.pods.items() if each["spec"]["nodeName"] in DEAD}
     assert len(pods) >= len(DEAD)
-    assert {name for name, each in pods.items() if ready(each) != "False"} == set()
+    assert unready_missing(pods) == set()
     assert ready(outage.pods["elsewhere"]) == "True"
 
 
@@ -249,7 +288,7 @@ def ready(pod: dict[str, Any]) -> str:
 def test_recovery_untaints_nodes_and_cancels_deletions(outage: Outage) -> None:
     freed = {each.node: each for each in outage.off if each.at >= outage.woken}
     assert set(freed) == {each.node for each in outage.put}
-    assert max(each.at for each in freed.values()) <= outage.woken + 10 * PERIOD  # a busy machine takes longer
+    assert max(each.at for each in freed.values()) <= outage.woken + 10 * PERIOD + LATE
     assert {f"patient-{name}" for name in DEAD} | {"agent", "elsewhere"} <= set(outage.after)
     assert "nextDeadlines" not in outage.cleared or outage.cleared["nextDeadlines"] == []
 
@@ -261,10 +300,10 @@ def test_conditions_and_cordons_become_taints_and_other_taints_are_kept(stage: T
     stage.client.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}}, content_type=MERGE)
     wanted = {f"node.kubernetes.io/{each}": "NoSchedule" for each in ("memory-pressure", "unschedulable")}
     foreign = {"example.com/foreign": "NoExecute"}
-    stage.until(lambda: stage.taints(name) == wanted | foreign, "the taints are there", seconds=10)
+    stage.until(lambda: stage.taints(name) == wanted | foreign, "the taints are there")
     pressure(stage, name, "False")
     stage.client.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None}}, content_type=MERGE)
-    stage.until(lambda: stage.taints(name) == foreign, "the taints are gone", seconds=10)
+    stage.until(lambda: stage.taints(name) == foreign, "the taints are gone")
     stage.untaint(name, "example.com/foreign")
 
 
@@ -289,19 +328,25 @@ def test_full_disruption_of_all_zones_stops_tainting(stage: TaintStage, outage: 
     everybody = [name for names in NODES.values() for name in names]
     stage.change(nodeLifecycle={"nodeMonitorGracePeriod": "22s"})
     stage.audit.mark()
-
-    stage.silence(*everybody)
-    stage.until(lambda: set(stage.marked_unknown()) == set(everybody), "all are marked", seconds=22 + 10)
-    time.sleep(2.0)
-    stage.until(lambda: {each["state"] for each in stage.zones().values()} == {"FullDisruption"}, "all zones are down")
-    time.sleep(2 / RATE)
-    stage.wake(*everybody)
+    try:
+        stage.silence(*everybody)
+        stage.until(lambda: set(stage.marked_unknown()) == set(everybody), "all are marked")
+        stage.until(lambda: set(stage_states(stage)) == {"FullDisruption"}, "all zones are down")
+        time.sleep(2 / RATE)
+    finally:
+        stage.wake(*everybody)
     stage.until_ready()
     time.sleep(2 / RATE)
+    stage.change(nodeLifecycle=LIFECYCLE)
 
     assert not stage.put()
     assert not stage.ends()
     assert "elsewhere" in stage.pods()
+
+
+def stage_states(stage: TaintStage) -> list[str]:
+    """The states of the zones in the status."""
+    return [state for state, _, _ in states(stage.zones()).values()]
 
 
 def taints(asked: AuditEvent) -> bool:
@@ -344,7 +389,7 @@ def test_ten_kills_during_a_zone_outage_lose_no_deadline(stage: TaintStage, outa
         stage.pod(f"short-{name}", name, bears(BRIEF))
         stage.pod(f"long-{name}", name, bears(PATIENT))
     stage.until_running()
-    stage.change(nodeLifecycle={"nodeMonitorGracePeriod": f"{GRACE:.0f}s", "nodeEvictionRate": SLOW})
+    stage.change(nodeLifecycle={**LIFECYCLE, "nodeEvictionRate": SLOW})
     chance = random.Random(SEED)
     points = [*POINTS, *chance.choices(POINTS, k=10 - len(POINTS))]
     chance.shuffle(points)
@@ -356,12 +401,11 @@ def test_ten_kills_during_a_zone_outage_lose_no_deadline(stage: TaintStage, outa
     stage.operate()
     lives.append(Life(time.time(), math.inf))
     stage.until(lambda: {each.pod for each in stage.ends()} >= {f"short-{name}" for name in dead}, "all short pods go")
-    time.sleep(LATE)
+    time.sleep(3 * PERIOD)
 
     put, ends = stage.put(), stage.ends()
     assert sorted(each.node for each in put) == sorted(dead), "each is tainted once"
-    for before, after in itertools.pairwise(put):
-        assert after.at - before.at >= 1 / SLOW - 0.2, "no faster over a kill"
+    assert_rate(put, SLOW)
     assert {each.pod for each in ends} == {f"short-{name}" for name in dead}
     for each in put:
         end, due = next(end for end in ends if end.pod == f"short-{each.node}"), each.added + BRIEF
@@ -374,7 +418,7 @@ def test_ten_kills_during_a_zone_outage_lose_no_deadline(stage: TaintStage, outa
 
 def told_of_stuck(stage: TaintStage, name: str) -> None:
     """The status reports pods of dead nodes that cannot terminate, with a remedy."""
-    stage.until(lambda: stage.status().get("stuckNodes"), "pods that cannot end are reported", seconds=45)
+    stage.until(lambda: stage.status().get("stuckNodes"), "pods that cannot end are reported", seconds=60)
     stuck = {each["name"]: each for each in stage.status()["stuckNodes"]}
     assert stuck[name]["terminating"] == 1
     assert "out-of-service" in stuck[name]["message"]
@@ -385,13 +429,15 @@ def live_until(stage: TaintStage, point: Callable[[AuditEvent], bool], longer: f
     tail = stage.audit.tail()
     process = stage.operator if stage.operator.running() else stage.operate(ready=False)
     begin = math.inf
-    deadline = time.monotonic() + LONGEST
-    reached = False
-    while not reached and time.monotonic() < deadline:
-        time.sleep(0.02)
+
+    def there() -> bool:
+        nonlocal begin
         if begin == math.inf and process.ready():
             begin = time.time()
-        reached = any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+        return any(point(each) for each in tail.read() if each.user.username == OPERATOR)
+
+    with suppress(AssertionError):  # the point may be in a later process
+        eventually(there, "the point is reached", seconds=LONGEST, pause=0.02)
     time.sleep(longer)
     assert process.running(), process.log.read_text()[-2000:]
     process.stop(signal.SIGKILL)
@@ -404,6 +450,8 @@ def promised(due: float, lives: list[Life]) -> float:
 
 
 KEY = "example.com/ill"
+STALLED = GRACE + 12
+"""Seconds for which the watches stall: longer than the grace period."""
 IN_DOUBT = {"spared": NODES["one"][2], "due": NODES["one"][3]}
 """Pods on nodes that somebody taints."""
 
@@ -415,7 +463,7 @@ def test_stalled_watches_taint_no_healthy_node(stage: TaintStage, outage: Outage
     """
     [dead] = SILENT["one"]
     for name in ("spared", "due"):
-        stage.pod(name, IN_DOUBT[name], {KEY: 24})
+        stage.pod(name, IN_DOUBT[name], {KEY: STALLED})
     stage.until_running()
     stage.operator.stop()
     behind = BehindProxy(stage.cluster)
@@ -428,7 +476,7 @@ def test_stalled_watches_taint_no_healthy_node(stage: TaintStage, outage: Outage
         behind.proxy.freeze()
         stage.silence(dead)
         stage.untaint(IN_DOUBT["spared"], KEY)
-        time.sleep(max(tainted) + 24 + LATE - time.time())
+        time.sleep(max(0.0, max(tainted) + STALLED + 2 * PERIOD - time.time()))
         assert not stage.marked_unknown()
         assert not stage.put()
 
@@ -436,6 +484,7 @@ def test_stalled_watches_taint_no_healthy_node(stage: TaintStage, outage: Outage
 
         behind.proxy.thaw()
         stage.until(stage.put, "the dead node is tainted")
+        stage.until(stage.ends, "the due pod is deleted")
         time.sleep(3 * PERIOD)
         assert [each.pod for each in stage.ends()] == ["due"]
         assert set(stage.marked_unknown()) == {dead}
@@ -443,5 +492,6 @@ def test_stalled_watches_taint_no_healthy_node(stage: TaintStage, outage: Outage
         stage.wake(dead)
         stage.until_ready()
     finally:
+        stage.wake(dead)
         stage.operator.stop()
         behind.proxy.close()

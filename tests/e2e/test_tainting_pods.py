@@ -13,19 +13,25 @@ import pytest
 from tests.fixtures.audit import OPERATOR, Audit, credential
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.taint_scenarios import (
+    ATTEMPTS,
     CASES,
     ENDPOINTS,
+    EXTENDED_SECONDS,
     KEY,
     LONG_SECONDS,
     MAINTENANCE,
+    MARGIN,
     MAXIMUM_WAIT,
     OTHER,
+    PATIENT_SECONDS,
     REJECTION,
+    REMOVED_SECONDS,
     STATEFUL_SECONDS,
     ScenarioResult,
+    attempts,
     run_scenarios,
 )
-from tests.fixtures.tainting import LATE, TaintStage, taint_settings, taint_stage
+from tests.fixtures.tainting import LATE, TaintStage, at, taint_settings, taint_stage
 from tests.fixtures.webhooks import Gate, webhook
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.versions import APISERVER
@@ -53,35 +59,39 @@ def result(stage: TaintStage) -> ScenarioResult:
     return run_scenarios(stage)
 
 
-RESTART = 2.0
-"""Seconds that the first evictions after a restart may take longer, on a busy machine."""
-
-
-def assert_in_time(moment: float, due: float, *, more: float = 0.0) -> None:
-    assert due <= moment <= due + LATE + more, f"due {due:.3f}, went {moment - due:+.3f} s"
+def assert_in_time(moment: float, due: float) -> None:
+    assert due <= moment <= due + LATE, f"due {due:.3f}, went {moment - due:+.3f} s"
 
 
 def test_pod_without_toleration_is_deleted_at_once(result: ScenarioResult) -> None:
-    assert result.since["kill"] <= result.end("kill-at-once") <= result.since["kill"] + 2 * LATE
+    assert_in_time(result.end("kill-at-once"), result.since["kill"])
+
+
+@pytest.mark.parametrize("pod", ["kill", "no-time-added"])
+def test_restarted_operator_reports_the_same_deadline(pod: str, result: ScenarioResult) -> None:
+    """Times in the status and in the annotation of a node are whole seconds."""
+    before, after = result.deadlines
+    assert abs(after[pod] - before[pod]) <= 2.0
+    assert result.restarted - result.since[pod] > 2.0, "a deadline that counts from the restart would be later"
 
 
 def test_deadline_survives_a_kill(result: ScenarioResult) -> None:
-    assert_in_time(result.end("kill"), max(result.since["kill"] + LONG_SECONDS, result.restarted), more=RESTART)
+    assert_in_time(result.end("kill"), max(result.since["kill"] + LONG_SECONDS, result.restarted))
 
 
 def test_deadline_of_a_taint_without_time_added_survives_a_kill(stage: TaintStage, result: ScenarioResult) -> None:
     assert KEY in result.annotation
-    assert_in_time(
-        result.end("no-time-added"), max(result.since["no-time-added"] + LONG_SECONDS, result.restarted), more=RESTART
-    )
+    assert_in_time(result.end("no-time-added"), max(result.since["no-time-added"] + LONG_SECONDS, result.restarted))
 
 
-def test_toleration_extended_in_the_last_second_applies(result: ScenarioResult) -> None:
-    assert_in_time(result.end("lengthen"), result.since["lengthen"] + 10)
+def test_extended_toleration_applies(result: ScenarioResult) -> None:
+    assert_in_time(result.end("lengthen"), result.since["lengthen"] + EXTENDED_SECONDS)
 
 
 def test_shortened_toleration_applies(result: ScenarioResult) -> None:
-    assert_in_time(result.end("shorten"), result.since["shorten"] + 6)
+    """The toleration may be changed later than it ends by then."""
+    end = result.end("shorten")
+    assert result.since["shorten"] + 6 <= end < result.since["shorten"] + PATIENT_SECONDS
 
 
 def test_second_taint_with_shorter_toleration_applies(result: ScenarioResult) -> None:
@@ -89,16 +99,16 @@ def test_second_taint_with_shorter_toleration_applies(result: ScenarioResult) ->
 
 
 def test_removing_the_second_taint_restores_the_first_deadline(result: ScenarioResult) -> None:
-    assert_in_time(result.end("removed"), result.since["removed"] + 13)
+    assert_in_time(result.end("removed"), result.since["removed"] + REMOVED_SECONDS)
 
 
 def test_taint_with_a_future_time_counts_from_its_observation(result: ScenarioResult) -> None:
-    assert_in_time(result.end("ahead"), result.since["ahead"] + 5, more=1.0)
+    assert_in_time(result.end("ahead"), result.since["ahead"] + 5)
 
 
 def test_taint_with_a_past_time_is_overdue_at_once(result: ScenarioResult) -> None:
     """The pod was on the node for longer than its toleration lasts."""
-    assert_in_time(result.end("behind"), result.since["behind"], more=1.0)
+    assert_in_time(result.end("behind"), result.since["behind"])
 
 
 @pytest.mark.parametrize("pod", ["kill-never", "order-finite-first", "order-infinite-first", "cancel", "untainted"])
@@ -126,14 +136,14 @@ def test_recreated_pod_of_the_same_name_has_its_own_deadline(stage: TaintStage, 
     assert_in_time(ends[0].at, result.since["statefulset"] + STATEFUL_SECONDS)
     for before, after in itertools.pairwise(ends):
         assert before.at + STATEFUL_SECONDS <= after.at + 1.0, "times of pods are whole seconds"
-        assert after.at <= before.at + STATEFUL_SECONDS + 3.0, "the pod ends and is recreated in between"
+        assert after.at <= before.at + STATEFUL_SECONDS + LATE, "the pod ends and is recreated in between"
     last = result.remaining["statefulset-0"]["metadata"]["uid"]
     assert last not in {each.uid for each in ends}
 
 
 def test_deletion_rejected_by_a_webhook_is_retried_until_granted(result: ScenarioResult) -> None:
     [end] = result.ends["refused"]
-    assert result.opened <= end.at <= result.opened + 15.0
+    assert result.opened <= end.at
 
 
 def test_status_names_the_rejecting_webhook(result: ScenarioResult) -> None:
@@ -144,9 +154,10 @@ def test_status_names_the_rejecting_webhook(result: ScenarioResult) -> None:
 
 
 def test_rejected_deletions_are_retried_with_backoff(stage: TaintStage, result: ScenarioResult) -> None:
-    path = f"/api/v1/namespaces/{stage.namespace}/pods/refused"
-    tried = [each for each in stage.audit.ours("pods", verbs=("delete",)) if each.request_u_r_i.startswith(path)]
-    assert 5 <= len(tried) <= 60
+    tried = [at(each) for each in attempts(stage) if at(each) < result.opened]
+    assert len(tried) >= ATTEMPTS
+    # The longest pause is 5 s. Both processes begin with short ones.
+    assert len(tried) <= 20 + (max(tried) - min(tried)) / 2
 
 
 def test_evict_policy_respects_the_budget_until_maximum_wait(result: ScenarioResult) -> None:
@@ -198,49 +209,62 @@ def conditions(body: Any) -> list[dict[str, Any]]:
 
 def test_node_annotation_is_removed_with_its_taint(stage: TaintStage, result: ScenarioResult) -> None:
     stage.untaint("no-time-added", KEY)
-    stage.until(lambda: not stage.taint_times("no-time-added"), "the annotation is removed", seconds=10)
+    stage.until(lambda: not stage.taint_times("no-time-added"), "the annotation is removed")
 
 
 def test_observe_mode_pauses_deletions_and_keeps_taint_times(stage: TaintStage, result: ScenarioResult) -> None:
     """From TaintAndEvict to Observe during a toleration, and back."""
-    stage.pod("time-added-2", "succeeded", {KEY: 4})
-    stage.pod("no-time-added-2", "recreated-node", {OTHER: 6})
-    stage.until_running()
     stage.untaint("succeeded", KEY)
-    since = stage.taint("succeeded", KEY)
+    stage.pod("time-added-2", "succeeded", {KEY: MARGIN})
+    stage.pod("no-time-added-2", "recreated-node", {OTHER: MARGIN})
+    stage.until_running()
+    stage.taint("succeeded", KEY)
     stage.taint("recreated-node", OTHER, with_time=False)
-    stage.until(lambda: stage.taint_times("recreated-node"), "the annotation is written", seconds=10)
-    stage.change(mode="Observe")
-    stage.until(lambda: not stage.taint_times("recreated-node"), "the annotation is removed", seconds=10)
-    time.sleep(max(0.0, since + 7 - time.time()))
-    assert {"time-added-2", "no-time-added-2"} <= set(stage.pods())
-
-    back = time.time()
-    stage.change(mode="TaintAndEvict")
-    stage.until(lambda: stage.ends("no-time-added-2", by=OPERATOR), "both pods are deleted", seconds=20)
+    try:
+        stage.until(lambda: stage.taint_times("recreated-node"), "the annotation is written")
+        stage.change(mode="Observe")
+        stage.until(lambda: not stage.taint_times("recreated-node"), "the annotation is removed")
+        stage.until(lambda: reported_overdue(stage, "time-added-2", "no-time-added-2"), "both pods are overdue")
+        assert {"time-added-2", "no-time-added-2"} <= set(stage.pods())
+        stage.tolerate("no-time-added-2", OTHER, 3)
+        back = time.time()
+    finally:
+        stage.change(mode="TaintAndEvict")
+    for pod in ("time-added-2", "no-time-added-2"):
+        stage.until(lambda pod=pod: stage.ends(pod, by=OPERATOR), f"{pod} is deleted")  # type: ignore[misc]
     [with_time], [without_time] = stage.ends("time-added-2", by=OPERATOR), stage.ends("no-time-added-2", by=OPERATOR)
-    assert back <= with_time.at <= back + 2 * LATE
+    assert_in_time(with_time.at, back)
     assert back <= without_time.at
 
 
+def reported_overdue(stage: TaintStage, *pods: str) -> bool:
+    """Whether the status counts pods as overdue whose deadlines passed three seconds ago."""
+    status = stage.status()
+    deadlines = stage.next_deadlines(status)
+    passed = all(pod in deadlines and deadlines[pod] < time.time() - 3.0 for pod in pods)
+    return passed and status["counts"]["overdue"] >= len(pods)
+
+
 def test_user_taint_rates_delay_deletions(stage: TaintStage, result: ScenarioResult) -> None:
-    names = [f"rated-{number}" for number in range(9)]
+    names = [f"rated-{number}" for number in range(6)]
     for name in names:
         stage.pod(name, "cancel", {KEY: 2})
     stage.until_running()
-    stage.change(userTaintRates={"total": 3})
-    stage.until(lambda: stage.status()["observedGeneration"] == stage.generation(), "the rates are known", seconds=10)
-    since = stage.taint("cancel", KEY)
-    stage.until(lambda: not {*names} & set(stage.pods()), "all pods are deleted", seconds=20)
-    stage.change(userTaintRates={"total": None})
+    stage.change(userTaintRates={"total": 1})
+    try:
+        generation = stage.generation()
+        stage.until(lambda: stage.status()["observedGeneration"] == generation, "the rates are known")
+        since = stage.taint("cancel", KEY)
+        stage.until(lambda: not {*names} & set(stage.pods()), "all pods are deleted")
+    finally:
+        stage.change(userTaintRates={"total": None})
 
     ends = [end.at for end in stage.ends(by=OPERATOR) if end.pod in names]
     assert len(ends) == len(names)
     ends.sort()
     assert ends[0] >= since + 2
-    for first, fourth in zip(ends, ends[3:], strict=False):
-        assert fourth - first >= 1.0 - 0.3, "requests take some moments more or less"
-    assert ends[-1] <= since + 2 + len(names) / 3 + LATE
+    assert ends[-1] - ends[0] >= len(names) / 2, "without a rate all go at once; a request may be delayed"
+    assert ends[-1] <= since + 2 + len(names) + LATE
 
 
 def test_slow_webhook_of_one_namespace_delays_no_other(stage: TaintStage, result: ScenarioResult) -> None:
@@ -254,23 +278,28 @@ def test_slow_webhook_of_one_namespace_delays_no_other(stage: TaintStage, result
         stage.until(lambda: set(slow) == stage.running_in(namespace), "all pods run", seconds=180)
         stage.until_running()
         gate = Gate(lambda request: request["namespace"] == namespace)
-        with webhook(stage.client, ca=stage.cluster.ca, name="slow", rules=[ENDPOINTS], judge=gate, timeout=10):
+        with webhook(stage.client, ca=stage.cluster.ca, name="slow", rules=[ENDPOINTS], judge=gate):
             time.sleep(1.0)
             since = stage.taint("removed", KEY)
-            time.sleep(5.0)
-            waiting = len(gate.asked)
+            quick = [f"quick-{number}" for number in range(4)]
+            stage.until(lambda: len(gate.asked) >= 10, "many requests wait")
+            stage.until(lambda: all(stage.ends(name, by=OPERATOR) for name in quick), "the quick pods are deleted")
             gate.open()
-            stage.until(lambda: not stage.running_in(namespace), "the others go, too", seconds=20)
+            stage.until(lambda: not stage.running_in(namespace), "the others go, too")
 
-    assert waiting >= 10, "many requests were waiting"
-    for number in range(4):
-        [end] = stage.ends(f"quick-{number}", by=OPERATOR)
-        assert_in_time(end.at, since + 3)
+    answered = min(
+        each.stage_timestamp.timestamp()
+        for each in stage.audit.ours("pods", verbs=("delete",))
+        if each.object_ref.namespace == namespace
+    )
+    for name in quick:
+        [end] = stage.ends(name, by=OPERATOR)
+        assert since + 3 <= end.at < answered, "it is deleted while the others wait"
 
 
-AWAY = 10.0
+AWAY = LATE
 """Seconds after the API server is back in which the operator has found that out and knows the cluster again."""
-LATER = 18
+LATER = 30
 
 
 def test_api_server_restart_delays_deletions_and_loses_none(stage: TaintStage, result: ScenarioResult) -> None:
@@ -287,11 +316,11 @@ def test_api_server_restart_delays_deletions_and_loses_none(stage: TaintStage, r
     stage.cluster.up()
     back = time.time()
     for pod in ("in-between", "after"):
-        stage.until(lambda pod=pod: stage.ends(pod, by=OPERATOR), f"{pod} goes", seconds=45)  # type: ignore[misc]
+        stage.until(lambda pod=pod: stage.ends(pod, by=OPERATOR), f"{pod} goes", seconds=90)  # type: ignore[misc]
 
     [first], [second] = stage.ends("in-between", by=OPERATOR), stage.ends("after", by=OPERATOR)
     assert first.at <= back + AWAY
-    assert begun + LATER <= second.at <= max(begun + LATER + LATE, back + AWAY)
+    assert begun + LATER <= second.at <= max(begun + LATER, back) + LATE
     assert "stays" in stage.pods()
 
 
@@ -301,13 +330,13 @@ def test_follower_takes_over_pending_deletions(stage: TaintStage, result: Scenar
     tokens = {credential(each.kubeconfig): each for each in (first, second)}
     for number in range(6):
         stage.pod(f"first-{number}", "two", {KEY: number})
-        stage.pod(f"second-{number}", "two", {KEY: 12 + number})
+        stage.pod(f"second-{number}", "two", {KEY: 25 + number})
     stage.until_running()
     stage.until(lambda: first.ready() or second.ready(), "one of them is ready")
     stage.audit.mark()
     stage.taint("two", KEY)
 
-    stage.until(lambda: gone(stage, "first", 6), "the first pods go", seconds=20)
+    stage.until(lambda: gone(stage, "first", 6), "the first pods go")
     actors = {asked.token for asked in stage.audit.ours("pods", verbs=("delete",))}
     assert len(actors) == 1
     leader = tokens[actors.pop()]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 TAINT = {"key": "example.com/reserved", "value": "yes", "effect": "NoSchedule"}
 HOSTS = {

@@ -7,7 +7,6 @@ work, a SIGTERM ends the process in time whatever hangs, and the lease outlives 
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
 from tests.fixtures.joint import JointCluster, joint_cluster, joint_settings
 from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import eventually, wait_for
 from trimtab.api import reasons
 from trimtab.kube.api import Conflict, NotFound
 from trimtab.kube.resources import (
@@ -33,7 +33,7 @@ from trimtab.kube.resources import (
 from trimtab.runtime.kopf_operator import MAX_WATCH_SILENCE
 from trimtab.runtime.leader_election.elector import ElectionTimings
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess
 
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/trimtab"
@@ -129,13 +129,15 @@ class Cluster(JointCluster):
     def works(self, resource: Resource) -> bool:
         """Whether the controller reports the new generation after a change of its object."""
         path, generation = self.edit(resource)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            status = self.client.request("GET", path).get("status") or {}
-            if observed(status) >= generation:
-                return True
-            time.sleep(0.3)
-        return False
+
+        def reported() -> bool:
+            return observed(self.client.request("GET", path).get("status") or {}) >= generation
+
+        try:
+            eventually(reported, f"{resource.kind} is reported", seconds=30, pause=0.3)
+        except AssertionError:
+            return False
+        return True
 
     def edit(self, resource: Resource) -> tuple[str, int]:
         """Change the spec of a controller's object; returns its path and new generation."""
@@ -191,16 +193,10 @@ class FaultyOperator(OperatorProcess):
         """The file with the orders."""
         return self.log.with_suffix(".faults")
 
-    def start(self, *, ready: bool = True) -> None:
-        """Start the process by the entry point of the tests."""
-        run = [sys.executable, "-m", "tests.fixtures.faulty_operator", "run", f"--kubeconfig={self.kubeconfig}"]
-        run += [f"--lease-namespace={NAMESPACE}", f"--listen=127.0.0.1:{self.port}", *self._arguments]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                ["env", f"FAULTS={self.faults}", *run], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-        if ready:
-            wait_for(self.ready, f"the operator to be ready (its log: {self.log})", alive=self.running)
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line with the entry point of the tests."""
+        assert not program
+        return super()._command("env", f"FAULTS={self.faults}", sys.executable, "-m", "tests.fixtures.faulty_operator")
 
 
 class Operators:

@@ -22,8 +22,8 @@ import pytest
 
 from tests.fixtures.hostile import QUOTA, HostileTenant
 from tests.fixtures.joint import JointCluster, is_end, leading_operator, own_joint_cluster, until_all_run
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
+from tests.fixtures.waiting import eventually
 from trimtab.kube.api import ApiError, NotFound, Unreachable
 from trimtab.kube.resources import LEASES
 from trimtab_local.install import NAMESPACE, OperatorProcess

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import threading
 import time
 from typing import Any, Final
@@ -13,9 +12,11 @@ import pytest
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.flood import HALF, IDLE, METRICS, flood
 from tests.fixtures.tenant import MEMORY_LIMIT, resident_bytes
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, TAINT_MANAGERS
 from trimtab_local.client import Client
-from trimtab_local.install import NAMESPACE, OperatorProcess, apply, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, apply
+from trimtab_local.supervisor import choose_ports
 
 SECONDS: Final = 25.0
 """Of a flood; the leader of the review was gone after 27 s, two and a half renew deadlines."""
@@ -31,9 +32,7 @@ ATTACKS: Final = {IDLE: 5000, HALF: 5000, METRICS: 400}
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return choose_ports(["metrics"])["metrics"]
 
 
 def get(port: int, path: str, *, timeout: float = 5.0) -> tuple[int, str]:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.fixtures.joint import JointCluster, leading_operator, own_joint_cluster, until_all_run
-from tests.fixtures.machine_sets import eventually
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
+from tests.fixtures.waiting import eventually
 from trimtab.kube.resources import LEASES, PODS
 from trimtab_local.install import NAMESPACE, OperatorProcess
 

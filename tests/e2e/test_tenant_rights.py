@@ -20,8 +20,6 @@ from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DESCHEDULER_POLICIES, LE
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess, install
 
-pytestmark = pytest.mark.core
-
 POLICY: Final = f"""\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -75,9 +73,9 @@ def apart(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Apart]:
             process = OperatorProcess(
                 cluster, tmp_path, *arguments, f"--lease-name={account}", name=component, account=account
             )
+            stack.callback(lambda process=process: process.running() and process.stop())  # type: ignore[misc]
             process.start()
             joint.operator = process
-            stack.callback(process.stop)
         yield Apart(joint, audit)
 
 

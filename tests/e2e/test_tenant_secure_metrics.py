@@ -15,9 +15,10 @@ from tests.e2e.conftest import Stage, Start
 from tests.e2e.test_tenant_metrics import free_port, lease
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.tenant import Tenant
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.runtime.http.authorizer import NEW_BURST, NEW_PER_SECOND
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import NAMESPACE, OperatorProcess, install, wait_for
+from trimtab_local.install import NAMESPACE, OperatorProcess, install
 
 READER: Final = "prometheus"
 SECURE: Final = (
@@ -44,7 +45,9 @@ def scrape(port: int, token: str = "", *, source: str = "127.0.0.2") -> tuple[in
     """Status and body of one request over TLS; the self-signed certificate is not verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context, source_address=(source, 0))
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", port, timeout=patiently(10), context=context, source_address=(source, 0)
+    )
     try:
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()

@@ -6,7 +6,7 @@ from typing import Any
 
 from examples.demo.workloads import pod_spec
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 HOST = "kubernetes.io/hostname"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tests.fixtures.autoscaling import MACHINE_NAMESPACE, SHORT
 from tests.fixtures.joint import JointCluster, own_joint_cluster
 from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import (
     CLUSTER_AUTOSCALERS,
     DESCHEDULER_POLICIES,
@@ -25,7 +26,6 @@ from trimtab.kube.resources import (
     TAINT_MANAGERS,
     Resource,
 )
-from trimtab_local.install import wait_for
 
 GROUP: Final = f"{MACHINE_NAMESPACE}/workers"
 TOLERATED: Final = 600

@@ -17,6 +17,7 @@ import pytest
 
 from tests.builders import node, pod
 from tests.fixtures.browser import Tab, browsing
+from tests.fixtures.waiting import eventually_async, patiently
 from tests.unit.inspection.test_history import entry, record
 from trimtab_local.cluster import LocalCluster
 
@@ -44,9 +45,7 @@ class Page:
 
     async def until(self, expression: str, seconds: float = 10.0) -> None:
         """Wait until an expression is true."""
-        async with asyncio.timeout(seconds):
-            while not await self.tab.evaluate(expression):  # noqa: ASYNC110 (the page has no event for it)
-                await asyncio.sleep(0.05)
+        await eventually_async(lambda: self.tab.evaluate(expression), expression, seconds=seconds)
 
     async def press(self, key: str) -> None:
         """Press a key on the focused element."""
@@ -62,7 +61,7 @@ class Page:
 
     async def loaded(self) -> None:
         """Wait for the first state. The page with the token leads to another one, which ends evaluations."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patiently(30)):
             while True:
                 with suppress(AssertionError):
                     await self.until(LOADED)
@@ -128,14 +127,19 @@ async def serving(*arguments: str, ends: int = 0) -> AsyncIterator[str]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
-    async with asyncio.timeout(60):
-        line = (await process.stdout.readline()).decode()
-    yield line.rpartition(" at ")[2].strip()
-    if ends:
-        process.kill()
-    else:
-        process.terminate()
-    assert await process.wait() == ends
+    try:
+        async with asyncio.timeout(patiently(60)):
+            line = (await process.stdout.readline()).decode()
+        yield line.rpartition(" at ")[2].strip()
+        if ends:
+            process.kill()
+        else:
+            process.terminate()
+        assert await process.wait() == ends
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 @pytest.fixture

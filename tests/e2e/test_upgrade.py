@@ -18,9 +18,10 @@ from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import create_nodes, require_local_cluster
 from tests.fixtures.installation import Installation
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import wait_for
 from trimtab.cli.main import cli
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, DEPLOYMENTS, DESCHEDULING_RUNS, HISTORY_RECORDS
-from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply, wait_for
+from trimtab_local.install import NAMESPACE, RELEASE, OperatorProcess, apply
 from trimtab_local.nodes import node
 
 pytestmark = pytest.mark.core
@@ -57,8 +58,8 @@ def replace_operator(stage: Stage, tmp_path: Path) -> Iterator[Callable[[], Oper
         def replace() -> OperatorProcess:
             name = f"operator-{len(processes)}"
             process = OperatorProcess(stage.cluster, tmp_path, "--controllers=descheduler", name=name)
-            process.start()
             stack.callback(lambda: process.running() and process.stop())
+            process.start()
             if processes:
                 assert processes[-1].stop() == 0
             processes.append(process)

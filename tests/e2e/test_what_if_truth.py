@@ -36,6 +36,7 @@ from tests.fixtures.autoscaling import MACHINE_NAMESPACE, Fleet
 from tests.fixtures.recording import recorded
 from tests.fixtures.replay import Decision, forecast_in_order, replay
 from tests.fixtures.tainting import make_namespace
+from tests.fixtures.waiting import eventually
 from trimtab.api import reasons
 from trimtab.cli.cluster_input import ClusterSource, load_cluster_input, read_policy_set
 from trimtab.inspection.cluster import ClusterInput
@@ -256,8 +257,10 @@ def settled(
     absent = set(gone)
     name_of = {pool.namespace: pool.name for pool in pools}
     last: Any = None
-    since = started = time.monotonic()
-    while True:
+    since = time.monotonic()
+
+    def unchanged() -> dict[str, list[tuple[str, str, str]]] | None:
+        nonlocal last, since
         pods = fleet.client.request("GET", PODS.path())["items"]
         found: dict[str, list[tuple[str, str, str]]] = {pool.name: [] for pool in pools}
         ending = False
@@ -272,10 +275,11 @@ def settled(
         now = time.monotonic()
         if found != last or ending:
             last, since = found, now
-        elif now - since > 12:
-            return found
-        assert now - started < seconds, "the pods do not settle"
-        time.sleep(1)
+        return found if now - since > 12 else None
+
+    rows = eventually(unchanged, "the pods do not change any more", seconds=seconds, pause=1)
+    assert rows is not None
+    return rows
 
 
 def owner_of(pod: dict[str, Any]) -> str:

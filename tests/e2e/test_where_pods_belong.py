@@ -11,7 +11,7 @@ import pytest
 
 from examples.demo.workloads import pod_spec, required
 from tests.e2e.conftest import Stage, Start
-from trimtab_local.install import wait_for
+from tests.fixtures.waiting import wait_for
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -75,6 +75,29 @@ def test_a_process_that_ended_is_reaped_and_not_alive(log: Path) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads of Linux")
+def test_process_is_alive_until_its_last_thread_ends(log: Path) -> None:
+    code = (
+        "import ctypes, platform, threading, time\n"
+        "exit_ = {'x86_64': 60, 'aarch64': 93}[platform.machine()]\n"
+        "threading.Thread(target=lambda: (print('runs', flush=True), time.sleep(60))).start()\n"
+        "ctypes.CDLL(None).syscall(exit_, 0)\n"  # only of the first thread
+    )
+    process = python(code, log)
+    wait_for(log, "runs")
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert alive(process)
+
+    stop([process], patience=30)
+
+    assert not alive(process)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
 def test_process_has_few_variables_and_its_own_session(log: Path, monkeypatch, golden: Golden) -> None:
     monkeypatch.setenv("ETCD_NAME", "surprise")
     code = "import os; print(os.environ.get('ETCD_NAME'), os.environ.get('GIVEN'), os.getsid(0) == os.getpid(), 'end')"

@@ -15,6 +15,7 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, delete_all, fleet_of, install_autoscaler, machine_settings
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, remove_namespace, require_local_cluster
 from tests.fixtures.machine_sets import MERGE
+from tests.fixtures.slow_removals import SlowRemovals
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
@@ -197,15 +198,21 @@ def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
 
 @pytest.fixture
 def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
-    """Start an operator with the autoscaler, by default without leader election; it is stopped at the end."""
+    """Start an operator with the autoscaler, by default without leader election; it is stopped at the end.
+
+    With ``slow_removals``, a node is reviewed later after it was tainted, so that the test can intervene before.
+    """
     with ExitStack() as stack:
         count = 0
 
-        def begin(*arguments: str, elect: bool = False, ready: bool = True) -> OperatorProcess:
+        def begin(
+            *arguments: str, elect: bool = False, ready: bool = True, slow_removals: bool = False
+        ) -> OperatorProcess:
             nonlocal count
             count += 1
             more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
-            process = fleet.operator = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
+            kind = SlowRemovals if slow_removals else OperatorProcess
+            process = fleet.operator = kind(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
             stack.callback(lambda: process.running() and process.stop())
             process.start(ready=ready)
             return process

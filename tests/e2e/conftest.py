@@ -144,7 +144,7 @@ def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
 
 @pytest.fixture
 def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
-    """The cluster with a namespace of the test; policies, pods and cordons that the test leaves are removed."""
+    """The cluster with a namespace of the test; policies, pods, cordons and taints that it leaves are removed."""
     name = f"test-{secrets.token_hex(4)}"
     client = stage_cluster.client
     make_namespace(client, name)
@@ -153,9 +153,10 @@ def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
     delete_all(client, POLICIES)
     wait_for(lambda: not client.request("GET", POLICIES)["items"], "the policies of the test to be gone")
     remove_namespace(client, name)
+    spec = {"spec": {"unschedulable": None, "taints": None}}
     for each in NODES:
         with suppress(NotFound):
-            client.request("PATCH", f"/api/v1/nodes/{each}", {"spec": {"unschedulable": None}}, content_type=MERGE)
+            client.request("PATCH", f"/api/v1/nodes/{each}", spec, content_type=MERGE)
 
 
 Start = Callable[..., OperatorProcess]

@@ -19,6 +19,7 @@ from tests.fixtures.slow_removals import SlowRemovals
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import NotFound
+from trimtab.kube.resources import PODS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, apply, install
@@ -46,8 +47,23 @@ class Stage:
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         manifest = deployment(name, namespace=self.namespace, replicas=replicas, pod=pod)
         self.client.request("POST", path, manifest)
-        wait_for(lambda: len(self.running(name)) == replicas, f"{name} to run")
+
+        def there() -> bool:
+            for pod, place in self._nodes_of(name).items():
+                if place not in ("", on):  # the scheduler had not seen the cordons
+                    with suppress(NotFound):
+                        self.client.request("DELETE", PODS.path(pod, namespace=self.namespace))
+            return list(self.running(name).values()) == [on] * replicas
+
+        wait_for(there, f"{name} to run on {on}")
         self.open_only(*NODES)
+
+    def _nodes_of(self, app: str) -> dict[str, str]:
+        """The node by name of each pod of a Deployment that is not being deleted, empty if it is not bound."""
+        path = PODS.path(namespace=self.namespace)
+        pods = self.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
+        live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in live}
 
     def running(self, app: str) -> dict[str, str]:
         """The running pods of a Deployment that are not being deleted: node by pod UID."""

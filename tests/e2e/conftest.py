@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,9 +16,8 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.autoscaling import ARGUMENTS, Fleet, delete_all, fleet_of, install_autoscaler, machine_settings
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, remove_namespace, require_local_cluster
 from tests.fixtures.machine_sets import MERGE
-from tests.fixtures.slow_removals import SlowRemovals
 from tests.fixtures.tainting import make_namespace
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
 from trimtab.kube.resources import PODS
 from trimtab_local.client import Client
@@ -211,6 +211,16 @@ def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
     cluster, audit = audited
     with fleet_of(cluster, f"test-{secrets.token_hex(4)}", audit) as fleet:
         yield fleet
+
+
+class SlowRemovals(OperatorProcess):
+    """An operator process whose removals of nodes leave a test time to intervene."""
+
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line with the entry point of the tests."""
+        assert not program
+        delay = f"TAINT_DELAY={patiently(15.0)}"
+        return super()._command("env", delay, sys.executable, "-m", "tests.fixtures.slow_removals")
 
 
 @pytest.fixture

@@ -171,19 +171,13 @@ async def stage(api: Transport, namespace: str) -> AsyncIterator[Stage]:
 
 async def test_pods_of_one_owner_are_evicted_one_at_a_time(stage: Stage) -> None:
     pods = await stage.deploy("web", 3)
-    fewest = 3
-
-    async def watch() -> None:
-        nonlocal fewest
-        while True:
-            fewest = min(fewest, len(stage.pods()))
-            await asyncio.sleep(0.02)
-
-    watching = asyncio.create_task(watch())
+    counts: list[int] = []
+    for store in stage.stores:
+        store.subscribe(lambda _old, _new: counts.append(len(stage.pods())), replay=False)
     outcomes = await stage.execute(stage.plan(*pods))
-    watching.cancel()
     assert [result for result, _, _ in outcomes] == [EVICTED] * 3
-    assert fewest == 2
+    await stage.until(lambda: counts and min(counts) <= 2, what="an eviction is seen")
+    assert min(counts) == 2
     before = {pod.uid for pod in pods}
 
     def back() -> bool:  # the last of the old ones may still be on its way out when its eviction was granted

@@ -63,7 +63,7 @@ class Kubelets:
         found: dict[str, Any] = self.client.request("GET", PODS.path(name, namespace="default"))["status"]
         return found
 
-    def get(self, name: str, token: str, *, seconds: float = 5.0) -> tuple[int, Any]:
+    def get(self, name: str, token: str, *, seconds: float = patiently(30.0)) -> tuple[int, Any]:
         url = f"https://{loopback_address(name)}:{self.port}/stats/summary"
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
         try:

@@ -156,6 +156,15 @@ def test_kept_data_survives_a_restart(tmp_path: Path) -> None:
     assert not cluster.down()
 
 
+def binds(server: socket.socket, port: int) -> bool:
+    """Bind to a port of 127.0.0.1, unless it is in use."""
+    try:
+        server.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("component", [ETCD, APISERVER])
 def test_occupied_port_is_replaced(component: str, tmp_path: Path) -> None:
     cluster = LocalCluster("moved", directory=tmp_path / "cluster")
@@ -165,7 +174,7 @@ def test_occupied_port_is_replaced(component: str, tmp_path: Path) -> None:
         cluster.down(keep_data=True)
         with socket.socket() as foreign:
             foreign.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            foreign.bind(("127.0.0.1", before[component]))
+            eventually(lambda: binds(foreign, before[component]), what="the port is free")
             foreign.listen()
             cluster.up(die_with_parent=True)
         after = cluster.record().ports

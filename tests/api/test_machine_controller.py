@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.fixtures.machine_sets import MachineSets
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.api import Invalid, NotFound
 from trimtab.kube.resources import MACHINES, NODES, PODS
 from trimtab_local.cluster import LocalCluster
@@ -171,7 +171,7 @@ def test_invalid_machine_set_creates_no_machines_and_reports_the_error(sets: Mac
 
 
 def test_killed_machine_controller_resumes(machine_cluster: LocalCluster, sets: MachineSets) -> None:
-    sets.make("a", 3, {f"{ORDER}/boot-time": "2s"})
+    sets.make("a", 3, {f"{ORDER}/boot-time": f"{patiently(8):.0f}s"})
     sets.phases("a", "Provisioning", "Provisioning", "Provisioning")
     before = set(sets.machines("a"))
 

@@ -150,6 +150,7 @@ async def test_pods_of_several_profiles_fill_the_nodes_exactly(stage: Stage) -> 
     await stage.create_many("spread", total // 2)
     await stage.create_many("packed", total // 2, scheduler=f"{stage.name}-packing")
     await stage.until(lambda: stage.nodes().total() == total, what="the nodes are full")
+    await stage.until(lambda: len(stage.reports.bound) == total * 9 // 10, what="all bindings are reported")
     await asyncio.sleep(1.0)
     assert stage.nodes() == {f"{stage.name}-{number}": PER_NODE for number in range(NODE_COUNT)}
     by_path = Counter(path for path, _ in stage.api.bindings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,8 +17,9 @@ from tests.fixtures.autoscaling import ARGUMENTS, Fleet, delete_all, fleet_of, i
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, create_nodes, remove_namespace, require_local_cluster
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import make_namespace
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
+from trimtab.kube.resources import PODS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess, apply, install
@@ -45,8 +47,23 @@ class Stage:
         path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
         manifest = deployment(name, namespace=self.namespace, replicas=replicas, pod=pod)
         self.client.request("POST", path, manifest)
-        wait_for(lambda: len(self.running(name)) == replicas, f"{name} to run")
+
+        def there() -> bool:
+            for pod, place in self._nodes_of(name).items():
+                if place not in ("", on):  # the scheduler had not seen the cordons
+                    with suppress(NotFound):
+                        self.client.request("DELETE", PODS.path(pod, namespace=self.namespace))
+            return list(self.running(name).values()) == [on] * replicas
+
+        wait_for(there, f"{name} to run on {on}")
         self.open_only(*NODES)
+
+    def _nodes_of(self, app: str) -> dict[str, str]:
+        """The node by name of each pod of a Deployment that is not being deleted, empty if it is not bound."""
+        path = PODS.path(namespace=self.namespace)
+        pods = self.client.request("GET", path, params={"labelSelector": f"app={app}"})["items"]
+        live = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in live}
 
     def running(self, app: str) -> dict[str, str]:
         """The running pods of a Deployment that are not being deleted: node by pod UID."""
@@ -143,7 +160,7 @@ def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
 
 @pytest.fixture
 def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
-    """The cluster with a namespace of the test; policies, pods and cordons that the test leaves are removed."""
+    """The cluster with a namespace of the test; policies, pods, cordons and taints that it leaves are removed."""
     name = f"test-{secrets.token_hex(4)}"
     client = stage_cluster.client
     make_namespace(client, name)
@@ -152,9 +169,10 @@ def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
     delete_all(client, POLICIES)
     wait_for(lambda: not client.request("GET", POLICIES)["items"], "the policies of the test to be gone")
     remove_namespace(client, name)
+    spec = {"spec": {"unschedulable": None, "taints": None}}
     for each in NODES:
         with suppress(NotFound):
-            client.request("PATCH", f"/api/v1/nodes/{each}", {"spec": {"unschedulable": None}}, content_type=MERGE)
+            client.request("PATCH", f"/api/v1/nodes/{each}", spec, content_type=MERGE)
 
 
 Start = Callable[..., OperatorProcess]
@@ -195,17 +213,33 @@ def fleet(audited: tuple[LocalCluster, Audit]) -> Iterator[Fleet]:
         yield fleet
 
 
+class SlowRemovals(OperatorProcess):
+    """An operator process whose removals of nodes leave a test time to intervene."""
+
+    def _command(self, *program: str) -> list[str]:
+        """Return the command line with the entry point of the tests."""
+        assert not program
+        delay = f"TAINT_DELAY={patiently(15.0)}"
+        return super()._command("env", delay, sys.executable, "-m", "tests.fixtures.slow_removals")
+
+
 @pytest.fixture
 def operate(fleet: Fleet, tmp_path: Path) -> Iterator[Start]:
-    """Start an operator with the autoscaler, by default without leader election; it is stopped at the end."""
+    """Start an operator with the autoscaler, by default without leader election; it is stopped at the end.
+
+    With ``slow_removals``, a node is reviewed later after it was tainted, so that the test can intervene before.
+    """
     with ExitStack() as stack:
         count = 0
 
-        def begin(*arguments: str, elect: bool = False, ready: bool = True) -> OperatorProcess:
+        def begin(
+            *arguments: str, elect: bool = False, ready: bool = True, slow_removals: bool = False
+        ) -> OperatorProcess:
             nonlocal count
             count += 1
             more = (*ARGUMENTS, *(() if elect else ("--no-leader-elect",)), *arguments)
-            process = fleet.operator = OperatorProcess(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
+            kind = SlowRemovals if slow_removals else OperatorProcess
+            process = fleet.operator = kind(fleet.cluster, tmp_path, *more, name=f"operator-{count}")
             stack.callback(lambda: process.running() and process.stop())
             process.start(ready=ready)
             return process

@@ -67,20 +67,36 @@ def _growth_is_told(fleet: Fleet) -> None:
     assert fleet.condition("Ready")["status"] == "True"
     status = fleet.status()
     assert status["lastScaleUp"]
-    assert (status["lastIteration"]["nodes"], status["lastIteration"]["cores"]) == (9, 30 + 6 * 8)
+    fleet.until(lambda: counted(fleet) == (9, 30 + 6 * 8), "the status counts all nodes and cores")
+
+
+def counted(fleet: Fleet) -> tuple[int, int]:
+    """The numbers of nodes and cores in the last iteration."""
+    last = fleet.status()["lastIteration"]
+    return last["nodes"], last["cores"]
+
+
+def removed(fleet: Fleet) -> set[str]:
+    """The nodes that were removed, by events. An event is sent after the node is gone."""
+    events = fleet.events("ScaleDown", "Node") + fleet.events("ScaleDownEmpty", "Node")
+    return {event["regarding"]["name"] for event in events}
 
 
 def _shrinking_is_told(fleet: Fleet) -> None:
     """Events name the removed nodes and the evicted pods, and the status why the last node is kept."""
-    gone = {event["regarding"]["name"] for event in fleet.events("ScaleDown", "Node")}
-    gone |= {event["regarding"]["name"] for event in fleet.events("ScaleDownEmpty", "Node")}
-    assert len(gone) == 5
-    assert not gone & set(fleet.all_nodes())
+    fleet.until(lambda: len(removed(fleet)) >= 5, "five removed nodes are reported")
+    assert len(removed(fleet)) == 5
+    assert not removed(fleet) & set(fleet.all_nodes())
     fleet.until(lambda: fleet.status().get("lastScaleDown"), "the status says when")
     [last] = fleet.nodes("workers")
     fleet.until(lambda: fleet.kept().get(last, {}).get("reason") == "NodeGroupMinSizeReached", "the last node's reason")
-    assert {each["reason"] for name, each in fleet.kept().items() if name.startswith("master")} == {"NotAutoscaled"}
+    fleet.until(lambda: masters(fleet) == {"NotAutoscaled"}, "the reason of the control plane's nodes")
     assert not any("ToBeDeletedByClusterAutoscaler" in marks for marks in fleet.leftovers().values())
+
+
+def masters(fleet: Fleet) -> set[str]:
+    """The reasons for which nodes of the control plane are kept."""
+    return {each["reason"] for name, each in fleet.kept().items() if name.startswith("master")}
 
 
 def test_limits_hold_and_waiting_pods_are_reported(fleet: Fleet, operate: Start) -> None:

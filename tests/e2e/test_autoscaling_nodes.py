@@ -25,6 +25,12 @@ def going(fleet: Fleet) -> set[str]:
     return {name for name, each in fleet.leftovers().items() if TO_BE_DELETED in each}
 
 
+def cordoned_by_us(fleet: Fleet) -> set[str]:
+    """The nodes that are being removed and that the operator has cordoned."""
+    ours = {TO_BE_DELETED, "unschedulable", CORDONED_BY}
+    return {name for name, each in fleet.leftovers().items() if ours <= set(each)}
+
+
 def test_aborted_removal_keeps_the_admins_cordon(fleet: Fleet, operate: Start) -> None:
     fleet.group("a", replicas=2)
     fleet.deploy("web", 2, cpu="500m")
@@ -32,7 +38,7 @@ def test_aborted_removal_keeps_the_admins_cordon(fleet: Fleet, operate: Start) -
     cordoned, _ = sorted(fleet.nodes("a"))
     fleet.cordon(cordoned)
     fleet.autoscale()
-    operate()
+    operate(slow_removals=True)
     fleet.until(lambda: going(fleet) == {cordoned}, "the node goes, for its pod has a place on the other")
 
     fleet.annotate_pods("web", {SAFE_TO_EVICT: "false"})
@@ -51,9 +57,8 @@ def test_aborted_removal_removes_our_cordon_and_taint(fleet: Fleet, operate: Sta
     fleet.deploy("web", 2, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
     fleet.autoscale()
-    operate()
-    [node] = fleet.until(lambda: going(fleet), "a node goes")
-    assert {"unschedulable", CORDONED_BY} <= set(marks(fleet.all_nodes()[node]))
+    operate(slow_removals=True)
+    fleet.until(lambda: cordoned_by_us(fleet), "a node goes, and is cordoned")
 
     fleet.annotate_pods("web", {SAFE_TO_EVICT: "false"})
 
@@ -68,7 +73,7 @@ def test_pending_pods_abort_the_removal_of_a_node(fleet: Fleet, operate: Start) 
     fleet.deploy("web", 2, cpu="500m")
     fleet.until(lambda: len(fleet.where("web")) == 2, "a pod runs on each node")
     fleet.autoscale()
-    operate()
+    operate(slow_removals=True)
     fleet.until(lambda: going(fleet), "a node goes")
 
     fleet.deploy("load", 4, cpu="1500m")  # two a node, beside a pod of web

@@ -19,7 +19,7 @@ from examples.demo.workloads import deployment
 from tests.e2e.conftest import POLICIES, Stage
 from tests.fixtures.waiting import wait_for
 from trimtab.api import reasons
-from trimtab.kube.api import ApiError, NotFound
+from trimtab.kube.api import ApiError, NotFound, Unreachable
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import OperatorProcess
 from trimtab_local.nodes import node, ready
@@ -266,12 +266,15 @@ class Illness:
         ill: dict[str, set[str]] = {place.name: set() for place in self._places}
         while not self._over.wait(0.5):
             for place in self._places:
-                known = ill[place.name]
-                for pod in place.pods():
-                    uid = pod["metadata"]["uid"]
-                    if place.loop.ail is not None and uid not in known and len(known) < place.loop.falls_ill:
-                        known.add(uid)
-                        place.report(pod, place.loop.ail(pod))
+                with suppress(ApiError, Unreachable):  # a pod may be gone, and a busy API server refuse
+                    self._report(place, ill[place.name])
+
+    def _report(self, place: Place, known: set[str]) -> None:
+        for pod in place.pods():
+            uid = pod["metadata"]["uid"]
+            if place.loop.ail is not None and uid not in known and len(known) < place.loop.falls_ill:
+                place.report(pod, place.loop.ail(pod))
+                known.add(uid)
 
     def __enter__(self) -> None:
         self._thread.start()

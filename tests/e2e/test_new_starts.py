@@ -34,6 +34,11 @@ def uids(found: list[dict[str, Any]]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in found}
 
 
+def replaced(stage: Stage, app: str, replicas: int, old: list[dict[str, Any]]) -> bool:
+    """Whether all replicas run, and none of the old pods is left, not even as a terminating one."""
+    return len(stage.running(app)) == replicas and not uids(old) & uids(pods(stage, app))
+
+
 def reasons(stage: Stage, policy: str) -> list[str]:
     return [eviction["reason"] for eviction in stage.status(policy).get("lastEvictions", ())]
 
@@ -47,17 +52,15 @@ def test_pod_with_too_many_restarts_is_evicted_alone(stage: Stage, start: Start)
     stage.write_policy("ill", mode="Act", strategies={"RemovePodsHavingTooManyRestarts": {"params": params}})
 
     wait_for(lambda: stage.status("ill").get("evicted") == 1, "the eviction")
-    wait_for(lambda: len(stage.running("web")) == 3, "the next pod")
-    left = uids(pods(stage, "web"))
-    assert left > uids(well)
-    assert ill["metadata"]["uid"] not in left
+    wait_for(lambda: replaced(stage, "web", 3, [ill]), "the next pod")
+    assert uids(pods(stage, "web")) > uids(well)
     assert reasons(stage, "ill") == ["TooManyRestarts"]
 
 
 def test_old_pods_are_evicted_one_at_a_time(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 2, on="b")
     stage.deploy_on("other", 1, on="c")
-    old, other = uids(pods(stage, "web")), uids(pods(stage, "other"))
+    old, other = pods(stage, "web"), uids(pods(stage, "other"))
     start()
     stage.write_policy(
         "old",
@@ -68,8 +71,7 @@ def test_old_pods_are_evicted_one_at_a_time(stage: Stage, start: Start) -> None:
     )
 
     wait_for(lambda: stage.status("old").get("evicted") == 2, "both evictions")
-    wait_for(lambda: len(stage.running("web")) == 2, "the next pods")
-    assert not old & uids(pods(stage, "web"))
+    wait_for(lambda: replaced(stage, "web", 2, old), "the next pods")
     assert uids(pods(stage, "other")) == other
     assert reasons(stage, "old") == ["PodLifeTimeExceeded"] * 2
 
@@ -84,10 +86,8 @@ def test_pod_in_a_listed_state_is_evicted_alone(stage: Stage, start: Start) -> N
     stage.write_policy("stale", mode="Act", strategies={"PodLifeTime": {"params": {"conditions": [wanted]}}})
 
     wait_for(lambda: stage.status("stale").get("evicted") == 1, "the eviction")
-    wait_for(lambda: len(stage.running("web")) == 2, "the next pod")
-    left = uids(pods(stage, "web"))
-    assert fresh["metadata"]["uid"] in left
-    assert stale["metadata"]["uid"] not in left
+    wait_for(lambda: replaced(stage, "web", 2, [stale]), "the next pod")
+    assert fresh["metadata"]["uid"] in uids(pods(stage, "web"))
     assert reasons(stage, "stale") == ["PodStateMatched"]
 
 
@@ -105,7 +105,7 @@ def test_failed_pod_is_removed_despite_an_exhausted_budget(stage: Stage, start: 
     stage.write_policy("failed", mode="Act", strategies={"RemoveFailedPods": {"params": params}})
 
     wait_for(lambda: stage.status("failed").get("evicted") == 1, "the removal")
-    assert uids(pods(stage, "web")) == set(running)
+    wait_for(lambda: uids(pods(stage, "web")) == set(running), "the removed pod to be gone")
     assert stage.running("web") == running
     (removed,) = stage.status("failed")["lastEvictions"]
     assert (removed["reason"], removed["node"], removed.get("target", "")) == ("PodFailed", "a", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import datetime
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.e2e.conftest import Stage, Start
 from tests.fixtures.proxy import BehindProxy
 from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import Forbidden
-from trimtab_local.install import apply
+from trimtab_local.install import OperatorProcess, apply
 
 BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
 """Content types of what has a body."""
@@ -74,7 +75,7 @@ def test_spec_change_takes_effect_at_once(stage: Stage, start: Start) -> None:
     wait_for(lambda: bool(stage.status("late").get("lastRun")), "the first cycle")
     assert stage.status("late")["lastRun"]["planned"] == 1
     stage.write_policy("late", interval="1h", mode="Act")
-    wait_for(lambda: stage.spread("web", 2), "the pods to be spread long before the hour is over", timeout=30)
+    wait_for(lambda: stage.spread("web", 2), "the pods to be spread long before the hour is over")
 
 
 @pytest.mark.core
@@ -85,9 +86,13 @@ def test_deleted_policy_stops_its_loop(stage: Stage, start: Start) -> None:
     assert stage.policy("gone")["metadata"]["finalizers"] == ["trimtab.dev/finalizer"]
     stage.remove_policy("gone")
     assert process.running()
-    assert 'policy="gone"' not in "".join(
-        line for line in (process.get("/metrics") or "").splitlines() if line.startswith("trimtab_descheduler_planned")
-    )
+    wait_for(lambda: 'policy="gone"' not in planned(process), "the metrics of the policy to be gone")
+
+
+def planned(process: OperatorProcess) -> str:
+    """The metrics of planned evictions."""
+    lines = (process.get("/metrics") or "").splitlines()
+    return "".join(line for line in lines if line.startswith("trimtab_descheduler_planned"))
 
 
 @pytest.mark.core
@@ -106,8 +111,10 @@ def test_policy_resumes_after_a_kill(stage: Stage, start: Start) -> None:
     wait_for(lambda: stage.status("survivor").get("evicted") == 1, "the first eviction")
     last = stage.status("survivor")["lastRun"]["time"]
     first.stop(signal.SIGKILL)
-    start()
-    time.sleep(20)  # the killed one's lease runs out after 15 s
+    second = start()
+    wait_for(lambda: "trimtab_leader 1.0" in (second.get("/metrics") or ""), "the lease of the killed one to expire")
+    stage.write_policy("witness")
+    wait_for(lambda: bool(stage.status("witness").get("lastRun")), "a cycle of another policy")
     assert stage.status("survivor")["lastRun"]["time"] == last, "the hour is not over: no further cycle"
     stage.write_policy("survivor", mode="Act", interval="5s")
     wait_for(lambda: stage.spread("web", 3), "the rest to be done")
@@ -122,10 +129,14 @@ def test_sigterm_releases_the_lease(stage: Stage, start: Start) -> None:
     assert first.stop(signal.SIGTERM) == 0
     lease = stage.client.request("GET", "/apis/coordination.k8s.io/v1/namespaces/trimtab-system/leases/trimtab")
     assert not lease["spec"].get("holderIdentity")
-    began = time.monotonic()
+    released = time.time()
     second = start()
+    ready = time.time()
     wait_for(lambda: "trimtab_leader 1.0" in (second.get("/metrics") or ""), "the lease")
-    assert time.monotonic() - began < 15, "nobody waits for a released lease to run out"
+    lease = stage.client.request("GET", "/apis/coordination.k8s.io/v1/namespaces/trimtab-system/leases/trimtab")
+    acquired = datetime.fromisoformat(lease["spec"]["acquireTime"]).timestamp()
+    # A machine on which the start takes ten seconds does not show whether the operator waited.
+    assert acquired < released + 15 or ready > released + 10, "a released lease is acquired before it expires"
 
 
 @pytest.mark.core
@@ -164,7 +175,7 @@ def test_leader_without_lease_renewal_exits(stage: Stage, start: Start, behind_p
     process = start(target=behind_proxy)
     wait_for(lambda: "trimtab_leader 1.0" in (process.get("/metrics") or ""), "the lease")
     behind_proxy.proxy.cut()
-    wait_for(lambda: not process.running(), "the process to end", timeout=30)
+    wait_for(lambda: not process.running(), "the process to end", timeout=60)
     assert process.stop() == 1
 
 
@@ -195,12 +206,14 @@ def test_operator_waits_for_missing_crds(stage: Stage, start: Start) -> None:
     definition = stage.client.request("GET", f"{definitions}/{name}")
     stage.client.request("DELETE", f"{definitions}/{name}")
     wait_for(lambda: not stage._exists(f"{definitions}/{name}"), "the definition to be gone")
-    process = start(ready=False)
-    wait_for(lambda: process.get("/healthz") is not None, "the operator to live")
-    time.sleep(3)
-    assert process.get("/readyz") is None
-    fresh = {key: definition["metadata"][key] for key in ("name", "annotations") if key in definition["metadata"]}
-    stage.client.request("POST", definitions, {**definition, "metadata": fresh, "status": None})
+    try:
+        process = start(ready=False)
+        wait_for(lambda: process.get("/healthz") is not None, "the operator to live")
+        time.sleep(3)
+        assert process.get("/readyz") is None
+    finally:  # other tests need the definition
+        fresh = {key: definition["metadata"][key] for key in ("name", "annotations") if key in definition["metadata"]}
+        stage.client.request("POST", definitions, {**definition, "metadata": fresh, "status": None})
     wait_for(process.ready, "the operator to be ready")
     stage.write_policy("late-comer")
     wait_for(lambda: bool(stage.status("late-comer").get("lastRun")), "the first cycle")

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from tests.e2e.conftest import POLICIES, Stage, Start
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
 from trimtab_local.install import OperatorProcess
 
@@ -28,7 +28,7 @@ def test_sigterm_during_a_plan_records_evicted_and_remaining_pods(stage: Stage, 
     wait_for(lambda: evictions(process) > 0, "the acting")
     began = time.monotonic()
     assert process.stop(signal.SIGTERM) == 0
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < patiently(25)
     status = stage.status("stopping")
     done = status["lastRun"]["evicted"]
     assert status["evicted"] == done == evictions(process)
@@ -61,13 +61,13 @@ def test_policy_waiting_for_another_is_deleted_at_once(stage: Stage, start: Star
     began = time.monotonic()
     stage.remove_policy("waiting")
     stage.remove_policy("acting")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < patiently(30), "the plan of the other takes minutes"
 
 
 def test_policy_without_finalizer_stops_acting_after_deletion(stage: Stage, start: Start) -> None:
     crowd_many(stage)
     process = start("--no-leader-elect")
-    stage.write_policy("stripped", mode="Act", interval="5s", limits={"perMinute": 10})
+    stage.write_policy("stripped", mode="Act", interval="5s", limits={"perMinute": 6})
     wait_for(lambda: evictions(process) > 0, "the acting")
     path, none = f"{POLICIES}/stripped", {"metadata": {"finalizers": None}}
     stage.client.request("PATCH", path, none, content_type="application/merge-patch+json")
@@ -75,8 +75,14 @@ def test_policy_without_finalizer_stops_acting_after_deletion(stage: Stage, star
         stage.client.request("DELETE", path)
         stage.client.request("PATCH", path, none, content_type="application/merge-patch+json")
     wait_for(lambda: not stage._exists(f"{POLICIES}/stripped"), "the policy to be gone")
-    time.sleep(1)
-    before = evictions(process)
-    time.sleep(15)
-    assert evictions(process) == before
+    count, since = evictions(process), time.monotonic()
+
+    def quiet() -> bool:
+        nonlocal count, since
+        if (now := evictions(process)) != count:
+            count, since = now, time.monotonic()
+        return time.monotonic() - since > 15
+
+    wait_for(quiet, "the policy to evict nothing for longer than the pace of its plan")
+    assert evictions(process) < 8, "the plan was not carried out to its end"
     assert process.running()

@@ -272,8 +272,8 @@ async def test_busy_event_loop_delays_neither_lease_nor_probes(tmp_path: Path) -
             await asyncio.sleep(0.3)
         gaps = [b - a for a, b in pairwise([each for each in operator.server.renewals if each >= began])]
         sys.stdout.write(f"renewals at most {max(gaps):.2f} s apart, slowest probe {max(probes):.3f} s\n")
-        assert max(gaps) < ElectionTimings().retry_period + 1.5
-        assert max(probes) < 1.0
+        assert max(gaps) < ElectionTimings().retry_period + patiently(1.5)
+        assert max(probes) < patiently(1.0)
         operator.process.send_signal(signal.SIGTERM)
         assert await operator.ends(within=30) == 0
 
@@ -293,7 +293,7 @@ async def test_follower_takes_over_after_a_stalled_leader_exits(tmp_path: Path) 
             await eventually_async(lambda: leader.server.holder not in ("", first), "the standby leads", pause=0.1)
             took = time.monotonic() - ended
             sys.stdout.write(f"the standby led {took:.1f} s after the leader had ended\n")
-            assert took < ElectionTimings().lease_duration + 5
+            assert took < ElectionTimings().lease_duration + patiently(15)
             await asyncio.sleep(1)
             assert "trimtab_leader 1.0" in (await standby.get("/metrics"))[1]
             standby.process.send_signal(signal.SIGTERM)

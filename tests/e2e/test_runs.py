@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import POLICIES, Stage, Start
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import Forbidden, Invalid
 from trimtab_local.client import Client
 from trimtab_local.install import RELEASE, apply
@@ -116,6 +116,7 @@ def test_outdated_action_of_an_approved_run_is_skipped_and_reported(
     path = f"/api/v1/namespaces/{stage.namespace}/pods/{api['pod']}"
     annotation = {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "false"}}}
     stage.client.request("PATCH", path, annotation, content_type=MERGE)
+    time.sleep(patiently(2))  # the operator watches pods and runs separately
     approve(approver, name)
     wait_for(lambda: phases(stage, "careful") == ["Completed"], "the report")
     [run] = runs(stage, "careful")
@@ -179,7 +180,7 @@ def test_old_runs_are_deleted_but_pending_ones_kept(stage: Stage, start: Start) 
         stage.write_policy("tidy", mode="Approve", interval="1h", limits={"perCycle": most}, runsHistoryLimit=2)
         generation = stage.policy("tidy")["metadata"]["generation"]
         wait_for(lambda g=generation: stage.status("tidy").get("observedGeneration") == g, "the cycle")
-    assert phases(stage, "tidy") == ["Expired", "Pending"]
+    wait_for(lambda: phases(stage, "tidy") == ["Expired", "Pending"], "the oldest run to be deleted")
 
 
 def test_operator_cannot_approve_or_change_a_plan(stage: Stage, start: Start) -> None:

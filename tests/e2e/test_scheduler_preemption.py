@@ -19,7 +19,7 @@ from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.joint import is_end
 from tests.fixtures.tainting import make_namespace
-from tests.fixtures.waiting import wait_for
+from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
 from trimtab.kube.resources import BUDGETS, NODES, PODS, SCHEDULER_POLICIES
 from trimtab_local.client import Client
@@ -32,6 +32,8 @@ from trimtab_local.versions import SCHEDULER
 PRIORITIES: Final = {"high": 1000, "middle": 500, "low": 1}
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{}/events"
+ENDING: Final = min(25, 5 + round(patiently(5)))
+"""Seconds for which victims terminate, so that the test can look at them meanwhile. Their grace period is 30."""
 PREEMPTION: Final = ("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
@@ -161,14 +163,14 @@ def stages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.core
 def test_graceful_victim_ends_before_its_preemptor_is_bound(stages: PreemptionStage) -> None:
     [only] = stages.begin("graceful", nodes=1)
-    sleeping = [{**pod_spec(cpu="2")["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]
+    sleeping = [{**pod_spec(cpu="2")["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": ENDING}}}}]
     stages.create("victim", "low", containers=sleeping)
     stages.running("victim")
     stages.create("preemptor", "high")
     wait_for(lambda: "deletionTimestamp" in (stages.pod("victim") or {})["metadata"], "the victim to terminate")
+    wait_for(lambda: (stages.pod("preemptor") or {})["status"].get("nominatedNodeName") == only, "the nomination")
     waiting = stages.pod("preemptor")
     assert waiting is not None
-    assert waiting["status"]["nominatedNodeName"] == only
     assert "nodeName" not in waiting["spec"]
     wait_for(lambda: stages.condition("victim", "DisruptionTarget").get("reason") == PREEMPTION[2], "the condition")
     stages.create("later", "middle")  # of lower priority than the nominated pod, but of a higher one than the victim
@@ -227,7 +229,7 @@ def test_pod_with_preemption_policy_never_waits(stages: PreemptionStage) -> None
 
 def test_nominated_pod_of_lower_priority_makes_way(stages: PreemptionStage) -> None:
     [only] = stages.begin("displaced", nodes=1)
-    sleeping = [{**pod_spec(cpu="2")["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}}]
+    sleeping = [{**pod_spec(cpu="2")["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": ENDING}}}}]
     stages.create("victim", "low", containers=sleeping)
     stages.running("victim")
     stages.create("first", "middle")

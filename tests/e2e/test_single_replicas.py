@@ -97,6 +97,12 @@ def held(stage: Stage, app: str) -> None:
     wait_for(counted, "the budget to be counted")
 
 
+def restarts(stage: Stage) -> list[dict[str, Any]]:
+    """The events of restarts of the pods of the test."""
+    found = [each for each in stage.events("Pod") if each["action"] == "Restart"]
+    return [each for each in found if each["regarding"].get("namespace") == stage.namespace]
+
+
 def test_single_replica_moves_without_downtime(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 1, on="a")
     held(stage, "web")
@@ -112,7 +118,8 @@ def test_single_replica_moves_without_downtime(stage: Stage, start: Start) -> No
     taint(stage, "a")
     [moved] = stage.status("single")["lastEvictions"]
     assert (moved["reason"], moved["node"]) == ("NodeTaintsViolated", "a")
-    [reported] = [each for each in stage.events("Pod") if each["action"] == "Restart"]
+    wait_for(lambda: restarts(stage), "the event of the restart")
+    [reported] = restarts(stage)
     assert "Deployment web" in reported["note"]
     before = stage.running("web")
     status = stage.status("single")
@@ -228,5 +235,9 @@ def test_background_eviction_of_a_virtual_machine_is_requested_once(stage: Stage
         assert webhook.asked == ["virt-launcher-vm"]
         stage.client.request("DELETE", f"{path}/virt-launcher-vm")
     taint(stage, "a")
-    warnings = [each for each in stage.events("Pod") if each["regarding"]["name"] == "virt-launcher-vm"]
-    assert {each["reason"] for each in warnings} == {"EvictionInBackground"}
+
+    def reasons() -> set[str]:
+        return {each["reason"] for each in stage.events("Pod") if each["regarding"]["name"] == "virt-launcher-vm"}
+
+    wait_for(reasons, "the event of the eviction")
+    assert reasons() == {"EvictionInBackground"}

@@ -18,7 +18,6 @@ from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.taint_scenarios import ENDPOINTS
 from tests.fixtures.tainting import (
     GRACE,
-    LATE,
     NOT_READY,
     UNREACHABLE,
     PodDeletion,
@@ -26,11 +25,14 @@ from tests.fixtures.tainting import (
     taint_settings,
     taint_stage,
 )
+from tests.fixtures.waiting import patiently
 from tests.fixtures.webhooks import Gate, webhook
 from trimtab.kube.resources import PODS
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.versions import CONTROLLER_MANAGER
 
+NEAR = patiently(4.0)
+"""Seconds by which a deletion may be late. The times of the two controllers differ by more, on a quiet machine."""
 KEY = "example.com/ill"
 OTHER = "example.com/worse"
 THEIRS = "system:serviceaccount:kube-system:"
@@ -150,11 +152,11 @@ def test_observe_mode_writes_only_events_and_status(stage: TaintStage, seen: See
 def test_predicted_deletions_equal_kube_controller_managers(pod: str, seen: Seen) -> None:
     """Our times are whole seconds, as in timeAdded; kube-controller-manager counts from when it saw the taint."""
     assert seen.ends[pod].by.startswith(THEIRS)
-    assert -1.2 <= seen.ends[pod].at - seen.predicted[pod] <= 1.0 + LATE, (seen.ends[pod], seen.predicted[pod])
+    assert -1.2 <= seen.ends[pod].at - seen.predicted[pod] <= 1.0 + NEAR, (seen.ends[pod], seen.predicted[pod])
 
 
 def test_pod_without_toleration_is_deleted_at_once_by_both(stage: TaintStage, seen: Seen) -> None:
-    assert seen.ends["at-once"].at <= seen.since["plain"] + 2 * LATE
+    assert seen.ends["at-once"].at <= seen.since["plain"] + 2 * NEAR
 
 
 @pytest.mark.parametrize("pod", ["never", "cancel", "infinite-first"])
@@ -191,16 +193,16 @@ def test_deadlines_that_kube_controller_manager_miscalculates_are_reported(pod: 
     if ours is None:
         assert pod not in seen.predicted
     else:
-        assert -0.2 <= seen.predicted[pod] - (seen.since[ours[0]] + ours[1]) <= 1.0 + LATE
+        assert -0.2 <= seen.predicted[pod] - (seen.since[ours[0]] + ours[1]) <= 1.0 + NEAR
     assert seen.ends[pod].by.startswith(THEIRS)
     case = "order" if pod == "finite-first" else pod
-    assert -0.2 <= seen.ends[pod].at - (seen.since[case] + THEIRS_INSTEAD[pod]) <= LATE
+    assert -0.2 <= seen.ends[pod].at - (seen.since[case] + THEIRS_INSTEAD[pod]) <= NEAR
 
 
 def test_earlier_only_mode_deletes_only_before_kube_controller_manager(stage: TaintStage, seen: Seen) -> None:
     stage.write("EvictPods")
-    stage.pod("plain-2", "plain-2", {KEY: 5})
-    stage.pod("lengthen-2", "lengthen-2", {KEY: 5})
+    stage.pod("plain-2", "plain-2", {KEY: BORNE})
+    stage.pod("lengthen-2", "lengthen-2", {KEY: BORNE})
     stage.pod("shorten-2", "shorten-2", {KEY: 60})
     stage.pod("second-2", "second-2", {KEY: 60, OTHER: 3})
     stage.pod("never-2", "plain-2", {KEY: None})
@@ -213,17 +215,18 @@ def test_earlier_only_mode_deletes_only_before_kube_controller_manager(stage: Ta
         stage.taint(case, KEY, with_time=False)
     time.sleep(max(0.0, tainted + 3 - time.time()))
     stage.tolerate("lengthen-2", KEY, 60)
-    stage.tolerate("shorten-2", KEY, 7)
+    stage.tolerate("shorten-2", KEY, BORNE + 2)
     worse = time.time()
     stage.taint("second-2", OTHER, with_time=False)
-    time.sleep(max(0.0, tainted + 10 - time.time()))
+    ended = {"plain-2", "lengthen-2", "shorten-2", "second-2"}
+    stage.until(lambda: ended <= {each.pod for each in stage.ends()}, "the pods are deleted")
 
     first = {each.pod: each for each in reversed(stage.ends())}
-    assert set(first) == {"plain-2", "lengthen-2", "shorten-2", "second-2"}
+    assert set(first) == ended
     assert first["shorten-2"].by == first["second-2"].by == OPERATOR
-    assert -0.2 <= first["shorten-2"].at - (tainted + 7) <= 2 * LATE
-    assert -0.2 <= first["second-2"].at - (worse + 3) <= 2 * LATE
-    assert -0.2 <= first["plain-2"].at - (tainted + 5) <= 2 * LATE
+    assert -0.2 <= first["shorten-2"].at - (tainted + BORNE + 2) <= 2 * NEAR
+    assert -0.2 <= first["second-2"].at - (worse + 3) <= 2 * NEAR
+    assert -0.2 <= first["plain-2"].at - (tainted + BORNE) <= 2 * NEAR
     assert first["lengthen-2"].by.startswith(THEIRS), "it cannot be held back"
     assert "never-2" in stage.pods()
     assert not stage.audit.ours("nodes/status", verbs=("patch", "update"))
@@ -236,13 +239,13 @@ def test_earlier_only_mode_deletes_pods_that_kube_controller_manager_forgets(sta
     stage.pod("restarted", "settled-2", {KEY: 12})
     stage.until_running()
     gate = Gate(lambda request: request["name"] == "refused", refuse="not now")
-    with webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate, timeout=5):
+    with webhook(stage.client, ca=stage.cluster.ca, name="refuser", rules=[ENDPOINTS], judge=gate):
         time.sleep(1.0)
         tainted = stage.taint("order-2", KEY, with_time=False)
         time.sleep(max(0.0, tainted + 4 - time.time()))
         gate.open()
         opened = time.time()
-        stage.until(lambda: stage.ends("refused"), "the refused pod goes", seconds=15)
+        stage.until(lambda: stage.ends("refused"), "the refused pod goes")
     [end] = stage.ends("refused")
     assert end.by == OPERATOR
     assert opened <= end.at
@@ -251,7 +254,7 @@ def test_earlier_only_mode_deletes_pods_that_kube_controller_manager_forgets(sta
     time.sleep(2.0)
     stage.kill(CONTROLLER_MANAGER)
     stage.cluster.up()
-    stage.until(lambda: stage.ends("restarted"), "the other pod goes", seconds=30)
+    stage.until(lambda: stage.ends("restarted"), "the other pod goes")
     [end] = stage.ends("restarted")
     assert end.by == OPERATOR
-    assert 0 <= end.at - (tainted + 12) <= LATE
+    assert 0 <= end.at - (tainted + 12) <= NEAR

@@ -19,7 +19,7 @@ from tests.fixtures.audit import Audit
 from tests.fixtures.clusters import MACHINES_AND_AUDIT, require_local_cluster
 from tests.fixtures.joint import JointCluster, joint_cluster, joint_settings
 from tests.fixtures.machine_sets import MERGE
-from tests.fixtures.waiting import eventually, wait_for
+from tests.fixtures.waiting import eventually, patiently, wait_for
 from trimtab.api import reasons
 from trimtab.kube.api import Conflict, NotFound
 from trimtab.kube.resources import (
@@ -238,7 +238,7 @@ class Operators:
         ended = time.monotonic()
         wait_for(lambda: self.holder == self.standby.identity, "the standby to lead", timeout=30, interval=0.1)
         took = time.monotonic() - ended
-        assert took < ElectionTimings().lease_duration + 5
+        assert took < ElectionTimings().lease_duration + patiently(15)
         self.until_all_work()
         self.leader, self.standby = self.standby, self._start()
         return took
@@ -342,8 +342,8 @@ def test_event_loop_busy_for_35_seconds_keeps_the_lease(cluster: Cluster, tmp_pa
             probes.append(time.monotonic() - asked)
             time.sleep(0.2)
         sys.stdout.write(f"longest between renewals {longest:.1f} s, slowest probe {max(probes):.2f} s\n")
-        assert longest < ElectionTimings().retry_period + 2
-        assert max(probes) < 1.0
+        assert longest < ElectionTimings().retry_period + patiently(2)
+        assert max(probes) < patiently(1.0)
         for each in WATCHED:
             assert cluster.works(each), each.kind
         assert cluster.client.request("GET", LEASE)["spec"]["leaseTransitions"] == transitions

@@ -23,7 +23,7 @@ import pytest
 from tests.fixtures.hostile import QUOTA, HostileTenant
 from tests.fixtures.joint import JointCluster, is_end, leading_operator, own_joint_cluster, until_all_run
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.api import ApiError, NotFound, Unreachable
 from trimtab.kube.resources import LEASES
 from trimtab_local.install import NAMESPACE, OperatorProcess
@@ -33,7 +33,7 @@ DRAWN = random.randrange(1 << 20) if "TRIMTAB_E2E_HOSTILE" in os.environ else 84
 FIRST = int(os.environ.get("TRIMTAB_E2E_SEEDS", "") or DRAWN)
 LAG = 0.1
 """Maximum median lag of the controllers' event loop in seconds. Single samples are longer on a busy machine."""
-WITHIN = 10.0
+WITHIN = patiently(10.0)
 """Seconds within which a pod of another tenant must have its node requested."""
 
 PATHS = {

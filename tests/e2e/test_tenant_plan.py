@@ -16,13 +16,13 @@ import pytest
 from tests.fixtures.joint import JointCluster, leading_operator, own_joint_cluster, until_all_run
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
-from tests.fixtures.waiting import eventually
+from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.resources import LEASES, PODS
 from trimtab_local.install import NAMESPACE, OperatorProcess
 
 TERMS = 8000
 OTHER_APPS = 600
-WITHIN = 10.0
+WITHIN = patiently(10.0)
 """Seconds within which pods of other tenants must have their nodes requested."""
 
 

@@ -6,6 +6,7 @@ from tests.fixtures.audit import OPERATOR
 from tests.fixtures.joint import (
     CHURN_TAINT,
     LATE,
+    STALE,
     TOLERATION,
     PodLife,
     TaintInterval,
@@ -43,7 +44,7 @@ def test_pod_deleted_on_an_untainted_node_is_a_violation() -> None:
 
 
 def test_pod_deleted_long_after_taint_removal_is_a_violation() -> None:
-    assert len(unfounded_deletions(lives(life(OUTAGE.removed + LATE + 1.0)), [OUTAGE])) == 1
+    assert len(unfounded_deletions(lives(life(OUTAGE.removed + STALE + 1.0)), [OUTAGE])) == 1
 
 
 def test_eviction_needs_no_deadline() -> None:

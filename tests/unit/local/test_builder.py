@@ -119,6 +119,7 @@ def test_concurrent_build_waits_and_reuses_the_result(lab: Lab) -> None:
         thread = threading.Thread(target=lambda: builder(PlainProgress(out)).ensure([ETCD]))
         thread.start()
         while "waiting" not in out.getvalue():
+            assert thread.is_alive()
             thread.join(0.01)
         assert lab.built == []
     thread.join()

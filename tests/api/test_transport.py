@@ -237,7 +237,7 @@ async def test_short_network_outage_loses_neither_events_nor_lease(cluster, api,
     proxy = CuttableProxy(urlsplit(cluster.server).port or 443)
     config = msgspec.structs.replace(load_config(cluster.kubeconfig), server=f"https://127.0.0.1:{proxy.port}")
     regarding = ObjectReference.to(CONFIG_MAPS, "cut", namespace=namespace)
-    timings = ElectionTimings(lease_duration=patiently(24), renew_deadline=patiently(18), retry_period=0.5)
+    timings = ElectionTimings(lease_duration=round(patiently(24)), renew_deadline=patiently(18), retry_period=0.5)
     async with (
         Transport(config) as transport,
         LeaderElector(transport, namespace=namespace, name="cut", timings=timings) as elector,

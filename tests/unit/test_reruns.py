@@ -34,6 +34,12 @@ def test_sound(number):
 """Tests of which some fail at their first attempt."""
 
 
+@pytest.fixture(autouse=True)
+def no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the runs of these tests out of the figures of the run that they are part of."""
+    monkeypatch.delenv(RESULTS, raising=False)
+
+
 def run_flaky(pytester: pytest.Pytester, number: int, *options: str, sound: int = 1) -> pytest.RunResult:
     """Run tests with the hooks. A worker of xdist imports them as well, so it needs the path."""
     pytester.makepyfile(FLAKY.format(number=number, sound=sound))

@@ -43,6 +43,7 @@ def counted_plans(trial: Trial) -> tuple[tuple[Plan, Plan], int]:
     return made, calls
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hostile_tenant_affects_no_other(trial: Trial, seed: int) -> None:
     tenant = trial.tenant(seed)

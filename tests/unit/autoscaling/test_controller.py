@@ -341,6 +341,7 @@ async def test_status_reports_what_evictions_wait_for() -> None:
         await desk.until(lambda: not desk.status.get("waitingEvictions"), seconds=30)
 
 
+@pytest.mark.live
 async def test_tenant_cannot_prevent_scale_ups_for_others() -> None:
     """A DaemonSet whose pods a quota refuses and 200 pending pods do not delay scale-ups for other namespaces."""
     desk = Desk()

@@ -91,6 +91,7 @@ async def test_refused_pod_does_not_block_others(cluster: Cluster) -> None:
     assert [each.pod for each in manager.ending.refused] == ["p0"]
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("down", [0.5, 20, 300])
 async def test_unreachable_api_server_delays_pods(cluster: Cluster, down: float) -> None:
     cluster.taint("n1", taint())

@@ -126,7 +126,7 @@ async def _marking(cell: Cell) -> AsyncIterator[None]:
 @pytest.mark.parametrize("policy", ["Delete", "Evict"])
 async def test_refused_deletions_back_off(policy: str, error: Exception) -> None:
     cell = a_cell()
-    pods = 50
+    pods = 12
     cell.add(*(a_pod(f"web-{number}") for number in range(pods)))
     cell.fail(error, times=10**9, path="/pods/")
     taints = [{"key": "a", "policy": policy} | ({"maximumWait": "2m"} if policy == "Evict" else {})]

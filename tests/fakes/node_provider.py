@@ -16,7 +16,8 @@ class FakeProvider:
     """Remembers what it was asked and holds a target a group.
 
     Attributes:
-        asked: what was asked, in words.
+        asked: the requests: verb, group, and the size or the machines.
+        unmarked: removed marks: group, machine and mark.
         targets: by the groups' ids.
         hangs: groups that never answer.
         slow: seconds until a group answers.
@@ -25,19 +26,19 @@ class FakeProvider:
     """
 
     def __init__(self, *groups: NodeGroup) -> None:
-        self.asked: list[str] = []
+        self.asked: list[tuple[str | int, ...]] = []
         self.targets = {group.id: group.target for group in groups}
         self.hangs: set[str] = set()
         self.slow: dict[str, float] = {}
         self.fails: dict[str, dict[str, Any]] = {}
         self.raises: dict[str, Exception] = {}
-        self.unmarked: list[str] = []
+        self.unmarked: list[tuple[str, str, str]] = []
 
     async def increase(self, group: NodeGroup, to: int) -> ScaleResult:
-        return await self._set(group, to, f"increase {group.name} to {to}")
+        return await self._set(group, to, ("increase", group.name, to))
 
     async def lower(self, group: NodeGroup, to: int) -> ScaleResult:
-        return await self._set(group, to, f"lower {group.name} to {to}")
+        return await self._set(group, to, ("lower", group.name, to))
 
     async def mark(self, group: NodeGroup, machines: Sequence[GroupMachine], *, now: float) -> MarkedMachines:
         return MarkedMachines(group.id, tuple(machines), text=f"trimtab {now:g}")
@@ -45,7 +46,7 @@ class FakeProvider:
     async def remove(self, group: NodeGroup, marked: MarkedMachines, *, count: int | None = None) -> MachineRemoval:
         names = tuple(machine.name for machine in marked.machines)
         to = group.target - (len(names) if count is None else count)
-        scaled = await self._set(group, to, f"remove {' '.join(names)} of {group.name}")
+        scaled = await self._set(group, to, ("remove", group.name, *names))
         others = tuple(machine.name for machine in group.machines if machine.name not in names)
         return MachineRemoval(
             scaled.group,
@@ -61,11 +62,11 @@ class FakeProvider:
         )
 
     async def unmark(self, group: NodeGroup, machines: Sequence[str], *, mark: str = "") -> tuple[str, ...]:
-        self.unmarked += [f"{name} of {group.name} ({mark})" for name in machines]
+        self.unmarked += [(group.name, name, mark) for name in machines]
         return ()
 
-    async def _set(self, group: NodeGroup, to: int, what: str) -> ScaleResult:
-        self.asked.append(what)
+    async def _set(self, group: NodeGroup, to: int, request: tuple[str | int, ...]) -> ScaleResult:
+        self.asked.append(request)
         if group.id in self.raises:
             raise self.raises[group.id]
         if group.id in self.hangs:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.descheduler_differential.decoding import Decoded, compare
+from tests.fixtures.golden import Golden
 from trimtab.api.strategies.placement import TopologySpreadParams
 from trimtab.api.strategies.pod_state import FailedPodsParams
 
@@ -87,10 +88,13 @@ def test_each_difference_is_found(path: tuple[Any, ...], value: Any, field: str)
     assert [line.split(": ")[1] for line in lines] == [field]
 
 
-def test_a_strategy_that_only_one_side_runs_is_found() -> None:
+def test_a_strategy_that_only_one_side_runs_is_found(golden: Golden) -> None:
     policy = decoded()
     policy["Profiles"][0]["Plugins"]["Balance"]["Enabled"].append("RemoveDuplicates")
-    assert compare(Decoded(policy), POLICY) == ("differs", ["RemoveDuplicates: only they run it"])
+    verdict, [difference] = compare(Decoded(policy), POLICY)
+    assert verdict == "differs"
+    assert difference.startswith("RemoveDuplicates: ")
+    golden(difference)
 
 
 def test_verdicts_name_who_refuses() -> None:

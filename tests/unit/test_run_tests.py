@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tools import run_tests
 
+from tests.fixtures.golden import Golden
+
 ROOT = Path(__file__).parents[2]
 RUN = """
 from tools import run_tests
@@ -29,7 +31,7 @@ RESULT = {
     "skipped": 2,
     "seconds": 4.5,
     "failures": ["tests/api/test_a.py::test_b"],
-    "reruns": {"tests/api/test_a.py::test_c": "node n1 is not ready"},
+    "reruns": {"tests/api/test_a.py::test_c": "NotReady"},
     "suites": {},
 }
 WRITE_RESULT = f"""
@@ -50,7 +52,7 @@ def test_failed_stage_fails_the_run_and_stops_no_other() -> None:
     assert done.returncode == 3, done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == "3 passed, 1 failed, 2 skipped"
-    assert "RERUN tests/api/test_a.py::test_c: node n1 is not ready" in lines
+    assert "RERUN tests/api/test_a.py::test_c: NotReady" in lines
     assert "FAILED tests/api/test_a.py::test_b" in lines
     [core] = [line.split() for line in lines if line.startswith("api and core of e2e  ")]
     assert core[-5:] == ["4", "1", "2", "1", "ok"]
@@ -63,7 +65,7 @@ def test_failed_build_of_the_control_plane_ends_the_run_with_its_output() -> Non
     assert "started" not in done.stdout.splitlines()
 
 
-def test_processes_that_a_stage_left_behind_are_stopped_and_listed(tmp_path: Path) -> None:
+def test_processes_that_a_stage_left_behind_are_stopped_and_listed(tmp_path: Path, golden: Golden) -> None:
     pid = tmp_path / "pid"
     leave = (
         "import pathlib, subprocess\n"
@@ -72,7 +74,7 @@ def test_processes_that_a_stage_left_behind_are_stopped_and_listed(tmp_path: Pat
     )
     done = run(core=leave)
     assert done.returncode == 0, done.stderr
-    assert "stopped a process that was left behind: sleep 600" in done.stdout
+    golden(next(line for line in done.stdout.splitlines() if line.endswith("sleep 600")))
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.fixtures.golden import Golden
 from trimtab.admission.audit import KINDS, ORDINARY_USER, Audit, AuditResult, decode
 from trimtab.admission.requests import Attributes, PodSpec
 from trimtab.admission.rules import Refusal
@@ -143,12 +144,12 @@ def test_workload_without_pods_is_reported_if_its_pods_would_be_refused() -> Non
     assert {each.message for each in result.admissions} == {CONFLICT}
 
 
-def test_change_lists_toleration_and_affinity() -> None:
+def test_change_lists_toleration_and_affinity(golden: Golden) -> None:
     (change,) = audited(workload("Deployment", "web", "a")).admissions
     assert isinstance(change, Mutate)
     assert change.tolerations == (PlannedToleration("dedicated", "Equal", "a", "NoSchedule"),)
     assert (change.node_affinity, change.node_selector) == (("dedicated in [a]",), {})
-    assert change.message == "adds toleration dedicated=a:NoSchedule; requires node affinity dedicated in [a]"
+    golden(change.message)
 
 
 USER_SET = {"managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.golden import Golden
 from trimtab.admission.own_resources import ADMITTED, KINDS, OtherObjects, review_own_resource
 from trimtab.descheduling.policy_conflicts import conflicts
 
@@ -126,11 +127,12 @@ def test_error_that_the_old_object_also_has_becomes_a_warning(
     assert field in fields(review.warnings)
 
 
-def test_resumed_policy_is_refused_if_it_fights_another() -> None:
+def test_resumed_policy_is_refused_if_it_fights_another(golden: Golden) -> None:
     other = policy(SPREAD, "other", **CALM)
     review = review_own_resource("DeschedulerPolicy", policy(PACK), policy(PACK, suspend=True), others(other))
 
-    assert "suspend DeschedulerPolicy other first" in review.errors[0].message
+    assert [each.field for each in review.errors] == ["spec.strategies"]
+    golden(review.errors[0].message)
 
 
 def admission(text: str) -> dict[str, Any]:

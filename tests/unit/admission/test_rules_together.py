@@ -122,11 +122,7 @@ def test_default_tolerations_of_a_namespace_are_no_way_onto_dedicated_nodes() ->
     annotations = {DEFAULTS_ANNOTATION: listed("dedicated=a:NoSchedule", "*")}
     for texts in ((), ("dedicated=a:NoSchedule",)):
         _, refusals = admit(pod_with(*texts), NamespaceInfo("shop", annotations=annotations))
-        assert [message.rpartition("reserved for ")[2] for message in refusals] == [
-            '"a"',
-            '"b"',
-            'pods that use "gpu"',
-        ]
+        assert [message.split('"')[1] for message in refusals] == ["a", "b", "gpu"]
 
 
 def test_the_same_toleration_written_by_the_user_must_be_permitted_by_all_rules() -> None:

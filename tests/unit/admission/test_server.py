@@ -309,12 +309,14 @@ def test_policy_that_is_invalid_at_the_start_is_not_ready() -> None:
 
 
 def test_rules_that_cannot_be_compiled_are_a_problem() -> None:
+    error = InputError("rule x is wrong")
+
     def fail(_spec: Any) -> None:
-        raise InputError("rule x is wrong")
+        raise error
 
     source = ActiveRules(fail)
     source.observe(None, policy(1, {}))
-    assert source.problem == "rule x is wrong"
+    assert source.problem == str(error)
 
 
 def test_status_change_compiles_nothing() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.admission_requests import admission_spec, container, mutate, pod_spec, refusals, request, with_spec
+from tests.fixtures.golden import Golden
 from tests.unit.admission.test_dedicated_nodes import (
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -89,11 +90,14 @@ def test_other_pods_are_neither_completed_nor_admitted_to_exclusive_nodes(other:
     assert mutate(rule(), request(spec)) is spec
     for form in (GPU, "nvidia.com/gpu:NoSchedule", "nvidia.com/gpu", "*", "*:NoSchedule"):
         (refusal,) = refusals(rule(), request(pod_spec(form, **other)))
-        assert refusal.message == (
-            'pod tolerates the taint nvidia.com/gpu:NoSchedule, which is reserved for pods that use "gpu"'
-        )
+        assert "nvidia.com/gpu:NoSchedule" in refusal.message
         assert not refusal.unless_may_bind
     assert not refusals(rule(), request(pod_spec("nvidia.com/gpu:NoExecute", SSD, **other)))
+
+
+def test_refusal_names_taint_and_hardware(golden: Golden) -> None:
+    (refusal,) = refusals(rule(), request(pod_spec(GPU)))
+    golden(refusal.message)
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,8 @@ def test_annotations_are_parsed_as_leniently_as_in_go(text: str, parsed: Any) ->
 def test_pods_are_refused_if_an_annotation_is_invalid(text: str) -> None:
     for key, of in ((DEFAULTS_ANNOTATION, rule(cluster=["a"])), (WHITELIST_ANNOTATION, rule(whitelist=["a"]))):
         (message,) = messages(of, request(pod_spec("a"), namespace="shop", annotations={key: text}))
-        assert message.startswith(f"annotation {key} of namespace shop is invalid: ")
+        assert key in message
+        assert "namespace shop" in message
         assert len(message) < 500
     asked = request(pod_spec("a"), old=pod_spec("a"), annotations={DEFAULTS_ANNOTATION: text})
     assert not refusals(rule(), asked), "updates need no default tolerations"

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.fixtures.golden import Golden
 from trimtab.api.crds import DEFINITIONS, crd_documents, crd_files, strategy_types
 from trimtab.api.reference import reference_files
 from trimtab.api.strategies import STRATEGIES
@@ -101,15 +102,15 @@ def test_written_files_pass_the_check(tmp_path: Path) -> None:
     assert (checked.exit_code, checked.output) == (0, "")
 
 
-def test_check_lists_missing_and_outdated_files(tmp_path: Path) -> None:
+def test_check_lists_missing_and_outdated_files(tmp_path: Path, golden: Golden) -> None:
     name, *_ = crd_files()
     missing = run("--check", str(tmp_path))
     (tmp_path / name).write_text("kind: Other\n")
     drifted = run("--check", str(tmp_path))
 
     assert (missing.exit_code, drifted.exit_code) == (1, 1)
-    assert missing.output.startswith(f"{tmp_path / name}: is missing")
-    assert drifted.output.startswith(f"{tmp_path / name}: is out of date")
+    for label, result in {"missing": missing, "drifted": drifted}.items():
+        golden(result.output.splitlines()[0].replace(str(tmp_path), "crds"), label)
     assert (tmp_path / name).read_text() == "kind: Other\n"
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import policies
+from tests.fixtures.golden import Golden
 from trimtab.api.decode import InvalidObject, decode_policy, read_policy
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
 from trimtab.api.descheduler_status import DeschedulerStatus
@@ -95,7 +96,7 @@ def test_misspelt_field_is_reported_with_the_correct_name(spec: str, hint: str) 
     assert hint in refusal(policies.manifest(spec)).message
 
 
-def test_all_errors_are_reported_with_file_object_and_field() -> None:
+def test_all_errors_are_reported_with_file_object_and_field(golden: Golden) -> None:
     error = refusal(
         policies.manifest(
             "{mode: act, limits: {perNode: 0}, strategies: {LowNodeUtilization: {params: "
@@ -103,15 +104,14 @@ def test_all_errors_are_reported_with_file_object_and_field() -> None:
         )
     )
 
-    lines = str(error).splitlines()
-    prefix = "policy.yaml: DeschedulerPolicy/test: "
     place = "spec.strategies.LowNodeUtilization.params.nodeResourceUtilizationThresholds"
-    assert lines == [
-        f'{prefix}spec.mode: must be Act or Approve or Simulate, not "act"',
-        f"{prefix}spec.limits.perNode: must be at least 1, not 0",
-        f"{prefix}{place}.targetThresholds.cpu: must be at most 100, not 120",
-        f"{prefix}{place}.thresholds: is required",
+    assert [each.field for each in error.errors] == [
+        "spec.mode",
+        "spec.limits.perNode",
+        f"{place}.targetThresholds.cpu",
+        f"{place}.thresholds",
     ]
+    golden(str(error))
     assert (error.source, error.object, error.field) == ("policy.yaml", "DeschedulerPolicy/test", "spec.mode")
     assert isinstance(error, InputError)
 
@@ -268,11 +268,4 @@ def test_read_only_mapping_is_decoded() -> None:
 def test_invalid_object_name_is_rejected(name: Any) -> None:
     data = policies.manifest({"strategies": policies.seed_strategies()})
     data["metadata"]["name"] = name
-    assert (
-        str(refusal(data))
-        .partition(" not ")[0]
-        .endswith(
-            "metadata.name: must consist of lower case letters, digits, "
-            "- and ., start and end with a letter or digit, at most 253 characters;"
-        )
-    )
+    assert refusal(data).field == "metadata.name"

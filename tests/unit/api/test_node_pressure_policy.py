@@ -16,6 +16,7 @@ from tests.schemas import rule_messages
 from trimtab.api.conditions import Condition
 from trimtab.api.crds import DEFINITIONS, object_schema
 from trimtab.api.decode import InvalidObject, decode_node_pressure_policy
+from trimtab.api.descheduler_policy import Requirement
 from trimtab.api.node_pressure_policy import (
     FORECAST_NEEDS_SOFT,
     GRACE_AT_MOST_A_WEEK,
@@ -184,9 +185,7 @@ def test_every_schema_rule_also_applies_to_files() -> None:
         *(RECLAIM_FORM, SOFT_ABOVE_HARD, SOFT_NEEDS_GRACE, SOME_THRESHOLD, THRESHOLD_FORM),
     }
     # The rule about selectors is shared with DeschedulerPolicies, where files have a message of their own.
-    assert {each for each in declared if each not in recorded} == {
-        "In and NotIn need values; Exists and DoesNotExist take none"
-    }
+    assert {each for each in declared if each not in recorded} == {rule.message for rule in Requirement.cel}
 
 
 def test_largest_status_fits_into_an_object() -> None:

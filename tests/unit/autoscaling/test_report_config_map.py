@@ -205,12 +205,13 @@ class TestWriting:
         stored = api.objects[PATH]
         assert (stored["data"]["other"], stored["metadata"]["annotations"]["x"]) == ("z", "y")
 
-    async def test_failed_write_is_logged_and_retried(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_failed_write_is_logged_and_retried(self, caplog: pytest.LogCaptureFixture, golden: Golden) -> None:
         api = FakeApi()
         api.fail(Forbidden("no", status=403, reason="Forbidden"), method="PATCH")
         writer = StatusConfigMap(api, namespace=NAMESPACE)
         assert not await writer.write(report(group("a")))
-        assert "Failed to write ConfigMap" in caplog.text
+        [record] = caplog.records
+        golden(f"{record.levelname} {record.getMessage()}")
         assert await writer.write(report(group("a")))
 
     async def test_outage_does_not_raise(self) -> None:

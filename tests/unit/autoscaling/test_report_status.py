@@ -266,16 +266,11 @@ class TestConditions:
         assert (status, found) == ("False" if reason == "AllWell" else "True", reason)
         golden(message)
 
-    def test_progressing_names_scale_ups_and_removals(self) -> None:
+    def test_progressing_names_scale_ups_and_removals(self, golden: Golden) -> None:
         more = {"state": AutoscalerState(scale_ups={id_of("a"): opened()}), "removals": {"a-0": removal("a-0")}}
-        assert condition(built(group(), **more), "Progressing") == (
-            "True",
-            "Scaling",
-            (
-                "waiting for nodes of 1 node group: openshift-machine-api/a 2→4 until 2026-11-20T12:14:00Z; "
-                "removing 1 node: a-0 (Evicting)"
-            ),
-        )
+        status, reason, message = condition(built(group(), **more), "Progressing")
+        assert (status, reason) == ("True", "Scaling")
+        golden(message)
 
     @pytest.mark.parametrize(("mode", "words"), [("Act", "no node is upcoming"), ("Simulate", "nothing is changed")])
     def test_idle_autoscaler_is_not_progressing(self, mode: str, words: str) -> None:
@@ -304,10 +299,9 @@ class TestConditions:
 
     def test_failed_iteration_keeps_the_state(self) -> None:
         before = built(group(), state=AutoscalerState(unneeded={"a-0": NOW - 5}))
-        after = with_conditions(
-            before, ("Degraded", True, "ClusterUnreachable", "no watch of nodes"), generation=4, now=NOW + 60
-        )
-        assert condition(after, "Degraded") == ("True", "ClusterUnreachable", "no watch of nodes")
+        problem = ("ClusterUnreachable", "no watch of nodes")
+        after = with_conditions(before, ("Degraded", True, *problem), generation=4, now=NOW + 60)
+        assert condition(after, "Degraded") == ("True", *problem)
         assert (after.unneeded, after.observed_generation) == (before.unneeded, 4)
 
 

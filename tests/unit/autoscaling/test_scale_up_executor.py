@@ -105,7 +105,7 @@ async def test_iteration_does_not_wait_for_a_hanging_group_and_does_not_repeat_i
 
     assert [each.group for each in first] == [A]
     assert [each.group for each in second] == [C]
-    assert provider.asked == ["increase a to 2", "increase b to 4", "increase c to 4"]
+    assert provider.asked == [("increase", "a", 2), ("increase", "b", 4), ("increase", "c", 4)]
     assert executor.running == {B: PendingIncrease(2, 4, T0)}
     assert asyncio.get_running_loop().time() == pytest.approx(2), "the second pass does not wait for it again"
     await asyncio.sleep(REQUEST_SECONDS)
@@ -219,7 +219,7 @@ async def test_corrections_are_sent_to_the_provider() -> None:
     assert executor.correct(wanted, groups) == ()
     await executor.wait()
 
-    assert sorted(provider.asked) == ["lower b to 0", "remove y z of a"]
+    assert sorted(provider.asked) == [("lower", "b", 0), ("remove", "a", "y", "z")]
     assert [(each.group, each.after, each.done) for each in executor.take_results().corrections] == [
         (A, 1, True),
         (B, 0, True),
@@ -237,7 +237,7 @@ async def test_size_is_lowered_only_after_the_mark_delay() -> None:
     await asyncio.sleep(14)
     assert (provider.asked, executor.busy) == ([], {A})
     await asyncio.sleep(2)
-    assert provider.asked == ["remove z of a"]
+    assert provider.asked == [("remove", "a", "z")]
 
 
 async def test_failed_correction_is_retried_later() -> None:
@@ -266,7 +266,7 @@ async def test_unverified_marks_are_removed_once_their_machines_are_kept() -> No
     executor.correct((), joined)
     await executor.wait()
 
-    assert provider.unmarked == ["z of a (trimtab 1.79518e+09)"]
+    assert provider.unmarked == [("a", "z", f"trimtab {T0:g}")]
     executor.correct((), joined)
     await executor.wait()
     assert len(provider.unmarked) == 1

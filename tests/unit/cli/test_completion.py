@@ -93,4 +93,4 @@ def test_plugin_shows_its_own_name_in_usage() -> None:
 
     result = CliRunner().invoke(cli, ["explain", "pod", "-h"], prog_name=PLUGIN)
 
-    assert result.stdout.startswith("Usage: kubectl trimtab explain pod ")
+    assert f" {PLUGIN} explain pod " in result.stdout.splitlines()[0]

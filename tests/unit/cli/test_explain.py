@@ -108,11 +108,11 @@ def test_best_node_is_shown_first_as_likely(run, write, golden: Golden) -> None:
     assert "(TaintToleration 300, NodeResourcesFit" in lines[4]
 
 
-def test_equal_nodes_are_equally_likely(run, write) -> None:
+def test_equal_nodes_are_equally_likely(run, write, golden: Golden) -> None:
     objects = [node(f"n{number}") for number in range(8)]
     lines = run("explain", "pod", "x/a", "--cluster", write("c.json", *objects, pod("a", namespace="x"))).stdout
 
-    assert "The scheduler would most likely choose one of n0, n1, n2, n3, n4 and 3 more.\n" in lines
+    golden(lines)
 
 
 @pytest.mark.parametrize(("scoring", "likely"), [("LeastAllocated", ["n2"]), ("MostAllocated", ["n1"])])
@@ -124,13 +124,13 @@ def test_the_scoring_strategy_decides_which_node_is_likely(run, write, scoring, 
     assert msgspec.json.decode(result.stdout)["likely"] == likely
 
 
-def test_single_nodes_can_be_selected(run, cluster) -> None:
+def test_single_nodes_can_be_selected(run, cluster, golden: Golden) -> None:
     result = run("explain", "pod", "shop/huge", "--cluster", cluster, "--node", "n3", "-o", "json")
     wrong = run("explain", "pod", "shop/huge", "--cluster", cluster, "--node", "n33")
 
     assert [each["node"] for each in msgspec.json.decode(result.stdout)["nodes"]] == ["n3"]
     assert wrong.exit_code == 2
-    assert "Node/n33: node not found; did you mean n3" in wrong.stderr
+    golden(wrong.stderr.replace(str(cluster), "c.json"))
 
 
 @pytest.mark.parametrize("word", ["pod", "pods", "po"])
@@ -142,23 +142,22 @@ def test_the_resource_has_kubectls_aliases(run, cluster, word, golden: Golden) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("asked", "similar"),
     [
-        pytest.param("shop/web-3", "did you mean shop/web-2 or shop/web-1?", id="near name"),
-        pytest.param("shop/api-1", "did you mean billing/api-1?", id="other namespace"),
-        pytest.param("shop/zzz", "the 3 pods in namespace shop include huge, web-1, web-2", id="nothing near"),
-        pytest.param(
-            "biling/zzz", "namespace biling has no pods, these namespaces have: billing", id="namespace misspelt"
-        ),
+        pytest.param("shop/web-3", ["shop/web-2", "shop/web-1"], id="near name"),
+        pytest.param("shop/api-1", ["billing/api-1"], id="other namespace"),
+        pytest.param("shop/zzz", ["huge", "web-1", "web-2"], id="nothing near"),
+        pytest.param("biling/zzz", ["billing"], id="namespace misspelt"),
     ],
 )
-def test_unknown_pod_is_an_input_error_with_similar_names(run, cluster, asked, expected) -> None:
+def test_unknown_pod_is_an_input_error_with_similar_names(run, cluster, asked, similar, golden: Golden) -> None:
     result = run("explain", "pod", asked, "--cluster", cluster)
 
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"trimtab: {cluster}: Pod/{asked}: pod not found")
-    assert expected in result.stderr
+    assert result.stderr.startswith(f"trimtab: {cluster}: Pod/{asked}: ")
+    assert all(name in result.stderr for name in similar)
     assert result.stderr.count("\n") == 1
+    golden(result.stderr.replace(str(cluster), "c.json"))
 
 
 @pytest.mark.parametrize("asked", ["shop/", "/web-1", "a/b/c"])

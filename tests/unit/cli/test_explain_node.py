@@ -84,11 +84,12 @@ def test_node_without_pressure_is_only_ready(run, write) -> None:
     assert (document["taints"], document["deadlines"], document["leaving"]) == ([], [], [])
 
 
-def test_unknown_node_is_an_error_with_similar_names(run, write) -> None:
-    result = run("explain", "node", "n33", "--cluster", write("c.json", node("n3")))
+def test_unknown_node_is_an_error_with_similar_names(run, write, golden: Golden) -> None:
+    cluster = write("c.json", node("n3"))
+    result = run("explain", "node", "n33", "--cluster", cluster)
 
     assert result.exit_code == 2
-    assert "Node/n33: node not found; did you mean n3?" in result.stderr
+    golden(result.stderr.replace(str(cluster), "c.json"))
 
 
 @pytest.mark.parametrize("word", ["node", "nodes", "no"])
@@ -96,7 +97,7 @@ def test_the_resource_has_kubectls_aliases(run, write, word) -> None:
     assert run("explain", word, "n1", "--cluster", write("c.json", node("n1"))).exit_code == 0
 
 
-def test_authors_of_taints_and_cordon_come_from_managed_fields(run, write) -> None:
+def test_authors_of_taints_and_cordon_come_from_managed_fields(run, write, golden: Golden) -> None:
     made = node("n1").cordoned().taint("dedicated", "team-a").taint("pressure.trimtab.dev/memory")
     fields = [
         managed("kubectl-cordon", "2026-11-20T11:00:00Z", "f:spec", "f:unschedulable"),
@@ -110,11 +111,7 @@ def test_authors_of_taints_and_cordon_come_from_managed_fields(run, write) -> No
         "changed": {"manager": "kubectl-cordon", "time": "2026-11-20T11:00:00Z"},
     }
     assert document["taintsChanged"] == {"manager": "trimtab", "time": "2026-11-20T11:58:00Z"}
-    assert [(each["key"], each["addedBy"]) for each in document["taints"]] == [
-        ("node.kubernetes.io/unschedulable", "taint manager in mode TaintAndEvict, or kube-controller-manager"),
-        ("dedicated", ""),
-        ("pressure.trimtab.dev/memory", "node-pressure controller of trimtab"),
-    ]
+    golden("\n".join(f"{each['key']}: {each['addedBy'] or 'unknown'}" for each in document["taints"]))
     assert [each["changed"]["manager"] for each in document["conditions"]] == ["kubelet"]
 
 
@@ -269,7 +266,7 @@ def test_node_and_pod_name_the_same_enforcer_of_a_deadline(run, write, policy) -
         assert (on_node["how"], on_node["due"]) == (of_pod["how"], of_pod["due"])
 
 
-def test_leaving_pods_have_their_reason(run, write) -> None:
+def test_leaving_pods_have_their_reason(run, write, golden: Golden) -> None:
     state = {"evicting": "pod-shop-gone", "firstMet": {"hard/memory.available": "2026-11-20T11:59:50.000Z"}}
     cluster = write(
         "c.json",
@@ -282,7 +279,7 @@ def test_leaving_pods_have_their_reason(run, write) -> None:
     )
     [leaving] = explained(run, "n1", "--cluster", cluster)["leaving"]
 
-    assert leaving["by"] == "node-pressure controller of trimtab"
+    golden(leaving["by"])
     assert (leaving["pod"], leaving["reason"]) == ("shop/gone", "EvictionByEvictionAPI")
     assert (leaving["graceEnds"], leaving["since"]) == ("2026-11-20T12:00:20Z", "2026-11-20T11:59:50Z")
 

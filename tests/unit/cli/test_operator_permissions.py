@@ -10,6 +10,7 @@ from trimtab.api.decode import decode_policy, decode_taint_manager
 from trimtab.cli.operator_permissions import OperatorAccount, accounts_of, parse_account, required_by
 from trimtab.inspection.cluster import PolicySet
 from trimtab.kube.errors import InputError
+from trimtab.kube.resources import LEASES
 
 
 def deployment(account: str, *arguments: str) -> dict[str, Any]:
@@ -68,9 +69,13 @@ def test_permissions_for_leases_follow_the_arguments() -> None:
         ]
     )
 
-    assert "update leases.coordination.k8s.io x in trimtab-system" in texts(elected, PolicySet())
-    assert "update leases.coordination.k8s.io trimtab in trimtab-system" not in texts(alone, PolicySet())
-    assert "update leases.coordination.k8s.io trimtab-acting in trimtab-system" in texts(alone, PolicySet())
+    def updated_leases(account: OperatorAccount) -> set[tuple[str, str]]:
+        permissions = [each.permission for each in required_by(account, PolicySet())]
+        return {(each.namespace, each.name) for each in permissions if (each.verb, each.resource) == ("update", LEASES)}
+
+    assert ("trimtab-system", "x") in updated_leases(elected)
+    assert ("trimtab-system", "trimtab") not in updated_leases(alone)
+    assert ("trimtab-system", "trimtab-acting") in updated_leases(alone)
 
 
 @pytest.mark.parametrize("text", ["trimtab", "/trimtab", "a/", "a/b/c"])

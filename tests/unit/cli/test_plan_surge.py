@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from tests.builders import node, pod
+from tests.fixtures.golden import Golden
+from tests.unit.cli.report.pages import read
 from tests.unit.cluster.test_rollouts import deployment, settled
 
 NOW = "2026-11-20T12:00:00Z"
@@ -38,15 +40,15 @@ def file(tmp_path: Path, *deployments: dict[str, Any]) -> Path:
     return path
 
 
-def test_rollout_is_shown_as_surge(run, policy, tmp_path) -> None:
+def test_rollout_is_shown_as_surge(run, policy, tmp_path, golden: Golden) -> None:
     cluster = file(tmp_path, settled(deployment()))
     arguments = ("plan", "--cluster", cluster, "--policy", policy, "--now", NOW)
     assert "n2 (surge)" in run(*arguments).stdout
     document = msgspec.json.decode(run(*arguments, "-o", "json").stdout)
     assert [action["how"] for action in document["actions"]] == ["Surge"]
-    page = run(*arguments, "-o", "html").stdout
-    assert "n2 (surge)" in page
-    assert "of these replaced by a rollout of their Deployment" in page
+    page = read(run(*arguments, "-o", "html").stdout)
+    assert "n2 (surge)" in page.sections["moves"]
+    golden(page.sections["summary"])
 
 
 def test_missing_deployments_are_reported(run, policy, tmp_path) -> None:

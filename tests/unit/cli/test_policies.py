@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fixtures.golden import Golden
 from trimtab.cli.policies import load_policies
 from trimtab.kube.errors import InputError
 
@@ -63,14 +64,11 @@ profiles:
 """
 
 
-def test_profiles_become_policies_with_warnings(file, capsys) -> None:
+def test_profiles_become_policies_with_warnings(file, capsys, golden: Golden) -> None:
     path = file(PROFILES)
 
     assert names(path) == ["a", "b"]
-    assert capsys.readouterr().err == (
-        f"trimtab: warning (low): {path}: evictionFailureEventNotification: has no effect: failed evictions are always "
-        "reported as events\n"
-    )
+    golden(capsys.readouterr().err.replace(path, "policy.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -127,11 +125,11 @@ def test_invalid_policy_is_rejected_with_its_position(file, text, expected) -> N
     assert expected in str(caught.value)
 
 
-def test_invalid_status_is_ignored_with_a_warning(file, capsys) -> None:
+def test_invalid_status_is_ignored_with_a_warning(file, capsys, golden: Golden) -> None:
     path = file(own("a") + "status: {memory: {setbacks: 5}}\n")
 
     assert names(path) == ["a"]
-    assert capsys.readouterr().err.startswith(f"trimtab: warning (medium): {path}: status: is invalid and ignored: ")
+    golden(capsys.readouterr().err.replace(path, "policy.yaml"))
 
 
 def test_missing_file_is_an_input_error(tmp_path) -> None:
@@ -180,11 +178,13 @@ class DeploymentReader:
 
 
 @pytest.mark.parametrize(("version", "skipped"), [("apps/v1", True), ("apps/v2", False)])
-def test_object_that_no_reader_takes_is_skipped_unless_its_version_is_unknown(file, capsys, version, skipped) -> None:
+def test_object_that_no_reader_takes_is_skipped_unless_its_version_is_unknown(
+    file, capsys, version, skipped, golden: Golden
+) -> None:
     path = file(own("one") + f"---\n{{apiVersion: {version}, kind: Deployment, metadata: {{name: web}}}}\n")
     if not skipped:
         with pytest.raises(InputError):
             load_policies([path], readers=(DeploymentReader(),))
         return
     assert [policy.name for policy in load_policies([path], readers=(DeploymentReader(),))] == ["one"]
-    assert capsys.readouterr().err == "trimtab: skipped 1 other objects: 1 Deployment\n"
+    golden(capsys.readouterr().err)

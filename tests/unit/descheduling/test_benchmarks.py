@@ -89,7 +89,7 @@ def test_fitting_and_unschedulable_pods_are_explained(monkeypatch):
 def test_unknown_benchmark_is_rejected_with_known_names():
     done = subprocess.run([sys.executable, SCRIPT, "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "no benchmark is called nothing; there are snapshot-5k, place-plain" in done.stderr
+    assert all(name in done.stderr for name in ("nothing", "snapshot-5k", "place-plain"))
     listed = subprocess.run([sys.executable, SCRIPT, "--help"], capture_output=True, text=True, check=True)
     assert "plan-5k" in listed.stdout
 

@@ -548,9 +548,9 @@ async def test_status_reports_longest_waiting_evictions_within_limit():
     world = World()
     for number in range(12):
         pod = world.add(f"web-{number}", owner=f"o{number}")
-        admitted(world, pod, Requester(AUTOSCALER, f"removal of node n{number:02}" + "x" * 1000))
+        admitted(world, pod, Requester(AUTOSCALER, f"n{number:02}" + "x" * 1000))
         waits(world, pod, POLICY)
         await asyncio.sleep(0.3)
     found = world.evictor.waiting_status(DESCHEDULER)
-    assert [each.waits_for[:30] for each in found] == [f"autoscaler removal of node n{n:02}" for n in range(10)]
+    assert [each.waits_for[:14] for each in found] == [f"{AUTOSCALER} n{number:02}" for number in range(10)]
     assert all(len(each.waits_for) <= 512 and len(each.message) <= 512 for each in found)

@@ -250,11 +250,11 @@ def test_error_without_the_kubernetes_package_names_the_extra(tmp_path, monkeypa
         load_config(kubeconfig(tmp_path / "config", user=plugin(tmp_path, {"token": "t2"})), environ={})
 
 
-def test_secrets_never_show():
+def test_secrets_never_show(golden: Golden):
     shown = repr(
         ServerConfig(server="https://a", login=Login(authorization="Bearer s3cret", certificate=b"C", key=b"K3Y"))
     )
-    assert "Bearer … and certificate" in shown
+    golden(shown)
     assert "s3cret" not in shown
     assert "K3Y" not in shown
 

@@ -55,8 +55,9 @@ async def test_selectors_survive_the_way_through_the_url(server, transport):
         return web.json_response({})
 
     server.answer(handle)
-    await transport.request("GET", NODES, params={"labelSelector": "a in (b,c),!d,e!=f+g%2F h"})
-    assert observed == ["a in (b,c),!d,e!=f+g%2F h"]
+    selector = "a in (b,c),!d,e!=f+g%2F h"
+    await transport.request("GET", NODES, params={"labelSelector": selector})
+    assert observed == [selector]
 
 
 async def test_a_server_with_a_path_keeps_it(server):
@@ -118,12 +119,13 @@ async def test_each_status_of_failure_has_its_exception(server, transport, code,
 
 
 async def test_causes_and_the_wait_of_a_refused_eviction_are_kept(server, transport):
-    details = {"causes": [{"reason": "DisruptionBudget", "message": "needs 2 healthy pods"}], "retryAfterSeconds": 10}
+    cause = {"reason": "DisruptionBudget", "message": "needs 2 healthy pods"}
+    details = {"causes": [cause], "retryAfterSeconds": 10}
     server.answer(answers.status(429, reason="TooManyRequests", message="Cannot evict", details=details))
     with pytest.raises(kube_api.TooManyRequests) as caught:
         await transport.request("POST", "/api/v1/namespaces/a/pods/b/eviction", body={})
     assert caught.value.disruption_budget
-    assert caught.value.causes == ({"reason": "DisruptionBudget", "message": "needs 2 healthy pods"},)
+    assert caught.value.causes == (cause,)
     assert caught.value.retry_after == 10
     assert len(server.requests) == 1
 

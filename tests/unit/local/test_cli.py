@@ -226,11 +226,11 @@ def test_kubelet_stats_are_added_with_their_scenario(state: Path, tmp_path: Path
     assert settings == Settings(components=expected, stats_scenario=str(scenario))
 
 
-def test_invalid_scenario_is_reported_before_anything_starts(state: Path, tmp_path: Path) -> None:
+def test_invalid_scenario_is_reported_before_anything_starts(state: Path, tmp_path: Path, golden: Golden) -> None:
     scenario = tmp_path / "stats.yaml"
     scenario.write_text("nodes: [{memory: {capacity: much}}]")
 
     result = run("up", "--kubelet-stats", str(scenario))
 
     assert result.exit_code == 2
-    assert "is not a quantity" in result.output
+    golden(result.output.replace(str(scenario), "stats.yaml"))

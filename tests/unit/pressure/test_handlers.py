@@ -29,7 +29,7 @@ class Shared:
         self.calls.append("stop")
 
     async def remove_marks(self, uid: str) -> None:
-        self.calls.append(f"remove the marks of {uid}")
+        self.calls.append(f"unmark {uid}")
 
 
 class Controller:
@@ -80,10 +80,10 @@ async def test_marks_are_removed_after_the_loop_of_a_deleted_policy_has_ended(re
     stopped.set()
     await task
     await delete(uid="u1")
-    assert Shared.calls == ["remove the marks of u1"]
+    assert Shared.calls == ["unmark u1"]
 
 
 async def test_policy_that_was_deleted_while_no_process_ran_is_cleaned_up(registry: kopf.OperatorRegistry) -> None:
     [deletion] = registry._changing.get_all_handlers()
     await cast("Callable[..., Any]", deletion.fn)(uid="u1")
-    assert Shared.calls == ["remove the marks of u1"]
+    assert Shared.calls == ["unmark u1"]

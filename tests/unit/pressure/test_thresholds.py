@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.golden import Golden
 from trimtab.api.node_pressure_policy import MemoryStall, NodePressurePolicySpec, ThresholdValue
 from trimtab.kube.rules.quantity import amount
 from trimtab.pressure.thresholds import MEMORY_STALL, KubeletComparison, kubelet_thresholds, thresholds_of
@@ -230,16 +231,17 @@ def test_kubelet_thresholds_default_to_those_of_the_kubelet() -> None:
     ],
 )
 def test_thresholds_that_are_not_above_those_of_the_kubelet_are_warned_about(
-    hard: str, kubelet: str, capacity: str | None, warned: bool
+    hard: str, kubelet: str, capacity: str | None, warned: bool, golden: Golden
 ) -> None:
     policy = spec({"memory.available": hard}, kubelet_eviction_hard={"memory.available": kubelet})
     found = KubeletComparison(policy).warnings(None if capacity is None else {"memory.available": amount(capacity)})
     assert [each.threshold.key for each in found] == ["hard/memory.available"] * warned
-    assert all(f"threshold {hard} of evictionHard is not above {kubelet}," in each.message for each in found)
+    for each in found:
+        golden(each.message)
 
 
-def test_signals_without_a_threshold_of_the_kubelet_are_not_warned_about() -> None:
+def test_signals_without_a_threshold_of_the_kubelet_are_not_warned_about(golden: Golden) -> None:
     policy = spec({"pid.available": "1%", "allocatableMemory.available": "50Mi"})
     (found,) = KubeletComparison(policy).warnings()
     assert found.threshold.signal == "allocatableMemory.available"
-    assert found.message.endswith("is not above 100Mi, at which the kubelet kills pods")
+    golden(found.message)

@@ -32,7 +32,7 @@ async def test_probes_report_failed_checks() -> None:
     await server.start()
     try:
         assert await answers(server, "/healthz") == (200, "[+]event-loop ok\n")
-        assert await answers(server, "/readyz") == (503, "[-]watches failed: waiting for pods\n")
+        assert await answers(server, "/readyz") == (503, f"[-]watches failed: {state['ready']}\n")
         state["ready"] = None
         assert await answers(server, "/readyz") == (200, "[+]watches ok\n")
         status, text = await answers(server, "/metrics")

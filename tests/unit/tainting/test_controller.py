@@ -219,14 +219,14 @@ async def test_missing_lease_permission_pauses_only_the_node_lifecycle() -> None
     cell.add(a_pod(seconds=30))
     cell.taint("n1", added=0)
     process = Process(cell)
-    process.blind = "waiting for leases (forbidden)"
+    process.blind = problem = "waiting for leases (forbidden)"
     try:
         await process.start(mode="TaintAndEvict")
         cell.add(node("n2").uid("uid-n2").not_ready())
         await asyncio.sleep(60)
         assert [uid for uid, _ in cell.gone] == ["uid-web"]
         assert process.condition("Degraded") == ("True", "NodeLifecycleFailed")
-        assert "waiting for leases (forbidden)" in str(process.status["conditions"])
+        assert problem in str(process.status["conditions"])
         assert "taints" not in cell.objects[f"{NODES}/n2"]["spec"]
         process.blind = None
         await process.until(lambda: "taints" in cell.objects[f"{NODES}/n2"]["spec"])

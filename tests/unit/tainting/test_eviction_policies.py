@@ -44,7 +44,7 @@ async def test_policy_evict_evicts_the_pod(cluster: Cluster) -> None:
     assert manager.recorded(DuePodResult.EVICTED) == ["web"]
 
 
-async def test_budget_delays_eviction(cluster: Cluster) -> None:
+async def test_budget_delays_eviction(cluster: Cluster, golden: Golden) -> None:
     cluster.taint("n1", taint())
     for number in range(3):
         cluster.pod(f"p{number}")
@@ -53,9 +53,9 @@ async def test_budget_delays_eviction(cluster: Cluster) -> None:
     async with manager.running():
         await asyncio.sleep(20)
         assert len(cluster.gone) == 1
-        assert [each.message for each in manager.ending.refused] == [
-            "Cannot evict pod The disruption budget pdb needs 2 healthy pods"
-        ] * 2
+        assert len(manager.ending.refused) == 2
+        for each in manager.ending.refused:
+            golden(each.message)
         cluster.budgets["shop"] = 2
         await asyncio.sleep(16)
 
@@ -328,15 +328,13 @@ async def test_eviction_waits_for_outstanding_disruption_of_a_drain(
     manager = Manager(cluster, EVICT)
     budgets, other = manager.services.evictor.budgets, cluster.pods["shop/other"]
     budgets.budget_changed(None, PodDisruptionBudget("shop", "all", selector=LabelSelector(), disruptions_allowed=1))
-    budgets.hold(other, Requester(AUTOSCALER, "removal of node n2"))
+    drain = Requester(AUTOSCALER, "removal of node n2")
+    budgets.hold(other, drain)
     async with manager.running():
         await asyncio.sleep(5)
         assert cluster.requests("POST eviction", "web") == []
         [waiting] = [each for each in manager.services.evictor.waiting() if each.request.pod == "web"]
-        assert (waiting.reason, waiting.waits_for) == (
-            reasons.WAITING_FOR_BUDGET,
-            Requester(AUTOSCALER, "removal of node n2"),
-        )
+        assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_BUDGET, drain)
         budgets.release(other)
         await asyncio.sleep(1)
 

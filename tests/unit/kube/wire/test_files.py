@@ -100,14 +100,15 @@ def broken(**spec):
     return as_json(cluster(N1, pod("web-1").merge(spec=spec), pod("web-2")))
 
 
-def test_an_error_names_file_object_and_field(tmp_path):
+def test_an_error_names_file_object_and_field(tmp_path, golden: Golden):
     path = tmp_path / "cluster.json"
     path.write_bytes(broken(containers=[{"name": "a", "resources": {"requests": {"cpu": "1K"}}}]))
     with pytest.raises(InputError) as caught:
         read_objects(path)
-    assert str(caught.value).startswith(
-        f"{path}: Pod/shop/web-1: spec.containers[0].resources.requests.cpu: '1K' is not a quantity"
-    )
+    error = caught.value
+    assert (error.source, error.object) == (str(path), "Pod/shop/web-1")
+    assert error.field == "spec.containers[0].resources.requests.cpu"
+    golden(str(error).replace(str(tmp_path), "folder"))
 
 
 def test_invalid_objects_can_be_left_out(golden: Golden):
@@ -150,15 +151,13 @@ def test_a_file_without_objects_is_refused(text, says):
     assert says in str(caught.value)
 
 
-def test_a_duplicate_is_refused_with_both_places(tmp_path):
+def test_a_duplicate_is_refused_with_both_places(tmp_path, golden: Golden):
     (tmp_path / "a.json").write_bytes(as_json(cluster(N1, WEB)))
     (tmp_path / "b.yaml").write_bytes(as_yaml(WEB.manifest()))
     with pytest.raises(InputError) as caught:
         read_objects(tmp_path)
-    first, second = tmp_path / "a.json", tmp_path / "b.yaml"
-    assert str(caught.value) == (
-        f"{second}: Pod/shop/web-1: is a duplicate: in {first} (items[1]) and in {second}; keep one"
-    )
+    assert (caught.value.source, caught.value.object) == (str(tmp_path / "b.yaml"), "Pod/shop/web-1")
+    golden(str(caught.value).replace(str(tmp_path), "folder"))
 
 
 def test_kinds_of_other_groups_are_ignored():

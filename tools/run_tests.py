@@ -24,7 +24,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 BIN: Final = Path(sys.executable).parent
 RESULTS: Final = "TRIMTAB_TEST_RESULTS"
+"""Environment variable: the directory to which a run of pytest writes its figures."""
 SEED: Final = "TRIMTAB_HYPOTHESIS_SEED"
+"""Environment variable: the seed of new examples. Profiles that always draw the same examples ignore it."""
 
 CHECK: Final = ("tox", "run-parallel", "--parallel-no-spinner", "-e", "lint,types,unit")
 CORE: Final = ("tox", "run", "-e", "core")

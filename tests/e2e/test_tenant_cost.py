@@ -83,9 +83,6 @@ ATTACKS: Final[dict[str, tuple[Make, int, bool, int]]] = {
 }
 """What each pod has, how many there are, whether they name a node, and how many are too complex."""
 
-USUAL: Final = ("resource names, pinned", "affinity terms, pinned")
-"""The attacks that every run tries."""
-
 
 class Running:
     """A cluster with a workload of another tenant, and the leading operator."""
@@ -162,9 +159,7 @@ def _prepared(joint: JointCluster, cluster: LocalCluster, operator: OperatorProc
     return running
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in USUAL else (pytest.mark.live,)) for each in ATTACKS]
-)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_expensive_pods_of_a_tenant_cost_bounded_memory_and_time(running: Running, name: str) -> None:
     make, count, pinned, expected = ATTACKS[name]
     joint, operator = running.joint, running.operator

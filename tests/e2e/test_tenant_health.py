@@ -45,7 +45,6 @@ WATCHED: Final[dict[Resource, tuple[Resource, ...]]] = {
 }
 """By the kind of a controller's object, the definitions without which the controller waits."""
 
-WEEKLY: Final = (pytest.mark.live,)
 GRACE: Final = 55.0
 """Seconds after SIGTERM in which the process ends: the default of --shutdown-timeout."""
 
@@ -172,8 +171,6 @@ MAX_INACTIVITY = 12.0
 LOOPS = ("policy default", "autoscaler", "machine autoscalers", "taint manager", "node lifecycle")
 """The loops of all controllers."""
 
-USUAL = ("policy default", "autoscaler", "taint manager")
-"""The loops that every run hangs."""
 
 KOPF_WATCHER = f"watcher for {TAINT_MANAGERS.plural}.{TAINT_MANAGERS.version}.{TAINT_MANAGERS.group}@None"
 
@@ -258,8 +255,8 @@ def operators(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     cluster.stop_all()
 
 
-@pytest.mark.parametrize("fault", ["hang", pytest.param("kill", marks=pytest.mark.live)])
-@pytest.mark.parametrize("loop", [*USUAL, *(pytest.param(each, marks=WEEKLY) for each in LOOPS if each not in USUAL)])
+@pytest.mark.parametrize("fault", ["hang", "kill"])
+@pytest.mark.parametrize("loop", LOOPS)
 def test_stalled_loop_ends_the_process(operators: Operators, loop: str, fault: str) -> None:
     leader = operators.leader
     leader.order(fault, loop)
@@ -412,10 +409,7 @@ def stops(joint: Cluster) -> float:
 
 @pytest.mark.parametrize(
     "missing",
-    [
-        pytest.param(each, id=each.plural, marks=() if each in (DESCHEDULER_POLICIES, MACHINE_AUTOSCALERS) else WEEKLY)
-        for each in OURS
-    ],
+    [pytest.param(each, id=each.plural) for each in OURS],
 )
 def test_deleted_crd_stops_only_its_controller(joint: Cluster, missing: Resource) -> None:
     check(joint, set())

@@ -117,7 +117,7 @@ def leads(operator: OperatorProcess, metrics: int) -> bool:
 
 @pytest.mark.parametrize(
     "one_port",
-    [pytest.param(False, id="separate-ports"), pytest.param(True, id="one-port", marks=pytest.mark.live)],
+    [pytest.param(False, id="separate-ports"), pytest.param(True, id="one-port")],
 )
 @pytest.mark.parametrize("mode", ATTACKS)
 def test_leader_survives_a_flood_of_metrics_requests(stage: Stage, start: Start, mode: str, *, one_port: bool) -> None:

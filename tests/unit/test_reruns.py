@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from tests.fixtures.results import RESULTS
+from tools.run_tests import RESULTS
 
 pytest_plugins = ["pytester"]
 

@@ -29,7 +29,6 @@ RESULT = {
     "failed": 1,
     "errors": 0,
     "skipped": 2,
-    "seconds": 4.5,
     "failures": ["tests/api/test_a.py::test_b"],
     "reruns": {"tests/api/test_a.py::test_c": "NotReady"},
     "suites": {},

@@ -52,7 +52,7 @@ test: $(STAMP) ## what CI runs: check, then api and the core of e2e; 15 minutes 
 	$(BIN)/python -m tools.run_tests test
 
 .PHONY: test-live
-test-live: $(STAMP) ## everything else: all of e2e, kills, faults, attacks, churn, scale, differentials; more than an hour
+test-live: $(STAMP) ## all of e2e, and what else takes long: kills, faults, attacks, churn, scale, differentials; more than an hour
 	$(BIN)/python -m tools.run_tests live
 
 .PHONY: bench

@@ -1,8 +1,8 @@
 """Runs the tests of a tier and prints what took how long: ``python -m tools.run_tests test``, or ``make test``.
 
-The tier ``test`` decides whether a change may land; ``live`` runs everything else. Both build the control plane while
-stages run that do not need it. Every stage runs, also after one that failed. No process that a stage started is left
-behind: this process adopts orphans, and stops those that remain.
+The tier ``test`` decides whether a change may land; ``live`` runs what takes too long for that. Both build the control
+plane while stages run that do not need it. Every stage runs, also after one that failed. No process that a stage
+started is left behind: this process adopts orphans, and stops those that remain.
 """
 
 from __future__ import annotations

@@ -148,6 +148,23 @@ class Stage:
         }
 
 
+def wait_for_cycles(process: OperatorProcess, *policies: str, count: int = 2) -> None:
+    """Wait until each policy has completed this many more cycles, to show what these do *not* do."""
+    before = {each: cycles(process, each) for each in policies}
+
+    def completed() -> bool:
+        return all(cycles(process, each) >= before[each] + count for each in policies)
+
+    wait_for(completed, f"{count} more cycles of {', '.join(policies)}", alive=process.running)
+
+
+def cycles(process: OperatorProcess, policy: str) -> float:
+    """Return how many cycles of a policy a process has completed."""
+    start, label = "trimtab_descheduler_cycles_total{", f'policy="{policy}"'
+    lines = (process.get("/metrics") or "").splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(start) and label in line)
+
+
 @pytest.fixture(scope="module")
 def stage_cluster(request: pytest.FixtureRequest) -> LocalCluster:
     """Three nodes, and the chart's CRDs and RBAC installed."""

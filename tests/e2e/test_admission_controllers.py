@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import wait_for_cycles
 from tests.fixtures.joint import VALUES, JointCluster, own_joint_cluster
 from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.placement_admission import AdmissionCluster, deploy
@@ -109,7 +110,7 @@ def test_dedicated_pool_scales_for_its_group_and_no_controller_moves_a_pod_wrong
     for each in admission.replicas:
         each.stop(signal.SIGKILL)
     evictions = len(joint.evictions())
-    time.sleep(12)  # two intervals of the descheduler
+    wait_for_cycles(joint.processes[-1], "default")
     assert sum(joint.where("team").values()) == 6
     assert len(joint.evictions()) == evictions
     assert owners(joint, "team") == {"team"}

@@ -66,11 +66,22 @@ def test_node_failure_during_evictions_and_scale_down(joint: JointCluster) -> No
     joint.until(lambda: UNREACHABLE in taint_keys(joint, nodes[0]), "the silent node is tainted", seconds=30)
     joint.until(lambda: joint.size("flaky") < 6, "the autoscaler removes a node")
     joint.until(lambda: len(set(joint.where("duplicated"))) > 2, "the policy spreads the duplicates")
-    time.sleep(10)  # the deadlines of the silent node's pods pass
+    joint.until(lambda: not staying(joint, nodes[0]), "the deadlines of the silent node's pods pass")
     joint.silence(nodes[0], on=False)
     until_all_run(joint)
     joint.until_at_rest(seconds=90)
     require_none(joint.violations(protected=[f"{joint.pods_namespace}/protected"]))
+
+
+def staying(joint: JointCluster, node: str) -> list[str]:
+    """Return the pods of a node that nobody deletes, without the protected ones, which tolerate everything."""
+    return [
+        each["metadata"]["name"]
+        for each in joint.pods()
+        if each["spec"].get("nodeName") == node
+        and not each["metadata"].get("deletionTimestamp")
+        and each["metadata"]["labels"]["app"] != "protected"
+    ]
 
 
 def taint_keys(joint: JointCluster, node: str) -> set[str]:

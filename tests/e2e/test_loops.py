@@ -7,7 +7,6 @@ pods start on the node from which they are evicted, and come back there, is the 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 
 from examples.demo.workloads import deployment
-from tests.e2e.conftest import POLICIES, Stage
+from tests.e2e.conftest import POLICIES, Stage, wait_for_cycles
 from tests.fixtures.waiting import wait_for
 from trimtab.api import reasons
 from trimtab.kube.api import ApiError, NotFound, Unreachable
@@ -175,6 +174,9 @@ NO_LOOPS: dict[str, Loop] = {
 class Place(Stage):
     """The part of the cluster that one loop uses."""
 
+    process: OperatorProcess
+    """The operator, once it was started."""
+
     def __init__(self, cluster: LocalCluster, name: str, loop: Loop) -> None:
         super().__init__(cluster, f"loop-{name}")
         self.name = name
@@ -304,6 +306,7 @@ def places(stage_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
     operator.start()
     try:
         for place in found.values():
+            place.process = operator
             place.begin()
         with Illness([place for place in found.values() if place.loop.ail is not None]):
             yield found
@@ -347,7 +350,7 @@ def test_strategy_gives_up_after_three_ineffective_evictions(
 
 def test_no_eviction_follows_after_giving_up(places: dict[str, Place]) -> None:
     before = {name: places[name].running("web") for name in LOOPS}
-    time.sleep(12)
+    wait_for_cycles(places["ages"].process, *LOOPS)
     assert {name: places[name].running("web") for name in LOOPS} == before, "two cycles later all are there"
     assert {name: places[name].evicted() for name in LOOPS} == dict.fromkeys(LOOPS, 3)
 
@@ -365,5 +368,5 @@ def test_failed_pods_are_removed_and_not_recreated(places: dict[str, Place]) -> 
     assert place.condition("fails", "Effective")["status"] == "True"
     wait_for(place.at_home, "the others to run")
     before = place.running("web")
-    time.sleep(6)
+    wait_for_cycles(place.process, "fails")
     assert (place.evicted(), place.running("web")) == (5, before)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-import time
 
-from tests.e2e.conftest import POLICIES, Stage, Start
+from tests.e2e.conftest import POLICIES, Stage, Start, wait_for_cycles
 from tests.fixtures.waiting import wait_for
 
 HOME = {
@@ -46,7 +45,7 @@ def gave_up(stage: Stage, policy: str) -> bool:
 
 def test_returning_pods_are_evicted_at_most_three_times(stage: Stage, start: Start) -> None:
     stage.deploy_on("sticky", 3, on="a", **HOME)
-    start()
+    process = start()
     stage.write_policy("loop", mode="Act", cooldown=COOLDOWN)
     wait_for(lambda: gave_up(stage, "loop"), "the condition", timeout=120)
     condition = stage.condition("loop", "Effective")
@@ -55,7 +54,7 @@ def test_returning_pods_are_evicted_at_most_three_times(stage: Stage, start: Sta
         assert word in condition["message"]
     assert evicted(stage, "loop") == 3
     before = stage.running("sticky")
-    time.sleep(12)
+    wait_for_cycles(process, "loop")
     assert stage.running("sticky") == before, "two cycles later nobody else was evicted"
     assert {pod["reason"] for pod in stage.status("loop")["kept"]} == {"GaveUp"}
     assert any(

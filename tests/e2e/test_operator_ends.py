@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import suppress
 
-from tests.e2e.conftest import POLICIES, Stage, Start
+from tests.e2e.conftest import POLICIES, Stage, Start, wait_for_cycles
 from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
 from trimtab_local.install import OperatorProcess
@@ -47,7 +47,8 @@ def test_kill_during_a_plan_does_not_repeat_the_cycle(stage: Stage, start: Start
     first.stop(signal.SIGKILL)
     second = start("--no-leader-elect")
     wait_for(lambda: stage.condition("killed", "Progressing").get("reason") == "Idle", "the report to be mended")
-    time.sleep(10)
+    stage.write_policy("later", mode="Simulate")
+    wait_for_cycles(second, "later")
     assert evictions(second) == 0, "perCycle would not hold: the hour is not over"
 
 

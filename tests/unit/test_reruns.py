@@ -12,6 +12,7 @@ pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).parents[2]
 XDIST = ("--numprocesses=1",)
+WITH_XDIST = pytest.param(XDIST, marks=pytest.mark.live)  # seconds each; `make check` has one such case
 
 FLAKY = """
 from pathlib import Path
@@ -47,14 +48,14 @@ def run_flaky(pytester: pytest.Pytester, number: int, *options: str, sound: int 
     return pytester.runpytest_inprocess("-p", "tests.conftest", "--reruns=2", *options)
 
 
-@pytest.mark.parametrize("options", [(), XDIST], ids=["one process", "xdist"])
+@pytest.mark.parametrize("options", [(), WITH_XDIST], ids=["one process", "xdist"])
 def test_summary_prints_why_a_repeated_test_failed(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     result = run_flaky(pytester, 1, *options)
     assert result.parseoutcomes() == {"passed": 2, "rerun": 1}
     result.stdout.fnmatch_lines(["*RERUN *test_flaky*0* (call)*", "*node n0 is not ready*", "pods of n0: 7"])
 
 
-@pytest.mark.parametrize("options", [(), XDIST], ids=["one process", "xdist"])
+@pytest.mark.parametrize("options", [(), WITH_XDIST], ids=["one process", "xdist"])
 def test_closing_lines_list_repeated_tests_with_their_reason(
     pytester: pytest.Pytester, options: tuple[str, ...]
 ) -> None:

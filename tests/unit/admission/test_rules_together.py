@@ -185,6 +185,7 @@ def test_no_pod_of_others_is_stored_with_a_toleration_of_reserved_nodes(
         assert permitted or not tolerations_for(stored_tolerations(stored), taint)
 
 
+@pytest.mark.live
 def test_pods_of_the_maximal_size_are_reviewed_quickly() -> None:
     """kube-apiserver accepts requests of 3 MiB."""
     many = [{"key": f"k{number}", "operator": "Exists"} for number in range(60_000)]

@@ -450,8 +450,10 @@ class TestRollback:
 
     @pytest.mark.parametrize(
         ("held_for", "reason"),
-        [(300.0, "Underutilized"), (2000.0, "WaitingForEvictionLimit")],
-        ids=["in time", "too long"],
+        [
+            pytest.param(300.0, "Underutilized", id="in time", marks=pytest.mark.live),
+            pytest.param(2000.0, "WaitingForEvictionLimit", id="too long"),
+        ],
     )
     async def test_waiting_for_eviction_limits_extends_the_eviction_timeout(self, held_for: float, reason: str) -> None:
         fleet = drained()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.fakes.api import Call
 from tests.fakes.fleet import BUDGETS, MACHINES, NODES, REMOVAL_IN_PROGRESS, SETS, Fleet
 from tests.fixtures.golden import Golden
+from tests.strategies import examples
 from tests.unit.autoscaling.removal_operator import Operator, kill, killed_after, running
 from trimtab.api.plan import rfc3339
 from trimtab.autoscaling.actuation import Phase, RemovalSettings
@@ -33,7 +34,10 @@ from trimtab.kube.objects.machine import CLUSTER_API, MACHINE_API
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
 
 GROUP = "MachineSet/openshift-machine-api/a"
-LAGS = [0.0, 0.5, 2.0, 5.0, 10.0]
+LAGS = [
+    pytest.param(lag, marks=() if lag in (0.0, 10.0) else pytest.mark.live, id=str(lag))
+    for lag in (0.0, 0.5, 2.0, 5.0, 10.0)
+]
 
 
 def cluster(*, empty: int, busy: int, api_group: str = MACHINE_API) -> Fleet:
@@ -117,7 +121,7 @@ async def test_one_machine_is_lost_if_the_controller_lags_more_than_the_mark_del
 )
 @example(mark_lag=10.0, size_lag=0.0, empty=10, busy=12, extra=[(3, 7.0)])
 @example(mark_lag=9.039595718986483, size_lag=4.369993261613438, empty=10, busy=1, extra=[(0, 20.74069052574083)])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_lagging_caches_delete_no_machine_with_pods(
     mark_lag: float, size_lag: float, empty: int, busy: int, extra: list[tuple[int, float]]
 ) -> None:

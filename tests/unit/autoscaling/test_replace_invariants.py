@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, budget
+from tests.strategies import examples
 from tests.unit.autoscaling.replacement_cluster import World, group, removals, ups, web, worker
 from trimtab.api.plan import Plan
 
@@ -84,7 +85,7 @@ def markets(draw: st.DrawFn) -> Market:
     return Market(prices, cpus, allowed, built)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(100))
 @given(markets())
 def test_replacements_lower_the_price_and_terminate(market: Market) -> None:
     world, before, quiet = market.world, market.priced(), 0
@@ -109,7 +110,7 @@ def test_replacements_lower_the_price_and_terminate(market: Market) -> None:
     raise AssertionError("replacing does not come to an end")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(80))
 @given(markets())
 def test_replacement_in_progress_is_not_planned_again(market: Market) -> None:
     world = market.world

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.fixtures.golden import Golden
+from tests.strategies import examples
 from tests.unit.autoscaling.iteration_reports import (
     NOW,
     full_size,
@@ -485,6 +486,7 @@ def reports(draw: st.DrawFn) -> IterationReport:
     )
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(reports())
 def test_status_of_any_report_is_valid_and_bounded(made: IterationReport) -> None:
     status = build_status(made, NEW)

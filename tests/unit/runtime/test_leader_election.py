@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.fakes.api import Call, FakeApi
 from tests.fakes.clock import LoopClock
 from tests.fixtures.golden import Golden
+from tests.strategies import examples
 from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError, Unreachable
 from trimtab.runtime.leader_election.elector import ElectionTimings, LeaderElector
 
@@ -362,7 +363,7 @@ def test_timings_that_cannot_work_are_refused(wrong):
         ElectionTimings(**wrong)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     cuts=st.lists(st.tuples(st.floats(0, 120), st.floats(0, 40), st.sampled_from(["down", "hangs"])), max_size=6),
     links=st.lists(st.integers(0, 2), min_size=6, max_size=6),

@@ -180,7 +180,7 @@ def outage(kills=()):
     return live.run(200)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sets(st.integers(21, 110), min_size=10, max_size=10))
 def test_ten_kills_during_zone_outage_lose_nothing(kills):
     promised, live = outage().tainted, outage(kills)
@@ -189,7 +189,7 @@ def test_ten_kills_during_zone_outage_lose_nothing(kills):
         assert second >= expected
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.sets(st.integers(42, 110), min_size=10, max_size=10))
 def test_recorded_silence_limits_delay_by_kills(kills):
     """Each may cost the second of a question that has to be asked anew, and that of a taint's whole seconds."""

@@ -351,10 +351,28 @@ def thing(raw: bytes | msgspec.Raw) -> Thing:
     return Thing(metadata["name"], metadata["uid"], metadata["resourceVersion"])
 
 
-@pytest.mark.parametrize("way", ["JSON streamed", "JSON in pages"])
-async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cluster, way: str) -> None:
+@pytest.fixture
+async def things(cluster: Cluster) -> AsyncIterator[None]:
+    """A custom kind that is created late, so that the server has no resource version 1 of it."""
     client, definitions = cluster.client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     client.request("POST", definitions, DEFINITION)
+    yield
+    client.request("DELETE", f"{definitions}/things.test.trimtab.dev")
+
+    async def away() -> bool:
+        try:
+            client.request("GET", f"{definitions}/things.test.trimtab.dev")
+        except NotFound:
+            return True
+        return False
+
+    await eventually_async(away, "the kind is gone")
+
+
+@pytest.mark.parametrize("way", ["JSON streamed", "JSON in pages"])
+@pytest.mark.usefixtures("things")
+async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cluster, way: str) -> None:
+    client = cluster.client
     proxy = CuttableProxy(urlsplit(client.server).port or 443)
     config = msgspec.structs.replace(load_config(admin), server=f"https://127.0.0.1:{proxy.port}")
 
@@ -368,8 +386,9 @@ async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cl
 
     await eventually_async(served, "the kind is served")
     async with Outdated(config) as api, informing(api, THINGS, way=way, decode=thing) as informer:
-        await eventually_async(lambda: len(informer.store) == 2, "both objects are cached")
         await informer.synced()
+        client.request("POST", THINGS.path(), {**THING, "metadata": {"name": "watched"}})
+        await eventually_async(lambda: len(informer.store) == 3, "the watch is established")
         proxy.cut()
         client.request("DELETE", THINGS.path("gone"))
         api.armed = True
@@ -378,18 +397,8 @@ async def test_expired_resource_version_causes_a_relist(admin: Path, cluster: Cl
             lambda: informer.statistics().lists >= 2, "the informer lists again"
         )  # a busy server may refuse the first attempt
         assert not api.armed
-        assert set(informer.store.objects) == {"kept"}
+        assert set(informer.store.objects) == {"kept", "watched"}
     proxy.close()
-    client.request("DELETE", f"{definitions}/things.test.trimtab.dev")
-
-    async def away() -> bool:
-        try:
-            client.request("GET", f"{definitions}/things.test.trimtab.dev")
-        except NotFound:
-            return True
-        return False
-
-    await eventually_async(away, "the kind is gone")
 
 
 async def test_informer_misses_no_change_over_a_network_outage(admin: Path, cluster: Cluster, namespace: str) -> None:

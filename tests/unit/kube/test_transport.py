@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -235,6 +236,16 @@ async def test_close_is_idempotent_and_closes_borrowed_sessions(server):
 
 
 # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_close_ends_connections_whose_server_is_slow_to_close_them(transport):
+    transport.borrowed_session()
+    ours, theirs = socket.socketpair()
+    transport._sockets.add(ours)
+    await transport.close()
+    with ours, theirs:
+        theirs.setblocking(False)
+        assert theirs.recv(1) == b""
 
 
 def streamed(*chunks: bytes, then: asyncio.Event | None = None, abort: bool = False) -> answers.Handler:

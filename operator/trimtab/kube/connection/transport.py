@@ -12,7 +12,7 @@ import logging
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, Self
 from weakref import WeakSet
@@ -37,7 +37,7 @@ PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAX_ERROR_BYTES: Final = 2**16
 """Maximum number of bytes read from the error response of a stream."""
 TLS_CLOSE_TIMEOUT: Final = 0.5
-"""Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down."""
+"""Maximum seconds that :meth:`Transport.close` waits for TLS connections to shut down, before it ends them."""
 
 Observe = Callable[[str, int, float], None]
 """Callback for each request, with the method, the HTTP status (0 for no response) and the duration in seconds.
@@ -115,13 +115,20 @@ class Transport:
         connector, self._connector = self._connector, None
         if connector is not None:
             await connector.close()
-            await self._wait_for_tls_shutdown()
+            await self._close_sockets()
 
-    async def _wait_for_tls_shutdown(self) -> None:
-        """Wait briefly until the connections of cancelled requests have shut down TLS.
+    async def _close_sockets(self) -> None:
+        """Wait until the connections of cancelled requests have shut down TLS, and end those whose server is slow.
 
-        The shutdown would fail once the event loop has been closed.
+        A connection that is still open when the event loop closes would never be closed.
         """
+        await self._wait_for_closed_sockets()
+        for each in [each for each in self._sockets if each.fileno() >= 0]:
+            with suppress(OSError):  # it was never connected, or the server has just closed it
+                each.shutdown(socket.SHUT_RDWR)
+        await self._wait_for_closed_sockets()
+
+    async def _wait_for_closed_sockets(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + TLS_CLOSE_TIMEOUT
         while any(each.fileno() >= 0 for each in self._sockets) and loop.time() < deadline:  # noqa: ASYNC110 (no event)

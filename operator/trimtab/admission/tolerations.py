@@ -59,7 +59,7 @@ def tolerations_for(tolerations: Iterable[Toleration], taint: TaintLike) -> list
     ``tolerationSeconds`` is ignored: a pod that tolerates NoExecute for a second can start on the node. ``Gt`` and
     ``Lt`` compare values, although the API server has that feature off by default: if it is off, no pod has them.
     """
-    return [each for each in tolerations if tolerates(each, taint, compare_values=True)]
+    return [each for each in tolerations if tolerates(each, taint)]
 
 
 def toleration_of(taint: TaintLike) -> Toleration:

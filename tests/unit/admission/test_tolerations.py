@@ -238,12 +238,13 @@ def test_adds_a_toleration_of_a_taint_once(present: tuple[str, ...], after: tupl
     assert add_toleration_of(spec, taint) is spec
 
 
-def test_comparing_tolerations_do_not_count_as_tolerating_when_one_is_added() -> None:
-    """kube-scheduler ignores Gt and Lt unless a feature gate is on."""
-    spec = pod_spec(Toleration("a", "Gt", "4"))
-    assert add_toleration_of(spec, NodeTaint(key="a", value="5")).tolerations == (
+def test_comparing_toleration_counts_as_tolerating() -> None:
+    """The API server accepts Gt and Lt only if kube-scheduler may compare values."""
+    spec, more = pod_spec(Toleration("a", "Gt", "4")), NodeTaint(key="a", value="4")
+    assert add_toleration_of(spec, NodeTaint(key="a", value="5")) is spec
+    assert add_toleration_of(spec, more).tolerations == (
         Toleration("a", "Gt", "4"),
-        Toleration("a", "Equal", "5", "NoSchedule"),
+        Toleration("a", "Equal", "4", "NoSchedule"),
     )
 
 

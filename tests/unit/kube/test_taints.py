@@ -56,10 +56,9 @@ def test_a_toleration_tolerates_a_taint(toleration: Toleration, tolerated: bool)
         pytest.param("Gt", "-0", "6", False, id="minus-zero"),
     ],
 )
-def test_values_are_compared_on_request(operator: str, bound: str, value: str, tolerated: bool) -> None:
+def test_gt_and_lt_compare_integers(operator: str, bound: str, value: str, tolerated: bool) -> None:
     toleration, taint = Toleration("level", operator, bound), Taint("level", NO_SCHEDULE, value)
-    assert tolerates(toleration, taint, compare_values=True) is tolerated
-    assert not tolerates(toleration, taint)
+    assert tolerates(toleration, taint) is tolerated
 
 
 def test_the_first_untolerated_taint_is_named() -> None:
@@ -75,8 +74,8 @@ def test_the_first_untolerated_taint_is_named() -> None:
 
 def test_comparison_reaches_the_tolerations_of_a_pod() -> None:
     node = (Taint("level", NO_SCHEDULE, "9"),)
-    assert find_untolerated_taint(node, (Toleration("level", "Gt", "5"),)) == node[0]
-    assert find_untolerated_taint(node, (Toleration("level", "Gt", "5"),), compare_values=True) is None
+    assert find_untolerated_taint(node, (Toleration("level", "Gt", "9"),)) == node[0]
+    assert find_untolerated_taint(node, (Toleration("level", "Gt", "5"),)) is None
 
 
 @given(taints(), tolerations())

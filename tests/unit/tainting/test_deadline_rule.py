@@ -75,7 +75,10 @@ PROMISES: dict[str, tuple[tuple[Toleration, ...], tuple[Taint, ...], float | Non
         (taint("node.kubernetes.io/unreachable"),),
         300,
     ),
-    "Gt without the feature gate tolerates nothing": ((bears("a", operator="Gt", value="1"),), (taint("a", "2"),), 0),
+    "Gt tolerates a greater value": ((bears("a", operator="Gt", value="1"),), (taint("a", "2"),), NEVER),
+    "Gt tolerates no equal value": ((bears("a", operator="Gt", value="2"),), (taint("a", "2"),), 0),
+    "Lt for a while": ((bears("a", 600, operator="Lt", value="1000"),), (taint("a", "950"),), 600),
+    "Gt tolerates no word": ((bears("a", operator="Gt", value="1"),), (taint("a", "high"),), 0),
 }
 
 

@@ -200,7 +200,7 @@ class PodNodeConstraintsRule(RuleDefaults):
         for taint in self._protected:
             effect = taint.effect or toleration.effect or NO_SCHEDULE
             matched = replace(toleration, operator=EXISTS) if taint.value is None else toleration
-            if tolerates(matched, Taint(key=taint.key, value=taint.value or "", effect=effect), compare_values=True):
+            if tolerates(matched, Taint(key=taint.key, value=taint.value or "", effect=effect)):
                 yield taint
 
     def _added_by_others(self, request: Attributes) -> _Selection:

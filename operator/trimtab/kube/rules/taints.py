@@ -69,18 +69,21 @@ class TolerationLike(TaintLike, Protocol):
         ...
 
 
-def tolerates(toleration: TolerationLike, taint: TaintLike, *, compare_values: bool = False) -> bool:
+def tolerates(toleration: TolerationLike, taint: TaintLike) -> bool:
     """Return whether one toleration tolerates one taint.
 
     An empty effect matches every effect, and an empty key matches every key. ``Exists`` matches any value, and
-    ``Equal`` (the default) an equal value. The API server allows an empty key only with ``Exists``.
-    ``tolerationSeconds`` is ignored, as in kube-scheduler.
+    ``Equal`` (the default) an equal value. ``Gt`` and ``Lt`` match if the taint's value is greater or less than the
+    toleration's; they never match a value that is not an integer. The API server allows an empty key only with
+    ``Exists``. ``tolerationSeconds`` is ignored, as in kube-scheduler.
+
+    ``Gt`` and ``Lt`` need the feature gate TaintTolerationComparisonOperators (KEP-5471, off by default in v1.36). They
+    are always compared, because the API server accepts such a toleration only if the gate is on. If it is switched off
+    later, kube-scheduler no longer matches these tolerations, but their pods are still not evicted.
 
     Args:
         toleration: the toleration of the pod.
         taint: the taint of the node.
-        compare_values: whether ``Gt`` and ``Lt`` compare the values as integers. If false, they match nothing. In
-            Kubernetes this is the feature gate TaintTolerationComparisonOperators (alpha in v1.35, off by default).
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -91,7 +94,7 @@ def tolerates(toleration: TolerationLike, taint: TaintLike, *, compare_values: b
         return True
     if operator in ("", "Equal"):
         return toleration.value == taint.value
-    if compare_values and operator in ("Gt", "Lt"):
+    if operator in ("Gt", "Lt"):
         bound, value = _int64(toleration.value), _int64(taint.value)
         if bound is None or value is None:
             return False
@@ -103,8 +106,6 @@ def find_untolerated_taint(
     taints: Iterable[Taint],
     tolerations: Collection[TolerationLike],
     effects: Collection[str] = SCHEDULING_EFFECTS,
-    *,
-    compare_values: bool = False,
 ) -> Taint | None:
     """Return the first taint that has one of the effects and is not tolerated, or ``None`` if there is none.
 
@@ -113,7 +114,7 @@ def find_untolerated_taint(
     for taint in taints:
         if taint.effect not in effects:
             continue
-        if not any(tolerates(toleration, taint, compare_values=compare_values) for toleration in tolerations):
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 

@@ -107,7 +107,9 @@ def test_patch_of_one_field_keeps_other_defaults(client: Client, good: Any, dept
 
 # ── What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-BAD = [pytest.param(spec, words, id=what) for what, (spec, words) in taint_managers.REFUSED.items()]
+BAD = [pytest.param(spec, words, id=what) for what, (spec, words) in taint_managers.REFUSED.items()] + [
+    pytest.param({"mode": former}, ("spec.mode",), id=f"former mode {former}") for former in taint_managers.FORMER_MODES
+]
 
 
 @pytest.mark.parametrize("validation", ["Strict", "Ignore", ""])

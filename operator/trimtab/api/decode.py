@@ -75,6 +75,7 @@ class DecodableKind(Struct, frozen=True):
         check: returns the errors of an object that violates rules that the schema cannot express.
         optional_spec: whether the spec may be omitted; then all its fields have their defaults.
         namespaced: whether objects have a namespace. If a file omits it, the namespace is ``default``.
+        renamed: current values by former value, by field of the spec. Former values are accepted.
     """
 
     api_version: str
@@ -246,10 +247,8 @@ def read_object(data: object, kind: DecodableKind) -> tuple[Any, tuple[FieldErro
         return None, (FieldError("", f"must be a mapping with {', '.join(_TOP_LEVEL[:4])}"),)
     errors = _envelope(data, kind)
     if "spec" in data:
-        errors += [
-            _with_new_name(error, data["spec"], kind.renamed)
-            for error in check(data["spec"], structural_schema(kind.spec), path="spec")
-        ]
+        data = _with_current_values(data, kind)
+        errors += check(data["spec"], structural_schema(kind.spec), path="spec")
     if errors:
         return None, tuple(errors)
     try:
@@ -262,11 +261,26 @@ def read_object(data: object, kind: DecodableKind) -> tuple[Any, tuple[FieldErro
         return None, (FieldError("", str(error)),)
 
 
-def _with_new_name(error: FieldError, spec: object, renamed: Mapping[str, Mapping[str, str]]) -> FieldError:
-    field = error.field.removeprefix("spec.")
-    value = spec.get(field) if isinstance(spec, Mapping) else None
-    new = renamed.get(field, {}).get(value) if isinstance(value, str) else None
-    return error if new is None else FieldError(error.field, f"{field} {value} is now {new}")
+def find_former_values(data: object, kind: DecodableKind) -> tuple[FieldError, ...]:
+    """Return the fields of an object that have a former value, each with a message that contains the current one.
+
+    The object is valid nevertheless, because it may have been stored before the value was renamed. The API server
+    refuses new objects with such a value.
+    """
+    spec = data.get("spec") if isinstance(data, Mapping) else None
+    if not isinstance(spec, Mapping):
+        return ()
+    return tuple(
+        FieldError(f"spec.{field}", f"{field} {spec[field]} is now {names[spec[field]]}")
+        for field, names in kind.renamed.items()
+        if isinstance(spec.get(field), str) and spec[field] in names
+    )
+
+
+def _with_current_values(data: Mapping[Any, Any], kind: DecodableKind) -> Mapping[Any, Any]:
+    fields = [each.field.removeprefix("spec.") for each in find_former_values(data, kind)]
+    current = {field: kind.renamed[field][data["spec"][field]] for field in fields}
+    return {**data, "spec": {**data["spec"], **current}} if current else data
 
 
 def _whole_numbers(value: Any) -> Any:

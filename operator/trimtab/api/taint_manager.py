@@ -190,7 +190,7 @@ FIRST: Final = "First"
 
 Mode = Literal["Observe", "EvictPods", "TaintAndEvict"]
 RENAMED_MODES: Final = {"EarlierOnly": EVICT_PODS, "Own": TAINT_AND_EVICT}
-"""Former names of modes. The decoder rejects them with an error that contains the current name."""
+"""Former names of modes. The decoder accepts them, because stored objects may have them; the API server does not."""
 
 TaintPolicy = Literal["Delete", "Evict"]
 TolerationMatching = Literal["All", "First"]

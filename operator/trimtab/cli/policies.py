@@ -528,9 +528,12 @@ class TaintManagers(SingletonReader["TaintManager"]):
     kinds = (("TaintManager", "trimtab.dev/v1alpha1"),)
 
     def _decode(self, manifest: Mapping[str, Any], source: str) -> TaintManager:
-        from trimtab.api.decode import decode_taint_manager
+        from trimtab.api.decode import TAINT_MANAGER, decode_taint_manager, find_former_values
 
-        return decode_taint_manager(manifest, source=source)
+        manager = decode_taint_manager(manifest, source=source)
+        for each in find_former_values(manifest, TAINT_MANAGER):
+            click.echo(f"trimtab: warning: {printable(source)}: {each}", err=True)
+        return manager
 
 
 class PlacementAdmissions(SingletonReader["PlacementAdmission"]):

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, PROGRESSING, READY
-from trimtab.api.decode import decode_taint_manager
+from trimtab.api.decode import TAINT_MANAGER, decode_taint_manager, find_former_values
+from trimtab.api.schema import FieldError
 from trimtab.api.taint_manager import NAME, OBSERVE, PodCounts, TaintManager, TaintManagerSpec
 from trimtab.api.waiting_evictions import WaitingEvictions
 from trimtab.controller.loop import ControllerLoop, NotReadyReason
@@ -138,6 +139,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         self._observer: DeadlineObserver | None = None
         self._tasks: ActiveTasks | None = None
         self._applied: TaintManagerSpec | None = None
+        self._former_values: tuple[FieldError, ...] = ()
         self._done = ActionCounts()
         self._stale = NotReadyReason()
         self._stale_leases = NotReadyReason()
@@ -208,7 +210,12 @@ class TaintManagerController(ControllerLoop[TaintManager]):
     # --- its object ---------------------------------------------------------------------------------------------------
 
     def _decode(self, body: Mapping[str, Any]) -> TaintManager:
-        return decode_taint_manager(dict(body))
+        manager = decode_taint_manager(dict(body))
+        if (former := find_former_values(body, TAINT_MANAGER)) != self._former_values:
+            for each in former:
+                log.warning("%s; the object was stored by an earlier version, apply it with the current value", each)
+            self._former_values = former
+        return manager
 
     def _requirements(self, obj: TaintManager) -> tuple[Requirement, ...]:
         return required_permissions(obj.spec, namespace=self._services.namespace)

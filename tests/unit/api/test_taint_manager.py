@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import taint_managers
 from tests.taint_managers import taint_manager
 from trimtab.api.crds import DEFINITIONS, object_schema
-from trimtab.api.decode import InvalidObject, decode_taint_manager
+from trimtab.api.decode import TAINT_MANAGER, InvalidObject, decode_taint_manager, find_former_values
 from trimtab.api.schema import FieldError, check
 from trimtab.api.taint_manager import (
     MAX_DEADLINES,
@@ -87,6 +87,17 @@ def test_policy_and_maximum_wait_of_a_taint_key() -> None:
 @pytest.mark.parametrize("spec", taint_managers.ACCEPTED.values(), ids=taint_managers.ACCEPTED)
 def test_valid_taint_manager_is_decoded(spec: str) -> None:
     decode_taint_manager(taint_manager(spec))
+
+
+@pytest.mark.parametrize(("former", "current"), taint_managers.FORMER_MODES.items())
+def test_former_mode_is_accepted_and_its_current_name_reported(former: str, current: str) -> None:
+    stored = taint_manager({"mode": former})
+
+    assert decode_taint_manager(stored).spec.mode == current
+    (found,) = find_former_values(stored, TAINT_MANAGER)
+    assert found.field == "spec.mode"
+    assert {former, current} <= set(found.message.split())
+    assert not find_former_values(taint_manager({"mode": current}), TAINT_MANAGER)
 
 
 @pytest.mark.parametrize(("spec", "words"), taint_managers.REFUSED.values(), ids=taint_managers.REFUSED)

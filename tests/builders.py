@@ -116,13 +116,15 @@ class PodBuilder(Builder):
         self._manifest["spec"].setdefault("initContainers", []).append({"name": name, **fields})
         return self
 
-    def owned_by(self, kind: str, name: str, *, api_version: str | None = None, controller: bool = True) -> Self:
+    def owned_by(
+        self, kind: str, name: str, *, api_version: str | None = None, uid: str = "", controller: bool = True
+    ) -> Self:
         known = {"ReplicationController": "v1", "Node": "v1", "Job": "batch/v1"}
         reference = {
             "apiVersion": api_version or known.get(kind, "apps/v1"),
             "kind": kind,
             "name": name,
-            "uid": f"{kind.lower()}-{self._manifest['metadata']['namespace']}-{name}",
+            "uid": uid or f"{kind.lower()}-{self._manifest['metadata']['namespace']}-{name}",
             "controller": controller,
         }
         self._at("metadata").setdefault("ownerReferences", []).append(reference)
@@ -134,9 +136,11 @@ class PodBuilder(Builder):
             self._at("spec")["priorityClassName"] = class_name
         return self
 
-    def tolerates(self, key: str = "", value: str = "", effect: str = "", *, seconds: int | None = None) -> Self:
-        """Add a toleration: Equal with a value, else Exists; without a key, of all taints."""
-        toleration: dict[str, Any] = {"operator": "Equal" if value else "Exists"}
+    def tolerates(
+        self, key: str = "", value: str = "", effect: str = "", *, seconds: int | None = None, operator: str = ""
+    ) -> Self:
+        """Add a toleration: by default Equal with a value, else Exists; without a key, of all taints."""
+        toleration: dict[str, Any] = {"operator": operator or ("Equal" if value else "Exists")}
         toleration |= {name: text for name, text in {"key": key, "value": value, "effect": effect}.items() if text}
         if seconds is not None:
             toleration["tolerationSeconds"] = seconds

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Protocol
 
-from trimtab.cluster.workloads.owners import OwnerKey, owner_key
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key, owns
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, Pod
 from trimtab.kube.watching.store import Store
 
@@ -48,7 +48,7 @@ class Lister:
         self._pods = pods
         self._leases = leases
         self._by_node = pods.index(_node_of)
-        self._by_owner = pods.index(owner_key)
+        self._by_owner = pods.index(_owner_names)
         self._pending = pods.index(_scheduler_of_pending)
 
     @property
@@ -94,7 +94,7 @@ class Lister:
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """Return the pods of a controller, including pending and terminal ones, ordered by ``namespace/name``."""
-        return [pod for _, pod in sorted(self._by_owner.items(owner))]
+        return [pod for _, pod in sorted(self._by_owner.items(owner[:3])) if owns(owner, pod)]
 
     def subscribe(self, listener: ClusterListener) -> Callable[[], None]:
         """Call the listener on every change from now on, and return a function that unsubscribes it."""
@@ -113,6 +113,11 @@ class Lister:
 
 def _node_of(pod: Pod) -> str | None:
     return pod.node or None
+
+
+def _owner_names(pod: Pod) -> tuple[str, str, str] | None:
+    owner = owner_key(pod)
+    return None if owner is None else owner[:3]
 
 
 def _scheduler_of_pending(pod: Pod) -> str | None:

@@ -152,7 +152,7 @@ def limit_scopes(pod: Pod) -> tuple[LimitScope, ...]:
     """Return the scopes whose limits an eviction of the pod counts against."""
     owner = owner_key(pod)
     found: tuple[LimitScope, ...] = ((NODE, pod.node), (NAMESPACE, pod.namespace))
-    return found if owner is None else (*found, (OWNER, *owner))
+    return found if owner is None else (*found, (OWNER, *owner[:3]))
 
 
 def _describe_scope(place: LimitScope) -> str:

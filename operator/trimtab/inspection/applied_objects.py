@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from trimtab.autoscaling.template.daemon_sets import should_run
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import workload
-from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.cluster.workloads.owners import OwnerKey, owns
 from trimtab.inspection.admission_defaults import PodPriorities
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import (
@@ -182,7 +182,7 @@ class _Applying:
         sample = _decoded(_pod_manifest(template, namespace, name, _owner(kind, name)))
         assert isinstance(sample, Pod)
         sample = PodPriorities.of(self._snapshot).resolved(sample)
-        existing = self._existing((namespace, kind, name))
+        existing = self._existing(OwnerKey(namespace, kind, name))
         unchanged = bool(existing) and all(_same_template(pod, sample) for pod in existing)
         if not unchanged:
             self._put_selector(manifest, kind, namespace, name)
@@ -213,17 +213,10 @@ class _Applying:
 
     def _existing(self, owner: OwnerKey) -> list[Pod]:
         """Return the pods of a workload that run or will run, ordered by name (StatefulSets: by ordinal)."""
-        namespace, kind, name = owner
         found = [
             pod
             for pod in self._snapshot.pods.values()
-            if pod.namespace == namespace
-            and not pod.terminal
-            and pod.deleted is None
-            and (
-                (pod.controller and (pod.controller.kind, pod.controller.name) == (kind, name))
-                or workload(pod) == owner
-            )
+            if not pod.terminal and pod.deleted is None and (owns(owner, pod) or workload(pod) == owner)
         ]
         return sorted(found, key=lambda pod: (_ordinal(pod.name), pod.name))
 

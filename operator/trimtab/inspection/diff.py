@@ -135,7 +135,7 @@ def _pods(before: Mapping[str, Pod], after: Mapping[str, Pod]) -> Changes:
 def _owner(pod: Pod) -> str:
     """Return the pod's controller as ``namespace/Kind/name``; the namespace for a bare pod."""
     controller = pod.controller
-    return pod.namespace if controller is None else f"{pod.namespace}/{controller.kind}/{controller.name}"
+    return pod.namespace if controller is None else f"{pod.namespace}/{controller.qualified_name}"
 
 
 def _budgets(snapshot: Snapshot) -> dict[str, Document]:

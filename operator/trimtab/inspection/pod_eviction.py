@@ -204,7 +204,7 @@ def _with_owner(eviction: Eviction, pod: Pod | None, name: str) -> Eviction:
 
     controller = None if pod is None else pod.controller
     if controller is not None:
-        return replace(eviction, owner=f"{controller.kind}/{controller.name}")
+        return replace(eviction, owner=controller.qualified_name)
     return replace(eviction, owner=f"/{name.rpartition('-')[0]}") if "-" in name else eviction
 
 
@@ -221,7 +221,7 @@ def _of_condition(pod: Pod) -> Eviction | None:
                 reason=each.reason,
                 message=each.message,
                 uid=pod.uid,
-                owner="" if controller is None else f"{controller.kind}/{controller.name}",
+                owner="" if controller is None else controller.qualified_name,
                 node=pod.node,
             )
     return None
@@ -250,7 +250,7 @@ def find_replacement(snapshot: Snapshot, eviction: Eviction, *, namespace: str) 
         and pod.created is not None
         and pod.created >= since
         and pod.controller is not None
-        and (kind in ("", pod.controller.kind))
+        and (kind in ("", pod.controller.qualified_kind))
     ]
     same = [pod for pod in later if pod.controller is not None and pod.controller.name == owner]
     if not same and kind == "ReplicaSet":

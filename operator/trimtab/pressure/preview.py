@@ -349,7 +349,7 @@ class _PolicyPreview:
             reason=reason,
             message=message,
             uid=pod.uid,
-            owner="" if owner is None else f"{owner.kind}/{owner.name}",
+            owner="" if owner is None else owner.qualified_name,
             how=how,
             grace_period=grace,
         )

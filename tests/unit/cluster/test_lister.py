@@ -18,7 +18,7 @@ from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.kube.objects import NODE_LEASES, Lease, Node, OwnerReference, Pod
 from trimtab.placement.placer import Placer
 
-OWNER = ("shop", "ReplicaSet", "web")
+OWNER = OwnerKey("shop", "ReplicaSet", "web")
 
 
 def a_cluster() -> tuple[Caches, Pod]:
@@ -163,7 +163,7 @@ def equals_a_search(caches: Caches) -> None:
         assert lister.pods_on(name) == on[name]
         assert dict(lister.items_on(name)) == {each.key: each for each in on[name]}
     for owner in ("a", "b", "c"):
-        key = ("shop", "ReplicaSet", owner)
+        key = OwnerKey("shop", "ReplicaSet", owner, owner)
         assert lister.owned_by(key) == of[key]
     assert all(lister.pod(each.key) is each for each in there)
     assert sorted(lister.bound()) == [(each.key, each) for each in there if each.node]

@@ -8,12 +8,13 @@ import pytest
 from tests.fixtures.golden import Golden
 from trimtab.api import reasons
 from trimtab.api.plan import Evict
+from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
 from trimtab.disruption.executor.owner_queue import check_pod
 from trimtab.disruption.outcome import EVICTED_RESPONSE_LOST, GONE
 from trimtab.kube.objects import Pod
 
-OWNER = ("shop", "ReplicaSet", "web")
+OWNER = OwnerKey("shop", "ReplicaSet", "web")
 LONG_AGO = 1.0
 WALL = 1_800_000_000.0
 
@@ -131,5 +132,5 @@ def test_second_victim_is_added_to_unrecovered_owner(golden: Golden):
 def test_old_owner_records_are_removed():
     book = OwnerRecovery()
     for number in range(20_000):
-        book.open(("shop", "ReplicaSet", f"web-{number}"), VICTIM, [VICTIM], now=float(number))
+        book.open(OwnerKey("shop", "ReplicaSet", f"web-{number}"), VICTIM, [VICTIM], now=float(number))
     assert len(book) < 4_000

@@ -47,7 +47,7 @@ def pending_pods(cluster: ClusterInput, plan: Plan | None) -> dict[str, Any]:
 
 def _owner(pod: Pod) -> str:
     owner = pod.controller
-    return f"{owner.kind}/{owner.name}" if owner is not None else pod.key
+    return owner.qualified_name if owner is not None else pod.key
 
 
 def _row(placer: Placer, pods: list[Pod], decisions: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

@@ -13,18 +13,19 @@ _HASH_LABEL: Final = "pod-template-hash"
 
 
 def workload(pod: Pod) -> OwnerKey | None:
-    """Return the namespace, kind and name of the workload that owns a pod, or ``None`` for a bare pod.
+    """Return the workload that owns a pod, without a UID, or ``None`` for a bare pod.
 
     A ReplicaSet belongs to a Deployment if its name ends with the template hash label of its pods. So the workload does
-    not change when a rollout replaces the ReplicaSet.
+    not change when a rollout replaces the ReplicaSet, or when somebody creates it again under the same name.
     """
     controller = pod.controller
     if controller is None:
         return None
     suffix = f"-{pod.labels.get(_HASH_LABEL, '')}"
-    if controller.kind == "ReplicaSet" and suffix != "-" and controller.name.endswith(suffix):
-        return pod.namespace, "Deployment", controller.name.removesuffix(suffix)
-    return pod.namespace, controller.kind, controller.name
+    kind = controller.qualified_kind
+    if kind == "ReplicaSet" and suffix != "-" and controller.name.endswith(suffix):
+        return OwnerKey(pod.namespace, "Deployment", controller.name.removesuffix(suffix))
+    return OwnerKey(pod.namespace, kind, controller.name)
 
 
 class Workloads:
@@ -52,13 +53,14 @@ class Workloads:
         return max((pod.created for pod in self.pods(owner) if pod.created is not None), default=None)
 
     def _controllers(self, owner: OwnerKey) -> list[OwnerKey]:
-        namespace, kind, name = owner
-        if kind != "Deployment":
+        if owner.kind != "Deployment":
             return [owner]
         if self._replica_sets is None:
             self._replica_sets = {}
             for each in self._snapshot.owners():
-                if each[1] == "ReplicaSet":  # its name is the Deployment's, a hyphen and a hash without hyphens
-                    self._replica_sets.setdefault((each[0], each[2].rpartition("-")[0]), []).append(each)
-        named = self._replica_sets.get((namespace, name), ())
-        return [each for each in named if any(workload(pod) == owner for pod in self._snapshot.owned_by(each)[:1])]
+                if each.kind == "ReplicaSet":  # its name is the Deployment's, a hyphen and a hash without hyphens
+                    deployment = each.name.rpartition("-")[0]
+                    self._replica_sets.setdefault((each.namespace, deployment), []).append(each)
+        named = self._replica_sets.get((owner.namespace, owner.name), ())
+        distinct = dict.fromkeys(each.without_uid for each in named)
+        return [each for each in distinct if any(workload(pod) == owner for pod in self._snapshot.owned_by(each)[:1])]

@@ -21,7 +21,7 @@ from trimtab.api.scalars import to_time
 from trimtab.api.strategies import PodLifeTimeParams
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import Workloads
-from trimtab.descheduling.memory.cooldown import moved_owner_key, template_digest
+from trimtab.descheduling.memory.cooldown import moved_owner_key, template_digest, workload_of
 from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.background_evictions import is_evicted_in_background
 from trimtab.disruption.outcome import Outcome
@@ -249,7 +249,7 @@ class _Assessment:
 
     def review(self, setback: Setback) -> None:
         """Remove a setback if its owner has a new template, or has had no pods for :data:`GONE`."""
-        pods = self._workloads.pods((setback.namespace, setback.kind, setback.name))
+        pods = self._workloads.pods(workload_of(setback))
         if any(template_digest(pod) == setback.template for pod in pods):
             if setback.gone_time is not None:
                 self.ledger.keep(msgspec.structs.replace(setback, gone_time=None))
@@ -268,7 +268,7 @@ class _Assessment:
     def _replacement(self, watched: WatchedEviction) -> Pod | None:
         found = [
             pod
-            for pod in self._workloads.pods((watched.namespace, watched.kind, watched.name))
+            for pod in self._workloads.pods(workload_of(watched))
             if _is_newer(pod, watched)
             and pod.uid not in self._taken
             and pod.deleted is None

@@ -35,8 +35,18 @@ def moved_owner(pod: Pod, strategy: str) -> MovedOwner | None:
     owner = workload(pod)
     if owner is None:
         return None
-    namespace, kind, name = owner
-    return MovedOwner(strategy=strategy, namespace=namespace, kind=kind, name=name, template=template_digest(pod))
+    return MovedOwner(
+        strategy=strategy,
+        namespace=owner.namespace,
+        kind=owner.kind,
+        name=owner.name,
+        template=template_digest(pod),
+    )
+
+
+def workload_of(owned: MovedOwner) -> OwnerKey:
+    """Return the workload of a memory entry. One that is created again under the same name is the same."""
+    return OwnerKey(owned.namespace, owned.kind, owned.name)
 
 
 def moved_owner_key(owned: MovedOwner) -> tuple[str, str, str, str, str]:
@@ -81,13 +91,13 @@ class CooldownIndex:
         self._rescheduled = {(each.strategy, each.replacement): each for each in memory.watched if each.landed}
         going = [each for each in memory.watched if each.restarted and not each.landed]
         self._restarted = {each.uid: each for each in going}
-        self._rolling = {(each.strategy, (each.namespace, each.kind, each.name)): each for each in going}
+        self._rolling = {(each.strategy, workload_of(each)): each for each in going}
         self._unproven = Counter(
             moved_owner_key(each) for each in memory.watched if each.landed and each.strategy in in_place
         )
         self._setbacks: dict[tuple[str, OwnerKey], dict[str, Setback]] = {}
         for each in memory.setbacks:
-            place = each.strategy, (each.namespace, each.kind, each.name)
+            place = each.strategy, workload_of(each)
             self._setbacks.setdefault(place, {})[each.template] = each
 
     def refusal(self, pod: Pod, strategy: str) -> Refusal | None:

@@ -18,7 +18,7 @@ from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import Workloads
 from trimtab.descheduling.memory.assess import NONE, SetbackLedger, assess, record_not_evicted, trimmed_memory
-from trimtab.descheduling.memory.cooldown import CooldownIndex, gave_up_since, moved_owner, moved_owner_key
+from trimtab.descheduling.memory.cooldown import CooldownIndex, gave_up_since, moved_owner, moved_owner_key, workload_of
 from trimtab.descheduling.memory.holds import record_holds
 from trimtab.descheduling.strategies.registry import IN_PLACE
 from trimtab.disruption.outcome import EVICTED, FAILED, STARTED, Outcome, Refusal
@@ -64,7 +64,7 @@ def watch_evictions(
         whose = moved_owner(pod, action.strategy) if pod is not None and action.target else None
         if pod is None or whose is None:
             continue
-        newest = workloads.newest((whose.namespace, whose.kind, whose.name))
+        newest = workloads.newest(workload_of(whose))
         watched[pod.uid] = WatchedEviction(
             strategy=whose.strategy,
             namespace=whose.namespace,
@@ -89,7 +89,7 @@ def note_request(memory: EvictionMemory, action: Evict, snapshot: Snapshot) -> E
     watched = next((each for each in memory.watched if each.uid == action.uid), None)
     if watched is None:
         return memory
-    newest = Workloads(snapshot).newest((watched.namespace, watched.kind, watched.name))
+    newest = Workloads(snapshot).newest(workload_of(watched))
     if newest is None:
         return memory
     return _with(memory, msgspec.structs.replace(watched, after=to_time(newest)))

@@ -75,12 +75,12 @@ def record_holds(
     ]
     for owner in seen:
         since = known[owner].since if owner in known else time
-        found.append(HeldWorkload(*owner, since=min(since, time), seen=time))
+        found.append(HeldWorkload(owner.namespace, owner.kind, owner.name, since=min(since, time), seen=time))
     return msgspec.structs.replace(memory, held=_longest(found))
 
 
 def _key(found: HeldWorkload) -> OwnerKey:
-    return found.namespace, found.kind, found.name
+    return OwnerKey(found.namespace, found.kind, found.name)
 
 
 def _longest(found: Iterable[HeldWorkload]) -> tuple[HeldWorkload, ...]:

@@ -300,7 +300,7 @@ class StrategyContext:
                 reason=reason,
                 message=message,
                 uid=pod.uid,
-                owner=f"{owner.kind}/{owner.name}" if owner is not None else "",
+                owner=owner.qualified_name if owner is not None else "",
                 how=SURGE if target and self._rules.surges(pod) else "Evict",
                 cause=cause,
             )

@@ -60,8 +60,7 @@ class OwnerSpread(Struct):
     @property
     def name(self) -> str:
         """Return the owner in the form ``Kind namespace/name``."""
-        namespace, kind, name = self.owner
-        return f"{kind} {namespace}/{name}"
+        return str(self.owner)
 
 
 class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
@@ -140,7 +139,7 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
 
     def _count(self, owner: OwnerKey) -> OwnerSpread | None:
         """Return the distribution of the owner's pods; ``None`` if the strategy ignores the owner."""
-        if owner[1] in self._excluded:
+        if owner.kind in self._excluded or owner.plain_kind in self._excluded:
             return None
         counts: Counter[int] = Counter()
         total = 0

@@ -274,13 +274,14 @@ class Evictor:
 
         The result is ``None`` if the owner has recovered, or if the request need not wait for that.
         """
-        if not request.settle or request.owner is None:
+        owner = request.workload
+        if not request.settle or owner is None:
             return None
-        pods = self._view.owned_by(request.owner)
-        message = self._owners.unsettled(request.owner, pod, pods, now=self._now(), now_epoch=self._clock.now())
+        pods = self._view.owned_by(owner)
+        message = self._owners.unsettled(owner, pod, pods, now=self._now(), now_epoch=self._clock.now())
         if message is None:
             return None
-        other = self._owners.requester(request.owner)
+        other = self._owners.requester(owner)
         if other is not None and other.controller != request.requester.controller:
             message = f"{message} (by {other})"
         return self._wait(request, WAITING_FOR_OWNER, message, other)
@@ -389,9 +390,9 @@ class Evictor:
     def begin(self, permit: Permit) -> None:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
         request, permit.in_flight = permit.request, True
-        if request.owner is not None:
-            pods = self._view.owned_by(request.owner)
-            self._owners.open(request.owner, permit.pod, pods, now=self._now(), requester=request.requester)
+        if (owner := request.workload) is not None:
+            pods = self._view.owned_by(owner)
+            self._owners.open(owner, permit.pod, pods, now=self._now(), requester=request.requester)
 
     def conclude(self, permit: Permit, answer: AttemptResult) -> None:
         """End a permit with the result of its request: keep its reservations if the pod is evicted, or release them.
@@ -413,8 +414,8 @@ class Evictor:
                 self._return_rate(permit)
             else:
                 self.budgets.granted(permit.pod, now=now)
-            if request.owner is not None:
-                self._owners.grant(request.owner, request.uid, now=now)
+            if (owner := request.workload) is not None:
+                self._owners.grant(owner, request.uid, now=now)
             grace = request.grace_period
             if grace is None:
                 grace = permit.pod.spec.termination_grace_period
@@ -469,8 +470,8 @@ class Evictor:
     def _release(self, permit: Permit, *, uncertain: bool) -> None:
         request = permit.request
         del self._permits[permit]
-        if request.owner is not None:
-            self._owners.close(request.owner, request.uid)
+        if (owner := request.workload) is not None:
+            self._owners.close(owner, request.uid)
         if uncertain:
             self.budgets.granted(permit.pod, now=self._now())
             return

@@ -64,7 +64,7 @@ def history_entry(request: EvictionRequest, answer: AttemptResult, pod: Pod, *, 
         namespace=request.namespace,
         pod=request.pod,
         uid=request.uid,
-        owner="" if controller is None else f"{controller.kind}/{controller.name}",
+        owner="" if controller is None else controller.qualified_name,
         node=request.node,
         target=request.target,
     )

@@ -141,13 +141,13 @@ class OwnerRecovery:
             return None
         names = entry.victims[others[0]] + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         if not entry.unanswered.isdisjoint(others):
-            return f"the eviction of {names}, of the same {_describe(owner)}, is in flight"
+            return f"the eviction of {names}, of the same {owner}, is in flight"
         if entry.over(pods, now):
             del self._open[owner]
             return None
         have = count_replicas(pods, without=entry.victims)
         return (
-            f"{_describe(owner)} has {have.alive} pods, {have.ready} of them ready, since {names} "
+            f"{owner} has {have.alive} pods, {have.ready} of them ready, since {names} "
             f"{'was' if len(others) == 1 else 'were'} evicted; before it had {entry.before.alive} and "
             f"{entry.before.ready}"
         )
@@ -164,15 +164,13 @@ def _not_running(owner: OwnerKey, victim: Pod, pods: Iterable[Pod], now_epoch: f
         if pod.uid == victim.uid or pod.terminal:
             continue
         if pod.deleted is not None:
-            if owner[1] == "StatefulSet":  # it creates the replacement only when the old pod no longer exists
-                return (
-                    f"{pod.name} of the same {_describe(owner)} is terminating; its replacement is created after that"
-                )
+            if owner.plain_kind == "StatefulSet":  # it creates the replacement only when the old pod no longer exists
+                return f"{pod.name} of the same {owner} is terminating; its replacement is created after that"
         elif not pod.node:
-            return f"{pod.name} of the same {_describe(owner)} has no node yet"
+            return f"{pod.name} of the same {owner} has no node yet"
         elif not pod.ready and pod.created is not None and now_epoch - pod.created < START_GRACE:
             age = max(0, int(now_epoch - pod.created))
-            return f"{pod.name} of the same {_describe(owner)} was created {age}s ago and is not ready yet"
+            return f"{pod.name} of the same {owner} was created {age}s ago and is not ready yet"
     return None
 
 
@@ -186,8 +184,3 @@ def _just_created(pods: Iterable[Pod], now_epoch: float) -> str | None:
         if pod.created is not None and 0 <= now_epoch - pod.created < 1:
             return f"{pod.name} was created within this second, like the replacement of the next pod would be"
     return None
-
-
-def _describe(owner: OwnerKey) -> str:
-    namespace, kind, name = owner
-    return f"{kind} {namespace}/{name}"

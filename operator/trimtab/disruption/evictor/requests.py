@@ -96,6 +96,11 @@ class EvictionRequest(Struct, frozen=True, kw_only=True):
     overdue: bool = False
 
     @property
+    def workload(self) -> OwnerKey | None:
+        """Return the owner without its UID, by which all requesters wait for it; ``None`` if the pod has none."""
+        return None if self.owner is None else self.owner.without_uid
+
+    @property
     def key(self) -> str:
         """Return the pod's key, ``namespace/name``."""
         return f"{self.namespace}/{self.pod}"

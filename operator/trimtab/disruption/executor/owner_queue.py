@@ -201,9 +201,9 @@ def group_by_owner(actions: Sequence[Evict]) -> list[OwnerQueue]:
 
 
 def owner_of(action: Evict) -> OwnerKey | None:
-    """Return the key under which the snapshot indexes the action's owner; ``None`` if the action has no owner."""
+    """Return the identity of the action's owner, without its UID; ``None`` if the action has no owner."""
     kind, _, name = action.owner.partition("/")
-    return (action.namespace, kind, name) if name else None
+    return OwnerKey(action.namespace, kind, name) if name else None
 
 
 def check_pod(action: Evict, pod: Pod | None, *, response_lost: bool) -> AttemptResult | None:

@@ -557,7 +557,7 @@ class MinReplicas(Protection):
             self._known[owner] = number
         if number >= self._least or (self._surge and self.context.surges.can_surge(pod)):
             return None
-        return self.refuse(f"{owner[1]} {owner[2]} has {number} pods, protections.minReplicas is {self._least}")
+        return self.refuse(f"{owner.kind} {owner.name} has {number} pods, protections.minReplicas is {self._least}")
 
 
 class StartingPods(Protection):

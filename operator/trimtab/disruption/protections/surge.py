@@ -43,7 +43,7 @@ class SurgeChecker:
     def is_single_replica(self, pod: Pod) -> bool:
         """Return whether the pod is ready and its owner (ReplicaSet, StatefulSet, …) has no other running pod."""
         owner = owner_key(pod)
-        if owner is None or owner[1] in _NO_REPLICAS or owner in self._several:
+        if owner is None or owner.plain_kind in _NO_REPLICAS or owner in self._several:
             return False
         if REQUEST_EVICT_ONLY in pod.annotations or not _ready(pod):
             return False
@@ -59,12 +59,12 @@ class SurgeChecker:
     def rollout_in_progress(self, pod: Pod) -> Refusal | None:
         """Return a refusal if the Deployment of a single replica is already being rolled out; otherwise ``None``."""
         owner = workload(pod)
-        if owner is None or owner[1] != "Deployment":
+        if owner is None or owner.kind != "Deployment":
             return None
         others = [other for other in self._workloads.pods(owner) if other.name != pod.name and _running(other)]
         if others:
             return Refusal(
-                ROLLOUT_IN_PROGRESS, f"Deployment {owner[2]} has a pod of another template, {others[0].name}"
+                ROLLOUT_IN_PROGRESS, f"Deployment {owner.name} has a pod of another template, {others[0].name}"
             )
         rollout = self._rollout(owner)
         return None if rollout is None else rollout_progress(rollout)
@@ -72,8 +72,8 @@ class SurgeChecker:
     def surge_blocker(self, pod: Pod) -> Refusal | None:
         """Return the reason why no rollout can replace a single replica before deleting it; ``None`` if one can."""
         owner = workload(pod)
-        if owner is None or owner[1] != "Deployment":
-            kind = "no owner" if owner is None else f"{owner[1]} {owner[2]}"
+        if owner is None or owner.kind != "Deployment":
+            kind = "no owner" if owner is None else f"{owner.kind} {owner.name}"
             return _surge_refusal(
                 f"the only ready pod of {kind}, and only a Deployment creates the new pod before it deletes the old one"
             )
@@ -86,11 +86,11 @@ class SurgeChecker:
             return _surge_refusal(self._rollouts.problem)
         rollout = self._rollout(owner)
         if rollout is None:
-            return _surge_refusal(f"Deployment {owner[2]} was not found")
+            return _surge_refusal(f"Deployment {owner.name} was not found")
         return restart_blocker(rollout, pod)
 
     def _rollout(self, owner: OwnerKey) -> Rollout | None:
-        return None if self._rollouts is None else self._rollouts.found.get(f"{owner[0]}/{owner[2]}")
+        return None if self._rollouts is None else self._rollouts.found.get(f"{owner.namespace}/{owner.name}")
 
     def _exclusive(self, pod: Pod) -> Refusal | None:
         """Return a refusal if the pod has a volume that only one node can use at a time; otherwise ``None``."""

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, Labels
@@ -45,6 +47,24 @@ class OwnerReference(Struct, frozen=True, gc=False):
     uid: str = ""
     api_version: str = ""
     controller: bool = False
+
+    @property
+    def qualified_kind(self) -> str:
+        """Return the kind, followed by the API group if it is not one of Kubernetes: ``StatefulSet.apps.kruise.io``.
+
+        A cluster may have the same kind in several groups. References without ``apiVersion`` are those of Kubernetes.
+        """
+        group = self.api_version.rpartition("/")[0]
+        return self.kind if group in _BUILT_IN_GROUPS else f"{self.kind}.{group}"
+
+    @property
+    def qualified_name(self) -> str:
+        """Return the qualified kind and the name: ``ReplicaSet/web-5d4f``, ``StatefulSet.apps.kruise.io/web``."""
+        return f"{self.qualified_kind}/{self.name}"
+
+
+_BUILT_IN_GROUPS: Final = frozenset({"", "apps", "batch", "extensions"})
+"""The API groups of Kubernetes' own controllers of pods. No two of them have the same kind with another meaning."""
 
 
 class LabelRequirement(Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from trimtab.api.descheduler_status import MAX_HELD, EvictionMemory, HeldWorkloa
 from trimtab.api.plan import Plan
 from trimtab.api.scalars import to_time
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.descheduling.memory.cycle_memory import CycleMemory, valid_memory
 from trimtab.descheduling.memory.holds import held_too_long, record_holds
 from trimtab.descheduling.planning import planner
@@ -21,12 +22,12 @@ from trimtab.descheduling.planning.recheck import recheck_move
 HOUR = 3600.0
 EVICT = {"descheduler.alpha.kubernetes.io/evict": "false"}
 STAY = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true"}
-WEB = ("shop", "ReplicaSet", "web")
+WEB = OwnerKey("shop", "ReplicaSet", "web")
 
 
 def held(seconds: float, *, seen: float = 0.0) -> EvictionMemory:
     """A memory by which the ReplicaSet is held for so long."""
-    return EvictionMemory(held=(HeldWorkload(*WEB, since=to_time(NOW - seconds), seen=to_time(NOW - seen)),))
+    return EvictionMemory(held=(HeldWorkload(*WEB[:3], since=to_time(NOW - seconds), seen=to_time(NOW - seen)),))
 
 
 def duplicates(annotations: dict[str, str], *more: Any) -> list[Any]:

@@ -443,6 +443,9 @@ FITS_ON_UPCOMING_NODE: Final = "FitsOnUpcomingNode"
 FITS_AFTER_MOVES: Final = "FitsAfterMoves"
 """The pod fits on a node once the descheduler has completed its current moves. Two minutes after the first attempt of a
 move, the autoscaler no longer waits for that move, and the pod can trigger a scale-up."""
+FITS_AFTER_REMOVALS: Final = "FitsAfterRemovals"
+"""The pod fits on a node once a node that is being removed no longer exists. Until then the empty node is a domain of
+the pod's topology spread constraint. Ten minutes after the pod became unschedulable, it can trigger a scale-up."""
 NOMINATED: Final = "Nominated"
 """The scheduler has nominated a node for the pod. The pod fits on it once the pods that are preempted there or already
 terminating have ended."""

@@ -27,7 +27,9 @@ from trimtab.kube.rules.taints import (
     KARPENTER_DISRUPTED,
     KARPENTER_DISRUPTION,
     NO_EXECUTE,
+    NO_SCHEDULE,
     TO_BE_DELETED,
+    UNSCHEDULABLE,
     format_taint,
     tolerates,
 )
@@ -80,6 +82,32 @@ class TaintDeadline(Struct, frozen=True):
 def is_being_removed(node: Node) -> bool:
     """Return whether the node is being removed: it is terminating, or an autoscaler is draining it."""
     return node.deleted is not None or any(_removes(taint) for taint in node.taints)
+
+
+_DRAINING: Final = (Taint(UNSCHEDULABLE, NO_SCHEDULE), Taint(TO_BE_DELETED, NO_SCHEDULE))
+
+
+def as_draining(node: Node) -> Node:
+    """Return the node as it is while an autoscaler drains it: cordoned, and with the taints that keep new pods away.
+
+    It still exists, so kube-scheduler counts it as a topology domain unless a constraint has ``nodeTaintsPolicy:
+    Honor``.
+    """
+    present = {taint.key for taint in node.taints}
+    added = tuple(taint for taint in _DRAINING if taint.key not in present)
+    return replace(node, unschedulable=True, taints=(*node.taints, *added))
+
+
+MAINTENANCE_CONDITIONS: Final = frozenset({"MaintenancePlanned", "DrainInProgress", "GracefulNodeShutdownInProgress"})
+"""Conditions of nodes that administrators or kubelets set before a node is drained or shut down (KEP-5683)."""
+
+
+def maintenance_condition(node: Node) -> str | None:
+    """Return the condition that announces the end of the node or of its pods, or ``None`` if no condition does."""
+    for condition in node.conditions:
+        if condition.type in MAINTENANCE_CONDITIONS and condition.status == "True":
+            return condition.type
+    return None
 
 
 def removal_signal(node: Node) -> str | None:

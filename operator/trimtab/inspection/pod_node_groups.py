@@ -45,7 +45,7 @@ MAX_TRIED_GROUPS: Final = 4
 _MAX_CHANGES: Final = 4
 """Maximum number of changes of one suggestion."""
 
-_WAITING: Final = frozenset({reasons.FITS_ON_UPCOMING_NODE, reasons.FITS_AFTER_MOVES})
+_WAITING: Final = frozenset({reasons.FITS_ON_UPCOMING_NODE, reasons.FITS_AFTER_MOVES, reasons.FITS_AFTER_REMOVALS})
 """Reasons of the planner with which the pod fits without a further change."""
 
 _BY_HAND: Final = frozenset(

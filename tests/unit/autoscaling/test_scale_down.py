@@ -475,15 +475,32 @@ class TestDisruption:
 
 
 class TestPodsThatDependOnOthers:
-    def test_removed_node_is_no_topology_domain(self) -> None:
-        """Otherwise its zone, then empty, would limit all other zones to the maximum skew."""
+    @pytest.mark.parametrize(
+        ("policy", "expected"),
+        [
+            (None, {}),
+            ("Ignore", {}),
+            ("Honor", {"n1": {"shop/w0": "n3"}, "n2": {"shop/w2": "n3"}}),
+        ],
+    )
+    def test_draining_node_is_a_topology_domain_unless_its_taints_are_honored(
+        self, policy: str | None, expected: dict[str, dict[str, str]], golden: Golden
+    ) -> None:
+        """Its zone, then empty, limits all other zones to the maximum skew (kubernetes/autoscaler#9288)."""
         of = group(size=3)
         pairs = workers(3, of)
         for made, _ in pairs:
             made.zone(f"zone-{made.manifest()['metadata']['name']}")
-        pods = [web(f"w{number}", "n1" if number < 1 else f"n{number % 2 + 2}").spread(ZONE) for number in range(3)]
+        pods = [
+            web(f"w{number}", "n1" if number < 1 else f"n{number % 2 + 2}").spread(
+                ZONE, **({"nodeTaintsPolicy": policy} if policy else {})
+            )
+            for number in range(3)
+        ]
         made = planned(of, pairs, pods)
-        assert removed(made) == {"n1": {"shop/w0": "n3"}, "n2": {"shop/w2": "n3"}}
+        assert removed(made) == expected
+        if not expected:
+            golden(next(each.message for each in made.kept if each.name == "n1"))
 
     def test_spread_constraints_hold_among_kept_nodes(self) -> None:
         of = group(size=1)

@@ -51,6 +51,7 @@ from trimtab.autoscaling.scale_up.pod_classes import (
 from trimtab.autoscaling.scale_up.upcoming_nodes import add_template_node
 from trimtab.autoscaling.template import NodeTemplate, build_templates
 from trimtab.autoscaling.template.node_template import TO_BE_DELETED
+from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod
@@ -241,7 +242,7 @@ class ReplacementTrial:
         with self._snapshot.fork():
             lifted = [self._placer.unbind(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
             for node in nodes:
-                self._snapshot.remove(node)
+                self._snapshot.put(as_draining(node))
             found = place_on_existing(self._placer, group_equal_pods(lifted), {})
             left = build_pod_classes(found.unplaced, self._snapshot)
             return self._scale_up_for(left, groups) if left else []

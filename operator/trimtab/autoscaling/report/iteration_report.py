@@ -129,7 +129,13 @@ NOT_PENDING_REASONS: Final = frozenset({reasons.NOT_UNSCHEDULABLE, reasons.SCHED
 """Reasons for pods without a node that the scheduler has not reported as unschedulable."""
 
 PLACED_REASONS: Final = frozenset(
-    {reasons.FITS_ON_NODE, reasons.FITS_ON_UPCOMING_NODE, reasons.FITS_AFTER_MOVES, reasons.NOMINATED}
+    {
+        reasons.FITS_ON_NODE,
+        reasons.FITS_ON_UPCOMING_NODE,
+        reasons.FITS_AFTER_MOVES,
+        reasons.FITS_AFTER_REMOVALS,
+        reasons.NOMINATED,
+    }
 )
 """Reasons for pods that fit on an existing or upcoming node."""
 

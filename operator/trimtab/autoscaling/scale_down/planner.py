@@ -42,7 +42,7 @@ from trimtab.autoscaling.scale_down.unneeded_nodes import (
     next_unneeded_records,
     recorded_unneeded,
 )
-from trimtab.cluster.disruption_signals import mark_unneeded
+from trimtab.cluster.disruption_signals import as_draining, mark_unneeded
 from trimtab.cluster.resources import CPU, MEMORY, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
@@ -458,7 +458,7 @@ def _blocked(attempt: RemovalAttempt) -> Refusal:
 def reserve(snapshot: Snapshot, made: ScaleDownPlan) -> None:
     """Apply a plan to a snapshot, so that subsequent planners see its reservations.
 
-    Move the pods of removed nodes, remove the nodes, charge the PodDisruptionBudgets, and set the annotation
+    Move the pods of removed nodes, mark the nodes as draining, charge the PodDisruptionBudgets, and set the annotation
     :data:`UNNEEDED_SINCE` on unneeded nodes. Moved pods are treated as starting. Call it only on a fork, because the
     actions have not been executed yet.
 
@@ -472,7 +472,7 @@ def reserve(snapshot: Snapshot, made: ScaleDownPlan) -> None:
             pod = placer.unbind(snapshot.pods[move.pod])
             placer.reserve(replace(pod, phase="Pending", created=None), snapshot.nodes.slot_of[move.target])
     for action in made.actions:
-        snapshot.remove(snapshot.nodes.node(snapshot.nodes.slot_of[action.node]))
+        snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[action.node])))
     for key, number in made.disruptions.items():
         budget = snapshot.budgets[key]
         snapshot.put(replace(budget, disruptions_allowed=max(0, budget.disruptions_allowed - number)))

@@ -13,6 +13,7 @@ from trimtab.autoscaling.scale_down.drainability import DrainContext, DrainOutco
 from trimtab.autoscaling.scale_down.equivalence import is_running
 from trimtab.autoscaling.scale_down.planner import plan
 from trimtab.autoscaling.scale_up import PlanInputs
+from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod
@@ -138,7 +139,7 @@ def _pods_without_place(
             unbound = placer.unbind(pod)
             if moves and not mirror and pod.key not in blocked:
                 waiting.append(replace(unbound, phase="Pending", created=None))
-        snapshot.remove(snapshot.nodes.node(snapshot.nodes.slot_of[name]))
+        snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[name])))
         for pod, placement in zip(waiting, placer.place(waiting), strict=True):
             if not placement.pod.node:
                 found.append(RemovalBlocker(reasons.NO_PLACE_TO_MOVE_PODS, placement.message, pod.key))

@@ -3,14 +3,18 @@
 If a pod does not fit anywhere, the simulation is left unchanged. Pods whose placement depends only on nodes and
 resource amounts are placed on arrays of free amounts (:class:`FreeCapacity`), many at once. Before the simulation
 places a pod that depends on other pods or on volumes (affinity, spread, ports, volumes), it writes the placements found
-so far to the snapshot, and applies the planned removals to it. A removed node must not count as a topology domain;
-otherwise spread constraints would include a node that is about to be deleted.
+so far to the snapshot, and applies the planned removals to it.
+
+Replacements are scheduled while the nodes drain, so a node that is being removed stays in the snapshot: cordoned,
+tainted and without the pods that move (cluster-autoscaler's HEAD judges this state as well, kubernetes/autoscaler
+#9288). With ``nodeTaintsPolicy: Ignore``, the default, an empty node is a topology domain of a spread constraint until
+it no longer exists. Where the placements could be wrong once the nodes are gone, that state is checked, too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -24,10 +28,12 @@ from trimtab.autoscaling.scale_down.equivalence import (
     NodeDrain,
     PlacementClass,
 )
+from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.node_table import NodeTable
 from trimtab.cluster.resources import PODS, UNKNOWN, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Node, Pod
+from trimtab.kube.objects import Node, Pod, TopologySpread
+from trimtab.kube.rules.selectors import matches_labels
 from trimtab.placement.feasibility import Diagnosis
 from trimtab.placement.filters.nodes import shortage_text
 from trimtab.placement.interface import Failure
@@ -149,7 +155,7 @@ def no_capacity_message(
         placer: places pods on the snapshot.
         room: the nodes that may receive pods.
         placement_class: the placement class of the pod.
-        excluded: slots of removed nodes that are still in the snapshot.
+        excluded: slots of the nodes that are being removed.
     """
     nodes = placer.snapshot.nodes
     left: BoolArray = nodes.used.copy()
@@ -236,6 +242,7 @@ class Simulation:
         self._room = room
         self._unflushed: list[tuple[Pod, str]] = []
         self._going: list[Node] = []
+        self._draining: dict[str, Node] = {}
         self._excluded: set[int] = set()
         self._taken: list[tuple[int, Wanted, int]] = []
         self._found: list[tuple[Pod, str]] = []
@@ -337,22 +344,72 @@ class Simulation:
         self._flush()
         mark = self._snapshot.mark()
         lifted = {pod.key: self._placer.unbind(pod) for pod, _ in moving}
-        self._snapshot.remove(node)
+        self._snapshot.put(as_draining(node))
         stuck: tuple[Pod, str] | None = None
         for pod, pod_class in moving:
             if pod_class.placement_class is None and not self._reserve(lifted[pod.key], pod_class):
                 with self._budget.charged(pod.namespace):
-                    stuck = pod, no_place_message(self._placer, self._room, lifted[pod.key])
+                    stuck = pod, self._why_nowhere(lifted[pod.key], node)
                 break
         if stuck is None:
             before = len(self._found)
             stuck = self._place_by_amounts(moving)
             for pod, target in self._found[before:]:
                 self._snapshot.move(lifted[pod.key], target)
+        if stuck is None and self._depends_on_remaining(node, lifted.values()):
+            stuck = self._stuck_without(node, self._found[:before])
         if stuck is None:
+            self._draining[node.name] = node
             self._snapshot.commit(mark)
         else:
             self._snapshot.undo(mark)
+        return stuck
+
+    def _why_nowhere(self, pod: Pod, node: Node) -> str:
+        """Describe why a pod does not fit while the node drains. The snapshot must be up to date."""
+        message = no_place_message(self._placer, self._room, pod)
+        ignoring = [each.topology_key for each in _hard_spread(pod) if each.node_taints_policy != "Honor"]
+        mark = self._snapshot.mark()
+        self._snapshot.remove(node)
+        fits_later = bool(ignoring) and self._room.first(self._placer.feasible(pod)) is not None
+        self._snapshot.undo(mark)
+        if not fits_later:
+            return message
+        return (
+            f"{message.rstrip('.')}; it would fit if node {node.name} no longer existed: until then it is a domain "
+            f"of {', '.join(ignoring)}, unless the spread constraint has nodeTaintsPolicy: Honor"
+        )
+
+    def _depends_on_remaining(self, node: Node, moving: Iterable[Pod]) -> bool:
+        """Return whether places of the pods could be wrong once the node, and the pods that stay on it, are gone."""
+        remaining = [pod for pod in self._snapshot.pods_on(node.name) if not pod.terminal]
+        for pod in moving:
+            for constraint in _hard_spread(pod):
+                if constraint.min_domains is not None or any(
+                    other.namespace == pod.namespace and matches_labels(constraint.selector, other.labels)
+                    for other in remaining
+                ):
+                    return True
+            for term in pod.spec.affinity.pod_required:
+                if any(matches_labels(term.selector, other.labels) for other in remaining):
+                    return True
+        return False
+
+    def _stuck_without(self, node: Node, placed: Sequence[tuple[Pod, str]]) -> tuple[Pod, str] | None:
+        """Return a pod whose place is wrong once all nodes that drain are gone, and the reason, or ``None``."""
+        mark = self._snapshot.mark()
+        for each in (*self._draining.values(), node):
+            self._snapshot.remove(each)
+        lifted = [(self._placer.unbind(self._snapshot.pods[pod.key]), target) for pod, target in placed]
+        stuck: tuple[Pod, str] | None = None
+        for pod, target in lifted:
+            with self._budget.charged(pod.namespace):
+                slot = self._nodes.slot_of[target]
+                if not self._placer.feasible(pod)[slot]:
+                    stuck = pod, f"{no_place_message(self._placer, self._room, pod)}, once node {node.name} is gone"
+                    break
+                self._placer.reserve(pod, slot)
+        self._snapshot.undo(mark)
         return stuck
 
     def _reserve(self, pod: Pod, pod_class: EquivalenceClass) -> bool:
@@ -379,10 +436,14 @@ class Simulation:
         for pod, target in self._unflushed:
             self._snapshot.move(pod, target)
         for node in self._going:
-            self._snapshot.remove(node)
+            self._snapshot.put(as_draining(node))
+            self._draining[node.name] = node
         self._unflushed.clear()
         self._going.clear()
-        self._excluded.clear()
+
+
+def _hard_spread(pod: Pod) -> list[TopologySpread]:
+    return [each for each in pod.spec.topology_spread if each.when_unsatisfiable == "DoNotSchedule"]
 
 
 def _largest_first(placement_class: PlacementClass, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:

@@ -27,7 +27,7 @@ from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.autoscaling.groups import NodeGroup
 from trimtab.autoscaling.scale_down.equivalence import ClassifiedPods
 from trimtab.autoscaling.template.node_template import DELETION_CANDIDATE
-from trimtab.cluster.disruption_signals import unneeded_since
+from trimtab.cluster.disruption_signals import maintenance_condition, unneeded_since
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Node
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, HOSTNAME, REGION, ZONE
@@ -109,7 +109,7 @@ ZONES: Final = (ZONE, BETA_ZONE)
 _PLACE_LABELS: Final = frozenset({HOSTNAME, REGION, BETA_REGION, *ZONES})
 """Labels in which similar nodes may differ, as defined by upstream for balanced groups."""
 
-Preference = tuple[int, bool, float, str]
+Preference = tuple[int, bool, bool, float, str]
 
 
 class RemovalCandidate(Struct, frozen=True, eq=False):
@@ -144,7 +144,8 @@ class RemovalCandidate(Struct, frozen=True, eq=False):
     @property
     def preference(self) -> Preference:
         """Return the sort key. Candidates with smaller keys are tried first."""
-        return self.tier, self.moving > 0, -self.saving / max(1, self.moving), self.node.name
+        planned = maintenance_condition(self.node) is not None
+        return self.tier, not planned, self.moving > 0, -self.saving / max(1, self.moving), self.node.name
 
 
 def similarity_key(node: Node, ignored: frozenset[str]) -> Hashable:
@@ -184,9 +185,9 @@ class _SimilarNodes:
         if not waiting:
             return None
 
-        def key(place: str) -> tuple[int, bool, int, Preference]:
+        def key(place: str) -> tuple[int, bool, bool, int, Preference]:
             preference = self.queues[place][0].preference
-            return *preference[:2], -self.left[place], preference
+            return *preference[:3], -self.left[place], preference
 
         return min(waiting, key=key)
 

@@ -1,7 +1,7 @@
 """Selects the pending pods that need new nodes.
 
 A pending pod needs no new node if it fits on an existing or upcoming node, or if it will fit after evictions that
-descheduler policies have planned.
+descheduler policies have planned or after node removals that are in progress.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from trimtab.api.plan import Kept
 from trimtab.api.scalars import parse_go_duration
 from trimtab.autoscaling.scale_up.messages import deadline_exceeded, kept_pod
 from trimtab.autoscaling.template.node_template import daemon_set_of
+from trimtab.cluster.disruption_signals import is_being_removed
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.shared_plans import COUNTS_FOR, PlannedMove
 from trimtab.kube.objects import Pod
@@ -300,6 +301,61 @@ def place_after_moves(
         tuple(_kept_for_moves(each, freeing, now, until=until[key]) for key, each in entries.items()),
         [group for group in left if group],
     )
+
+
+REMOVALS_COUNT_FOR: Final = 600.0
+"""Seconds for which an unschedulable pod waits for nodes that are being removed."""
+
+
+def place_after_removals(
+    placer: Placer, groups: Sequence[list[Pod]], upcoming: Mapping[str, str], *, now: float
+) -> ExistingPlacements:
+    """Place pending pods as if the nodes that are being removed no longer existed.
+
+    Such a node gives room to no pod, but it is a domain of topology spread constraints, empty as soon as it is drained.
+    The replacements of its own pods may fit nowhere until it is gone. Without this rule each removal could cause a
+    scale-up.
+
+    The snapshot is restored, and the capacity is not reserved: the pods wait, and other pods may be scheduled first.
+
+    Args:
+        placer: placer on a snapshot that includes the pods placed so far.
+        groups: pods that do not fit, by class.
+        upcoming: group ids by the names of upcoming nodes.
+        now: the current time in seconds since the epoch.
+    """
+    snapshot = placer.snapshot
+    none = ExistingPlacements((), (), list(groups))
+    spread = [
+        [pod for pod in group if has_hard_spread(pod) and now < _waiting_since(pod, now) + REMOVALS_COUNT_FOR]
+        for group in groups
+    ]
+    if not any(spread):
+        return none
+    removed = [node for node in snapshot.nodes.at if node is not None and is_being_removed(node)]
+    if not removed:
+        return none
+    with snapshot.fork():
+        for node in removed:
+            snapshot.remove(node)
+        found = place_on_existing(placer, spread, upcoming)
+    names = ", ".join(sorted(node.name for node in removed)[:3]) + (", ..." if len(removed) > 3 else "")
+    entries = {f"{each.namespace}/{each.name}": _kept_for_removals(each, names) for each in found.kept}
+    left = [[pod for pod in group if pod.key not in entries] for group in groups]
+    return ExistingPlacements((), tuple(entries.values()), [group for group in left if group])
+
+
+def _kept_for_removals(entry: Kept, names: str) -> Kept:
+    message = (
+        f"the pod fits on {entry.node or 'an upcoming node'} once no node that is being removed exists ({names}); "
+        "until then such a node is a domain of its topology spread constraint, unless that has nodeTaintsPolicy: Honor"
+    )
+    return replace(entry, reason=reasons.FITS_AFTER_REMOVALS, message=message)
+
+
+def has_hard_spread(pod: Pod) -> bool:
+    """Return whether the pod has a topology spread constraint that prevents scheduling."""
+    return any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread)
 
 
 def _waiting_since(pod: Pod, now: float) -> float:

@@ -36,7 +36,12 @@ from trimtab.autoscaling.scale_up.messages import (
 )
 from trimtab.autoscaling.scale_up.namespace_shares import NamespaceShares
 from trimtab.autoscaling.scale_up.options import ScaleUpCandidate, find_fitting_groups, rounds_by_soft_taints
-from trimtab.autoscaling.scale_up.pending_pods import place_after_moves, place_on_existing, select_pending_pods
+from trimtab.autoscaling.scale_up.pending_pods import (
+    place_after_moves,
+    place_after_removals,
+    place_on_existing,
+    select_pending_pods,
+)
 from trimtab.autoscaling.scale_up.pod_classes import (
     PodClass,
     UnplacedPods,
@@ -210,11 +215,12 @@ class _Planner:
         self._headroom = Headroom(inputs.spec.resource_limits, (*self._all_nodes(), *self._overdue_nodes()))
         upcoming |= self._raise_to_minimum()
         self._upcoming = upcoming
-        # 3. Place pods on these nodes and on existing ones, and on nodes that planned evictions will free.
+        # 3. Place pods on these nodes and on existing ones, and on nodes that planned evictions or removals will free.
         budget = inputs.budget.stage(_EXISTING)
         found = place_on_existing(self._placer, group_equal_pods(pending_pods.eligible), upcoming, budget)
         after_moves = place_after_moves(self._placer, found.unplaced, upcoming, inputs.moves, now=inputs.now)
-        left = build_pod_classes(after_moves.unplaced, self._snapshot)
+        after_removals = place_after_removals(self._placer, after_moves.unplaced, upcoming, now=inputs.now)
+        left = build_pod_classes(after_removals.unplaced, self._snapshot)
         # 4. Plan new nodes for the rest, unless the cluster is unhealthy.
         unplaced_entries: list[Kept] = []
         if left and inputs.cluster_unhealthy:
@@ -225,7 +231,7 @@ class _Planner:
             unplaced_entries = self._add_nodes(left)
         # 5. Build the actions, and an entry for each object that gets none.
         pods = sorted(
-            (*pending_pods.kept, *found.kept, *after_moves.kept, *unplaced_entries),
+            (*pending_pods.kept, *found.kept, *after_moves.kept, *after_removals.kept, *unplaced_entries),
             key=lambda each: (each.namespace, each.name),
         )
         return ScaleUpPlan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Final
@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, ObjectProblem, TemplateSource
 from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, UncountedDaemonSet
-from trimtab.autoscaling.template.estimate import READY, from_annotations, from_provider, has_provider_template
+from trimtab.autoscaling.template.estimate import (
+    READY,
+    PlatformDefault,
+    from_annotations,
+    from_provider,
+    has_provider_template,
+    platform_defaults,
+)
 from trimtab.autoscaling.template.learned_node import LearnedNode, NodeOverhead, learned_node, outdated_problem
 from trimtab.autoscaling.template.node_template import (
     DAEMON_SET,
@@ -299,8 +306,9 @@ def build_templates(
     found: dict[str, NodeTemplate] = {}
     problems: list[ObjectProblem] = []
     uncounted: dict[str, ObjectProblem] = {}
+    defaults = platform_defaults(node for node in snapshot.nodes.at if node is not None)
     for group in sorted(groups, key=lambda each: each.id):
-        made, wrong, left_out = _template_of(group, snapshot, daemons, now=now, startup=startup)
+        made, wrong, left_out = _template_of(group, snapshot, daemons, defaults, now=now, startup=startup)
         problems += wrong
         if made is not None:
             found[group.id] = made
@@ -320,7 +328,13 @@ def _uncounted_problem(each: UncountedDaemonSet, group: NodeGroup) -> ObjectProb
 
 
 def _template_of(
-    group: NodeGroup, snapshot: Snapshot, daemons: DaemonSetPredictor, *, now: float, startup: frozenset[str]
+    group: NodeGroup,
+    snapshot: Snapshot,
+    daemons: DaemonSetPredictor,
+    defaults: Mapping[str, PlatformDefault],
+    *,
+    now: float,
+    startup: frozenset[str],
 ) -> tuple[NodeTemplate | None, tuple[ObjectProblem, ...], tuple[UncountedDaemonSet, ...]]:
     sample = choose_sample(group, snapshot, now=now, startup=startup)
     record_problems: tuple[ObjectProblem, ...] = ()
@@ -332,7 +346,9 @@ def _template_of(
             made, left_out = _with_pods(_without_startup_taints(known, startup), None, snapshot, daemons, recorded)
             return made, record_problems, left_out
         estimate, wrong = (
-            (from_provider(group, startup=startup), ()) if has_provider_template(group) else from_annotations(group)
+            (from_provider(group, defaults, startup=startup), ())
+            if has_provider_template(group)
+            else from_annotations(group, defaults)
         )
         if isinstance(estimate, NodeTemplate):
             made, left_out = _with_pods(_without_startup_taints(estimate, startup), None, snapshot, daemons)

@@ -29,6 +29,7 @@ from trimtab.api import reasons
 from trimtab.autoscaling.template.learned_node import NodeOverhead
 from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.disruption.protections import SYSTEM_CLASSES
 from trimtab.kube.frozen import ResourceList
 from trimtab.kube.objects import DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
@@ -201,7 +202,7 @@ class DaemonSetPredictor:
         found = self._created.get(owner.key)
         if found is None:
             found = self._created[owner.key] = _ExistingPods(set())
-            for pod in self._snapshot.each_owned_by((owner.namespace, DAEMON_SET, owner.name)):
+            for pod in self._snapshot.each_owned_by(OwnerKey(owner.namespace, DAEMON_SET, owner.name)):
                 if pod.terminal or not _owns(owner, pod):
                     continue
                 if pod.deleted is not None:
@@ -292,12 +293,12 @@ def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
 def _of_pods(snapshot: Snapshot) -> list[Pod]:
     found = []
     for key in snapshot.owners():
-        if key[1] != DAEMON_SET:
+        if key.kind != DAEMON_SET:
             continue
         alive = (pod for pod in snapshot.owned_by(key) if pod.deleted is None and not pod.terminal)
         first = next(alive, None)
         if first is not None:
-            found.append(replace(first, name=key[2], uid=f"{first.uid}-new", spec=_without_node_name(first.spec)))
+            found.append(replace(first, name=key.name, uid=f"{first.uid}-new", spec=_without_node_name(first.spec)))
     return found
 
 

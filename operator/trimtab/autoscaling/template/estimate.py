@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -32,8 +32,9 @@ NVIDIA: Final = "nvidia.com/gpu"
 MAX_PODS: Final = 110
 """Default of the kubelet's ``maxPods``, as in upstream."""
 
+OS_LABEL: Final = "kubernetes.io/os"
 ARCH_LABEL: Final = "kubernetes.io/arch"
-DEFAULT_LABELS: Final = {"kubernetes.io/os": "linux", ARCH_LABEL: "amd64"}
+_CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """Labels of nodes unless the group defines others, as in upstream."""
 
 READY: Final = (NodeCondition(type="Ready", status="True"),)
@@ -98,11 +99,72 @@ class _AnnotationReader(Struct):
         self.wrong.append(ObjectProblem(group.kind, group.namespace, group.name, reasons.INVALID_ANNOTATION, message))
 
 
-def from_annotations(group: NodeGroup) -> tuple[NodeTemplate | ObjectProblem, tuple[ObjectProblem, ...]]:
+class PlatformDefault(Struct, frozen=True):
+    """What is assumed of a node label of the operating system or architecture that nothing sets.
+
+    Attributes:
+        value: the value; ``""`` if nothing is assumed.
+        why: where it comes from, or why nothing is assumed.
+    """
+
+    value: str
+    why: str
+
+    def describe(self, label: str) -> str:
+        """Return the assumption as text for the plan."""
+        return f"{label} is {self.value}: {self.why}" if self.value else f"{label} is unknown: {self.why}"
+
+
+def platform_defaults(nodes: Iterable[Node]) -> dict[str, PlatformDefault]:
+    """Return the operating system and architecture of new nodes whose group does not state them, by label.
+
+    They are those of all nodes of the cluster, or else those of its control plane. If these differ too, nothing is
+    assumed. (cluster-autoscaler assumes amd64; kubernetes/autoscaler#6064.)
+
+    Args:
+        nodes: all nodes of the cluster.
+    """
+    everything = list(nodes)
+    control_plane = [node for node in everything if any(role in node.labels for role in _CONTROL_PLANE)]
+    return {label: _platform_default(label, everything, control_plane) for label in (OS_LABEL, ARCH_LABEL)}
+
+
+def _platform_default(label: str, nodes: Iterable[Node], control_plane: Iterable[Node]) -> PlatformDefault:
+    values = sorted({node.labels[label] for node in nodes if node.labels.get(label)})
+    if len(values) == 1:
+        return PlatformDefault(values[0], "all nodes of the cluster have it")
+    of_control_plane = {node.labels[label] for node in control_plane if node.labels.get(label)}
+    if len(of_control_plane) == 1:
+        return PlatformDefault(
+            of_control_plane.pop(), f"the control plane has it; the cluster has nodes with {', '.join(values)}"
+        )
+    if values:
+        return PlatformDefault("", f"the cluster has nodes with {', '.join(values)}, and no label of the group sets it")
+    if label == OS_LABEL:  # every cluster needs Linux nodes
+        return PlatformDefault("linux", "no node of the cluster has the label")
+    return PlatformDefault("", "no node of the cluster has the label, and no label of the group sets it")
+
+
+def _with_platform(
+    labels: Mapping[str, str], defaults: Mapping[str, PlatformDefault]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the labels with the platform's added, and a message for each label that is assumed or unknown."""
+    missing = {label: default for label, default in defaults.items() if not labels.get(label)}
+    added = {label: default.value for label, default in missing.items() if default.value}
+    return {**added, **labels}, [default.describe(label) for label, default in missing.items()]
+
+
+def from_annotations(
+    group: NodeGroup, defaults: Mapping[str, PlatformDefault]
+) -> tuple[NodeTemplate | ObjectProblem, tuple[ObjectProblem, ...]]:
     """Estimate a group's node template from its annotations and its object's template, but add no pods.
 
     The rules are upstream's: capacity annotations of cpu and memory are required, and labels and taints in annotations
-    override those of the template. The arch label is amd64 unless a label says otherwise.
+    override those of the template. Unlike upstream, the architecture comes from the cluster if no label states it.
+
+    Args:
+        group: the node group.
+        defaults: the platform of the cluster's nodes (:func:`platform_defaults`).
 
     Returns:
         The template, or the problem that prevents it; and a problem for each invalid annotation.
@@ -113,20 +175,18 @@ def from_annotations(group: NodeGroup) -> tuple[NodeTemplate | ObjectProblem, tu
         return capacity, tuple(reading.wrong)
     reserved, reserve_message = _reserved(reading, capacity)
     name = template_name(group.id)
-    labels = {**group.template.labels, **_labels(reading)}
+    labels, platform = _with_platform({**group.template.labels, **_labels(reading)}, defaults)
     node = Node(
         name=name,
         uid=name,
-        labels=Labels({**DEFAULT_LABELS, **labels}),
+        labels=Labels(labels),
         taints=with_taints(group.template.taints, _taints(reading)),
         allocatable=allocatable(capacity, reserved),
         capacity=capacity,
         conditions=READY,
     )
     drivers = _drivers(reading)
-    assumed = [reserve_message, "no static pods"]
-    if ARCH_LABEL not in labels:
-        assumed.insert(0, f"{ARCH_LABEL} is {DEFAULT_LABELS[ARCH_LABEL]}, because no label sets it")
+    assumed = [*platform, reserve_message, "no static pods"]
     template = NodeTemplate(
         group=group.id,
         node=node,
@@ -233,7 +293,9 @@ def has_provider_template(group: NodeGroup) -> bool:
     return group.template.node is not None or bool(group.template.no_node_reason)
 
 
-def from_provider(group: NodeGroup, *, startup: Collection[str]) -> NodeTemplate | ObjectProblem:
+def from_provider(
+    group: NodeGroup, defaults: Mapping[str, PlatformDefault], *, startup: Collection[str]
+) -> NodeTemplate | ObjectProblem:
     """Return the template that an external provider reports, with no pods added, or the problem that prevents it.
 
     It is used unchanged except for fields that belong to one node: its name, and taints and conditions that describe
@@ -245,14 +307,12 @@ def from_provider(group: NodeGroup, *, startup: Collection[str]) -> NodeTemplate
         why = group.template.no_node_reason or "its provider reports no cpu or memory"
         message = f"has no node to learn from, and its node template is unknown: {why}"
         return ObjectProblem(group.kind, group.namespace, group.id, reasons.NO_TEMPLATE, message)
-    assumed = []
-    if ARCH_LABEL not in node.labels:
-        assumed.append(f"{ARCH_LABEL} is {DEFAULT_LABELS[ARCH_LABEL]}, because no label sets it")
+    labels, assumed = _with_platform(node.labels, defaults)
     if not node.allocatable:
         assumed.append("its provider reports no allocatable amounts; they are estimated from the capacity")
     return NodeTemplate(
         group=group.id,
-        node=_new_node(node, template_name(group.id), startup),
+        node=_new_node(replace(node, labels=Labels(labels)), template_name(group.id), startup),
         origin=TemplateOrigin.PROVIDER,
         assumptions=tuple(assumed),
     )
@@ -265,7 +325,7 @@ def _new_node(node: Node, name: str, startup: Collection[str]) -> Node:
         name=name,
         uid=name,
         resource_version="",
-        labels=Labels({**DEFAULT_LABELS, **{key: value for key, value in node.labels.items() if key != HOSTNAME}}),
+        labels=Labels({key: value for key, value in node.labels.items() if key != HOSTNAME}),
         annotations=NO_LABELS,
         created=None,
         deleted=None,

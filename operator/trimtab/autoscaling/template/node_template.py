@@ -33,6 +33,7 @@ _STATE_DOMAINS: Final = (
 STARTUP_PREFIXES: Final = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "readiness.k8s.io/",  # of the node readiness controller
 )
 _STARTUP_TAINTS: Final = frozenset(
     {NOT_READY, NETWORK_UNAVAILABLE, UNINITIALIZED, "node.cluster.x-k8s.io/uninitialized"}

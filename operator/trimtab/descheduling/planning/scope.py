@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trimtab.api.descheduler_policy import DeschedulerPolicySpec
-from trimtab.cluster.disruption_signals import is_being_removed, removal_signal
+from trimtab.cluster.disruption_signals import is_being_removed, maintenance_condition, removal_signal
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage.measurement import Usage
@@ -90,9 +90,12 @@ def _being_removed(snapshot: Snapshot, destinations: BoolArray) -> BoolArray | N
 
 
 def can_start_pods(node: Node) -> bool:
-    """Return whether a node is ready and not about to be removed.
+    """Return whether a node is ready and not about to be removed or maintained.
 
     A node without conditions, as in hand-written files, is treated as ready. A node that an autoscaler drains is
-    excluded, because a pod moved there would be evicted again regardless of its tolerations.
+    excluded, because a pod moved there would be evicted again regardless of its tolerations. So is a node whose
+    conditions announce maintenance or a shutdown.
     """
-    return not is_being_removed(node) and (not node.conditions or node.ready)
+    if is_being_removed(node) or maintenance_condition(node) is not None:
+        return False
+    return not node.conditions or node.ready

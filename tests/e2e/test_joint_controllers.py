@@ -74,7 +74,7 @@ def test_node_failure_during_evictions_and_scale_down(joint: JointCluster) -> No
 
 
 def staying(joint: JointCluster, node: str) -> list[str]:
-    """Return the pods of a node that nobody deletes, without the protected ones, which tolerate everything."""
+    """Return the pods of a node that are not being deleted, without the protected ones, which tolerate everything."""
     return [
         each["metadata"]["name"]
         for each in joint.pods()

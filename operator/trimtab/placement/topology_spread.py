@@ -217,6 +217,11 @@ DO_NOT_SCHEDULE: Final = "DoNotSchedule"
 SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
 
 
+def hard_constraints(spec: PodSpec) -> list[TopologySpread]:
+    """Return the pod's own constraints that prevent scheduling. Defaults of the scheduler are not included."""
+    return [each for each in spec.topology_spread if each.when_unsatisfiable == DO_NOT_SCHEDULE]
+
+
 class SpreadDefaults(Struct, frozen=True):
     """The default constraints, for pods that have none of their own (``PodTopologySpreadArgs``).
 

@@ -32,13 +32,14 @@ from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.node_table import NodeTable
 from trimtab.cluster.resources import PODS, UNKNOWN, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import Node, Pod, TopologySpread
+from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_labels
 from trimtab.placement.feasibility import Diagnosis
 from trimtab.placement.filters.nodes import shortage_text
 from trimtab.placement.interface import Failure
 from trimtab.placement.placer import Placer
 from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
+from trimtab.placement.topology_spread import hard_constraints
 
 SlotCounts = list[tuple[int, int]]
 """Node slots, each with the number of pods that are placed on it."""
@@ -368,10 +369,12 @@ class Simulation:
     def _why_nowhere(self, pod: Pod, node: Node) -> str:
         """Describe why a pod does not fit while the node drains. The snapshot must be up to date."""
         message = no_place_message(self._placer, self._room, pod)
-        ignoring = [each.topology_key for each in _hard_spread(pod) if each.node_taints_policy != "Honor"]
+        ignoring = [each.topology_key for each in hard_constraints(pod.spec) if each.node_taints_policy != "Honor"]
+        if not ignoring:
+            return message
         mark = self._snapshot.mark()
         self._snapshot.remove(node)
-        fits_later = bool(ignoring) and self._room.first(self._placer.feasible(pod)) is not None
+        fits_later = self._room.first(self._placer.feasible(pod)) is not None
         self._snapshot.undo(mark)
         if not fits_later:
             return message
@@ -384,7 +387,7 @@ class Simulation:
         """Return whether places of the pods could be wrong once the node, and the pods that stay on it, are gone."""
         remaining = [pod for pod in self._snapshot.pods_on(node.name) if not pod.terminal]
         for pod in moving:
-            for constraint in _hard_spread(pod):
+            for constraint in hard_constraints(pod.spec):
                 if constraint.min_domains is not None or any(
                     other.namespace == pod.namespace and matches_labels(constraint.selector, other.labels)
                     for other in remaining
@@ -440,10 +443,6 @@ class Simulation:
             self._draining[node.name] = node
         self._unflushed.clear()
         self._going.clear()
-
-
-def _hard_spread(pod: Pod) -> list[TopologySpread]:
-    return [each for each in pod.spec.topology_spread if each.when_unsatisfiable == "DoNotSchedule"]
 
 
 def _largest_first(placement_class: PlacementClass, pods: Sequence[Pod]) -> tuple[list[tuple[int, int]], str]:

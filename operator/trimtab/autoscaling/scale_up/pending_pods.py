@@ -24,6 +24,7 @@ from trimtab.disruption.shared_plans import COUNTS_FOR, PlannedMove
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer
 from trimtab.placement.plan_budget import UNLIMITED, PlanBudget, planning_cost
+from trimtab.placement.topology_spread import hard_constraints
 
 DELAY: Final = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 """Pod annotation with the minimum age for scale-up. As in upstream, it can only lengthen ``newPodScaleUpDelay``."""
@@ -327,7 +328,7 @@ def place_after_removals(
     snapshot = placer.snapshot
     none = ExistingPlacements((), (), list(groups))
     spread = [
-        [pod for pod in group if has_hard_spread(pod) and now < _waiting_since(pod, now) + REMOVALS_COUNT_FOR]
+        [pod for pod in group if hard_constraints(pod.spec) and now < _waiting_since(pod, now) + REMOVALS_COUNT_FOR]
         for group in groups
     ]
     if not any(spread):
@@ -351,11 +352,6 @@ def _kept_for_removals(entry: Kept, names: str) -> Kept:
         "until then such a node is a domain of its topology spread constraint, unless that has nodeTaintsPolicy: Honor"
     )
     return replace(entry, reason=reasons.FITS_AFTER_REMOVALS, message=message)
-
-
-def has_hard_spread(pod: Pod) -> bool:
-    """Return whether the pod has a topology spread constraint that prevents scheduling."""
-    return any(each.when_unsatisfiable == "DoNotSchedule" for each in pod.spec.topology_spread)
 
 
 def _waiting_since(pod: Pod, now: float) -> float:

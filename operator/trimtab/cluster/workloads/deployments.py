@@ -16,7 +16,7 @@ def workload(pod: Pod) -> OwnerKey | None:
     """Return the workload that owns a pod, without a UID, or ``None`` for a bare pod.
 
     A ReplicaSet belongs to a Deployment if its name ends with the template hash label of its pods. So the workload does
-    not change when a rollout replaces the ReplicaSet, or when somebody creates it again under the same name.
+    not change when a rollout replaces the ReplicaSet, or when it is created again under the same name.
     """
     controller = pod.controller
     if controller is None:

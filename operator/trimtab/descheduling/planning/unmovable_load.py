@@ -23,6 +23,7 @@ from trimtab.disruption.protections import is_system_namespace
 from trimtab.disruption.protections.causes import Cause, CauseGroup, EvictionCauses, bound_by_name
 from trimtab.kube.frozen import Labels
 from trimtab.kube.objects import TERMINAL_PHASES, OwnerReference, Pod, PodSpec
+from trimtab.placement.topology_spread import hard_constraints
 
 
 class _TemplateResult(Enum):
@@ -255,4 +256,4 @@ def _has_pod_rules(pod: Pod) -> bool:
     spec = pod.spec
     if spec.affinity.pod_required or spec.affinity.anti_required or spec.host_ports:
         return True
-    return any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread)
+    return bool(hard_constraints(spec))

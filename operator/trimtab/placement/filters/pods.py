@@ -23,6 +23,7 @@ from trimtab.placement.topology_spread import (
     SpreadRule,
     SpreadRules,
     global_minimum,
+    hard_constraints,
     skews,
 )
 
@@ -218,7 +219,7 @@ class PodTopologySpread(NodeFilter):
     def may_concern(self, spec: PodSpec) -> bool:
         if not spec.topology_spread:
             return self._hard_defaults
-        return any(each.when_unsatisfiable == DO_NOT_SCHEDULE for each in spec.topology_spread)
+        return bool(hard_constraints(spec))
 
     def _of(self, pod: Pod) -> tuple[SpreadRule, ...]:
         return self._rules.hard(pod) if pod.spec.topology_spread else self._rules.default(pod, DO_NOT_SCHEDULE)

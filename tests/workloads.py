@@ -23,7 +23,21 @@ class ServiceBuilder(Builder):
         return self._decode(Service)
 
 
-class ReplicationControllerBuilder(Builder):
+class _Templated(Builder):
+    """Something with a pod template."""
+
+    def of_pods(self, pod: Builder) -> Self:
+        """With the spec of this pod, its labels in addition, and at least one replica."""
+        made = pod.manifest()
+        made["spec"].pop("nodeName", None)
+        self._at("spec", "template", "metadata", "labels").update(made["metadata"].get("labels", {}))
+        self._at("spec", "template")["spec"] = made["spec"]
+        if "replicas" in self._at("spec"):
+            self._at("spec")["replicas"] = 1
+        return self
+
+
+class ReplicationControllerBuilder(_Templated):
     """A ReplicationController of no pods, without a selector."""
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -39,7 +53,7 @@ class ReplicationControllerBuilder(Builder):
         return self._decode(ReplicationController)
 
 
-class _OwnerBuilder(Builder):
+class _OwnerBuilder(_Templated):
     """An owner of no pods, without a selector."""
 
     def __init__(self, kind: str, name: str, namespace: str) -> None:
@@ -66,20 +80,13 @@ class StatefulSetBuilder(_OwnerBuilder):
         return self._decode(StatefulSet)
 
 
-class DaemonSetBuilder(Builder):
+class DaemonSetBuilder(_Templated):
     """A DaemonSet whose pods request nothing and run on every node that they tolerate."""
 
     def __init__(self, name: str, namespace: str) -> None:
         super().__init__("apps/v1", "DaemonSet", name, namespace)
         labels = {"app": name}
         self._manifest["spec"] = {"selector": selector(labels), "template": _template(labels)}
-
-    def of_pods(self, pod: Builder) -> Self:
-        """With the spec of this pod."""
-        spec = pod.manifest()["spec"]
-        spec.pop("nodeName", None)
-        self._at("spec", "template")["spec"] = spec
-        return self
 
     def build(self) -> DaemonSet:
         return self._decode(DaemonSet)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from tests.descheduler_differential.descheduler import Eviction
@@ -17,7 +18,6 @@ from tests.differential.api_client import Manifest, key
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.plan import Evict, Kept
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.descheduling.planning.context import as_pending
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.strategies.registry import IN_ORDER
 from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
@@ -192,7 +192,7 @@ class Case:
     def matching_nodes(self, pod: str) -> frozenset[str]:
         """The nodes that match the pod by selector, affinity, taints and cordon, regardless of capacity."""
         snapshot = self.trimtab.snapshot
-        mask = Placer(snapshot).eligible(as_pending(snapshot.pods[pod]))
+        mask = Placer(snapshot).eligible(msgspec.structs.replace(snapshot.pods[pod], node=""))
         return frozenset(snapshot.nodes.node(int(slot)).name for slot in np.flatnonzero(mask))
 
     def improving_nodes(self, difference: Difference) -> frozenset[str]:

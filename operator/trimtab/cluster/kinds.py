@@ -46,7 +46,8 @@ VOLUMES: Final[tuple[Resource, ...]] = (
 """Kinds that determine on which nodes a pod's volumes are available."""
 
 OWNERS: Final[tuple[Resource, ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
-"""Kinds whose selectors determine how the scheduler spreads pods without topology spread constraints."""
+"""Kinds whose selectors determine how the scheduler spreads pods without topology spread constraints. The templates of
+controllers show which pods they will create."""
 
 KINDS: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, *VOLUMES, *OWNERS, PODS)
 """Kinds that planners of all types read. The operator always watches them.

@@ -65,6 +65,11 @@ def recreate(pod: Pod, snapshot: Snapshot, *, now: float) -> Pod:
 
     The replacement keeps the name, although most controllers would choose another one. Claims of ephemeral volumes are
     deleted with their pod, so their replacements are unbound.
+
+    Args:
+        pod: the pod as its controller creates it (:meth:`~trimtab.placement.placer.Placer.replacement`).
+        snapshot: the cluster.
+        now: the time at which it is created, in seconds since the epoch.
     """
     replacement = replace(
         pod, node="", nominated_node="", created=now, started=now, deleted=None, restarts=0, init_restarts=0

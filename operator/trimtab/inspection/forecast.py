@@ -167,7 +167,7 @@ class _Forecast:
             self._snapshot.remove(node)
             for pod in pods:
                 if self._take_from_node(pod, name):
-                    recreated.append(recreate(pod, self._snapshot, now=self._now))
+                    recreated.append(recreate(self._scheduler.replacement(pod), self._snapshot, now=self._now))
                 else:
                     self._snapshot.remove(pod)
         self._groups = _without_nodes(self._groups, self._removed, self._templates)
@@ -219,7 +219,7 @@ class _Forecast:
         recreated = []
         for pod in pods:
             if self._take_from_node(pod, pod.node):
-                recreated.append(recreate(pod, self._snapshot, now=self._now))
+                recreated.append(recreate(self._scheduler.replacement(pod), self._snapshot, now=self._now))
             else:
                 self._snapshot.remove(pod)
         return recreated

@@ -100,6 +100,10 @@ class Rescheduler:
         if found.left:
             self._preempt(found.left)
 
+    def replacement(self, pod: Pod) -> Pod:
+        """See :meth:`~trimtab.placement.placer.Placer.replacement`."""
+        return self._default.replacement(pod)
+
     def _preempt(self, pods: Sequence[Pod]) -> None:
         """Let pods that fit on no node preempt pods of lower priority, or record why they stay pending."""
         for decision in self._planner().decisions(pods):
@@ -123,7 +127,7 @@ class Rescheduler:
         fate = fate_of(victim, self._snapshot)
         self._snapshot.remove(victim)
         if fate.outcome is Outcome.RECREATED:
-            self._enqueue((recreate(victim, self._snapshot, now=self._now),))
+            self._enqueue((recreate(self.replacement(victim), self._snapshot, now=self._now),))
         elif fate.outcome is Outcome.LOST:
             self.lost.append((victim, fate.reason))
 

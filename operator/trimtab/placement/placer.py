@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import Replacements
 from trimtab.kube.objects import Pod
 from trimtab.placement.feasibility import FeasibilityChecker
 from trimtab.placement.interface import Score, ScoreFactory
@@ -130,6 +131,7 @@ class Placer(FeasibilityChecker):
         super().__init__(snapshot, profile.filters, checks_all=profile.checks_all)
         self.scorer = Scorer(snapshot, profile.scores)
         self.preempts = profile.preempts
+        self._replacements = Replacements(snapshot)
 
     def choose(self, pod: Pod, among: BoolArray, added: IntArray | None = None) -> int | None:
         """Return the slot that kube-scheduler would most likely choose, or ``None`` if ``among`` is empty.
@@ -176,6 +178,19 @@ class Placer(FeasibilityChecker):
         """
         self.snapshot.remove(pod)
         return msgspec.structs.replace(pod, node="")
+
+    def replacement(self, pod: Pod) -> Pod:
+        """Return the pod that will need a node if a bound pod is evicted, without a node.
+
+        See :class:`~trimtab.cluster.workloads.replacements.Replacements`. A pending pod is returned unchanged.
+        """
+        return self._replacements.of(pod)
+
+    def displace(self, pod: Pod) -> Pod:
+        """Remove a pod from its node and return its replacement without a node, as :meth:`unbind` does for the pod."""
+        replacement = self._replacements.of(pod)
+        self.snapshot.remove(pod)
+        return replacement
 
     def reserve(self, pod: Pod, slot: int) -> Pod:
         """Bind the pod to a node in the snapshot, so that subsequent pods cannot use the same resources and volumes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import HOSTNAME, ZONE, budget, node, pod
+from tests.builders import HOSTNAME, ZONE, budget, node, pod, replica_set
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.scale_down_plans import (
     LONG_AGO,
@@ -552,3 +552,41 @@ class TestPodsThatDependOnOthers:
         assert set(removed(made)) == {"n1", "n2"}
         targets = [target for moves in removed(made).values() for target in moves.values()]
         assert sorted(targets) in (["x", "y"], ["y", "y"])
+
+
+class TestReplacements:
+    """A pod that was resized in place leaves a replacement of the template's size (kubernetes-sigs/karpenter#829)."""
+
+    TEMPLATE = replica_set("web").of_pods(pod().cpu("3").memory("1Gi"))
+
+    def test_node_is_kept_if_only_the_replacement_does_not_fit(self) -> None:
+        of = group(size=2)
+        resized = web("small", "n1").merge(metadata={"generation": 2})
+        made = planned(of, workers(2, of), resized, web("b", "n2", cpu="2200m"), self.TEMPLATE)
+        assert kept_reasons(made) == {"n1": "ReplacementLarger", "n2": "NotUnderutilized"}
+        assert removed(planned(of, workers(2, of), resized, web("b", "n2", cpu="2200m"))) == {
+            "n1": {"shop/small": "n2"}
+        }
+
+    def test_node_is_removed_if_the_replacement_is_smaller(self) -> None:
+        of = group(size=2)
+        template = replica_set("web").of_pods(pod().cpu("500m"))
+        resized = web("large", "n1", cpu="1900m").merge(metadata={"generation": 3})
+        other = pod("b").on("n2").cpu("2500m").owned_by("ReplicaSet", "other").ready()
+        assert removed(planned(of, workers(2, of), resized, other, template)) == {"n1": {"shop/large": "n2"}}
+        assert removed(planned(of, workers(2, of), resized, other)) == {}
+
+    def test_replacements_of_several_pods_take_the_room_of_the_template(self) -> None:
+        of = group(size=3)
+        pods = [web(f"small-{each}", f"n{each}", cpu="100m").merge(metadata={"generation": 2}) for each in (1, 2)]
+        made = planned(of, workers(3, of), pods, web("b", "n3", cpu="900m"), self.TEMPLATE)
+        assert len(removed(made)) == 1
+
+    def test_pods_that_depend_on_others_are_replaced_too(self) -> None:
+        of = group(size=2)
+        apart = web("small", "n1").anti_affinity().merge(metadata={"generation": 2})
+        template = replica_set("web").of_pods(pod().labels(app="web").cpu("3").memory("1Gi").anti_affinity())
+        other = pod("b").on("n2").cpu("2200m").owned_by("ReplicaSet", "other").ready()
+        assert removed(planned(of, workers(2, of), apart, other)) == {"n1": {"shop/small": "n2"}}
+        made = planned(of, workers(2, of), apart, other, template)
+        assert kept_reasons(made)["n1"] == "ReplacementLarger"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import HOSTNAME, NodeBuilder, PodBuilder, budget, node, selector
+from tests.builders import HOSTNAME, NodeBuilder, PodBuilder, budget, node, pod, replica_set, selector
 from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import (
     DUPLICATES,
@@ -471,3 +471,12 @@ def test_rounding_error_is_no_overutilization():
     )
 
     assert (done.actions, done.kept) == ((), ())
+
+
+def test_replacements_of_resized_pods_fill_their_destination():
+    """Nine pods of 1 cpu; two replacements of 2 cpu, or four of 1, bring n2 from 10 % to its target of 50 %."""
+    owner = replica_set("web").of_pods(pod().cpu("2"))
+    pods = [web(f"p{index}", "n1").cpu("1").merge(metadata={"generation": 2}) for index in range(9)]
+    objects = [big("n1"), big("n2"), app("base", "n2", "1"), *pods]
+    assert len(moves(plan([*objects, owner], CPU))) == 2
+    assert len(moves(plan(objects, CPU))) == 4

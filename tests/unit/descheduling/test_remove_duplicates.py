@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import budget, node
+from tests.builders import PodBuilder, budget, node, pod, replica_set
 from tests.fixtures.golden import Golden
 from tests.unit.descheduling.planning import DUPLICATES, kept, messages, moves, nodes, plan, web
 
@@ -220,3 +220,25 @@ def test_only_nodes_of_the_policy_count():
     objects += [web("a", "n1"), web("b", "n1")]
     result = plan(objects, {DUPLICATES: {}}, nodeSelector={"matchLabels": {"pool": "a"}})
     assert moves(result) == [("a", "n1", "n2")]
+
+
+def resized(name: str, on: str, cpu: str) -> PodBuilder:
+    return web(name, on).cpu(cpu).merge(metadata={"generation": 2})
+
+
+@pytest.mark.parametrize(
+    ("template", "expected", "reasons"),
+    [
+        ("500m", [("a", "n1", "n2")], {}),
+        ("2", [("a", "n1", "n2")], {}),
+        ("3", [], {"a": "ReplacementLarger", "b": "ReplacementLarger"}),
+    ],
+)
+def test_room_is_sought_for_the_replacement_of_a_resized_pod(template: str, expected: object, reasons: object) -> None:
+    """The pods were resized to 200m in place; n2 has room for 2 cpus."""
+    owner = replica_set("web").of_pods(pod().cpu(template).memory("1Gi"))
+    other = pod("db").on("n2").cpu("2").owned_by("ReplicaSet", "db")
+    pods = resized("a", "n1", "200m"), resized("b", "n1", "200m")
+    result = plan([*nodes("n1", "n2"), *pods, other, owner], {DUPLICATES: {}})
+    assert moves(result) == expected
+    assert {name: reason for name, reason in kept(result).items() if name in "ab"} == reasons

@@ -25,7 +25,6 @@ from trimtab.cluster.workloads.rollouts import Rollouts, rollouts_of
 from trimtab.descheduling.memory.assess import assess
 from trimtab.descheduling.memory.cycle_memory import CycleMemory
 from trimtab.descheduling.planning import planner
-from trimtab.descheduling.planning.plan_state import as_pending
 from trimtab.descheduling.planning.recheck import recheck_move
 from trimtab.disruption.background_evictions import REQUEST_EVICT_ONLY
 from trimtab.disruption.outcome import EVICTED, STARTED, Outcome
@@ -429,7 +428,7 @@ def test_only_single_replicas_surge_with_reserved_capacity(world, wanted):
             if action.how == SURGE:
                 assert [each.name for each in alive if each.deleted is None] == [pod.name]
             if overlaps:
-                assert placer.feasible(as_pending(pod))[snapshot.nodes.slot_of[action.target]]
+                assert placer.feasible(placer.replacement(pod))[snapshot.nodes.slot_of[action.target]]
             if overlaps or action.target != action.node:
                 assert action.target not in held
             if overlaps:

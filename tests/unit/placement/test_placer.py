@@ -140,9 +140,8 @@ def test_pods_ignoring_others_can_be_evaluated_in_place(world, data):
     here = snapshot.slot(candidate)
     if here is None or not placer.ignores_other_pods(candidate):
         return
-    from trimtab.descheduling.planning.context import as_pending
 
-    in_place = placer.feasible(as_pending(candidate))
+    in_place = placer.feasible(placer.replacement(candidate))
     with snapshot.fork():
         lifted = placer.feasible(placer.unbind(candidate))
     in_place[here] = lifted[here] = False

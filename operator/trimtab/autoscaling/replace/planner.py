@@ -240,7 +240,7 @@ class ReplacementTrial:
             groups: the groups that may be scaled up.
         """
         with self._snapshot.fork():
-            lifted = [self._placer.unbind(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
+            lifted = [self._placer.displace(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
             for node in nodes:
                 self._snapshot.put(as_draining(node))
             found = place_on_existing(self._placer, group_equal_pods(lifted), {})

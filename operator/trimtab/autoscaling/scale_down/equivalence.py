@@ -193,7 +193,8 @@ class EquivalenceClasses:
         sample = replace(pod, node="", deleted=None, phase="Running")
         # An expendable pod is deleted with its node, but its PodDisruptionBudget is respected.
         verdict = DRAIN if expendable else judge_template(sample, self._context_of(pod))
-        placement_class = self._placement_class_of(sample)
+        needed = replace(self._placer.replacement(pod), deleted=None, phase="Running")
+        placement_class = self._placement_class_of(needed)
         return EquivalenceClass(
             template=(pod.spec, pod.labels, pod.owners, pod.annotations),
             verdict=verdict,
@@ -201,7 +202,7 @@ class EquivalenceClasses:
             is_daemon=of_daemon_set(pod),
             needs_placement=not expendable and verdict.outcome is not DrainOutcome.SKIP and not of_daemon_set(pod),
             placement_class=placement_class,
-            repelled_class=self._repelled_class_of(sample) if placement_class is None else None,
+            repelled_class=self._repelled_class_of(needed) if placement_class is None else None,
         )
 
     def _placement_class_of(self, sample: Pod) -> PlacementClass | None:

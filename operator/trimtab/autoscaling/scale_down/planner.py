@@ -452,6 +452,12 @@ def _blocked(attempt: RemovalAttempt) -> Refusal:
             reasons.BLOCKED_BY_POD, f"pod {pod.key} blocks the removal ({verdict.reason}): {verdict.message}"
         )
     stuck = "" if attempt.stuck is None else attempt.stuck.key
+    if attempt.differing:
+        return Refusal(
+            reasons.REPLACEMENT_LARGER,
+            f"the replacement of pod {stuck} will have {attempt.differing}, and does not fit on other nodes: "
+            f"{attempt.reason}",
+        )
     return Refusal(reasons.NO_PLACE_TO_MOVE_PODS, f"pod {stuck} does not fit on other nodes: {attempt.reason}")
 
 
@@ -469,7 +475,7 @@ def reserve(snapshot: Snapshot, made: ScaleDownPlan) -> None:
     placer = Placer(snapshot)
     for action in made.actions:
         for move in action.moves:
-            pod = placer.unbind(snapshot.pods[move.pod])
+            pod = placer.displace(snapshot.pods[move.pod])
             placer.reserve(replace(pod, phase="Pending", created=None), snapshot.nodes.slot_of[move.target])
     for action in made.actions:
         snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[action.node])))

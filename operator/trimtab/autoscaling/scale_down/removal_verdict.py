@@ -136,7 +136,7 @@ def _pods_without_place(
         for pod in snapshot.pods_on(name):
             moves = is_running(pod) and not of_daemon_set(pod) and pod.priority >= spec.pod_priority_threshold
             mirror = judge(pod, DrainContext(snapshot, BudgetLedger(snapshot), 0.0)).outcome is DrainOutcome.SKIP
-            unbound = placer.unbind(pod)
+            unbound = placer.displace(pod)
             if moves and not mirror and pod.key not in blocked:
                 waiting.append(replace(unbound, phase="Pending", created=None))
         snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[name])))

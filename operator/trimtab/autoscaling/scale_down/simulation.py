@@ -32,6 +32,7 @@ from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.node_table import NodeTable
 from trimtab.cluster.resources import PODS, UNKNOWN, BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import differences
 from trimtab.kube.objects import Node, Pod
 from trimtab.kube.rules.selectors import matches_labels
 from trimtab.placement.feasibility import Diagnosis
@@ -209,12 +210,14 @@ class RemovalAttempt(Struct, frozen=True):
         moves: the pods and their target nodes, in the order in which they were placed.
         stuck: the pod that does not fit on another node; ``None`` if all pods fit.
         reason: the reason why that pod does not fit.
+        differing: where the replacement of that pod differs from it, if the pod itself would fit; else empty.
     """
 
     drain: NodeDrain
     moves: tuple[tuple[Pod, str], ...] = ()
     stuck: Pod | None = None
     reason: str = ""
+    differing: str = ""
 
     @property
     def done(self) -> bool:
@@ -269,10 +272,11 @@ class Simulation:
         if stuck is not None:
             for taker, wanted, count in self._taken:
                 self._room.take(taker, wanted, -count)
+            differing = self._why_only_replacement(stuck[0])
             self._room.reopen(slot)
             self._excluded.discard(slot)
             self._classes.take_back(drain.evicted)
-            return RemovalAttempt(drain, stuck=stuck[0], reason=stuck[1])
+            return RemovalAttempt(drain, stuck=stuck[0], reason=stuck[1], differing=differing)
         if not aware:
             self._unflushed += self._found
             self._going.append(node)
@@ -296,7 +300,7 @@ class Simulation:
                 for pod in alike:
                     if self._budget.exceeded(pod.namespace) is None:
                         pod_class = self._classes.of(pod)
-                        self._reserve(self._placer.unbind(pod), pod_class)
+                        self._reserve(self._placer.displace(pod), pod_class)
             elif placement_class.number not in hopeless:
                 if self._place(placement_class, list(alike)) is not None:
                     hopeless.add(placement_class.number)
@@ -344,7 +348,7 @@ class Simulation:
         """
         self._flush()
         mark = self._snapshot.mark()
-        lifted = {pod.key: self._placer.unbind(pod) for pod, _ in moving}
+        lifted = {pod.key: self._placer.displace(pod) for pod, _ in moving}
         self._snapshot.put(as_draining(node))
         stuck: tuple[Pod, str] | None = None
         for pod, pod_class in moving:
@@ -365,6 +369,17 @@ class Simulation:
         else:
             self._snapshot.undo(mark)
         return stuck
+
+    def _why_only_replacement(self, pod: Pod) -> str:
+        """Return where the replacement of a pod differs from it, if only the pod itself would fit; else ``""``."""
+        differing = differences(pod, self._placer.replacement(pod))
+        if not differing:
+            return ""
+        self._flush()
+        mark = self._snapshot.mark()
+        fits = self._room.first(self._placer.feasible(self._placer.unbind(pod))) is not None
+        self._snapshot.undo(mark)
+        return differing if fits else ""
 
     def _why_nowhere(self, pod: Pod, node: Node) -> str:
         """Describe why a pod does not fit while the node drains. The snapshot must be up to date."""
@@ -437,7 +452,7 @@ class Simulation:
     def _flush(self) -> None:
         """Apply to the snapshot the placements and removals that only :class:`FreeCapacity` contains so far."""
         for pod, target in self._unflushed:
-            self._snapshot.move(pod, target)
+            self._snapshot.move(self._placer.replacement(pod), target)
         for node in self._going:
             self._snapshot.put(as_draining(node))
             self._draining[node.name] = node

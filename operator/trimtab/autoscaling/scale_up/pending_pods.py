@@ -380,7 +380,7 @@ def _make_move(placer: Placer, move: PlannedMove) -> bool:
         return True
     target = snapshot.nodes.slot_of.get(move.target)
     mark = snapshot.mark()
-    lifted = placer.unbind(pod)
+    lifted = placer.displace(pod)
     if target is None or not placer.feasible(lifted)[target]:
         snapshot.undo(mark)
         return False

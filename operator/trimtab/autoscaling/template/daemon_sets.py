@@ -283,9 +283,9 @@ def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
         namespace=daemon_set.namespace,
         name=daemon_set.name,
         uid=f"{daemon_set.uid}-pod",
-        labels=daemon_set.pod_labels,
+        labels=daemon_set.template.labels,
         owners=(owner,),
-        spec=daemon_set.pod_spec,
+        spec=daemon_set.template.spec,
         phase="Running",
     )
 

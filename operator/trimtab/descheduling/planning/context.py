@@ -8,13 +8,20 @@ from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api.plan import SURGE, Evict, Kept
-from trimtab.api.reasons import LIMIT_REACHED, NO_IMPROVEMENT, NO_PLACE, PLAN_DEADLINE_EXCEEDED
+from trimtab.api.reasons import (
+    LIMIT_REACHED,
+    NO_IMPROVEMENT,
+    NO_PLACE,
+    PLAN_DEADLINE_EXCEEDED,
+    REPLACEMENT_LARGER,
+)
 from trimtab.cluster.resources import BoolArray, IntArray
+from trimtab.cluster.workloads.replacements import differences
 from trimtab.descheduling.memory.cooldown import CooldownIndex
 from trimtab.descheduling.planning.plan_state import HELD, Guard, PlanState
-from trimtab.descheduling.planning.plan_state import as_pending as as_pending
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections.causes import Cause, EvictionCauses
@@ -182,7 +189,7 @@ class StrategyContext:
         try:
             home = self.snapshot.nodes.slot_of[pod.node]
             overlaps = self._rules.stays_until_replaced(pod)
-            lifted = as_pending(pod) if overlaps else self.placer.unbind(pod)
+            lifted = self.placer.replacement(pod) if overlaps else self.placer.displace(pod)
             takes = self.placer.feasible(lifted) & self.scope.destinations
             free = self.plan_state.overlap.free()
             if free is not None:
@@ -216,10 +223,19 @@ class StrategyContext:
                 (preference.nodes, preference.rejection),
                 *objections,
             )
-            code = NO_IMPROVEMENT if takes.any() else NO_PLACE
-            return Refusal(reason=code, message=self.placer.unschedulable_message(lifted, further))
+            message = self.placer.unschedulable_message(lifted, further)
+            if takes.any():
+                return Refusal(NO_IMPROVEMENT, message)
+            return self._no_place(pod, lifted, () if preference.allow_current else (home,), message)
         finally:
             self.snapshot.undo(mark)
+
+    def _no_place(self, pod: Pod, lifted: Pod, but: Collection[int], message: str) -> Refusal:
+        """Return the refusal of a pod whose replacement fits nowhere. The pod must be removed from its node."""
+        differing = differences(pod, lifted)
+        if differing and (self.placer.feasible(replace(pod, node="")) & self._all_slots_except(but)).any():
+            return Refusal(REPLACEMENT_LARGER, f"its replacement will have {differing}: {message}")
+        return Refusal(NO_PLACE, message)
 
     def objections(self, pod: Pod) -> list[tuple[Collection[int], str]]:
         """Return the slots to which earlier strategies object, with the message of each objection."""
@@ -250,7 +266,8 @@ class StrategyContext:
         crowded = overlap.refusal(pod, slot, stays_until_replaced=overlaps)
         if crowded is not None:
             return crowded
-        moved = pod if stays else self.plan_state.dependents.reserve(pod, slot)
+        replacement = self.placer.replacement(pod)
+        moved = pod if stays and replacement.spec is pod.spec else self.plan_state.dependents.reserve(replacement, slot)
         if isinstance(moved, Refusal):
             return moved
         self._rules.take(pod, causes)
@@ -262,6 +279,9 @@ class StrategyContext:
             overlap.hold(pod)
         cause = self._rules.causes.responsible(pod, causes) if causes else None
         foreign = "" if cause is None or cause.namespace == pod.namespace else cause.key
+        differing = differences(pod, replacement)
+        if differing:
+            message = f"{message}; its replacement will have {differing}"
         self._append_eviction(pod, moved.node, reason, message, foreign)
         return None
 

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from trimtab.api.reasons import REPLACEMENT_LARGER
 from trimtab.cluster.node_table import NodeTable
 from trimtab.cluster.resources import CPU, MEMORY, BoolArray, IntArray
-from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.node_usage import FloatArray, NodeUsage, UtilizationLevel, room_below_target
 from trimtab.descheduling.planning.victim_order import Amounts
 from trimtab.disruption.outcome import Refusal
@@ -300,7 +301,7 @@ class DestinationFinder:
         """Return the slot of the target node with the most free capacity, or the reason why there is none."""
         context, room = self._context, self._room
         row, eligible, likes = self._shape_of(pod)
-        plain = self._placer.ignores_other_pods(pod)
+        plain = self._placer.ignores_other_pods(self._placer.replacement(pod))
         uses = self._uses(pod)
         for least, known in self._stuck.get(likes, ()) if plain else ():
             if all(one >= other for one, other in zip(uses, least, strict=True)):
@@ -320,7 +321,9 @@ class DestinationFinder:
                 accepting if slots_below_targets is None else accepting & slots_below_targets, self._otherwise
             ),
         )
-        if plain and isinstance(refusal, Refusal) and room.best(row, eligible, (), slots_below_targets) is None:
+        if not plain or not isinstance(refusal, Refusal) or refusal.reason == REPLACEMENT_LARGER:
+            return refusal
+        if room.best(row, eligible, (), slots_below_targets) is None:
             # The refusal applies to all pods of the shape with the same or higher usage, regardless of their node.
             stuck = self._stuck.setdefault(likes, [])
             stuck[:] = [(uses, refusal), *stuck[: _STUCK - 1]]
@@ -331,10 +334,12 @@ class DestinationFinder:
         self._room.take(slot, self._shape_of(pod).row)
 
     def _shape_of(self, pod: Pod) -> PodShape:
-        found = self._shapes.get(id(pod.spec))  # the snapshot keeps the specs, so ids stay valid
+        """Return the shape of the pod that will need a node."""
+        asked = self._placer.replacement(pod)
+        found = self._shapes.get(id(asked.spec))  # the snapshot and the placer keep the specs, so ids stay valid
         if found is None:
-            row, eligible = self._snapshot.row(pod.spec), self._placer.eligible(as_pending(pod))
-            found = self._shapes[id(pod.spec)] = PodShape(row, eligible, (row.tobytes(), id(eligible)))
+            row, eligible = self._snapshot.row(asked.spec), self._placer.eligible(asked)
+            found = self._shapes[id(asked.spec)] = PodShape(row, eligible, (row.tobytes(), id(eligible)))
         return found
 
     def _uses(self, pod: Pod) -> Amounts:
@@ -356,7 +361,7 @@ class DestinationFinder:
         """
         mark = self._snapshot.mark()
         try:
-            return self._placer.passing_pod_filters(self._placer.unbind(pod))
+            return self._placer.passing_pod_filters(self._placer.displace(pod))
         finally:
             self._snapshot.undo(mark)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Final, Protocol
 
-import msgspec
 import numpy as np
 
 from trimtab.api.plan import Evict, Kept
@@ -75,14 +74,9 @@ class OverlapTracker:
             for key, reserved_slot in self._held.items():
                 if reserved_slot == slot:
                     return Refusal(NO_PLACE, f"{key} terminates on {name} only after its replacement runs")
-        if stays_until_replaced and not self._placer.feasible(as_pending(pod))[slot]:
+        if stays_until_replaced and not self._placer.feasible(self._placer.replacement(pod))[slot]:
             return Refusal(NO_PLACE, f"{name} cannot run the replacement while the pod is still running")
         return None
-
-
-def as_pending(pod: Pod) -> Pod:
-    """Return a copy of the pod that is not assigned to a node, to check which nodes could run it."""
-    return msgspec.structs.replace(pod, node="")
 
 
 class TerminationForecast:

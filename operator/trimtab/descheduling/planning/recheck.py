@@ -13,7 +13,6 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.usage.measurement import Usage
 from trimtab.cluster.workloads.rollouts import Rollouts
 from trimtab.descheduling.memory.holds import held_too_long
-from trimtab.descheduling.planning.plan_state import as_pending
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.strategies.registry import IN_ORDER, IN_PLACE
 from trimtab.descheduling.strategies.strategy import AnyStrategy, Strategy
@@ -76,7 +75,7 @@ def recheck_move(
         placer = Placer(snapshot)
         source = snapshot.slot(pod)
         strategy = None if usage is None else _strategy(policy, action, placer, usage)
-        lifted = as_pending(pod) if rules.stays_until_replaced(pod) else placer.unbind(pod)
+        lifted = placer.replacement(pod) if rules.stays_until_replaced(pod) else placer.displace(pod)
         places = placer.feasible(lifted)
         if source is not None and action.strategy not in IN_PLACE:
             places[source] = False

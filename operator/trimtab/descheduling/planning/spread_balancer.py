@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE, TOPOLOGY_SPREAD_VIOLATED
+from trimtab.api.reasons import NO_IMPROVEMENT, NO_PLACE, REPLACEMENT_LARGER, TOPOLOGY_SPREAD_VIOLATED
 from trimtab.cluster.affinity import BoundTerm
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
@@ -375,7 +375,7 @@ class SpreadBalancer:
             refusal = found
         if refusal.reason in HELD_BACK:
             self._count_as_moved(constraint, pod)
-        elif refusal.reason in (NO_PLACE, NO_IMPROVEMENT):
+        elif refusal.reason in (NO_PLACE, REPLACEMENT_LARGER, NO_IMPROVEMENT):
             numbers = self._numbers(constraint, pod, self._spreads.state_of(constraint))
             refusal = Refusal(refusal.reason, f"{numbers}; {refusal.message}")
         self._refused[pod.key] = pod, refusal

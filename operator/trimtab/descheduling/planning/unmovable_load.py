@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
-from trimtab.descheduling.planning.context import StrategyContext, as_pending
+from trimtab.descheduling.planning.context import StrategyContext
 from trimtab.descheduling.planning.node_usage import UtilizationLevel, target_excesses
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections import is_system_namespace
@@ -217,7 +217,7 @@ class UnmovableLoads:
 
     def _suitable(self, pod: Pod) -> frozenset[int]:
         """Return the slots eligible for the pod, at most two, regardless of free capacity."""
-        mask = self._context.placer.eligible(as_pending(pod))
+        mask = self._context.placer.eligible(self._context.placer.replacement(pod))
         found = self._suits.get(id(mask))
         if found is None:
             slots = np.flatnonzero(mask & self._context.scope.destinations)[:2].tolist()
@@ -230,13 +230,15 @@ class UnmovableLoads:
         with context.plan_state.budget.charged(pod.namespace):
             found = self._welcome.get(key)
             if found is None:
-                slots = np.flatnonzero(self._slots_without_conflicts(as_pending(pod)))[:2].tolist()
+                slots = np.flatnonzero(self._slots_without_conflicts(context.placer.replacement(pod)))[:2].tolist()
                 found = self._welcome[key] = (pod, frozenset(slots))  # kept, so that the ids stay valid
             if not found[1] <= {slot}:
                 return False
             mark = context.snapshot.mark()  # check again without the pod, which may exclude its own replacement
             try:
-                return set(np.flatnonzero(self._slots_without_conflicts(context.placer.unbind(pod))).tolist()) <= {slot}
+                return set(np.flatnonzero(self._slots_without_conflicts(context.placer.displace(pod))).tolist()) <= {
+                    slot
+                }
             finally:
                 context.snapshot.undo(mark)
 

@@ -13,10 +13,11 @@ from trimtab.api.reasons import (
     NODE_UNDERUTILIZED,
     NOT_ENOUGH_NODES,
     NOT_IN_SCOPE,
+    REPLACEMENT_LARGER,
 )
 from trimtab.api.strategies import ONLY_THRESHOLDING_RESOURCES, HighNodeUtilizationParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.node_usage import (
     FloatArray,
     UtilizationLevel,
@@ -198,7 +199,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         It is the most utilized of the nodes that can run the pod for which no target was found.
         """
         pod, refusal = failed
-        if refusal.reason not in (NO_PLACE, NO_IMPROVEMENT):
+        if refusal.reason not in (NO_PLACE, REPLACEMENT_LARGER, NO_IMPROVEMENT):
             return None
         among = places.spare & ~self._joined
         among[slot] = False
@@ -229,7 +230,7 @@ class HighNodeUtilization(Strategy[HighNodeUtilizationParams]):
         preference = PlacementPreference(others, _NOT_A_DESTINATION)
         found = []
         for pod in pods:
-            if not (self.placer.eligible(as_pending(pod)) & others).any():
+            if not (self.placer.eligible(self.placer.replacement(pod)) & others).any():
                 refusal = context.find_node(pod, preference, self._scorer)
                 if isinstance(refusal, Refusal):
                     found.append((pod, refusal))

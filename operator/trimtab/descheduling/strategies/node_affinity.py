@@ -9,7 +9,7 @@ import numpy as np
 from trimtab.api.reasons import NODE_AFFINITY_VIOLATED
 from trimtab.api.strategies import PREFERRED, REQUIRED, NodeAffinityParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.planning.victim_order import victim_order
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -137,7 +137,7 @@ class RemovePodsViolatingNodeAffinity(Strategy[NodeAffinityParams]):
         if not pod.spec.affinity.node.preferred:
             return 0
         weights = self._weight(pod.spec)
-        suits = self.placer.eligible(as_pending(pod)) & self.scope.destinations
+        suits = self.placer.eligible(self.placer.replacement(pod)) & self.scope.destinations
         return max(0, int(np.max(weights, where=suits, initial=0)) - int(weights[self._slot_of(pod)]))
 
     def _weight(self, spec: PodSpec) -> IntArray:

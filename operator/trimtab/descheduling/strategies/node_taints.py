@@ -11,7 +11,7 @@ from msgspec import Struct
 from trimtab.api.reasons import NODE_TAINTS_VIOLATED
 from trimtab.api.strategies import NodeTaintsParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.planning.victim_order import victim_order
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -213,7 +213,7 @@ class RemovePodsViolatingNodeTaints(Strategy[NodeTaintsParams]):
             by_slot = self._by_slot[tuple(soft)] = np.array(soft, dtype=np.int64)[self.snapshot.nodes.taints]
         lightest = None
         if self.params.include_prefer_no_schedule:
-            suits = self.placer.eligible(as_pending(pod)) & self.scope.destinations
+            suits = self.placer.eligible(self.placer.replacement(pod)) & self.scope.destinations
             lightest = int(by_slot[suits].min()) if suits.any() else None
         return TaintCounts(pod.spec, hard, soft, by_slot, lightest)
 

@@ -14,7 +14,7 @@ from trimtab.api.reasons import DUPLICATE_ON_NODE, NOT_ENOUGH_NODES
 from trimtab.api.strategies import RemoveDuplicatesParams
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key
-from trimtab.descheduling.planning.context import HELD_BACK, PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import HELD_BACK, PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.planning.victim_order import victim_order
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -163,7 +163,9 @@ class RemoveDuplicates(Strategy[RemoveDuplicatesParams]):
             if pod.spec is not last and pod.phase not in TERMINAL_PHASES and pod.deleted is None:
                 last = pod.spec
                 specs[id(last)] = pod
-        masks = {id(mask): mask for mask in (self.placer.eligible(as_pending(pod)) for pod in specs.values())}
+        masks = {
+            id(mask): mask for mask in (self.placer.eligible(self.placer.replacement(pod)) for pod in specs.values())
+        }
         alike = frozenset(masks)
         known = self._feasible.get(alike)
         if known is None:

@@ -15,7 +15,7 @@ from trimtab.api.base import Spec
 from trimtab.api.reasons import POD_FAILED, POD_LIFE_TIME_EXCEEDED, POD_STATE_MATCHED, POD_TOO_YOUNG, TOO_MANY_RESTARTS
 from trimtab.api.strategies import FailedPodsParams, PodConditionFilter, PodLifeTimeParams, TooManyRestartsParams
 from trimtab.cluster.resources import BoolArray, IntArray
-from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext, as_pending
+from trimtab.descheduling.planning.context import PlacementPreference, StrategyContext
 from trimtab.descheduling.planning.scope import PolicyScope
 from trimtab.descheduling.planning.victim_order import Rank, rank
 from trimtab.descheduling.strategies.strategy import Measure, Strategy
@@ -159,9 +159,11 @@ class RestartPods(Strategy[P]):
 
         This is the case if the node is eligible and not overcommitted.
         """
-        spec, nodes, asked = pod.spec, self.snapshot.nodes, as_pending(pod)
+        nodes, asked = self.snapshot.nodes, self.placer.replacement(pod)
+        spec = asked.spec
         return (
-            not (spec.volumes or spec.host_ports or spec.resource_claims)
+            spec is pod.spec
+            and not (spec.volumes or spec.host_ports or spec.resource_claims)
             and bool(self.scope.destinations[home])
             and not (self.scope.being_removed is not None and self.scope.being_removed[home])
             and self.placer.ignores_other_pods(asked)

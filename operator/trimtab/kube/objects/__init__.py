@@ -59,6 +59,7 @@ from trimtab.kube.objects.storage import (
 from trimtab.kube.objects.workload import (
     DaemonSet,
     PodDisruptionBudget,
+    PodTemplate,
     ReplicaSet,
     ReplicationController,
     Service,
@@ -134,6 +135,7 @@ __all__ = [
     "PodCondition",
     "PodDisruptionBudget",
     "PodSpec",
+    "PodTemplate",
     "PreferredNodeTerm",
     "PriorityClass",
     "ReplicaSet",

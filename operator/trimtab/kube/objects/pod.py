@@ -225,7 +225,8 @@ class Pod(Namespaced, frozen=True, gc=False):
     while they are True; :meth:`all_conditions` includes them. ``ready_since`` is the time at which Ready became True,
     or ``None`` if the pod is not ready. ``restarts`` is the sum of the restart counts of containers, and
     ``init_restarts`` that of init containers. ``container_states`` contains the containers that are not running. Pods
-    with identical states share the value.
+    with identical states share the value. ``generation`` is 1 until the spec is changed, for example by an in-place
+    resize, and 0 if the API server does not count it.
     """
 
     labels: Labels = NO_LABELS
@@ -245,6 +246,7 @@ class Pod(Namespaced, frozen=True, gc=False):
     init_restarts: int = 0
     conditions: tuple[PodCondition, ...] = ()
     container_states: tuple[ContainerState, ...] = ()
+    generation: int = 0
 
     @property
     def controller(self) -> OwnerReference | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects.meta import LabelSelector, Namespaced
 from trimtab.kube.objects.pod import NO_SPEC, PodSpec
@@ -16,26 +18,45 @@ class Service(Namespaced, frozen=True, gc=False):
     selector: Labels | None = None
 
 
+class PodTemplate(Struct, frozen=True, gc=False):
+    """The labels and the spec of the pods that a controller creates, before admission changes them."""
+
+    labels: Labels = NO_LABELS
+    spec: PodSpec = NO_SPEC
+
+
 class ReplicaSet(Namespaced, frozen=True, gc=False):
-    """apps/v1 ReplicaSet. Only its selector is read."""
+    """apps/v1 ReplicaSet.
+
+    ``template`` is ``None`` if it has no containers, and if the ReplicaSet should have no pods, as most of a
+    Deployment should.
+    """
 
     selector: LabelSelector | None = None
+    template: PodTemplate | None = None
 
 
 class StatefulSet(Namespaced, frozen=True, gc=False):
-    """apps/v1 StatefulSet. Only its selector is read."""
+    """apps/v1 StatefulSet.
+
+    ``template`` is as in :class:`ReplicaSet`. ``update_revision`` is ``status.updateRevision``, the value of the label
+    ``controller-revision-hash`` of pods that are created from the present template.
+    """
 
     selector: LabelSelector | None = None
+    template: PodTemplate | None = None
+    update_revision: str = ""
 
 
 class ReplicationController(Namespaced, frozen=True, gc=False):
-    """core/v1 ReplicationController. Only its selector is read, which is ``None`` if absent."""
+    """core/v1 ReplicationController. Its selector is ``None`` if absent, and its template is as in ReplicaSet."""
 
     selector: Labels | None = None
+    template: PodTemplate | None = None
 
 
 class DaemonSet(Namespaced, frozen=True, gc=False):
-    """apps/v1 DaemonSet, with the labels and spec of its pod template.
+    """apps/v1 DaemonSet.
 
     ``desired`` is ``status.desiredNumberScheduled``, the number of nodes that should run its pod. ``current`` is
     ``status.currentNumberScheduled``, the number of these nodes for which a pod exists, bound or not. Both are ``None``
@@ -43,8 +64,7 @@ class DaemonSet(Namespaced, frozen=True, gc=False):
     """
 
     deleted: float | None = None
-    pod_labels: Labels = NO_LABELS
-    pod_spec: PodSpec = NO_SPEC
+    template: PodTemplate = PodTemplate()
     desired: int | None = None
     current: int | None = None
 

@@ -151,6 +151,7 @@ class CachingPodDecoder:
             init_restarts,
             conditions,
             states,
+            metadata.generation,
         )
 
     def _spec(self, message: Any, raw: bytes) -> PodSpec:

@@ -543,8 +543,15 @@ class Service(Message):
     spec: ServiceSpec = field(default_factory=ServiceSpec)
 
 
+class PodTemplateSpec(Message):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+
+
 class ReplicationControllerSpec(Message):
+    replicas: Int32 | None = None
     selector: dict[str, str] = {}
+    template: PodTemplateSpec | None = None
 
 
 class ReplicationController(Message):
@@ -553,7 +560,9 @@ class ReplicationController(Message):
 
 
 class ReplicaSetSpec(Message):
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
 
 
 class ReplicaSet(Message):
@@ -562,17 +571,19 @@ class ReplicaSet(Message):
 
 
 class StatefulSetSpec(Message):
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
+
+
+class StatefulSetStatus(Message):
+    update_revision: str = ""
 
 
 class StatefulSet(Message):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: StatefulSetSpec = field(default_factory=StatefulSetSpec)
-
-
-class PodTemplateSpec(Message):
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    spec: PodSpec = field(default_factory=PodSpec)
+    status: StatefulSetStatus = field(default_factory=StatefulSetStatus)
 
 
 class DaemonSetSpec(Message):

@@ -665,11 +665,12 @@ class Pod(_message.Message):
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ..., status: _Optional[_Union[PodStatus, _Mapping]] = ...) -> None: ...
 
 class QuickObjectMeta(_message.Message):
-    __slots__ = ("name", "namespace", "uid", "resource_version", "creation_timestamp", "deletion_timestamp", "labels", "annotations", "owner_references")
+    __slots__ = ("name", "namespace", "uid", "resource_version", "generation", "creation_timestamp", "deletion_timestamp", "labels", "annotations", "owner_references")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     CREATION_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     DELETION_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -679,12 +680,13 @@ class QuickObjectMeta(_message.Message):
     namespace: str
     uid: str
     resource_version: str
+    generation: int
     creation_timestamp: Time
     deletion_timestamp: bytes
     labels: _containers.RepeatedScalarFieldContainer[bytes]
     annotations: _containers.RepeatedScalarFieldContainer[bytes]
     owner_references: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[bytes] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., namespace: _Optional[str] = ..., uid: _Optional[str] = ..., resource_version: _Optional[str] = ..., generation: _Optional[int] = ..., creation_timestamp: _Optional[_Union[Time, _Mapping]] = ..., deletion_timestamp: _Optional[bytes] = ..., labels: _Optional[_Iterable[bytes]] = ..., annotations: _Optional[_Iterable[bytes]] = ..., owner_references: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class QuickVolumeSource(_message.Message):
     __slots__ = ("host_path", "empty_dir", "ephemeral")
@@ -1068,8 +1070,16 @@ class Service(_message.Message):
     spec: ServiceSpec
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ServiceSpec, _Mapping]] = ...) -> None: ...
 
+class PodTemplateSpec(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: PodSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...) -> None: ...
+
 class ReplicationControllerSpec(_message.Message):
-    __slots__ = ("selector",)
+    __slots__ = ("replicas", "selector", "template")
     class SelectorEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1077,9 +1087,13 @@ class ReplicationControllerSpec(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
     selector: _containers.ScalarMap[str, str]
-    def __init__(self, selector: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    template: PodTemplateSpec
+    def __init__(self, replicas: _Optional[int] = ..., selector: _Optional[_Mapping[str, str]] = ..., template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
 
 class ReplicationController(_message.Message):
     __slots__ = ("metadata", "spec")
@@ -1090,10 +1104,14 @@ class ReplicationController(_message.Message):
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ReplicationControllerSpec, _Mapping]] = ...) -> None: ...
 
 class ReplicaSetSpec(_message.Message):
-    __slots__ = ("selector",)
+    __slots__ = ("replicas", "selector", "template")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
     selector: LabelSelector
-    def __init__(self, selector: _Optional[_Union[LabelSelector, _Mapping]] = ...) -> None: ...
+    template: PodTemplateSpec
+    def __init__(self, replicas: _Optional[int] = ..., selector: _Optional[_Union[LabelSelector, _Mapping]] = ..., template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
 
 class ReplicaSet(_message.Message):
     __slots__ = ("metadata", "spec")
@@ -1104,26 +1122,30 @@ class ReplicaSet(_message.Message):
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[ReplicaSetSpec, _Mapping]] = ...) -> None: ...
 
 class StatefulSetSpec(_message.Message):
-    __slots__ = ("selector",)
+    __slots__ = ("replicas", "selector", "template")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
     selector: LabelSelector
-    def __init__(self, selector: _Optional[_Union[LabelSelector, _Mapping]] = ...) -> None: ...
+    template: PodTemplateSpec
+    def __init__(self, replicas: _Optional[int] = ..., selector: _Optional[_Union[LabelSelector, _Mapping]] = ..., template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
+
+class StatefulSetStatus(_message.Message):
+    __slots__ = ("update_revision",)
+    UPDATE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    update_revision: str
+    def __init__(self, update_revision: _Optional[str] = ...) -> None: ...
 
 class StatefulSet(_message.Message):
-    __slots__ = ("metadata", "spec")
+    __slots__ = ("metadata", "spec", "status")
     METADATA_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     metadata: ObjectMeta
     spec: StatefulSetSpec
-    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[StatefulSetSpec, _Mapping]] = ...) -> None: ...
-
-class PodTemplateSpec(_message.Message):
-    __slots__ = ("metadata", "spec")
-    METADATA_FIELD_NUMBER: _ClassVar[int]
-    SPEC_FIELD_NUMBER: _ClassVar[int]
-    metadata: ObjectMeta
-    spec: PodSpec
-    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[PodSpec, _Mapping]] = ...) -> None: ...
+    status: StatefulSetStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[StatefulSetSpec, _Mapping]] = ..., status: _Optional[_Union[StatefulSetStatus, _Mapping]] = ...) -> None: ...
 
 class DaemonSetSpec(_message.Message):
     __slots__ = ("template",)

@@ -141,7 +141,7 @@ def _targets(case: RemedyCase, node: Node, gone: list[Pod]) -> dict[str, str]:
             snapshot.remove(pod)
         snapshot.put(replace(case.pod, node=node.name))
         for pod in gone:
-            pending = replace(pod, node="")
+            pending = placer.replacement(pod)
             slot = placer.choose(pending, placer.feasible(pending))
             if slot is not None:
                 found[pod.key] = placer.reserve(pending, slot).node

@@ -251,8 +251,8 @@ def test_template_of_a_daemon_set_is_bounded_as_its_pods_are():
     template["spec"] = {"containers": [{"name": "c", "image": "x" * 100_000}]}
     meta = {"name": "x", "namespace": "shop"}
     found: Any = decode_object({"kind": "DaemonSet", "metadata": meta, "spec": {"template": template}})
-    assert "bytes of spec" in found.pod_spec.complexity
-    assert len(found.pod_labels) == DEFAULT_LIMITS.labels
+    assert "bytes of spec" in found.template.spec.complexity
+    assert len(found.template.labels) == DEFAULT_LIMITS.labels
 
 
 @pytest.mark.parametrize(

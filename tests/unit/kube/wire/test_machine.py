@@ -229,8 +229,8 @@ def test_an_invalid_machine_does_not_stop_the_others() -> None:
 def test_requests_of_a_daemon_sets_pods_are_read() -> None:
     value = daemon_set().of_pods(pod().cpu("150m").tolerates()).build()
 
-    assert value.pod_spec.requests == {"cpu": 150}
-    assert value.pod_labels == {"app": "agent"}
+    assert value.template.spec.requests == {"cpu": 150}
+    assert value.template.labels == {"app": "agent"}
 
 
 def _listed(*manifests: dict[str, Any]) -> bytes:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from trimtab.kube.frozen import NO_LABELS, NO_RESOURCES, FrozenMap, Labels, ResourceList
 from trimtab.kube.objects import (
     CSIDriver,
@@ -30,6 +28,7 @@ from trimtab.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
+    PodTemplate,
     PriorityClass,
     ReplicaSet,
     ReplicationController,
@@ -49,7 +48,7 @@ from trimtab.kube.wire.projection.annotations import (
     OLDER_STORAGE_CLASS,
     SELECTED_NODE,
 )
-from trimtab.kube.wire.projection.pod import SpecKey, persistent_source, pod_labels, project_pod, project_spec
+from trimtab.kube.wire.projection.pod import SpecKey, persistent_source, pod_labels, project_pod, shared_spec
 
 Projector = Callable[[Any, Interner], KubeObject]
 
@@ -292,35 +291,65 @@ def project_volume_attachment(message: Any, interner: Interner) -> VolumeAttachm
     )
 
 
-def _labels_projector(kind: type[Service | ReplicationController]) -> Projector:
-    """Create the function that projects a kind whose selector is a map of labels."""
-    return lambda message, interner: kind(
-        **fields.metadata(kind, message, interner), selector=_map_selector(message.spec.selector, interner)
+def project_service(message: Any, interner: Interner) -> Service:
+    """Project a Service."""
+    selector = _map_selector(message.spec.selector, interner)
+    return Service(**fields.metadata(Service, message, interner), selector=selector)
+
+
+def _replication_controller_projector(encode_spec: SpecKey) -> Projector:
+    return lambda message, interner: ReplicationController(
+        **fields.metadata(ReplicationController, message, interner),
+        selector=_map_selector(message.spec.selector, interner),
+        template=_present_template(message.spec, interner, encode_spec),
     )
 
 
-def _selector_projector(kind: type[ReplicaSet | StatefulSet]) -> Projector:
-    """Create the function that projects a kind with a label selector.
+def _replica_set_projector(encode_spec: SpecKey) -> Projector:
+    """Create the function that projects a ReplicaSet.
 
     A large cluster has several ReplicaSets for each Deployment, most of them of previous templates. Their selectors
     differ in the template hash, so keys and values are interned instead of selectors.
     """
-    return lambda message, interner: kind(
-        **fields.metadata(kind, message, interner), selector=_label_selector(message.spec, interner)
+    return lambda message, interner: ReplicaSet(
+        **fields.metadata(ReplicaSet, message, interner),
+        selector=_label_selector(message.spec, interner),
+        template=_present_template(message.spec, interner, encode_spec),
     )
 
 
-def project_daemon_set(message: Any, interner: Interner) -> DaemonSet:
-    """Project a DaemonSet with the labels and spec of its pod template."""
-    template = message.spec.template
+def _stateful_set_projector(encode_spec: SpecKey) -> Projector:
+    return lambda message, interner: StatefulSet(
+        **fields.metadata(StatefulSet, message, interner),
+        selector=_label_selector(message.spec, interner),
+        template=_present_template(message.spec, interner, encode_spec),
+        update_revision=message.status.update_revision,
+    )
+
+
+def _present_template(spec: Any, interner: Interner, encode_spec: SpecKey) -> PodTemplate | None:
+    """Return the template of a controller's pods, or ``None`` if it has no containers or needs no pods.
+
+    Most ReplicaSets of a Deployment need none.
+    """
+    template = spec.template
+    if template is None or not template.spec.containers or (spec.HasField("replicas") and not spec.replicas):
+        return None
+    return _template(template, interner, encode_spec)
+
+
+def _template(message: Any, interner: Interner, encode_spec: SpecKey) -> PodTemplate:
     try:
-        spec = interner.share(project_spec(template.spec, interner, len(msgspec.json.encode(template.spec))))
+        spec = shared_spec(message.spec, interner, encode_spec)
     except fields.FieldError as error:
         raise fields.FieldError(f"spec.template.{error.path}", error.message) from None
-    return DaemonSet(
+    return interner.share(PodTemplate(pod_labels(message.metadata.labels, interner), spec))
+
+
+def _daemon_set_projector(encode_spec: SpecKey) -> Projector:
+    return lambda message, interner: DaemonSet(
         **fields.metadata(DaemonSet, message, interner),
-        pod_labels=pod_labels(template.metadata.labels, interner),
-        pod_spec=spec,
+        template=_template(message.spec.template, interner, encode_spec),
         desired=_optional(message.status, "desired_number_scheduled"),
         current=_optional(message.status, "current_number_scheduled"),
     )
@@ -369,7 +398,16 @@ def projector(kind: str, encode_spec: SpecKey) -> Projector:
     """
     if kind == "Pod":
         return lambda message, interner: project_pod(message, interner, encode_spec)
-    return _PROJECTORS[kind]
+    with_template = _WITH_TEMPLATE.get(kind)
+    return _PROJECTORS[kind] if with_template is None else with_template(encode_spec)
+
+
+_WITH_TEMPLATE: Final[dict[str, Callable[[SpecKey], Projector]]] = {
+    "ReplicationController": _replication_controller_projector,
+    "ReplicaSet": _replica_set_projector,
+    "StatefulSet": _stateful_set_projector,
+    "DaemonSet": _daemon_set_projector,
+}
 
 
 _PROJECTORS: Final[dict[str, Projector]] = {
@@ -384,11 +422,7 @@ _PROJECTORS: Final[dict[str, Projector]] = {
     "CSIDriver": project_csi_driver,
     "CSIStorageCapacity": project_csi_storage_capacity,
     "VolumeAttachment": project_volume_attachment,
-    "Service": _labels_projector(Service),
-    "ReplicationController": _labels_projector(ReplicationController),
-    "ReplicaSet": _selector_projector(ReplicaSet),
-    "StatefulSet": _selector_projector(StatefulSet),
-    "DaemonSet": project_daemon_set,
+    "Service": project_service,
     "Lease": project_lease,
     **machine.PROJECTORS,
 }

@@ -88,10 +88,7 @@ def project_pod(
     metadata, wire_spec, status = message.metadata, message.spec, message.status
     string = interner.string
     node = string(wire_spec.node_name)  # encode_spec clears it
-    # A digest instead of the bytes, because the pods of DaemonSets and StatefulSets have distinct specs of 0.7 KiB.
-    encoded = encode_spec(wire_spec)
-    key = hashlib.blake2b(encoded, digest_size=16).digest()
-    spec = interner.spec(key, lambda: _new_spec(wire_spec, interner, check_spec, len(encoded)))
+    spec = shared_spec(wire_spec, interner, encode_spec, check_spec)
     annotations = meaningful(metadata.annotations.items())
     excess = metadata_excess(metadata, interner.limits, annotations)
     if excess:
@@ -122,7 +119,21 @@ def project_pod(
         init_restarts=init_restarts,
         conditions=conditions,
         container_states=states,
+        generation=metadata.generation,
     )
+
+
+def shared_spec(
+    message: Any, interner: Interner, encode_spec: SpecKey, check_spec: Callable[[Any], None] | None = None
+) -> PodSpec:
+    """Return the spec of a pod or of a template, projected once for all pods of the template.
+
+    The arguments are those of :func:`project_pod`.
+    """
+    # A digest instead of the bytes, because the pods of DaemonSets and StatefulSets have distinct specs of 0.7 KiB.
+    encoded = encode_spec(message)
+    key = hashlib.blake2b(encoded, digest_size=16).digest()
+    return interner.spec(key, lambda: _new_spec(message, interner, check_spec, len(encoded)))
 
 
 def _new_spec(message: Any, interner: Interner, check: Callable[[Any], None] | None, size: int) -> PodSpec:

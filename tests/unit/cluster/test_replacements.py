@@ -1,0 +1,186 @@
+"""The pod that a controller creates in place of a running one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import (
+    HOSTNAME,
+    ZONE,
+    pod,
+    priority_class,
+    replica_set,
+    replication_controller,
+    stateful_set,
+)
+from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import Replacements, differences
+from trimtab.kube.objects import Pod
+
+OWNERS = {
+    "ReplicaSet": replica_set,
+    "StatefulSet": stateful_set,
+    "ReplicationController": replication_controller,
+}
+
+
+def replacement(running: Any, *others: Any) -> Pod:
+    snapshot = Snapshot([running.build(), *(each.build() for each in others)])
+    return Replacements(snapshot).of(snapshot.pods[f"shop/{running.manifest()['metadata']['name']}"])
+
+
+def app(name: str = "web-1", kind: str = "ReplicaSet", *, generation: int = 0) -> Any:
+    built = pod(name).on("n1").labels(app="web").owned_by(kind, "web")
+    return built.merge(metadata={"generation": generation}) if generation else built
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+@pytest.mark.parametrize("resized", ["500m", "4"], ids=["smaller", "larger"])
+def test_requests_are_those_of_the_template(kind: str, resized: str) -> None:
+    running = app(kind=kind, generation=2).requests(cpu=resized, memory="1Gi")
+
+    made = replacement(running, OWNERS[kind]("web").of_pods(pod().labels(app="web").requests(cpu="3")))
+
+    assert made.node == ""
+    assert made.spec.requests == {"cpu": 3000, "memory": 1 << 30}
+    assert made.spec.scored_requests["cpu"] == made.spec.nonzero_requests["cpu"] == 3000
+    assert "cpu 3 instead of" in differences(running.build(), made)
+
+
+def test_pod_without_differences_is_its_own_replacement() -> None:
+    running = app(generation=2).requests(cpu="1").tolerates("node.kubernetes.io/not-ready", effect="NoExecute")
+    made = replacement(running, replica_set("web").of_pods(pod().labels(app="web").requests(cpu="1")))
+    assert made.spec == running.build().spec
+    assert differences(running.build(), made) == ""
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        replica_set("other").of_pods(pod().requests(cpu="3")),
+        replica_set("web").of_pods(pod().requests(cpu="3")).merge(metadata={"uid": "created-again"}),
+        replica_set("web").merge(spec={"replicas": 0}),
+        replica_set("web"),
+    ],
+    ids=["another owner", "another UID", "no replicas", "no template"],
+)
+def test_without_its_controller_the_pod_is_its_own_replacement(owner: Any) -> None:
+    running = app(generation=2).requests(cpu="500m")
+    assert replacement(running, owner).spec.requests == {"cpu": 500}
+
+
+def test_pending_pod_is_not_replaced() -> None:
+    waiting = pod("web-1").labels(app="web").owned_by("ReplicaSet", "web").requests(cpu="500m")
+    assert replacement(waiting, replica_set("web").of_pods(pod().requests(cpu="3"))).spec.requests == {"cpu": 500}
+
+
+def of_deployment(name: str, *, generation: int, cpu: str, created: str = "2026-11-20T10:00:00Z") -> Any:
+    built = pod(name).on("n1").labels({"app": "web", "pod-template-hash": "5d8f"}).owned_by("ReplicaSet", "web-5d8f")
+    return built.requests(cpu=cpu).merge(metadata={"generation": generation, "creationTimestamp": created})
+
+
+def test_unchanged_pod_shows_what_admission_makes_of_the_template() -> None:
+    """Webhooks such as OpenShift's ClusterResourceOverride lower requests at admission."""
+    template = replica_set("web-5d8f").of_pods(pod().labels(app="web").requests(cpu="3"))
+    running = of_deployment("web-1", generation=1, cpu="200m")
+    assert replacement(running, template).spec.requests == {"cpu": 200}
+
+
+def test_newest_unchanged_pod_of_the_owner_is_the_evidence() -> None:
+    template = replica_set("web-5d8f").of_pods(pod().labels(app="web").requests(cpu="3"))
+    resized = of_deployment("web-1", generation=4, cpu="1")
+    older = of_deployment("web-2", generation=1, cpu="300m", created="2026-11-20T10:05:00Z")
+    newer = of_deployment("web-3", generation=1, cpu="400m", created="2026-11-20T10:06:00Z")
+    assert replacement(resized, template, older, newer).spec.requests == {"cpu": 400}
+    assert replacement(resized, template).spec.requests == {"cpu": 3000}
+
+
+@pytest.mark.parametrize(("revision", "zone"), [("web-7c", "a"), ("web-9f", "b")], ids=["the present", "an earlier"])
+def test_stateful_set_that_updates_on_delete(revision: str, zone: str) -> None:
+    """The pod of an earlier revision is replaced by one of the present template, with the same claims."""
+    running = (
+        app("web-0", "StatefulSet", generation=1)
+        .labels({"app": "web", "controller-revision-hash": revision})
+        .node_selector({ZONE: "a"})
+        .claim("data-web-0")
+        .requests(cpu="1")
+    )
+    owner = stateful_set("web").of_pods(pod().labels(app="web").node_selector({ZONE: "b"}).requests(cpu="2"))
+    made = replacement(running, owner.merge(status={"updateRevision": "web-7c"}))
+    assert made.spec.node_selector == {ZONE: zone}
+    assert [volume.claim for volume in made.spec.volumes] == ["data-web-0"]
+    assert made.spec.requests["cpu"] == (1000 if zone == "a" else 2000)
+
+
+def test_other_fields_are_those_of_the_template_and_of_admission() -> None:
+    running = (
+        app()
+        .node_selector(pool="shared")
+        .tolerates("node.kubernetes.io/not-ready", effect="NoExecute", seconds=300)
+        .container("proxy", resources={"requests": {"cpu": "100m"}})
+        .requests(cpu="1")
+        .priority(10, "low")
+    )
+    template = (
+        pod()
+        .labels(app="web", tier="front")
+        .requests(cpu="1")
+        .node_selector({ZONE: "a"})
+        .tolerates("dedicated", "web")
+        .spread(ZONE)
+        .anti_affinity(HOSTNAME)
+        .host_port(8080)
+        .claim("shared")
+        .merge(spec={"priorityClassName": "high", "schedulingGates": [{"name": "example.com/quota"}]})
+    )
+    made = replacement(running, replica_set("web").of_pods(template), priority_class("high", 1000))
+    spec = made.spec
+    assert made.labels == {"app": "web", "tier": "front"}
+    assert spec.node_selector == {ZONE: "a", "pool": "shared"}
+    assert [each.key for each in spec.tolerations] == ["dedicated", "node.kubernetes.io/not-ready"]
+    assert spec.requests["cpu"] == 1100
+    assert [each.topology_key for each in spec.topology_spread] == [ZONE]
+    assert [each.topology_key for each in spec.affinity.anti_required] == [HOSTNAME]
+    assert [each.port for each in spec.host_ports] == [8080]
+    assert [each.claim for each in spec.volumes] == ["shared"]
+    assert spec.scheduling_gates == ("example.com/quota",)
+    assert (spec.priority, spec.priority_class_name) == (1000, "high")
+
+
+def test_label_keys_of_the_template_are_merged_as_the_api_server_does() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE, "matchLabelKeys": ["tier"]}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    template = pod().labels(app="web", tier="front").merge(spec={"affinity": affinity})
+    (found,) = replacement(app(), replica_set("web").of_pods(template)).spec.affinity.anti_required
+    assert found.selector is not None
+    assert [(each.key, each.operator, each.values) for each in found.selector.match_expressions] == [
+        ("tier", "In", ("front",))
+    ]
+
+
+def test_prediction_follows_the_template() -> None:
+    running = app(generation=2).requests(cpu="500m").build()
+    snapshot = Snapshot([running])
+    replacements = Replacements(snapshot)
+    assert replacements.of(running).spec.requests == {"cpu": 500}
+    snapshot.put(replica_set("web").of_pods(pod().requests(cpu="3")).build())
+    assert replacements.of(running).spec.requests == {"cpu": 3000}
+    snapshot.put(replica_set("web").of_pods(pod().requests(cpu="2")).build())
+    assert replacements.of(running).spec.requests == {"cpu": 2000}
+
+
+def test_replacement_of_a_replacement_is_itself() -> None:
+    running = app(generation=2).requests(cpu="500m").build()
+    snapshot = Snapshot([running, replica_set("web").of_pods(pod().requests(cpu="3")).build()])
+    replacements = Replacements(snapshot)
+    once = snapshot.move(replacements.of(running), "n1")
+    assert replacements.of(once).spec == once.spec
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+def test_template_of_a_controller_without_pods_is_not_read(kind: str) -> None:
+    built = OWNERS[kind]("web").of_pods(pod().requests(cpu="3"))
+    assert built.build().template is not None
+    assert built.merge(spec={"replicas": 0}).build().template is None

@@ -26,7 +26,16 @@ from tests.volumes import (
     pvc,
     storage_class,
 )
-from tests.workloads import daemon_set, lease, replica_set, replication_controller, service, stateful_set
+from tests.workloads import (
+    daemon_set,
+    job,
+    lease,
+    replica_set,
+    replication_controller,
+    service,
+    stateful_set,
+    vertical_pod_autoscaler,
+)
 from trimtab.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 
 __all__ = [
@@ -43,6 +52,7 @@ __all__ = [
     "csi_node",
     "daemon_set",
     "expression",
+    "job",
     "lease",
     "machine",
     "machine_deployment",
@@ -60,6 +70,7 @@ __all__ = [
     "service",
     "stateful_set",
     "storage_class",
+    "vertical_pod_autoscaler",
 ]
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tests.building import Builder, selector
-from trimtab.kube.objects import NODE_LEASES, DaemonSet, Lease, ReplicaSet, ReplicationController, Service, StatefulSet
+from trimtab.kube.objects import (
+    NODE_LEASES,
+    DaemonSet,
+    Job,
+    Lease,
+    ReplicaSet,
+    ReplicationController,
+    Service,
+    StatefulSet,
+    VerticalPodAutoscaler,
+)
 
 
 class ServiceBuilder(Builder):
@@ -92,6 +102,36 @@ class DaemonSetBuilder(_Templated):
         return self._decode(DaemonSet)
 
 
+class JobBuilder(_Templated):
+    """A Job that has not started."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("batch/v1", "Job", name, namespace)
+        self._manifest["spec"] = {"template": _template({"job-name": name})}
+
+    def finished(self, condition: str = "Complete") -> Self:
+        self._at("status")["conditions"] = [{"type": condition, "status": "True"}]
+        return self
+
+    def build(self) -> Job:
+        return self._decode(Job)
+
+
+class VerticalPodAutoscalerBuilder(Builder):
+    """A VerticalPodAutoscaler of a workload."""
+
+    def __init__(self, name: str, namespace: str, *, kind: str, mode: str | None) -> None:
+        super().__init__("autoscaling.k8s.io/v1", "VerticalPodAutoscaler", name, namespace)
+        self._manifest["spec"] = {
+            "targetRef": {"apiVersion": "batch/v1" if kind == "Job" else "apps/v1", "kind": kind, "name": name}
+        }
+        if mode is not None:
+            self._manifest["spec"]["updatePolicy"] = {"updateMode": mode}
+
+    def build(self) -> VerticalPodAutoscaler:
+        return self._decode(VerticalPodAutoscaler)
+
+
 def _template(labels: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "registry.example/app"}]}}
 
@@ -110,6 +150,16 @@ def replica_set(name: str = "web", namespace: str = "shop") -> ReplicaSetBuilder
 
 def stateful_set(name: str = "web", namespace: str = "shop") -> StatefulSetBuilder:
     return StatefulSetBuilder("StatefulSet", name, namespace)
+
+
+def job(name: str = "batch", namespace: str = "shop") -> JobBuilder:
+    return JobBuilder(name, namespace)
+
+
+def vertical_pod_autoscaler(
+    name: str = "web", namespace: str = "shop", *, kind: str = "Deployment", mode: str | None = "InPlaceOrRecreate"
+) -> VerticalPodAutoscalerBuilder:
+    return VerticalPodAutoscalerBuilder(name, namespace, kind=kind, mode=mode)
 
 
 def daemon_set(name: str = "agent", namespace: str = "kube-system") -> DaemonSetBuilder:

@@ -13,8 +13,8 @@ from tools.generate.base import render
 
 from examples.demo.workloads import IMAGE, deployment
 from tests.conftest import MakeCluster
-from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import create_nodes, require_local_cluster
+from tests.fixtures.custom_resources import serve, served
 from tests.fixtures.machine_sets import MachineSets
 from tests.fixtures.metrics_api import serve_metrics_api
 from tests.fixtures.placement_admission import VALIDATING, AdmissionCluster
@@ -34,6 +34,7 @@ from trimtab.kube.resources import (
     SCHEDULER_POLICIES,
     STORAGE_CLASSES,
     TAINT_MANAGERS,
+    VERTICAL_POD_AUTOSCALERS,
     Resource,
 )
 from trimtab.kube.rules.taints import NOT_READY
@@ -180,6 +181,7 @@ def audited(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[st
     create_nodes(cluster.client, (node(f"n{index}", zone="z") for index in range(2)))
     install(cluster)
     serve_metrics_api(cluster.client)
+    serve(cluster.client, VERTICAL_POD_AUTOSCALERS)
     return cluster, Audit(tmp_path / "audit.log")
 
 
@@ -187,6 +189,7 @@ def audited(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[st
 def audited_machines(make_cluster: MakeCluster, tmp_path: Path, audit_arguments: tuple[str, str]) -> Audited:
     cluster = make_cluster(Settings(components=WITH_MACHINES, apiserver_args=audit_arguments), nodes=0)
     install(cluster)
+    serve(cluster.client, VERTICAL_POD_AUTOSCALERS)
     return cluster, Audit(tmp_path / "audit.log")
 
 
@@ -569,6 +572,7 @@ def audited_scheduling(make_cluster: MakeCluster, tmp_path: Path, audit_argument
     client.request("POST", NODES.path(), node("n0", zone="z", capacity=capacity))
     wait_for(lambda: all(map(ready, client.request("GET", NODES.path())["items"])), "the node")
     install(cluster, *SCHEDULER_ONLY)
+    serve(client, VERTICAL_POD_AUTOSCALERS)
     wait_for(lambda: served(client, SCHEDULER_POLICIES.path()), "the SchedulerPolicy's kind to be served")
     client.request("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
     wait_for(lambda: served(client, "/api/v1/namespaces/shop/serviceaccounts/default"), "the default service account")

@@ -14,6 +14,7 @@ import pytest
 from tests.api.test_cli_live import run
 from tests.builders import Builder, daemon_set, machine_deployment, machine_set, pod
 from tests.fixtures.clusters import Cluster
+from tests.fixtures.custom_resources import DEFINITIONS, definition
 from tests.fixtures.waiting import eventually
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.template import build_templates
@@ -28,30 +29,9 @@ from trimtab.kube.resources import DAEMON_SETS, MACHINE_DEPLOYMENTS, MACHINE_SET
 
 pytestmark = pytest.mark.live
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOW = 1_795_176_000.0
 V1BETA1 = Resource("cluster.x-k8s.io", "v1beta1", MACHINE_DEPLOYMENTS.plural, MACHINE_DEPLOYMENTS.kind)
 """As a cluster has it whose Cluster API is older than v1beta2."""
-
-
-def definition(resource: Resource) -> dict[str, Any]:
-    """A CRD without a schema: the controllers of machines define the shape."""
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": resource.name,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced",
-            "names": {"kind": resource.kind, "plural": resource.plural},
-            "versions": [version],
-        },
-    }
 
 
 @pytest.fixture
@@ -59,7 +39,7 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
     """A MachineSet with a machine and its node, and an empty one of Cluster API. Returns the node's name."""
     served = (MACHINE_SETS, MACHINES, V1BETA1)
     for resource in served:
-        cluster.client.request("POST", CRDS, definition(resource))
+        cluster.client.request("POST", DEFINITIONS, definition(resource))
     found = [each["metadata"] for each in cluster.client.request("GET", "/api/v1/nodes")["items"]]
     node, uid = min((each["name"], each["uid"]) for each in found)
     owner = machine_set("workers-a", namespace).limits(1, 5).replicas(2)
@@ -76,7 +56,7 @@ def machines(cluster: Cluster, namespace: str) -> Iterator[str]:
         eventually(partial(_one_is_listed, cluster, resource), f"{resource.name} is listed")
     yield node
     for resource in served:
-        cluster.client.request("DELETE", f"{CRDS}/{resource.name}")
+        cluster.client.request("DELETE", f"{DEFINITIONS}/{resource.name}")
     cluster.client.request("DELETE", DAEMON_SETS.path("agent", namespace=namespace))
     eventually(lambda: not _defined(cluster) & {resource.name for resource in served}, "the definitions are gone")
 
@@ -86,7 +66,7 @@ def _one_is_listed(cluster: Cluster, resource: Resource) -> bool:
 
 
 def _defined(cluster: Cluster) -> set[str]:
-    return {each["metadata"]["name"] for each in cluster.client.request("GET", CRDS)["items"]}
+    return {each["metadata"]["name"] for each in cluster.client.request("GET", DEFINITIONS)["items"]}
 
 
 def _post(cluster: Cluster, resource: Resource, namespace: str, builder: Builder) -> None:

@@ -13,7 +13,7 @@ from tools.generate import ROOT
 
 from examples.demo.workloads import deployment
 from tests.conftest import MakeCluster
-from tests.fixtures.autoscaling import served
+from tests.fixtures.custom_resources import served
 from tests.fixtures.waiting import wait_for
 from trimtab.api.decode import decode_scheduler_policy
 from trimtab.api.scheduler_policy import SchedulerPolicy

@@ -12,8 +12,8 @@ import pytest
 from tools.generate import ROOT
 
 from tests.conftest import MakeCluster
-from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.custom_resources import served
 from tests.fixtures.waiting import eventually, wait_for
 from trimtab.api.crds import crd_documents
 from trimtab.api.reasons import PREEMPTION_BY_SCHEDULER

@@ -16,8 +16,8 @@ from tools.generate import CHART
 from tools.generate.base import helm
 
 from tests.conftest import MakeCluster
-from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.custom_resources import served
 from tests.fixtures.machine_sets import MachineSets
 from tests.fixtures.waiting import patiently, wait_for
 from trimtab.cli.main import cli

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from examples.demo.workloads import IMAGE
 from tests.e2e.conftest import NODES, Stage
-from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import require_local_cluster
+from tests.fixtures.custom_resources import served
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import wait_for
 from trimtab.kube.resources import (

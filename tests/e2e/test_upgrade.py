@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from tests.conftest import MakeCluster
 from tests.e2e.conftest import NODES, POLICIES, Stage
-from tests.fixtures.autoscaling import served
 from tests.fixtures.clusters import create_nodes, require_local_cluster
+from tests.fixtures.custom_resources import served
 from tests.fixtures.installation import Installation
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import wait_for

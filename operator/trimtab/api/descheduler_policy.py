@@ -104,8 +104,8 @@ class Protections(Spec, frozen=True):
     """Which pods are never evicted.
 
     These pods are always protected: pods with a system-critical priority, pods without a controller, static and mirror
-    pods, DaemonSet pods, and pods that are already terminating. Pods with local storage and pods in system namespaces
-    are protected unless the protection is listed in disabled.
+    pods, DaemonSet pods, pods of a PodGroup, and pods that are already terminating. Pods with local storage and pods in
+    system namespaces are protected unless the protection is listed in disabled.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

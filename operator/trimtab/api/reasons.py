@@ -165,6 +165,9 @@ POD_TOO_COMPLEX: Final = "PodTooComplex"
 """The pod exceeds one of the operator's limits (``--max-pod-...``) for resource names, affinity terms, selector values,
 tolerations, labels or bytes. The message contains the numbers. trimtab neither moves nor places the pod but counts its
 requests on its node. This protection cannot be disabled."""
+POD_GROUPS_STAY: Final = "PodGroupsStay"
+"""The pod belongs to a PodGroup (``spec.schedulingGroup``), whose pods are scheduled together. Moving one of them may
+end the work of all. This protection cannot be disabled. It also prevents the removal of the pod's node."""
 NAMESPACE_TOO_COMPLEX: Final = "NamespaceTooComplex"
 """The pods of the namespace have more affinity terms and spread constraints than ``--max-namespace-affinity-terms``.
 trimtab neither moves nor places the pods that have such terms or constraints. This protection cannot be disabled."""

@@ -14,6 +14,7 @@ from trimtab.kube.resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     DAEMON_SETS,
+    JOBS,
     LEASES,
     MACHINE_DEPLOYMENTS,
     MACHINE_POOLS,
@@ -30,6 +31,7 @@ from trimtab.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
+    VERTICAL_POD_AUTOSCALERS,
     VOLUME_ATTACHMENTS,
     Resource,
 )
@@ -45,12 +47,24 @@ VOLUMES: Final[tuple[Resource, ...]] = (
 )
 """Kinds that determine on which nodes a pod's volumes are available."""
 
-OWNERS: Final[tuple[Resource, ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS)
+OWNERS: Final[tuple[Resource, ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS, JOBS)
 """Kinds whose selectors determine how the scheduler spreads pods without topology spread constraints. The templates of
 controllers show which pods they will create."""
 
-KINDS: Final[tuple[Resource, ...]] = (NODES, NAMESPACES, PRIORITY_CLASSES, BUDGETS, *VOLUMES, *OWNERS, PODS)
-"""Kinds that planners of all types read. The operator always watches them.
+RECOMMENDERS: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS,)
+"""Custom resources that determine the requests of new pods. A cluster may serve none of them."""
+
+KINDS: Final[tuple[Resource, ...]] = (
+    NODES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    BUDGETS,
+    *VOLUMES,
+    *OWNERS,
+    *RECOMMENDERS,
+    PODS,
+)
+"""Kinds that planners of all types read. The operator always watches them, :data:`OPTIONAL` ones if they are served.
 
 To add a kind, extend this tuple and the chart's ClusterRole.
 """
@@ -88,9 +102,14 @@ CHILD_KINDS: Final[dict[Resource, tuple[Resource, ...]]] = {
 They must be readable if the node group is, because otherwise its machines would appear to be missing.
 """
 
-OPTIONAL: Final[frozenset[Resource]] = frozenset(AUTOSCALING)
-"""Kinds that the server may not serve or the user may not read. If they are missing, only the autoscaler is affected.
+OPTIONAL: Final[frozenset[Resource]] = frozenset((*RECOMMENDERS, *AUTOSCALING))
+"""Kinds that the server may not serve or the user may not read.
+
+Without the recommenders, the requests of replacements are taken from templates. All others affect only the autoscaler.
 """
+
+ALWAYS: Final[tuple[Resource, ...]] = tuple(each for each in KINDS if each not in OPTIONAL)
+"""The kinds of :data:`KINDS` without which no planner can work."""
 
 ABSENT_ON_OLD_SERVERS: Final[frozenset[Resource]] = frozenset(VOLUMES) - {PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS}
 """Kinds whose v1 is newer than the oldest supported Kubernetes version.

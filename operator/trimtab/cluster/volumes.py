@@ -14,6 +14,7 @@ from trimtab.cluster.object_store import ChangeLog, ChangeReader, ObjectStore
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.kube.frozen import NO_LABELS, Labels
 from trimtab.kube.objects import (
+    CSIDriver,
     CSINode,
     NodeSelector,
     PersistentVolume,
@@ -280,6 +281,7 @@ class AttachedVolumes:
         self._attachments = ChangeReader(objects.changes(VolumeAttachment))
         self.problems: dict[int, str] = {}
         self._limits: dict[str, IntArray] = {}
+        self._installed: dict[str, BoolArray] = {}
         self._limits_made: tuple[int, int] | None = None
         self._names: list[str | None] = []
         self._version = -1
@@ -298,6 +300,17 @@ class AttachedVolumes:
     def attachables(self, pod: Pod) -> set[Attachable]:
         """Return the volumes that must be attached for the pod on a node with a CSINode."""
         return {found for volume in pod.spec.volumes if (found := self._attachables.of(pod, volume)) is not None}
+
+    def not_installed(self, pod: Pod) -> dict[str, BoolArray]:
+        """Return the slots without a CSI driver that the pod's volumes need and that nodes must have, by driver.
+
+        The arrays are bool of shape (capacity,). The requirement is ``preventPodSchedulingIfMissing`` of a CSIDriver,
+        which the API server stores only if its feature gate VolumeLimitScaling is on.
+        """
+        if not self._installed:
+            return {}
+        drivers = sorted({each.driver for each in self.attachables(pod)} & self._installed.keys())
+        return {driver: self._nodes.used & ~self._installed[driver] for driver in drivers}
 
     def limited(self, slot: int) -> bool:
         """Return whether the slot's node has an attach limit for any CSI driver."""
@@ -338,20 +351,27 @@ class AttachedVolumes:
             self._count(slot)
 
     def _refresh_limits(self) -> None:
-        """Update the attach limits of each driver: int64, shape (capacity,).
+        """Update the attach limits of each driver: int64, shape (capacity,), and the nodes of required drivers.
 
         Drivers without any limit are omitted.
         """
-        made = (self._nodes.version, self._objects.revision(CSINode))
+        made = (self._nodes.version, self._objects.revision(CSINode, CSIDriver))
         if self._limits_made == made:
             return
         self._limits_made = made
         self._limits = {}
+        self._installed = {
+            name: np.zeros(self._nodes.capacity, dtype=np.bool_)
+            for name, driver in self._objects.of(CSIDriver).items()
+            if driver.required
+        }
         for name, csi_node in self._objects.of(CSINode).items():
             slot = self._nodes.slot_of.get(name)
             if slot is None:
                 continue
             for driver in csi_node.drivers:
+                if driver.name in self._installed:
+                    self._installed[driver.name][slot] = True
                 if driver.limit is not None:
                     if driver.name not in self._limits:
                         self._limits[driver.name] = np.full(self._nodes.capacity, _NO_LIMIT, dtype=np.int64)

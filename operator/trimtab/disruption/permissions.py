@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import ALWAYS, RECOMMENDERS
 from trimtab.controller.permissions import Requirement, events, requirements
 from trimtab.kube.resources import DEPLOYMENTS, HISTORY_RECORDS, PODS
 
 
 def snapshot_requirements(granted_by: str) -> tuple[Requirement, ...]:
     """Return the requirements for the snapshot that all planners read."""
-    return requirements("list watch", *KINDS, granted_by=granted_by)
+    return (
+        *requirements("list watch", *ALWAYS, granted_by=granted_by),
+        *requirements("list watch", *RECOMMENDERS, granted_by=granted_by, essential=False),
+    )
 
 
 def report_requirements(granted_by: str) -> tuple[Requirement, ...]:

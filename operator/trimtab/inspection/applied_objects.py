@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from trimtab.autoscaling.template.daemon_sets import should_run
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.cluster.workloads.deployments import workload
+from trimtab.cluster.workloads.deployments import HASH_LABEL, workload
 from trimtab.cluster.workloads.owners import OwnerKey, owns
 from trimtab.inspection.admission_defaults import PodPriorities
 from trimtab.kube.errors import InputError
@@ -36,7 +36,6 @@ from trimtab.kube.wire.decode import decode_object
 
 Manifest = Mapping[str, Any]
 
-_HASH_LABEL: Final = "pod-template-hash"
 NEW_HASH: Final = "new"
 """The pod template hash of a Deployment's new ReplicaSet."""
 
@@ -336,7 +335,7 @@ def _pod_manifest(template: Manifest, namespace: str, name: str, owner: Manifest
     metadata = template.get("metadata") or {}
     labels = dict(metadata.get("labels") or {})
     if owner["kind"] == "ReplicaSet" and owner["name"].endswith(f"-{NEW_HASH}"):
-        labels[_HASH_LABEL] = NEW_HASH
+        labels[HASH_LABEL] = NEW_HASH
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -382,7 +381,7 @@ def _claim_templates(manifest: Manifest) -> Sequence[Manifest]:
 def _same_template(pod: Pod, sample: Pod) -> bool:
     """Return whether a pod's template is that of the sample, apart from what admission and controllers add."""
     mine, new = pod.spec, sample.spec
-    labels = {key: value for key, value in sample.labels.items() if key != _HASH_LABEL}
+    labels = {key: value for key, value in sample.labels.items() if key != HASH_LABEL}
     return (
         labels.items() <= pod.labels.items()  # controllers add labels
         and mine.requests == new.requests

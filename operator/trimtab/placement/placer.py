@@ -198,3 +198,20 @@ class Placer(FeasibilityChecker):
         if pod.spec.volumes:
             reserve_volumes(self.snapshot, pod, node)
         return self.snapshot.move(pod, node)
+
+
+def hold_nominated(snapshot: Snapshot) -> list[Pod]:
+    """Bind pending pods to the nodes that the scheduler has nominated for them, and return them as they were.
+
+    Pods are being preempted there for them, so kube-scheduler keeps their room from other pods
+    (``RunFilterPluginsWithNominatedPods``, for pods of the same or lower priority; here for all pods). Call this
+    function only within a fork.
+    """
+    waiting = [
+        pod
+        for _, pod in snapshot.unbound()
+        if pod.nominated_node in snapshot.nodes.slot_of and pod.deleted is None and not pod.terminal
+    ]
+    for pod in waiting:
+        snapshot.move(pod, pod.nominated_node)
+    return waiting

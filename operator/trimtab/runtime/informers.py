@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from trimtab.cluster.kinds import CHILD_KINDS, KINDS, OPTIONAL, versions
+from trimtab.cluster.kinds import CHILD_KINDS, KINDS, OPTIONAL, RECOMMENDERS, versions
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.controller.loop import end_tasks
@@ -140,20 +140,18 @@ class Informers:
         controllers work without the resource.
         """
         waiting = [_describe(informer) for informer in self._informers if not informer.store.synced]
-        waiting += [
-            _describe(informer)
-            for informer in self._optional.values()
-            if not informer.store.synced and not informer.state.error
-        ]
+        waiting += _without_response(self._optional.values())
         return f"waiting for {', '.join(waiting)}" if waiting else None
 
     def stale_reason(self) -> str | None:
         """Return the reason why the snapshot is stale; ``None`` if planners may use it.
 
-        The snapshot is stale if a store is not synced, or if a watch is disconnected or relisting. Node groups are not
-        included, see :meth:`node_groups_stale_reason`.
+        The snapshot is stale if a store is not synced, or if a watch is disconnected or relisting. Of the recommenders,
+        only the first response is awaited. Node groups are not included, see :meth:`node_groups_stale_reason`.
         """
-        return _stale_reason([each for each in self._informers if each.resource not in self._outside_snapshot])
+        wrong = _stale_reason([each for each in self._informers if each.resource not in self._outside_snapshot])
+        waiting = _without_response(each for each in self._optional.values() if each.resource in RECOMMENDERS)
+        return wrong or (f"waiting for {', '.join(waiting)}" if waiting else None)
 
     def stale_reason_of(self, resources: Collection[Resource]) -> str | None:
         """Return the reason why the stores of these resources are stale; ``None`` if they are up to date.
@@ -184,7 +182,7 @@ class Informers:
         :meth:`stale_reason` does not include these caches. An absent resource is not stale. But if MachineSets exist
         and their Machines cannot be read, the caches are stale, because all machines would seem to be missing.
         """
-        wrong = _stale_reason(self._optional.values())
+        wrong = _stale_reason([each for each in self._optional.values() if each.resource not in RECOMMENDERS])
         if wrong is not None:
             return wrong
         for maker, made in CHILD_KINDS.items():
@@ -213,6 +211,11 @@ async def _run(informer: AnyInformer, asked: asyncio.Task[None]) -> None:
     """Run an informer after the features of the API server have been detected."""
     await asyncio.shield(asked)
     await informer.run()
+
+
+def _without_response(informers: Iterable[OptionalInformer[Any]]) -> list[str]:
+    """Return the optional resources to whose first request there was neither a list nor an error."""
+    return [_describe(each) for each in informers if not each.store.synced and not each.state.error]
 
 
 def _stale_reason(informers: Collection[AnyInformer]) -> str | None:

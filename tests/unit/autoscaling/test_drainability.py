@@ -141,10 +141,15 @@ def test_local_storage_does_not_block_if_disabled(builder: Any) -> None:
     assert judge(builder.build(), context(local_storage_blocks=False)).outcome is DrainOutcome.DRAIN
 
 
-def test_rules_are_upstreams_and_complexity() -> None:
+def test_rules_are_upstreams_and_two_more() -> None:
     names = [rule.name for rule in IN_ORDER]
-    assert len(names) == len(set(names)) == 13
-    assert "Complexity" in names
+    assert len(names) == len(set(names)) == 14
+    assert {"Complexity", "PodGroup"} <= set(names)
+
+
+def test_pod_of_a_pod_group_blocks_the_removal() -> None:
+    member = pod("worker-1").owned_by("Job", "train").merge(spec={"schedulingGroup": {"podGroupName": "train"}})
+    assert judge(member.build(), context()).reason == reasons.POD_GROUPS_STAY
 
 
 def test_too_complex_pod_blocks_the_removal() -> None:

@@ -590,3 +590,13 @@ class TestReplacements:
         assert removed(planned(of, workers(2, of), apart, other)) == {"n1": {"shop/small": "n2"}}
         made = planned(of, workers(2, of), apart, other, template)
         assert kept_reasons(made)["n1"] == "ReplacementLarger"
+
+
+def test_room_of_nominated_pods_is_not_given_away() -> None:
+    of = group(size=2)
+    waiting = pod("urgent").cpu("3").owned_by("ReplicaSet", "urgent").unschedulable()
+    cluster = of, workers(2, of), web("a", "n1", cpu="1100m"), web("b", "n2", cpu="1500m")
+    assert removed(planned(*cluster)) == {"n1": {"shop/a": "n2"}}
+    made = planned(*cluster, waiting.merge(status={"nominatedNodeName": "n2"}))
+    assert removed(made) == {}
+    assert kept_reasons(made)["n1"] == "NoPlaceToMovePods"

@@ -19,6 +19,7 @@ from tests.builders import (
     csi_driver,
     csi_node,
     daemon_set,
+    job,
     machine_deployment,
     machine_pool,
     machine_set,
@@ -33,13 +34,14 @@ from tests.builders import (
     service,
     stateful_set,
     storage_class,
+    vertical_pod_autoscaler,
 )
 from tests.unit.inspection.test_history import entry, record
 from tests.validity.objects import OBJECTS
 from trimtab.api import decode
 from trimtab.cli import redaction
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import AUTOSCALING, OWNERS, VOLUMES
+from trimtab.cluster.kinds import AUTOSCALING, OWNERS, RECOMMENDERS, VOLUMES
 from trimtab.inspection.history import entries_of
 from trimtab.kube.wire import decode_object
 
@@ -135,6 +137,12 @@ def private(kind: str) -> dict[str, Any]:
         "ReplicationController": replication_controller().selecting(app="web").merge(spec={"template": template}),
         "ReplicaSet": replica_set().selecting(app="web").merge(spec={"template": template}),
         "StatefulSet": stateful_set().selecting(app="web").merge(spec={"template": template, **claims}),
+        "Job": job().merge(
+            spec={"template": template}, status={"conditions": [{"type": "Suspended", "message": SECRET}]}
+        ),
+        "VerticalPodAutoscaler": vertical_pod_autoscaler().merge(
+            spec={"resourcePolicy": {"x": SECRET}}, status={"recommendation": {"x": SECRET}}
+        ),
         "DaemonSet": daemon_set().merge(spec={"template": template}, status={"conditions": [SECRET]}),
         "Machine": machine_set().machine("a-1").on("n1").failed().merge(**machine_parts),
         "MachineSet": machine_set().limits(0, 3).node_labels(a="b").node_taint("c").merge(**set_parts),
@@ -146,7 +154,7 @@ def private(kind: str) -> dict[str, Any]:
     return manifest
 
 
-NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *AUTOSCALING)))
+NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *RECOMMENDERS, *AUTOSCALING)))
 
 
 @pytest.mark.parametrize("kind", NEWER)
@@ -315,7 +323,10 @@ def _known_places() -> dict[str, dict[str, Any]]:
             "spec": machines["template"]["spec"] | {"bootstrap": {"dataSecretName": SECRET}},
             "status": {"errorMessage": SECRET, "failureMessage": SECRET, "conditions": conditions},
         },
-        **{key: {"spec": template} for key in ("ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController")},
+        **{
+            key: {"spec": template}
+            for key in ("ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job")
+        },
     }
     return {
         kind: {"metadata": {"name": "x", "annotations": notes, "managedFields": [{"manager": SECRET}]}}

@@ -20,6 +20,7 @@ from tests.builders import (
     csi_driver,
     csi_node,
     daemon_set,
+    job,
     machine,
     machine_deployment,
     machine_pool,
@@ -35,6 +36,7 @@ from tests.builders import (
     service,
     stateful_set,
     storage_class,
+    vertical_pod_autoscaler,
 )
 from tests.fixtures.golden import Golden
 from tests.node_summaries import summary
@@ -69,6 +71,8 @@ OBJECTS = {
     "replicationcontrollers": [replication_controller().selecting(app="web")],
     "replicasets": [replica_set().selecting(app="web")],
     "statefulsets": [stateful_set().selecting(app="web")],
+    "jobs": [job().of_pods(pod().cpu("100m")), job("old").finished()],
+    "verticalpodautoscalers": [vertical_pod_autoscaler()],
     "daemonsets": [daemon_set().of_pods(pod().cpu("100m").tolerates())],
     "machinesets": [machine_set().replicas(2).limits(1, 5).node_labels(pool="a").node_taint("a", "b")],
     "machines": [machine_set().machine("a-1").on("n1").provider_id("x://1"), machine("a-2").failed()],

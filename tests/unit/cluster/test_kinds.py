@@ -4,9 +4,11 @@ import pytest
 
 from trimtab.cluster.kinds import (
     ABSENT_ON_OLD_SERVERS,
+    ALWAYS,
     AUTOSCALING,
     KINDS,
     OPTIONAL,
+    RECOMMENDERS,
     SNAPSHOT_KINDS,
     TAINTING,
     versions,
@@ -22,7 +24,8 @@ def test_all_watched_kinds_can_be_decoded():
     assert set(GROUPS) == set(TYPES)
     assert set(KINDS) > ABSENT_ON_OLD_SERVERS
     assert set(SNAPSHOT_KINDS) == {*KINDS, *AUTOSCALING}
-    assert not set(KINDS) & OPTIONAL
+    assert set(KINDS) & OPTIONAL == set(RECOMMENDERS)
+    assert set(KINDS) - OPTIONAL == set(ALWAYS)
 
 
 def test_every_requested_version_is_decoded():

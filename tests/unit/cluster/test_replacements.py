@@ -9,11 +9,13 @@ import pytest
 from tests.builders import (
     HOSTNAME,
     ZONE,
+    job,
     pod,
     priority_class,
     replica_set,
     replication_controller,
     stateful_set,
+    vertical_pod_autoscaler,
 )
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.replacements import Replacements, differences
@@ -184,3 +186,43 @@ def test_template_of_a_controller_without_pods_is_not_read(kind: str) -> None:
     built = OWNERS[kind]("web").of_pods(pod().requests(cpu="3"))
     assert built.build().template is not None
     assert built.merge(spec={"replicas": 0}).build().template is None
+
+
+def test_replacement_of_a_job_has_the_template_of_the_job() -> None:
+    running = app("batch-1", "Job", generation=2).requests(cpu="500m")
+    running.merge(metadata={"ownerReferences": []})
+    running.owned_by("Job", "batch")
+    owner = job("batch").of_pods(pod().requests(cpu="3"))
+    assert replacement(running, owner).spec.requests == {"cpu": 3000}
+    assert replacement(running, owner.finished()).spec.requests == {"cpu": 500}
+    assert replacement(
+        running.merge(metadata={"generation": 1}), job("batch").of_pods(pod().requests(cpu="3"))
+    ).spec == (running.build().spec)
+
+
+@pytest.mark.parametrize(
+    ("autoscaler", "cpu"),
+    [
+        (vertical_pod_autoscaler("web"), 500),
+        (vertical_pod_autoscaler("web", mode=None), 500),
+        (vertical_pod_autoscaler("web", mode="Off"), 3000),
+        (vertical_pod_autoscaler("web-5d8f", kind="ReplicaSet"), 500),
+        (vertical_pod_autoscaler("web", "blog"), 3000),
+        (vertical_pod_autoscaler("web", kind="StatefulSet"), 3000),
+        (vertical_pod_autoscaler("other"), 3000),
+    ],
+    ids=["in place", "no mode", "off", "of the ReplicaSet", "another namespace", "another kind", "another name"],
+)
+def test_vertical_pod_autoscaler_sets_the_requests_of_replacements(autoscaler: Any, cpu: int) -> None:
+    template = replica_set("web-5d8f").of_pods(pod().labels(app="web").requests(cpu="3"))
+    resized = of_deployment("web-1", generation=4, cpu="500m")
+    assert replacement(resized, template, autoscaler).spec.requests == {"cpu": cpu}
+
+
+def test_prediction_follows_the_vertical_pod_autoscaler() -> None:
+    resized = of_deployment("web-1", generation=4, cpu="500m").build()
+    snapshot = Snapshot([resized, replica_set("web-5d8f").of_pods(pod().requests(cpu="3")).build()])
+    replacements = Replacements(snapshot)
+    assert replacements.of(resized).spec.requests == {"cpu": 3000}
+    snapshot.put(vertical_pod_autoscaler("web").build())
+    assert replacements.of(resized).spec.requests == {"cpu": 500}

@@ -242,3 +242,21 @@ def test_room_is_sought_for_the_replacement_of_a_resized_pod(template: str, expe
     result = plan([*nodes("n1", "n2"), *pods, other, owner], {DUPLICATES: {}})
     assert moves(result) == expected
     assert {name: reason for name, reason in kept(result).items() if name in "ab"} == reasons
+
+
+def test_pods_of_a_pod_group_stay() -> None:
+    pods = [web(name, "n1").merge(spec={"schedulingGroup": {"podGroupName": "train"}}) for name in "ab"]
+    result = plan([*nodes("n1", "n2"), *pods], {DUPLICATES: {}})
+    assert (moves(result), kept(result)) == ([], dict.fromkeys("ab", "PodGroupsStay"))
+
+
+def test_room_of_nominated_pods_is_not_given_away() -> None:
+    """kube-scheduler preempts on n2 for the waiting pod; n2 has room for one of the two."""
+    waiting = pod("urgent").cpu("3").owned_by("ReplicaSet", "urgent").unschedulable()
+    pods = [web(name, "n1").cpu("2") for name in "ab"]
+    assert moves(plan([*nodes("n1", "n2"), *pods, waiting], {DUPLICATES: {}})) == [("a", "n1", "n2")]
+    nominated = waiting.merge(status={"nominatedNodeName": "n2"})
+    result = plan([*nodes("n1", "n2"), *pods, nominated], {DUPLICATES: {}})
+    assert moves(result) == []
+    assert kept(result)["a"] == "NoPlace"
+    assert "urgent" not in kept(result)

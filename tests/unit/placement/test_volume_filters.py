@@ -24,7 +24,8 @@ from tests.unit.placement.volume_worlds import (
 )
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import Labels
-from trimtab.kube.objects import KubeObject, Pod, StorageClass, Volume, VolumeAttachment
+from trimtab.kube.objects import CSIDriver, KubeObject, Pod, StorageClass, Volume, VolumeAttachment
+from trimtab.kube.wire.decode import decode_object
 from trimtab.placement.filters.nodes import NodeAffinity
 from trimtab.placement.filters.volumes import DISK, IN_USE, NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from trimtab.placement.placer import Placer
@@ -145,6 +146,29 @@ def test_driver_above_its_limit_rejects_only_pods_needing_more() -> None:
 def test_a_node_without_a_csinode_has_no_limit() -> None:
     objects = [node("n1"), node("n2"), csi_node("n2", disk=0), *pair("b")]
     assert reasons(NodeVolumeLimits, objects, using("b")) == {"n2": FULL}
+
+
+def test_required_driver_must_be_installed() -> None:
+    """``preventPodSchedulingIfMissing`` of a CSIDriver (Kubernetes 1.37)."""
+    objects: list[KubeObject] = [node("n1"), node("n2"), node("n3"), csi_node("n1", disk=None), csi_node("n2", ebs=5)]
+    objects += pair("b")
+    driver = CSIDriver("disk.example.com", required=True)
+    missing = ("disk.example.com CSI driver is not installed on the node",)
+    assert reasons(NodeVolumeLimits, objects, using("b")) == {}
+    assert reasons(NodeVolumeLimits, [*objects, driver], using("b")) == {"n2": missing, "n3": missing}
+    assert reasons(NodeVolumeLimits, [*objects, CSIDriver("other")], using("b")) == {}
+
+    snapshot = Snapshot([*objects, driver])
+    snapshot.put(csi_node("n3", disk=None))
+    assert reasons(NodeVolumeLimits, snapshot, using("b")) == {"n2": missing}
+    assert driver == decode_object(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": "disk.example.com"},
+            "spec": {"preventPodSchedulingIfMissing": True},
+        }
+    )
 
 
 def test_counts_follow_pods_claims_volumes_attachments_and_nodes() -> None:

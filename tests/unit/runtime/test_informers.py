@@ -14,8 +14,8 @@ from tests.fakes.watch import ScriptedApi
 from tests.fixtures.golden import Golden
 from trimtab.cluster.kinds import KINDS, SNAPSHOT_KINDS
 from trimtab.cluster.shared_snapshot import SharedSnapshot
-from trimtab.kube.api import Forbidden, Gone, Unreachable
-from trimtab.kube.resources import LEASES, MACHINE_SETS, MACHINES, NODES, PODS
+from trimtab.kube.api import Forbidden, Gone, NotFound, Unreachable
+from trimtab.kube.resources import LEASES, MACHINE_SETS, MACHINES, NODES, PODS, VERTICAL_POD_AUTOSCALERS
 from trimtab.kube.watching.informer import InformerState
 from trimtab.runtime.controllers import lister_resources, snapshot_resources
 from trimtab.runtime.informers import Informers
@@ -28,12 +28,22 @@ def filled() -> Informers:
     for informer in watches._informers:
         informer.store.synced = True
         informer.state = InformerState(phase="Watching", error="", since=0.0)
+    for optional in watches._optional.values():
+        optional._state = InformerState(phase="Absent", error="not served", since=0.0)
     return watches
 
 
 async def test_planning_works_on_the_watched_snapshot() -> None:
     assert filled().check() is None
     assert filled().stale_reason() is None
+
+
+async def test_planners_wait_until_it_is_known_whether_there_are_recommenders() -> None:
+    watches = filled()
+    watches._optional[VERTICAL_POD_AUTOSCALERS]._state = InformerState(phase="Starting", error="", since=0.0)
+    assert watches.stale_reason() == watches.check() == "waiting for verticalpodautoscalers"
+    watches._optional[VERTICAL_POD_AUTOSCALERS]._state = InformerState(phase="Hidden", error="forbidden", since=0.0)
+    assert watches.stale_reason() is watches.check() is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +67,9 @@ class Versioned(ScriptedApi):
     version: Any = None
 
     async def request(self, method: str, path: str, **_options: Any) -> Any:
-        assert (method, path) == ("GET", "/version")
+        assert method == "GET"
+        if path != "/version":
+            raise NotFound("not served", status=404)
         if self.version is None:
             raise Unreachable("no answer")
         return self.version
@@ -173,6 +185,8 @@ async def test_listeners_are_called_after_the_snapshot_has_the_change() -> None:
 
 async def test_leases_are_watched_in_one_namespace_without_delaying_planners() -> None:
     watches = Informers(ScriptedApi(), SharedSnapshot(), outside_snapshot=(LEASES,))
+    for optional in watches._optional.values():
+        optional._state = InformerState(phase="Absent", error="not served", since=0.0)
     assert watches.informer(LEASES).path == "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
     for informer in watches._informers:
         informer.store.synced = informer.resource != LEASES

@@ -55,7 +55,7 @@ from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Node, Pod
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, hold_nominated
 
 MAX_JUDGED: Final = 100
 """Maximum number of nodes for which the planner evaluates the drain rules."""
@@ -240,6 +240,7 @@ class ReplacementTrial:
             groups: the groups that may be scaled up.
         """
         with self._snapshot.fork():
+            hold_nominated(self._snapshot)
             lifted = [self._placer.displace(pod) for pod in sorted(pods, key=lambda each: (-each.priority, each.key))]
             for node in nodes:
                 self._snapshot.put(as_draining(node))

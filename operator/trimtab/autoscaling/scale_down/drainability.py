@@ -167,6 +167,13 @@ def _too_complex(pod: Pod, _: DrainContext) -> DrainVerdict | None:
     return block(reasons.POD_TOO_COMPLEX, f"it has {pod.spec.complexity}") if pod.spec.complexity else None
 
 
+def _pod_group(pod: Pod, _: DrainContext) -> DrainVerdict | None:
+    group = pod.spec.pod_group
+    return (
+        block(reasons.POD_GROUPS_STAY, f"it belongs to PodGroup {group}, whose pods stay together") if group else None
+    )
+
+
 def _on_completion(pod: Pod, context: DrainContext) -> DrainVerdict | None:
     if not context.holds or pod.annotations.get(SAFE_TO_EVICT) != "on-completion":
         return None
@@ -229,7 +236,7 @@ class DrainRule(NamedTuple):
     """An entry of the rule registry.
 
     Attributes:
-        name: upstream's name of the rule. ``Complexity`` exists only in trimtab.
+        name: upstream's name of the rule. ``Complexity`` and ``PodGroup`` exist only in trimtab.
         check: the function that evaluates the rule.
         of_template: whether the rule has the same result for all running pods of a template. If so, it is evaluated
             only once for all of them.
@@ -248,6 +255,7 @@ IN_ORDER: Final = (
     DrainRule("SafeToEvict", _safe_to_evict),
     DrainRule("Terminal", _terminal, of_template=False),
     DrainRule("Complexity", _too_complex),
+    DrainRule("PodGroup", _pod_group),
     DrainRule("OnCompletion", _on_completion),
     DrainRule("Replicated", _replicated),
     DrainRule("System", _system),

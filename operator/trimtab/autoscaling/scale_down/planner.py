@@ -48,7 +48,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, hold_nominated
 from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
 
 STRATEGY = "ScaleDown"
@@ -276,6 +276,7 @@ class _ScaleDownPlanner:
         These are pending pods, and the pods of nodes that are being removed.
         """
         waiting = self._pending
+        hold_nominated(self._snapshot)
         simulation = Simulation(
             self._placer, self._classes, FreeCapacity(self._snapshot.nodes, self._receiver_order(order)), self._budget
         )

@@ -17,7 +17,7 @@ from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, hold_nominated
 
 _BY_PODS: Final = frozenset(
     {
@@ -131,6 +131,7 @@ def _pods_without_place(
     """Return the pods that do not fit on other nodes, except blocked ones, if all pods of the node are moved."""
     found = []
     with snapshot.fork():
+        hold_nominated(snapshot)
         placer = Placer(snapshot)
         waiting: list[Pod] = []
         for pod in snapshot.pods_on(name):

@@ -9,7 +9,7 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
 from trimtab.kube.objects import Pod
 
-_HASH_LABEL: Final = "pod-template-hash"
+HASH_LABEL: Final = "pod-template-hash"
 
 
 def workload(pod: Pod) -> OwnerKey | None:
@@ -21,7 +21,7 @@ def workload(pod: Pod) -> OwnerKey | None:
     controller = pod.controller
     if controller is None:
         return None
-    suffix = f"-{pod.labels.get(_HASH_LABEL, '')}"
+    suffix = f"-{pod.labels.get(HASH_LABEL, '')}"
     kind = controller.qualified_kind
     if kind == "ReplicaSet" and suffix != "-" and controller.name.endswith(suffix):
         return OwnerKey(pod.namespace, "Deployment", controller.name.removesuffix(suffix))

@@ -14,11 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.deployments import HASH_LABEL, workload
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.kube.frozen import FrozenMap, Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
     Container,
+    Job,
     LabelRequirement,
     Pod,
     PodAffinityTerm,
@@ -28,27 +30,35 @@ from trimtab.kube.objects import (
     ReplicaSet,
     ReplicationController,
     StatefulSet,
+    VerticalPodAutoscaler,
 )
 from trimtab.kube.objects.pod import WeightedPodTerm
 from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests, scored_requests
 from trimtab.kube.rules.quantity import format_amount
 
-Controller: TypeAlias = ReplicaSet | StatefulSet | ReplicationController
+Controller: TypeAlias = ReplicaSet | StatefulSet | ReplicationController | Job
 
 _KINDS: Final[dict[str, type[Controller]]] = {
     "ReplicaSet": ReplicaSet,
     "StatefulSet": StatefulSet,
     "ReplicationController": ReplicationController,
+    "Job": Job,
 }
 """The controllers whose templates are read, by kind. They create a pod with the same role in place of a lost one."""
 
-_DEPLOYMENT_HASH: Final = "pod-template-hash"
+_READ: Final = (*_KINDS.values(), VerticalPodAutoscaler)
+
 _REVISION: Final = "controller-revision-hash"
 _CLAIM: Final = "persistentVolumeClaim"
 
 
 def expected_replacement(
-    pod: Pod, template: PodTemplate, *, changed: bool = True, classes: Mapping[str, PriorityClass] | None = None
+    pod: Pod,
+    template: PodTemplate,
+    *,
+    changed: bool = True,
+    recommended: bool = False,
+    classes: Mapping[str, PriorityClass] | None = None,
 ) -> Pod:
     """Return the pod that a controller creates from a template in place of a running pod.
 
@@ -62,12 +72,14 @@ def expected_replacement(
             returned unchanged.
         changed: whether the template may have changed since the pod was created. If not, only requests and scheduling
             gates can differ, because all other fields of a pod are immutable.
+        recommended: whether a VerticalPodAutoscaler sets the requests, so that the replacement has those of the pod.
         classes: the PriorityClasses by name, with which the priority is determined.
     """
     new, old = template.spec, pod.spec
     if new is old or new.complexity or old.complexity:
         return pod
-    spec = replace(_with_requests(old, new), scheduling_gates=new.scheduling_gates or old.scheduling_gates)
+    sized = old if recommended else _with_requests(old, new)
+    spec = replace(sized, scheduling_gates=new.scheduling_gates or old.scheduling_gates)
     labels = pod.labels
     if changed:
         labels = _merged(labels, template.labels)
@@ -139,6 +151,7 @@ class Replacements:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._known: dict[tuple[str, int, int, int, bool], _Known] = {}
+        self._recommended: set[tuple[str, str, str]] | None = None
         self._revision = -1
 
     def of(self, pod: Pod) -> Pod:
@@ -155,9 +168,10 @@ class Replacements:
 
     def _find(self, pod: Pod) -> _Known | None:
         """Return the prediction, or ``None`` if the replacement is like the pod."""
-        revision = self._snapshot.objects.revision(*_KINDS.values())
+        revision = self._snapshot.objects.revision(*_READ)
         if revision != self._revision:
             self._known.clear()
+            self._recommended = None
             self._revision = revision
         key = (pod.namespace, id(pod.owners), id(pod.spec), id(pod.labels), pod.generation == 1)
         known = self._known.get(key)
@@ -177,9 +191,25 @@ class Replacements:
         shown = max(self._as_admitted(pod, controller), key=lambda each: (each.created or 0.0, each.key), default=None)
         if shown is None:
             classes = self._snapshot.priority_classes
-            return expected_replacement(pod, template, changed=not unchanged, classes=classes)
+            return expected_replacement(
+                pod,
+                template,
+                changed=not unchanged,
+                recommended=self._is_recommended(pod),
+                classes=classes,
+            )
         spec = replace(shown.spec, volumes=pod.spec.volumes) if isinstance(controller, StatefulSet) else shown.spec
         return pod if spec == pod.spec else replace(pod, spec=spec, labels=_merged(pod.labels, template.labels))
+
+    def _is_recommended(self, pod: Pod) -> bool:
+        """Return whether a VerticalPodAutoscaler sets the requests of the pod's workload."""
+        if self._recommended is None:
+            found = self._snapshot.objects.of(VerticalPodAutoscaler).values()
+            self._recommended = {
+                (each.namespace, each.target_kind, each.target_name) for each in found if each.sets_requests
+            }
+        owners = (owner_key(pod), workload(pod))
+        return any(owner is not None and owner[:3] in self._recommended for owner in owners)
 
     def _controller(self, pod: Pod) -> Controller | None:
         reference = pod.controller
@@ -213,7 +243,9 @@ def _is_of_template(pod: Pod, controller: Controller) -> bool:
     if isinstance(controller, StatefulSet):
         revision = pod.labels.get(_REVISION, "")
         return bool(revision) and revision == controller.update_revision
-    suffix = pod.labels.get(_DEPLOYMENT_HASH, "")
+    if isinstance(controller, Job):
+        return True  # the template of a Job is immutable while it has pods
+    suffix = pod.labels.get(HASH_LABEL, "")
     return bool(suffix) and controller.name.endswith(f"-{suffix}")
 
 

@@ -25,6 +25,7 @@ from trimtab.descheduling.strategies.strategy import AnyStrategy, Measure
 from trimtab.disruption.background_evictions import pods_evicted_in_background
 from trimtab.disruption.protections.gate import EvictionRules
 from trimtab.kube.objects import Pod
+from trimtab.placement.placer import hold_nominated
 from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
 
 
@@ -178,7 +179,9 @@ def _plan(
         leaving = pods_evicted_in_background(snapshot, (memories or {}).values(), now=now)
         for pod in leaving:  # treated as terminating: no strategy moves these pods or counts them
             snapshot.put(msgspec.structs.replace(pod, deleted=now))
+        held = hold_nominated(snapshot)
         plan_state = PlanState(snapshot, now=now, rollouts=rollouts, leaving=leaving, budget=budget)
+        plan_state.moved.update(pod.key for pod in held)  # no candidates, because they are not on their nodes yet
         runs = list(_runs(plan_state, sorted(policies, key=lambda policy: policy.name), memories or {}, usages or {}))
         peer_runs = list(_runs(plan_state, peers, {}, usages or {}))
         plan_state.observers = tuple(run.strategy for run in (*runs, *peer_runs))

@@ -19,7 +19,7 @@ from trimtab.descheduling.strategies.strategy import AnyStrategy, Strategy
 from trimtab.disruption.evictor.requests import EVICTION_CONDITION
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections.gate import Gate
-from trimtab.placement.placer import Placer
+from trimtab.placement.placer import Placer, hold_nominated
 
 
 def recheck_move(
@@ -72,6 +72,7 @@ def recheck_move(
         )
         return Refusal(reasons.PLAN_OUTDATED, f"the pod {change}")
     with snapshot.fork():
+        hold_nominated(snapshot)
         placer = Placer(snapshot)
         source = snapshot.slot(pod)
         strategy = None if usage is None else _strategy(policy, action, placer, usage)

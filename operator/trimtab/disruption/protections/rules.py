@@ -157,6 +157,17 @@ class ComplexPods(Protection):
         return None if found is None else Refusal(reason=found[0], message=found[1])
 
 
+class PodGroups(Protection):
+    """Refuses pods of a PodGroup, which the scheduler places together (KEP-4671)."""
+
+    name = reasons.POD_GROUPS_STAY
+    liftable = False
+    of_template = True
+
+    def refusal(self, pod: Pod) -> Refusal | None:
+        return self.refuse(f"the pod belongs to PodGroup {pod.spec.pod_group}") if pod.spec.pod_group else None
+
+
 def _evicts_failed_bare_pods(spec: DeschedulerPolicySpec) -> bool:
     return "FailedBarePods" in spec.protections.disabled
 
@@ -609,6 +620,7 @@ PROTECTIONS: Final[tuple[type[Protection], ...]] = (
     TerminalPods,
     ComplexPods,
     LivingBarePods,
+    PodGroups,
     MirrorPods,
     StaticPods,
     DaemonSetPods,

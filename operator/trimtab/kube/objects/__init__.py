@@ -58,12 +58,14 @@ from trimtab.kube.objects.storage import (
 )
 from trimtab.kube.objects.workload import (
     DaemonSet,
+    Job,
     PodDisruptionBudget,
     PodTemplate,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
+    VerticalPodAutoscaler,
 )
 
 KubeObject = (
@@ -84,6 +86,8 @@ KubeObject = (
     | StatefulSet
     | ReplicationController
     | DaemonSet
+    | Job
+    | VerticalPodAutoscaler
     | Lease
     | MachineSet
     | Machine
@@ -112,6 +116,7 @@ __all__ = [
     "ContainerState",
     "DaemonSet",
     "HostPort",
+    "Job",
     "KubeObject",
     "LabelRequirement",
     "LabelSelector",
@@ -147,6 +152,7 @@ __all__ = [
     "Toleration",
     "TopologyRequirement",
     "TopologySpread",
+    "VerticalPodAutoscaler",
     "Volume",
     "VolumeAttachment",
     "WeightedPodTerm",

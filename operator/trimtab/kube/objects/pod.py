@@ -149,6 +149,9 @@ class PodSpec(Struct, frozen=True, gc=False):
     features that a node must declare to run the pod. The node name is not part of the spec but of the pod
     (:attr:`Pod.node`), because it differs between pods of one template.
 
+    ``pod_group`` is the name of the PodGroup that the pod belongs to (``schedulingGroup``), whose pods are scheduled
+    together; empty for most pods.
+
     ``complexity`` describes which limits of :mod:`trimtab.kube.wire.limits` the pod exceeds, and is empty if it exceeds
     none. If the pod exceeds a limit, the spec contains only some of the fields, and the pod is neither moved nor
     placed. In this case, ``further_requests`` contains the requests that ``requests`` omits, in packed form.
@@ -171,6 +174,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     resource_claims: tuple[str, ...] = ()
     required_features: tuple[str, ...] = ()
     scheduling_gates: tuple[str, ...] = ()
+    pod_group: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str = ""

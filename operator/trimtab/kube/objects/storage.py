@@ -98,10 +98,12 @@ class CSINode(ClusterScoped, frozen=True, gc=False):
 class CSIDriver(ClusterScoped, frozen=True, gc=False):
     """storage.k8s.io/v1 CSIDriver.
 
-    ``storage_capacity`` is true if the scheduler must check the driver's free capacity.
+    ``storage_capacity`` is true if the scheduler must check the driver's free capacity. ``required`` is
+    ``preventPodSchedulingIfMissing``: a pod with a volume of the driver runs only on nodes that have the driver.
     """
 
     storage_capacity: bool = False
+    required: bool = False
 
 
 class CSIStorageCapacity(Namespaced, frozen=True, gc=False):

@@ -69,6 +69,25 @@ class DaemonSet(Namespaced, frozen=True, gc=False):
     current: int | None = None
 
 
+class Job(Namespaced, frozen=True, gc=False):
+    """batch/v1 Job. ``template`` is ``None`` if it has no containers, and if the Job is complete or has failed."""
+
+    template: PodTemplate | None = None
+
+
+class VerticalPodAutoscaler(Namespaced, frozen=True, gc=False):
+    """autoscaling.k8s.io/v1 VerticalPodAutoscaler.
+
+    ``target_kind`` is the kind of the workload with its API group, as in
+    :attr:`~trimtab.kube.objects.OwnerReference.qualified_kind`. ``sets_requests`` is whether new pods of the workload
+    get the recommended requests, which is so in every update mode except Off.
+    """
+
+    target_kind: str = ""
+    target_name: str = ""
+    sets_requests: bool = True
+
+
 class PodDisruptionBudget(Namespaced, frozen=True, gc=False):
     """A PodDisruptionBudget with the status that the disruption controller last wrote.
 

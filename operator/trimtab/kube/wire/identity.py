@@ -28,6 +28,8 @@ GROUPS: Final = {
     "ReplicaSet": "apps",
     "StatefulSet": "apps",
     "DaemonSet": "apps",
+    "Job": "batch",
+    "VerticalPodAutoscaler": "autoscaling.k8s.io",
     "Lease": "coordination.k8s.io",
     "MachineSet": "machine.openshift.io",
     "Machine": "machine.openshift.io",
@@ -54,9 +56,12 @@ An object without an API version has the first type.
 MACHINES: Final = frozenset(
     name for name, group in GROUPS.items() if group in ("machine.openshift.io", "cluster.x-k8s.io")
 )
-"""The types that are custom resources: node groups and machines."""
+"""The types of node groups and machines."""
 
-JSON_ONLY: Final = MACHINES | {"DaemonSet"}
+CUSTOM: Final = MACHINES | {"VerticalPodAutoscaler"}
+"""The types that are custom resources of other projects."""
+
+JSON_ONLY: Final = CUSTOM | {"DaemonSet"}
 """The types that are requested as JSON: custom resources have no protobuf encoding, and clusters have few
 DaemonSets."""
 
@@ -89,6 +94,8 @@ _NAMESPACED: Final = frozenset(
         "ReplicaSet",
         "StatefulSet",
         "DaemonSet",
+        "Job",
+        "VerticalPodAutoscaler",
         "Lease",
         "MachineSet",
         "Machine",

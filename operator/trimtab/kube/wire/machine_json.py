@@ -1,4 +1,4 @@
-"""machine.openshift.io/v1beta1 and cluster.x-k8s.io: machines and node groups, as structs for JSON and YAML.
+"""Custom resources of other projects as structs for JSON and YAML: machines, node groups, VerticalPodAutoscalers.
 
 Custom resources have no protobuf form, so these structs are the schema. All fields except those of type Any are written
 to snapshot files. One struct reads a kind of both APIs in all versions. If the two APIs store the same value in
@@ -144,3 +144,31 @@ class MachineDeployment(MachineSet):
 
 class MachinePool(MachineSet):
     """cluster.x-k8s.io MachinePool."""
+
+
+class TargetReference(Message):
+    """The workload whose pods a VerticalPodAutoscaler changes."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class UpdatePolicy(Message):
+    """How a VerticalPodAutoscaler applies its recommendation."""
+
+    update_mode: str = ""
+
+
+class VerticalPodAutoscalerSpec(Message):
+    """The spec of a VerticalPodAutoscaler."""
+
+    target_ref: TargetReference | None = None
+    update_policy: UpdatePolicy | None = None
+
+
+class VerticalPodAutoscaler(Message):
+    """autoscaling.k8s.io/v1 VerticalPodAutoscaler."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: VerticalPodAutoscalerSpec = field(default_factory=VerticalPodAutoscalerSpec)

@@ -226,6 +226,10 @@ class Named(Message):
     name: str = ""
 
 
+class PodSchedulingGroup(Message):
+    pod_group_name: str = ""
+
+
 class PodSpec(Message):
     volumes: list[Volume] = []
     containers: list[Container] = []
@@ -246,6 +250,7 @@ class PodSpec(Message):
     scheduling_gates: list[Named] = []
     resource_claims: list[Named] = []
     resources: ResourceRequirements | None = None
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class Condition(Message):
@@ -504,6 +509,7 @@ class CSINode(Message):
 
 class CSIDriverSpec(Message):
     storage_capacity: bool = False
+    prevent_pod_scheduling_if_missing: bool = False
 
 
 class CSIDriver(Message):
@@ -599,6 +605,25 @@ class DaemonSet(Message):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: DaemonSetSpec = field(default_factory=DaemonSetSpec)
     status: DaemonSetStatus = field(default_factory=DaemonSetStatus)
+
+
+class JobSpec(Message):
+    template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
+
+
+class JobCondition(Message):
+    type: str = ""
+    status: str = ""
+
+
+class JobStatus(Message):
+    conditions: list[JobCondition] = []
+
+
+class Job(Message):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: JobSpec = field(default_factory=JobSpec)
+    status: JobStatus = field(default_factory=JobStatus)
 
 
 class LeaseSpec(Message):

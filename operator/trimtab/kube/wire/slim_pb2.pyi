@@ -508,8 +508,14 @@ class Named(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
+class PodSchedulingGroup(_message.Message):
+    __slots__ = ("pod_group_name",)
+    POD_GROUP_NAME_FIELD_NUMBER: _ClassVar[int]
+    pod_group_name: str
+    def __init__(self, pod_group_name: _Optional[str] = ...) -> None: ...
+
 class PodSpec(_message.Message):
-    __slots__ = ("volumes", "containers", "restart_policy", "termination_grace_period_seconds", "node_selector", "node_name", "host_network", "affinity", "scheduler_name", "init_containers", "tolerations", "priority_class_name", "priority", "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims", "resources")
+    __slots__ = ("volumes", "containers", "restart_policy", "termination_grace_period_seconds", "node_selector", "node_name", "host_network", "affinity", "scheduler_name", "init_containers", "tolerations", "priority_class_name", "priority", "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims", "resources", "scheduling_group")
     class NodeSelectorEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +549,7 @@ class PodSpec(_message.Message):
     SCHEDULING_GATES_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_CLAIMS_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_GROUP_FIELD_NUMBER: _ClassVar[int]
     volumes: _containers.RepeatedCompositeFieldContainer[Volume]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
     restart_policy: str
@@ -562,7 +569,8 @@ class PodSpec(_message.Message):
     scheduling_gates: _containers.RepeatedCompositeFieldContainer[Named]
     resource_claims: _containers.RepeatedCompositeFieldContainer[Named]
     resources: ResourceRequirements
-    def __init__(self, volumes: _Optional[_Iterable[_Union[Volume, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., restart_policy: _Optional[str] = ..., termination_grace_period_seconds: _Optional[int] = ..., node_selector: _Optional[_Mapping[str, str]] = ..., node_name: _Optional[str] = ..., host_network: _Optional[bool] = ..., affinity: _Optional[_Union[Affinity, _Mapping]] = ..., scheduler_name: _Optional[str] = ..., init_containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., priority_class_name: _Optional[str] = ..., priority: _Optional[int] = ..., preemption_policy: _Optional[str] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., topology_spread_constraints: _Optional[_Iterable[_Union[TopologySpreadConstraint, _Mapping]]] = ..., scheduling_gates: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resource_claims: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+    scheduling_group: PodSchedulingGroup
+    def __init__(self, volumes: _Optional[_Iterable[_Union[Volume, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., restart_policy: _Optional[str] = ..., termination_grace_period_seconds: _Optional[int] = ..., node_selector: _Optional[_Mapping[str, str]] = ..., node_name: _Optional[str] = ..., host_network: _Optional[bool] = ..., affinity: _Optional[_Union[Affinity, _Mapping]] = ..., scheduler_name: _Optional[str] = ..., init_containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., priority_class_name: _Optional[str] = ..., priority: _Optional[int] = ..., preemption_policy: _Optional[str] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., topology_spread_constraints: _Optional[_Iterable[_Union[TopologySpreadConstraint, _Mapping]]] = ..., scheduling_gates: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resource_claims: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., scheduling_group: _Optional[_Union[PodSchedulingGroup, _Mapping]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("type", "status", "last_transition_time", "reason", "message")
@@ -1171,6 +1179,36 @@ class DaemonSet(_message.Message):
     status: DaemonSetStatus
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[DaemonSetSpec, _Mapping]] = ..., status: _Optional[_Union[DaemonSetStatus, _Mapping]] = ...) -> None: ...
 
+class JobSpec(_message.Message):
+    __slots__ = ("template",)
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    template: PodTemplateSpec
+    def __init__(self, template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
+
+class JobCondition(_message.Message):
+    __slots__ = ("type", "status")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("conditions",)
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    conditions: _containers.RepeatedCompositeFieldContainer[JobCondition]
+    def __init__(self, conditions: _Optional[_Iterable[_Union[JobCondition, _Mapping]]] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("metadata", "spec", "status")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: JobSpec
+    status: JobStatus
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., status: _Optional[_Union[JobStatus, _Mapping]] = ...) -> None: ...
+
 class StorageClass(_message.Message):
     __slots__ = ("metadata", "provisioner", "volume_binding_mode", "allowed_topologies")
     METADATA_FIELD_NUMBER: _ClassVar[int]
@@ -1212,10 +1250,12 @@ class CSINode(_message.Message):
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[CSINodeSpec, _Mapping]] = ...) -> None: ...
 
 class CSIDriverSpec(_message.Message):
-    __slots__ = ("storage_capacity",)
+    __slots__ = ("storage_capacity", "prevent_pod_scheduling_if_missing")
     STORAGE_CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    PREVENT_POD_SCHEDULING_IF_MISSING_FIELD_NUMBER: _ClassVar[int]
     storage_capacity: bool
-    def __init__(self, storage_capacity: _Optional[bool] = ...) -> None: ...
+    prevent_pod_scheduling_if_missing: bool
+    def __init__(self, storage_capacity: _Optional[bool] = ..., prevent_pod_scheduling_if_missing: _Optional[bool] = ...) -> None: ...
 
 class CSIDriver(_message.Message):
     __slots__ = ("metadata", "spec")

@@ -11,7 +11,16 @@ import numpy as np
 from trimtab.cluster.resources import BoolArray, IntArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.volumes import CLAIMING, DISKS, AttachedVolumes, claim_key, ownership_problem
-from trimtab.kube.objects import CSINode, PersistentVolume, PersistentVolumeClaim, Pod, PodSpec, StorageClass, Volume
+from trimtab.kube.objects import (
+    CSIDriver,
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    StorageClass,
+    Volume,
+)
 from trimtab.kube.rules.in_tree_volumes import MIGRATED, ZONE_DELIMITER
 from trimtab.kube.rules.node_labels import BETA_REGION, BETA_ZONE, REGION, ZONE
 from trimtab.placement.interface import Failure, NodeFilter, Reads
@@ -79,8 +88,8 @@ _ATTACHED: Final[WeakKeyDictionary[Snapshot, AttachedVolumes]] = WeakKeyDictiona
 class NodeVolumeLimits(NodeFilter):
     """Rejects nodes whose attach limits would be exceeded (:class:`~trimtab.cluster.volumes.AttachedVolumes`).
 
-    The filter does not require that the driver is installed on the node, because that requirement is behind a feature
-    gate that is off in v1.36 (VolumeLimitScaling). Pods with missing claims are rejected earlier, by VolumeRestrictions
+    A node without a driver that its CSIDriver requires is rejected (feature gate VolumeLimitScaling, on by default in
+    v1.37). Pods with missing claims are rejected earlier, by VolumeRestrictions
     and VolumeBinding.
     """
 
@@ -91,14 +100,18 @@ class NodeVolumeLimits(NodeFilter):
         return any(volume.kind in _ATTACHABLE_KINDS for volume in spec.volumes)
 
     def concerns(self, pod: Pod) -> bool:
-        return any(volume.kind in _ATTACHABLE_KINDS for volume in pod.spec.volumes) and bool(
-            self.snapshot.objects.of(CSINode)
+        objects = self.snapshot.objects
+        return any(volume.kind in _ATTACHABLE_KINDS for volume in pod.spec.volumes) and (
+            bool(objects.of(CSINode)) or any(each.required for each in objects.of(CSIDriver).values())
         )
 
     def passing(self, pod: Pod) -> BoolArray | None:
         if not self.concerns(pod):
             return None
-        passing = self._attached().within_limits(pod)
+        attached = self._attached()
+        passing = attached.within_limits(pod)
+        for missing in attached.not_installed(pod).values():
+            passing = ~missing if passing is None else passing & ~missing
         errors = self.errors(pod)
         if errors:
             passing = self.snapshot.nodes.used.copy() if passing is None else passing
@@ -118,7 +131,12 @@ class NodeVolumeLimits(NodeFilter):
         for slot in slots.tolist():
             if slot in errors:
                 yield (errors[slot],), np.array([slot])
-        yield (self.reason,), slots[[slot not in errors for slot in slots.tolist()]] if errors else slots
+        left = slots[[slot not in errors for slot in slots.tolist()]] if errors else slots
+        for driver, missing in self._attached().not_installed(pod).items():
+            yield (f"{driver} CSI driver is not installed on the node",), left[missing[left]]
+            left = left[~missing[left]]
+        if len(left):
+            yield (self.reason,), left
 
     def _attached(self) -> AttachedVolumes:
         attached = _ATTACHED.get(self.snapshot)

@@ -35,7 +35,7 @@ from trimtab.kube.objects import Volume
 from trimtab.kube.wire import protobuf, slim_pb2
 from trimtab.kube.wire.codec import Metadata, StatusMessage, WatchFrame
 from trimtab.kube.wire.decode import decode_object
-from trimtab.kube.wire.identity import GROUPS, MACHINES
+from trimtab.kube.wire.identity import CUSTOM, GROUPS
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.projection.pod import VOLUME_KINDS
 
@@ -338,7 +338,7 @@ def test_an_implausible_length_is_refused(golden: Golden):
 
 
 def test_kinds_with_a_message_are_those_of_the_schema():
-    assert {kind for kind in GROUPS if not hasattr(slim_pb2, kind)} == MACHINES
+    assert {kind for kind in GROUPS if not hasattr(slim_pb2, kind)} == CUSTOM
 
 
 def test_the_generated_code_is_that_of_the_schema(tmp_path):

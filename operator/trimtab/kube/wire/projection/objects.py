@@ -17,6 +17,7 @@ from trimtab.kube.objects import (
     CSINode,
     CSIStorageCapacity,
     DaemonSet,
+    Job,
     KubeObject,
     LabelSelector,
     Lease,
@@ -25,6 +26,7 @@ from trimtab.kube.objects import (
     NodeCondition,
     NodeDriver,
     NodeSelector,
+    OwnerReference,
     PersistentVolume,
     PersistentVolumeClaim,
     PodDisruptionBudget,
@@ -37,6 +39,7 @@ from trimtab.kube.objects import (
     StorageClass,
     Taint,
     TopologyRequirement,
+    VerticalPodAutoscaler,
     VolumeAttachment,
 )
 from trimtab.kube.wire.intern import Interner
@@ -266,6 +269,7 @@ def project_csi_driver(message: Any, interner: Interner) -> CSIDriver:
     return CSIDriver(
         **fields.metadata(CSIDriver, message, interner),
         storage_capacity=message.spec.storage_capacity,
+        required=message.spec.prevent_pod_scheduling_if_missing,
     )
 
 
@@ -355,6 +359,36 @@ def _daemon_set_projector(encode_spec: SpecKey) -> Projector:
     )
 
 
+def _job_projector(encode_spec: SpecKey) -> Projector:
+    """Create the function that projects a Job. Finished Jobs, of which there may be many, create no more pods."""
+
+    def project(message: Any, interner: Interner) -> Job:
+        template = message.spec.template
+        finished = any(each.type in _FINISHED and each.status == "True" for each in message.status.conditions)
+        needed = bool(template.spec.containers) and not finished
+        return Job(
+            **fields.metadata(Job, message, interner),
+            template=_template(template, interner, encode_spec) if needed else None,
+        )
+
+    return project
+
+
+_FINISHED: Final = frozenset({"Complete", "Failed"})
+
+
+def project_vertical_pod_autoscaler(message: Any, interner: Interner) -> VerticalPodAutoscaler:
+    """Project a VerticalPodAutoscaler."""
+    target, policy = message.spec.target_ref, message.spec.update_policy
+    reference = None if target is None else OwnerReference(target.kind, target.name, api_version=target.api_version)
+    return VerticalPodAutoscaler(
+        **fields.metadata(VerticalPodAutoscaler, message, interner),
+        target_kind="" if reference is None else interner.string(reference.qualified_kind),
+        target_name="" if reference is None else reference.name,
+        sets_requests=policy is None or policy.update_mode != "Off",
+    )
+
+
 def _optional(message: Any, field: str) -> int | None:
     return getattr(message, field) if message.HasField(field) else None
 
@@ -407,6 +441,7 @@ _WITH_TEMPLATE: Final[dict[str, Callable[[SpecKey], Projector]]] = {
     "ReplicaSet": _replica_set_projector,
     "StatefulSet": _stateful_set_projector,
     "DaemonSet": _daemon_set_projector,
+    "Job": _job_projector,
 }
 
 
@@ -424,5 +459,6 @@ _PROJECTORS: Final[dict[str, Projector]] = {
     "VolumeAttachment": project_volume_attachment,
     "Service": project_service,
     "Lease": project_lease,
+    "VerticalPodAutoscaler": project_vertical_pod_autoscaler,
     **machine.PROJECTORS,
 }

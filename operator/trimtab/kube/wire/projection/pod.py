@@ -300,10 +300,15 @@ def project_spec(message: Any, interner: Interner, size: int) -> PodSpec:
         resource_claims=tuple(claim.name for claim in message.resource_claims),
         required_features=_required_features(message),
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
+        pod_group=_pod_group(message, interner),
         scheduler_name=interner.string(message.scheduler_name or "default-scheduler"),
         restart_policy=interner.string(message.restart_policy or "Always"),
         termination_grace_period=_grace_period(message),
     )
+
+
+def _pod_group(message: Any, interner: Interner) -> str:
+    return interner.string(message.scheduling_group.pod_group_name) if message.HasField("scheduling_group") else ""
 
 
 def _reduced_spec(message: Any, interner: Interner, excess: str) -> PodSpec:
@@ -335,6 +340,7 @@ def _reduced_spec(message: Any, interner: Interner, excess: str) -> PodSpec:
         volumes=share(tuple(each for each in volumes if sum(map(len, each.disk)) <= _LONGEST_DISK)),
         resource_claims=tuple(claim.name for claim in message.resource_claims[: limits.items]),
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates[: limits.items]),
+        pod_group=_pod_group(message, interner),
         priority=message.priority if message.HasField("priority") else None,
         priority_class_name=string(message.priority_class_name),
         preemption_policy=string(message.preemption_policy),

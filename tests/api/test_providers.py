@@ -14,6 +14,7 @@ import pytest
 
 from tests.api.test_machines_live import loaded
 from tests.fakes.node_provider import remove_machines
+from tests.fixtures.custom_resources import DEFINITIONS, definition, served
 from tests.fixtures.machine_sets import MachineSets
 from tests.fixtures.waiting import eventually
 from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
@@ -38,7 +39,6 @@ from trimtab.autoscaling.scale_up_executor import (
     plan_corrections,
     record_results,
 )
-from trimtab.kube.api import ApiError
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import MACHINE_DEPLOYMENTS
@@ -413,40 +413,14 @@ def deployments(machine_cluster: LocalCluster) -> Iterator[None]:
         "properties": {"spec": anything | {"properties": {"replicas": integer}}, "status": anything},
     }
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    version = {
-        "name": MACHINE_DEPLOYMENTS.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": scale},
-    }
-    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": MACHINE_DEPLOYMENTS.name,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": MACHINE_DEPLOYMENTS.group,
-            "scope": "Namespaced",
-            "names": {"kind": MACHINE_DEPLOYMENTS.kind, "plural": MACHINE_DEPLOYMENTS.plural},
-            "versions": [version],
-        },
-    }
+    made = definition(MACHINE_DEPLOYMENTS)
+    [version] = made["spec"]["versions"]
+    version |= {"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}, "scale": scale}}
     client = machine_cluster.client
-    client.request("POST", crds, definition)
-    eventually(lambda: _answers(client, MACHINE_DEPLOYMENTS.path()), what="it is served")
+    client.request("POST", DEFINITIONS, made)
+    eventually(lambda: served(client, MACHINE_DEPLOYMENTS.path()), what="it is served")
     yield
-    client.request("DELETE", f"{crds}/{MACHINE_DEPLOYMENTS.name}")
-
-
-def _answers(client: Any, path: str) -> bool:
-    try:
-        return bool(client.request("GET", path))
-    except ApiError:
-        return False
+    client.request("DELETE", f"{DEFINITIONS}/{MACHINE_DEPLOYMENTS.name}")
 
 
 @pytest.mark.usefixtures("deployments")

@@ -66,9 +66,9 @@ move running pods."""
 NO_PLACE: Final = "NoPlace"
 """The pod fits on no other node. The message lists kube-scheduler's reasons and the number of nodes for each."""
 REPLACEMENT_LARGER: Final = "ReplacementLarger"
-"""The pod would fit on another node, but not the one that its controller creates in its place: the template requests
-more than the running pod, for example because that was resized in place, or places it more narrowly. The message says
-where they differ. For a node, this is true of one of its pods."""
+"""The pod fits on another node, but the pod that its controller would create in its place does not. The template
+requests more than the running pod, for example because that was resized in place, or permits fewer nodes. The message
+says where they differ. A node is kept for this reason if it is true of one of its pods."""
 NO_IMPROVEMENT: Final = "NoImprovement"
 """The pod fits on another node, but moving it would not reduce the strategy's violation."""
 NOT_ENOUGH_NODES: Final = "NotEnoughNodes"

@@ -53,12 +53,12 @@ def doctor(*, kubeconfig: str | None, context: str | None, service_account: str 
 
 def needed_permissions() -> tuple[Permission, ...]:
     """Return what the commands read in a live cluster."""
-    from trimtab.cluster.kinds import ALWAYS
+    from trimtab.cluster.kinds import REQUIRED
     from trimtab.inspection.live import POLICY_KINDS
     from trimtab.kube.permissions import Permission
     from trimtab.kube.resources import DESCHEDULING_RUNS, HISTORY_RECORDS, LEASES
 
-    kinds = dict.fromkeys((*ALWAYS, *POLICY_KINDS, DESCHEDULING_RUNS, HISTORY_RECORDS, LEASES))
+    kinds = dict.fromkeys((*REQUIRED, *POLICY_KINDS, DESCHEDULING_RUNS, HISTORY_RECORDS, LEASES))
     return tuple(Permission("list", each) for each in kinds)
 
 

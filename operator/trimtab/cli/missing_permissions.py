@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from trimtab.cluster.kinds import ALWAYS
+from trimtab.cluster.kinds import REQUIRED
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.permissions import Permission, Subject, is_permitted
 
@@ -49,7 +49,7 @@ async def forbidden_actions(api: Api, refused: str) -> tuple[str, ...]:
         The refused action and then the other forbidden ones, or only the refused one if the reviews fail.
     """
     try:
-        missing = await missing_permissions(api, [Permission("list", resource) for resource in ALWAYS])
+        missing = await missing_permissions(api, [Permission("list", resource) for resource in REQUIRED])
     except (ApiError, Unreachable):
         return (refused,)
     return tuple(dict.fromkeys([refused, *(each.text for each in missing)]))

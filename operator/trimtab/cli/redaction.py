@@ -2,7 +2,7 @@
 
 The files contain only allowed fields: the fields that planners read, a few that help human readers, and the annotations
 that trimtab reads. The fields that planners read are those of the structs that objects are decoded into (``slim.proto``
-and :mod:`trimtab.kube.wire.machine_json`). None of the structs contains environment, commands, arguments, probes or
+and :mod:`trimtab.kube.wire.custom_json`). None of the structs contains environment, commands, arguments, probes or
 hooks, which may contain passwords and tokens. Fields of later Kubernetes versions are omitted.
 
 In the remaining fields, free text is removed (messages of conditions and of failed machines), credentials are removed
@@ -35,7 +35,7 @@ from trimtab.api.placement_admission import PlacementAdmission
 from trimtab.api.scheduler_extenders import ExtenderTLS
 from trimtab.api.scheduler_policy import SchedulerPolicy
 from trimtab.api.taint_manager import TaintManager
-from trimtab.kube.wire import machine_json, slim_json
+from trimtab.kube.wire import custom_json, slim_json
 from trimtab.kube.wire.decode import MESSAGES
 from trimtab.kube.wire.identity import kind_of
 from trimtab.kube.wire.projection.annotations import is_read
@@ -64,10 +64,10 @@ _EXTRA_FIELDS: Final[Mapping[type[Struct], Mapping[str, Allowed]]] = {
     slim_json.ReplicationControllerSpec: {"replicas": None},
     slim_json.ReplicaSetSpec: {"replicas": None},
     slim_json.StatefulSetSpec: {"replicas": None},
-    machine_json.MachineSetSpec: {"selector": None},
-    machine_json.MachineSetStatus: {"replicas": None, "readyReplicas": None},
+    custom_json.MachineSetSpec: {"selector": None},
+    custom_json.MachineSetStatus: {"replicas": None, "readyReplicas": None},
     # Provider settings are reduced to the fields with the machine's size, see machine.py.
-    machine_json.TemplateMachineSpec: {
+    custom_json.TemplateMachineSpec: {
         "infrastructureRef": dict.fromkeys(("kind", "name")),
         "providerSpec": {"value": dict.fromkeys(SIZES)},
     },

@@ -48,11 +48,14 @@ VOLUMES: Final[tuple[Resource, ...]] = (
 """Kinds that determine on which nodes a pod's volumes are available."""
 
 OWNERS: Final[tuple[Resource, ...]] = (SERVICES, REPLICATION_CONTROLLERS, REPLICA_SETS, STATEFUL_SETS, JOBS)
-"""Kinds whose selectors determine how the scheduler spreads pods without topology spread constraints. The templates of
-controllers show which pods they will create."""
+"""Services and the controllers of pods.
 
-RECOMMENDERS: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS,)
-"""Custom resources that determine the requests of new pods. A cluster may serve none of them."""
+Their selectors determine how the scheduler spreads pods without topology spread constraints. The templates show which
+pods the controllers will create.
+"""
+
+VERTICAL_AUTOSCALING: Final[tuple[Resource, ...]] = (VERTICAL_POD_AUTOSCALERS,)
+"""Custom resources that determine the requests of new pods. Many clusters do not serve them."""
 
 KINDS: Final[tuple[Resource, ...]] = (
     NODES,
@@ -61,7 +64,7 @@ KINDS: Final[tuple[Resource, ...]] = (
     BUDGETS,
     *VOLUMES,
     *OWNERS,
-    *RECOMMENDERS,
+    *VERTICAL_AUTOSCALING,
     PODS,
 )
 """Kinds that planners of all types read. The operator always watches them, :data:`OPTIONAL` ones if they are served.
@@ -102,13 +105,14 @@ CHILD_KINDS: Final[dict[Resource, tuple[Resource, ...]]] = {
 They must be readable if the node group is, because otherwise its machines would appear to be missing.
 """
 
-OPTIONAL: Final[frozenset[Resource]] = frozenset((*RECOMMENDERS, *AUTOSCALING))
+OPTIONAL: Final[frozenset[Resource]] = frozenset((*VERTICAL_AUTOSCALING, *AUTOSCALING))
 """Kinds that the server may not serve or the user may not read.
 
-Without the recommenders, the requests of replacements are taken from templates. All others affect only the autoscaler.
+Without VerticalPodAutoscalers, the requests of replacements are taken from templates. All others affect only the
+autoscaler.
 """
 
-ALWAYS: Final[tuple[Resource, ...]] = tuple(each for each in KINDS if each not in OPTIONAL)
+REQUIRED: Final[tuple[Resource, ...]] = tuple(each for each in KINDS if each not in OPTIONAL)
 """The kinds of :data:`KINDS` without which no planner can work."""
 
 ABSENT_ON_OLD_SERVERS: Final[frozenset[Resource]] = frozenset(VOLUMES) - {PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS}

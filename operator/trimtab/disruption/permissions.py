@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab.cluster.kinds import ALWAYS, RECOMMENDERS
+from trimtab.cluster.kinds import REQUIRED, VERTICAL_AUTOSCALING
 from trimtab.controller.permissions import Requirement, events, requirements
 from trimtab.kube.resources import DEPLOYMENTS, HISTORY_RECORDS, PODS
 
@@ -10,8 +10,8 @@ from trimtab.kube.resources import DEPLOYMENTS, HISTORY_RECORDS, PODS
 def snapshot_requirements(granted_by: str) -> tuple[Requirement, ...]:
     """Return the requirements for the snapshot that all planners read."""
     return (
-        *requirements("list watch", *ALWAYS, granted_by=granted_by),
-        *requirements("list watch", *RECOMMENDERS, granted_by=granted_by, essential=False),
+        *requirements("list watch", *REQUIRED, granted_by=granted_by),
+        *requirements("list watch", *VERTICAL_AUTOSCALING, granted_by=granted_by, essential=False),
     )
 
 

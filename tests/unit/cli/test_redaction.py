@@ -41,7 +41,7 @@ from tests.validity.objects import OBJECTS
 from trimtab.api import decode
 from trimtab.cli import redaction
 from trimtab.cli.redaction import redact
-from trimtab.cluster.kinds import AUTOSCALING, OWNERS, RECOMMENDERS, VOLUMES
+from trimtab.cluster.kinds import AUTOSCALING, OWNERS, VERTICAL_AUTOSCALING, VOLUMES
 from trimtab.inspection.history import entries_of
 from trimtab.kube.wire import decode_object
 
@@ -154,7 +154,7 @@ def private(kind: str) -> dict[str, Any]:
     return manifest
 
 
-NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *RECOMMENDERS, *AUTOSCALING)))
+NEWER = list(dict.fromkeys(resource.kind for resource in (*VOLUMES, *OWNERS, *VERTICAL_AUTOSCALING, *AUTOSCALING)))
 
 
 @pytest.mark.parametrize("kind", NEWER)

@@ -38,7 +38,7 @@ async def test_planning_works_on_the_watched_snapshot() -> None:
     assert filled().stale_reason() is None
 
 
-async def test_planners_wait_until_it_is_known_whether_there_are_recommenders() -> None:
+async def test_planners_wait_until_it_is_known_whether_there_are_vertical_pod_autoscalers() -> None:
     watches = filled()
     watches._optional[VERTICAL_POD_AUTOSCALERS]._state = InformerState(phase="Starting", error="", since=0.0)
     assert watches.stale_reason() == watches.check() == "waiting for verticalpodautoscalers"

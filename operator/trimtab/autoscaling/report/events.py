@@ -74,6 +74,7 @@ BLOCKERS: Final = frozenset(
         reasons.BLOCKED_BY_ON_COMPLETION_POD,
         reasons.HELD_TOO_LONG,
         reasons.NO_PLACE_TO_MOVE_PODS,
+        reasons.REPLACEMENT_LARGER,
         reasons.NEEDED_FOR_OTHER_PODS,
         reasons.NODE_GROUP_MIN_SIZE_REACHED,
         reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED,

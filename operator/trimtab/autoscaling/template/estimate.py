@@ -35,7 +35,7 @@ MAX_PODS: Final = 110
 OS_LABEL: Final = "kubernetes.io/os"
 ARCH_LABEL: Final = "kubernetes.io/arch"
 _CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-"""Labels of nodes unless the group defines others, as in upstream."""
+"""Labels of the nodes of the control plane."""
 
 READY: Final = (NodeCondition(type="Ready", status="True"),)
 

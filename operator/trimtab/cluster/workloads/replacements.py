@@ -7,7 +7,7 @@ the running pod, and evict pods whose replacements then fit nowhere (kubernetes-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import HASH_LABEL, workload
-from trimtab.cluster.workloads.owners import owner_key
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.kube.frozen import FrozenMap, Labels, ResourceList
 from trimtab.kube.objects import (
     Affinity,
@@ -57,7 +57,7 @@ def expected_replacement(
     template: PodTemplate,
     *,
     changed: bool = True,
-    recommended: bool = False,
+    vertically_scaled: bool = False,
     classes: Mapping[str, PriorityClass] | None = None,
 ) -> Pod:
     """Return the pod that a controller creates from a template in place of a running pod.
@@ -72,13 +72,13 @@ def expected_replacement(
             returned unchanged.
         changed: whether the template may have changed since the pod was created. If not, only requests and scheduling
             gates can differ, because all other fields of a pod are immutable.
-        recommended: whether a VerticalPodAutoscaler sets the requests, so that the replacement has those of the pod.
+        vertically_scaled: whether a VerticalPodAutoscaler sets the requests. The replacement then has those of the pod.
         classes: the PriorityClasses by name, with which the priority is determined.
     """
     new, old = template.spec, pod.spec
     if new is old or new.complexity or old.complexity:
         return pod
-    sized = old if recommended else _with_requests(old, new)
+    sized = old if vertically_scaled else _with_requests(old, new)
     spec = replace(sized, scheduling_gates=new.scheduling_gates or old.scheduling_gates)
     labels = pod.labels
     if changed:
@@ -151,7 +151,8 @@ class Replacements:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._known: dict[tuple[str, int, int, int, bool], _Known] = {}
-        self._recommended: set[tuple[str, str, str]] | None = None
+        self._examples: dict[OwnerKey, Pod | None] = {}
+        self._vertical_targets: set[tuple[str, str, str]] | None = None
         self._revision = -1
 
     def of(self, pod: Pod) -> Pod:
@@ -171,7 +172,8 @@ class Replacements:
         revision = self._snapshot.objects.revision(*_READ)
         if revision != self._revision:
             self._known.clear()
-            self._recommended = None
+            self._examples.clear()
+            self._vertical_targets = None
             self._revision = revision
         key = (pod.namespace, id(pod.owners), id(pod.spec), id(pod.labels), pod.generation == 1)
         known = self._known.get(key)
@@ -188,28 +190,27 @@ class Replacements:
         unchanged = _is_of_template(pod, controller)
         if unchanged and pod.generation == 1:
             return pod
-        shown = max(self._as_admitted(pod, controller), key=lambda each: (each.created or 0.0, each.key), default=None)
-        if shown is None:
-            classes = self._snapshot.priority_classes
+        example = self._newest_as_admitted(pod, controller)
+        if example is None:
             return expected_replacement(
                 pod,
                 template,
                 changed=not unchanged,
-                recommended=self._is_recommended(pod),
-                classes=classes,
+                vertically_scaled=self._is_vertically_scaled(pod),
+                classes=self._snapshot.priority_classes,
             )
-        spec = replace(shown.spec, volumes=pod.spec.volumes) if isinstance(controller, StatefulSet) else shown.spec
+        spec = replace(example.spec, volumes=pod.spec.volumes) if isinstance(controller, StatefulSet) else example.spec
         return pod if spec == pod.spec else replace(pod, spec=spec, labels=_merged(pod.labels, template.labels))
 
-    def _is_recommended(self, pod: Pod) -> bool:
+    def _is_vertically_scaled(self, pod: Pod) -> bool:
         """Return whether a VerticalPodAutoscaler sets the requests of the pod's workload."""
-        if self._recommended is None:
+        if self._vertical_targets is None:
             found = self._snapshot.objects.of(VerticalPodAutoscaler).values()
-            self._recommended = {
+            self._vertical_targets = {
                 (each.namespace, each.target_kind, each.target_name) for each in found if each.sets_requests
             }
         owners = (owner_key(pod), workload(pod))
-        return any(owner is not None and owner[:3] in self._recommended for owner in owners)
+        return any(owner is not None and owner[:3] in self._vertical_targets for owner in owners)
 
     def _controller(self, pod: Pod) -> Controller | None:
         reference = pod.controller
@@ -221,17 +222,22 @@ class Replacements:
             return None
         return found
 
-    def _as_admitted(self, pod: Pod, controller: Controller) -> Iterator[Pod]:
+    def _newest_as_admitted(self, pod: Pod, controller: Controller) -> Pod | None:
+        """Return the newest pod of the owner that is as admission made it from the present template, if any."""
         owner = owner_key(pod)
-        if owner is not None:
-            for each in self._snapshot.each_owned_by(owner):
-                if (
-                    each.deleted is None
-                    and each.generation == 1
-                    and not each.spec.complexity
-                    and _is_of_template(each, controller)
-                ):
-                    yield each
+        if owner is None:
+            return None
+        if owner not in self._examples:
+            found = (
+                each
+                for each in self._snapshot.each_owned_by(owner)
+                if each.deleted is None
+                and each.generation == 1
+                and not each.spec.complexity
+                and _is_of_template(each, controller)
+            )
+            self._examples[owner] = max(found, key=lambda each: (each.created or 0.0, each.key), default=None)
+        return self._examples[owner]
 
 
 def _is_of_template(pod: Pod, controller: Controller) -> bool:

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import KubeObject
-from trimtab.kube.wire import machine_json, slim_json
+from trimtab.kube.wire import custom_json, slim_json
 from trimtab.kube.wire.identity import CUSTOM, GROUPS, TOO_DEEP, ObjectIdentity, decode_identity, kind_of
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_base import Message
@@ -43,7 +43,7 @@ def _encode_spec(spec: slim_json.PodSpec) -> bytes:
 
 
 MESSAGES: Final[dict[str, type[Message]]] = {
-    kind: getattr(machine_json if kind in CUSTOM else slim_json, kind) for kind in GROUPS
+    kind: getattr(custom_json if kind in CUSTOM else slim_json, kind) for kind in GROUPS
 }
 """The struct into which each type is decoded from JSON and YAML."""
 

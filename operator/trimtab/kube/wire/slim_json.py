@@ -611,13 +611,8 @@ class JobSpec(Message):
     template: PodTemplateSpec = field(default_factory=PodTemplateSpec)
 
 
-class JobCondition(Message):
-    type: str = ""
-    status: str = ""
-
-
 class JobStatus(Message):
-    conditions: list[JobCondition] = []
+    conditions: list[Condition] = []
 
 
 class Job(Message):

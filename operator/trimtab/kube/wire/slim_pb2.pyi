@@ -1185,19 +1185,11 @@ class JobSpec(_message.Message):
     template: PodTemplateSpec
     def __init__(self, template: _Optional[_Union[PodTemplateSpec, _Mapping]] = ...) -> None: ...
 
-class JobCondition(_message.Message):
-    __slots__ = ("type", "status")
-    TYPE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    type: str
-    status: str
-    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ...) -> None: ...
-
 class JobStatus(_message.Message):
     __slots__ = ("conditions",)
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
-    conditions: _containers.RepeatedCompositeFieldContainer[JobCondition]
-    def __init__(self, conditions: _Optional[_Iterable[_Union[JobCondition, _Mapping]]] = ...) -> None: ...
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    def __init__(self, conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("metadata", "spec", "status")

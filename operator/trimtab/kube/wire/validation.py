@@ -19,7 +19,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from trimtab.kube.wire import machine_json
+from trimtab.kube.wire import custom_json
 from trimtab.kube.wire import slim_json as wire
 from trimtab.kube.wire.json_base import Message
 from trimtab.kube.wire.projection.fields import FieldError
@@ -41,7 +41,7 @@ def validate(message: Message, path: str = "") -> None:
     """Validate a message and all nested messages.
 
     Args:
-        message: a struct of :mod:`~trimtab.kube.wire.slim_json` or :mod:`~trimtab.kube.wire.machine_json`.
+        message: a struct of :mod:`~trimtab.kube.wire.slim_json` or :mod:`~trimtab.kube.wire.custom_json`.
         path: the path of the message in the object, for errors.
 
     Raises:
@@ -254,7 +254,7 @@ RULES: Final[Mapping[type[Any], Mapping[str, Rule]]] = {
     wire.PersistentVolumeClaimStatus: {"phase": _one_of("", "Pending", "Bound", "Lost")},
     wire.StorageClass: {"volume_binding_mode": _one_of("", "Immediate", "WaitForFirstConsumer")},
     wire.VolumeNodeResources: {"count": _COUNT},
-    machine_json.MachineSetSpec: {"replicas": _COUNT},
+    custom_json.MachineSetSpec: {"replicas": _COUNT},
 }
 """Rules by struct and attribute.
 

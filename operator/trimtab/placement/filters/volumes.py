@@ -89,8 +89,7 @@ class NodeVolumeLimits(NodeFilter):
     """Rejects nodes whose attach limits would be exceeded (:class:`~trimtab.cluster.volumes.AttachedVolumes`).
 
     A node without a driver that its CSIDriver requires is rejected (feature gate VolumeLimitScaling, on by default in
-    v1.37). Pods with missing claims are rejected earlier, by VolumeRestrictions
-    and VolumeBinding.
+    v1.37). Pods with missing claims are rejected earlier, by VolumeRestrictions and VolumeBinding.
     """
 
     name: ClassVar = "NodeVolumeLimits"

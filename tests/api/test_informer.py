@@ -22,6 +22,7 @@ from tests.builders import (
     csi_driver,
     csi_node,
     expression,
+    job,
     node,
     pod,
     priority_class,
@@ -37,7 +38,7 @@ from tests.fixtures.clusters import Cluster, kubernetes_version
 from tests.fixtures.proxy import CuttableProxy
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import eventually_async
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import REQUIRED
 from trimtab.kube.api import Gone, NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
@@ -46,6 +47,7 @@ from trimtab.kube.resources import (
     CSI_DRIVERS,
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
+    JOBS,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -155,6 +157,7 @@ NAMESPACED: dict[Resource, list[Any]] = {
     REPLICATION_CONTROLLERS: [replication_controller("a").selecting(app="away")],
     REPLICA_SETS: [replica_set("a").selecting({"app": "away", "pod-template-hash": "x"})],
     STATEFUL_SETS: [stateful_set("a").selecting(app="away").merge(spec={"serviceName": "a"})],
+    JOBS: [job("a").merge(spec={"suspend": True, "template": {"spec": {"restartPolicy": "Never"}}})],
 }
 CLUSTER_WIDE: dict[Resource, list[Any]] = {
     PERSISTENT_VOLUMES: [
@@ -249,7 +252,7 @@ def objects(cluster: Cluster) -> Iterator[str]:
     client.request("DELETE", NAMESPACES.path(namespace))
 
 
-@pytest.mark.parametrize("resource", KINDS, ids=[kind.plural for kind in KINDS])
+@pytest.mark.parametrize("resource", REQUIRED, ids=[kind.plural for kind in REQUIRED])
 @pytest.mark.parametrize("way", WAYS)
 async def test_all_list_encodings_give_equal_values(api: Transport, objects: str, resource: Resource, way: str) -> None:
     async with informing(api, resource, way=way) as informer:

@@ -19,9 +19,10 @@ from trimtab.api.decode import decode_scheduler_policy
 from trimtab.api.scheduler_policy import SchedulerPolicy
 from trimtab.kube.resources import EVENTS, NODES, PODS, SCHEDULER_POLICIES
 from trimtab_local.client import Client
-from trimtab_local.components import SCHEDULER, Settings
+from trimtab_local.components import Settings
 from trimtab_local.install import OperatorProcess, install
 from trimtab_local.nodes import ready
+from trimtab_local.versions import SCHEDULER
 
 pytestmark = pytest.mark.live
 

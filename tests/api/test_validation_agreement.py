@@ -15,14 +15,14 @@ from tests.fixtures.clusters import Cluster
 from tests.strategies import examples
 from tests.validity.objects import OBJECTS
 from tests.validity.tables import Row, rows, steps
-from trimtab.cluster.kinds import KINDS
+from trimtab.cluster.kinds import REQUIRED
 from trimtab.kube.api import ApiError, Invalid
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DAEMON_SETS, PRIORITY_CLASSES
 from trimtab.kube.wire import read_objects
 from trimtab_local.client import Client
 
-RESOURCES = {resource.kind: resource for resource in (*KINDS, DAEMON_SETS)}
+RESOURCES = {resource.kind: resource for resource in (*REQUIRED, DAEMON_SETS)}
 FAULTS = [row for row in rows("faults") if not row.unasked]
 SOUND = [row for row in rows("sound") if not row.unasked]
 
@@ -89,7 +89,7 @@ def test_listed_objects_are_decoded(cluster: Cluster, namespace: str) -> None:
         manifest["spec"].pop("nodeName", None)  # pods of nodes and owners that are not there are deleted
         manifest["metadata"].pop("ownerReferences", None)
         cluster.client.request("POST", path, manifest)
-    listed = [cluster.client.request("GET", resource.path()) for resource in KINDS]
+    listed = [cluster.client.request("GET", resource.path()) for resource in REQUIRED]
     found = read_objects(io.BytesIO(b"\n".join(json.dumps(each).encode() for each in listed)))
     keys = {value.key for value in found.objects}
     assert keys >= {f"{namespace}/pod-{number}" for number in range(len(manifests))}

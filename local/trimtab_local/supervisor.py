@@ -8,9 +8,12 @@ unchanged. So a second ``up`` does nothing, and ``up`` repairs the cluster after
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import random
 import socket
 import ssl
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,8 +56,36 @@ def port_is_free(port: int) -> bool:
     return True
 
 
+class _ReservedPorts:
+    """Ports that processes of this user have chosen and may not use yet: each holds a lock until it ends.
+
+    The lock of a port is a byte of one file. A process does not see its own locks, so it also remembers the ports.
+    """
+
+    def __init__(self) -> None:
+        self._own: set[int] = set()
+        self._file = -1
+
+    def reserve(self, port: int) -> bool:
+        """Return whether the port is reserved for this process now, and was not before."""
+        if port in self._own:
+            return False
+        if self._file < 0:
+            path = Path(tempfile.gettempdir(), f"trimtab-ports-{os.getuid()}")
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        self._own.add(port)
+        return True
+
+
+_RESERVED: Final = _ReservedPorts()
+
+
 def choose_ports(names: Sequence[str]) -> dict[str, int]:
-    """Return a random free port for each name, so that clusters that start at the same time rarely choose the same.
+    """Return a random free port for each name. No other process of this user gets them before this process ends.
 
     Raises:
         LocalError: there are not enough free ports.
@@ -64,7 +95,7 @@ def choose_ports(names: Sequence[str]) -> dict[str, int]:
     for port in candidates:
         if len(found) == len(names):
             break
-        if port_is_free(port):
+        if port_is_free(port) and _RESERVED.reserve(port):
             found.append(port)
     if len(found) < len(names):
         raise LocalError(f"no {len(names)} free ports on 127.0.0.1 in {_PORT_RANGE.start}-{_PORT_RANGE.stop - 1}")

@@ -49,12 +49,25 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield stage
 
 
+@pytest.fixture(autouse=True)
+def clean(stage: TaintStage) -> Iterator[None]:
+    """Leave no taint and no pod behind, also if the test fails: it may be repeated."""
+    yield
+    for number in range(3):
+        stage.untaint(f"a-{number}", KEY)
+    stage.remove_pods()
+
+
 def end_of(stage: TaintStage, pod: str) -> PodDeletion:
     """Wait until the operator has deleted a pod, and return the only deletion."""
-    uid = stage.pods()[pod]["metadata"]["uid"]
-    stage.until(lambda: stage.ends(pod), f"pod {pod} is deleted")
-    [end] = stage.ends(pod)
-    assert (end.by, end.uid) == (OPERATOR, uid)
+    uid = stage.uids[pod]
+
+    def ends() -> list[PodDeletion]:
+        return [each for each in stage.ends(pod) if each.uid == uid]
+
+    stage.until(ends, f"pod {pod} is deleted")
+    [end] = ends()
+    assert end.by == OPERATOR
     return end
 
 
@@ -69,7 +82,6 @@ def test_pod_is_deleted_at_the_deadline_of_its_toleration(stage: TaintStage) -> 
     assert since <= at_once.at <= since + patiently(LATE)
     assert since + SECONDS <= due.at <= since + SECONDS + patiently(LATE)
     assert {"tolerates-always", "elsewhere"} <= set(stage.pods())
-    stage.untaint("a-0", KEY)
 
 
 def test_deadline_survives_kill_9(stage: TaintStage) -> None:
@@ -86,7 +98,6 @@ def test_deadline_survives_kill_9(stage: TaintStage) -> None:
     assert since + 3 * SECONDS <= end.at
     assert not stage.ends("untainted-in-time")
     stage.until(lambda: "untainted-in-time" not in stage.next_deadlines(), "the deadline is cancelled")
-    stage.untaint("a-1", KEY)
 
 
 def test_dead_node_is_tainted_its_pods_deleted_and_the_taint_removed_after_recovery(stage: TaintStage) -> None:

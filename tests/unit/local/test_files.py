@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -141,6 +145,22 @@ def test_taken_ports_are_not_chosen(monkeypatch) -> None:
         monkeypatch.setattr(supervisor, "_PORT_RANGE", range(port, port + 1))
         with pytest.raises(LocalError, match="no 1 free ports"):
             supervisor.choose_ports(["a"])
+
+
+def test_ports_that_another_process_chose_are_not_chosen(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = "from trimtab_local.supervisor import choose_ports; print(choose_ports(['a'])['a'], flush=True); input()"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    other = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    )
+    assert other.stdout is not None
+    port = int(other.stdout.readline())
+    reserved = supervisor._ReservedPorts()
+    assert not reserved.reserve(port)
+    other.communicate("\n")
+    assert reserved.reserve(port)
+    assert not reserved.reserve(port)
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

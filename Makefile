@@ -104,6 +104,10 @@ differential: $(STAMP) ## N=1000 random pods, SEED=1: compare trimtab's placemen
 	$(BIN)/python -m tests.differential --pods $(N) --seed $(SEED) $(OPTIONS)
 
 # N for this one is clusters, 200 unless it is given.
+.PHONY: differential-drains
+differential-drains: $(STAMP) ## N=200 random clusters, SEED=1: carry out planned node removals with kube-scheduler
+	$(BIN)/python -m tests.differential.drains --clusters $(if $(filter command,$(origin N)),$(N),200) --seed $(SEED) $(OPTIONS)
+
 .PHONY: differential-descheduler
 differential-descheduler: $(STAMP) ## N=200 random clusters, SEED=1: compare trimtab's plans with the descheduler's
 	$(BIN)/python -m tests.descheduler_differential --clusters $(if $(filter command,$(origin N)),$(N),200) \

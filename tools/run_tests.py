@@ -33,6 +33,7 @@ CORE: Final = ("tox", "run", "-e", "core")
 LIVE: Final = ("tox", "run", "-e", "live")
 DIFFERENTIALS: Final = (
     ("differential", ("python", "-m", "tests.differential", "--pods", "1000")),
+    ("differential-drains", ("python", "-m", "tests.differential.drains", "--clusters", "200")),
     ("differential-descheduler", ("python", "-m", "tests.descheduler_differential", "--clusters", "200")),
     ("differential-kubelet", ("python", "-m", "tests.kubelet_differential", "--timelines", "1000")),
 )

@@ -1,6 +1,7 @@
 """trimtab's placement equals the real kube-scheduler's: the same feasible nodes, messages and choices.
 
-``make differential N=5000`` compares more pods, and shrinks the disagreements.
+``make differential N=5000`` compares more pods, and shrinks the disagreements; ``make differential-drains`` carries out
+the node removals of more clusters.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 
 import pytest
 
+from tests.differential.drains import drain_clusters
 from tests.differential.environment import running_environment
 from tests.differential.profiles import DEFAULT, PROFILES
 from tests.differential.report import MIN_TOP_SHARE, Tally
@@ -19,6 +21,7 @@ pytestmark = pytest.mark.live
 PODS = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "400"))
 MANY = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "2000"))
 PER_PROFILE = int(os.environ.get("TRIMTAB_DIFFERENTIAL_PODS", "300"))
+DRAINS = int(os.environ.get("TRIMTAB_DIFFERENTIAL_CLUSTERS", "30"))
 SEED = int(os.environ.get("TRIMTAB_DIFFERENTIAL_SEED", "1"))
 PER_CLUSTER = 40
 SHOWN = 5
@@ -51,3 +54,11 @@ def test_2000_random_pods_of_the_default_profile() -> None:
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != DEFAULT])
 def test_converted_profile_places_as_kube_scheduler_does(profile: str) -> None:
     check(compared(profile, pods=PER_PROFILE, seed=SEED + 20_000), scores=True)
+
+
+def test_every_replacement_of_a_pod_on_a_removed_node_gets_a_node() -> None:
+    with running_environment() as environment:
+        tally = drain_clusters(environment, clusters=DRAINS, seed=SEED)
+    print(tally.render())
+    assert not tally.stranded, tally.render()
+    assert tally.moved > tally.removed >= DRAINS, tally.render()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.differential.api_client import RESOURCES, ApiClient, Manifest, key
 from tests.differential.generator.claims import CLAIM_UID
-from tests.differential.generator.volumes import POD_UID
-from tests.differential.kube_scheduler import KubeScheduler, settings
+from tests.differential.generator.volumes import OWNER_UID
+from tests.differential.kube_scheduler import KubeScheduler, Verdict, settings
 from tests.differential.profiles import DEFAULT, converted
 from tests.differential.trimtab_placer import TrimtabPlacer
 from trimtab.cluster.loader import load
@@ -83,6 +83,10 @@ class Environment:
                     self.api.delete(manifest)
             return self._make(created)
 
+    def schedule(self, manifest: Manifest) -> Verdict:
+        """Create a pod, and return kube-scheduler's verdict; a pod that it does not bind is deleted."""
+        return self.scheduler.evaluate(_resolved(manifest, self._uids), keep=True)
+
     def picture(self) -> Snapshot:
         """Read the cluster into a snapshot, as the command line does."""
 
@@ -104,7 +108,7 @@ class Environment:
 
 def _rank(manifest: Manifest) -> tuple[int, int]:
     """The order of creation: volumes after their claims, and claims after the pods that own them."""
-    owned = any(owner["uid"] == POD_UID for owner in manifest["metadata"].get("ownerReferences", ()))
+    owned = any(owner["uid"] == OWNER_UID for owner in manifest["metadata"].get("ownerReferences", ()))
     return (1 if owned else 0), _ORDER[manifest["kind"]]
 
 
@@ -113,8 +117,8 @@ def _resolved(manifest: Manifest, uids: dict[str, str]) -> Manifest:
     found = copy.deepcopy(manifest)
     namespace = found["metadata"].get("namespace", "")
     for owner in found["metadata"].get("ownerReferences", ()):
-        if owner["uid"] == POD_UID:
-            owner["uid"] = uids.get(f"Pod/{namespace}/{owner['name']}", "gone")
+        if owner["uid"] == OWNER_UID:
+            owner["uid"] = uids.get(f"{owner['kind']}/{namespace}/{owner['name']}", "gone")
     reference = found.get("spec", {}).get("claimRef", {})
     if reference.get("uid") == CLAIM_UID:
         claim = f"PersistentVolumeClaim/{reference['namespace']}/{reference['name']}"

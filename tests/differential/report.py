@@ -72,6 +72,7 @@ class Tally:
     Attributes:
         clusters: clusters loaded.
         compared: pods compared.
+        draining: of ``compared``, pods in clusters in which nodes drain.
         unschedulable: pods that fit no node.
         with_choice: pods that fit several nodes.
         ranked: of ``with_choice``, pods whose nodes have different scores.
@@ -85,6 +86,7 @@ class Tally:
 
     clusters: int = 0
     compared: int = 0
+    draining: int = 0
     unschedulable: int = 0
     with_choice: int = 0
     ranked: int = 0
@@ -114,6 +116,7 @@ class Tally:
         pods = f"{self.compared} in {self.clusters} clusters ({self.unschedulable} unschedulable)"
         lines = [
             f"pods compared                    {pods}",
+            f"of them while nodes drain        {self.draining}",
             f"disagreements on feasibility     {len(self.of_kinds('feasibility'))}",
             f"disagreements on reasons         {len(self.of_kinds('reasons'))}",
             f"choices compared, scores differ  {self.ranked} of {self.with_choice} with a choice",

@@ -15,6 +15,7 @@ from tests.differential.generator.cluster import RandomCluster
 from tests.differential.generator.evolution import evolve
 from tests.differential.generator.feature_mix import MIXES
 from tests.differential.generator.names import NAMESPACES
+from tests.differential.generator.nodes import drained
 from tests.differential.generator.rng import RandomSource
 from tests.differential.kube_scheduler import Verdict
 from tests.differential.report import Disagreement, Tally
@@ -32,7 +33,7 @@ _NAMES_AND_NUMBERS: Final = re.compile(rf'^\d+ |"[^"]*" ?|\{{[^}}]*\}}|(?:{"|".j
 
 
 class ClusterComparison:
-    """Compares pods in one random cluster, which changes once.
+    """Compares pods in one random cluster, which changes once; some nodes then drain.
 
     Args:
         environment: the control plane into which the cluster is loaded.
@@ -51,6 +52,7 @@ class ClusterComparison:
         self._trimtab = environment.load(self._cluster.objects)
         self._tally = tally
         self._placed_pods: dict[str, Manifest] = {}
+        self._draining = False
         tally.clusters += 1
 
     def compare_next_pod(self, number: int) -> None:
@@ -80,6 +82,16 @@ class ClusterComparison:
         made = self._environment.change(deleted.values(), created.values())
         self._trimtab.change(deleted.values(), made)
         self._objects = {name: obj for name, obj in self._objects.items() if name not in deleted} | created
+
+    def drain(self) -> None:
+        """Drain some nodes: kube-scheduler sees their taints, and trimtab's snapshot has the nodes as planners do."""
+        rng = self._rng.fork()
+        nodes = [manifest for manifest in self._objects.values() if manifest["kind"] == "Node"]
+        draining = [drained(manifest) for manifest in rng.sample(nodes, rng.pick(1, 1, 2, 3))]
+        self._environment.change((), draining)
+        self._trimtab.drain([manifest["metadata"]["name"] for manifest in draining])
+        self._objects |= {key(manifest): manifest for manifest in draining}
+        self._draining = True
 
     def reserve(self, number: int) -> None:
         """Compare pods with volumes, each of which keeps its node and its volumes reserved.
@@ -129,6 +141,7 @@ class ClusterComparison:
     def _count(self, expected: Verdict, actual: TrimtabVerdict) -> None:
         tally = self._tally
         tally.compared += 1
+        tally.draining += self._draining
         tally.reused += expected.reused
         if not expected.node:
             tally.unschedulable += 1
@@ -176,6 +189,7 @@ def compare_pods(
             report_progress(tally)
             if not changed and tally.compared >= before + per_cluster // 2:
                 comparison.change()
+                comparison.drain()
                 changed = True
         if "volumes" not in without:
             comparison.reserve(min(per_cluster // _RESERVED, pods - tally.compared))

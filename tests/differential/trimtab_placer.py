@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from tests.differential.api_client import Manifest
+from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.kube.wire import Interner
@@ -100,6 +101,12 @@ class TrimtabPlacer:
     def forget(self, manifest: Manifest) -> None:
         """Remove a deleted pod from the snapshot."""
         self._snapshot.remove(self._decoded(manifest))
+
+    def drain(self, names: Iterable[str]) -> None:
+        """Let nodes drain, in the snapshot only, as planners do with the nodes that they remove."""
+        nodes = self._snapshot.nodes
+        for name in names:
+            self._snapshot.put(as_draining(nodes.node(nodes.slot_of[name])))
 
     def change(self, deleted: Iterable[Manifest], created: Iterable[Manifest]) -> None:
         """Remove deleted objects from the snapshot, and add created and changed ones."""

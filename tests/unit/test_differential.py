@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.builders import node, pod
 from tests.differential import shrinking
 from tests.differential.api_client import RESOURCES, key
 from tests.differential.comparison import Difference, differences, scores_differ
+from tests.differential.generator.applications import RULES, Applications
 from tests.differential.generator.claims import CLAIM_UID, claim, claim_spec
 from tests.differential.generator.cluster import FEATURES, RandomCluster
 from tests.differential.generator.evolution import evolve
+from tests.differential.generator.nodes import drained
 from tests.differential.generator.rng import RandomSource
 from tests.differential.kube_scheduler import Verdict
 from tests.differential.report import Disagreement, Tally
@@ -18,6 +22,7 @@ from tests.differential.suite import on_node_only, reasons, without_nodes
 from tests.differential.trimtab_placer import TrimtabPlacer, TrimtabVerdict
 from tests.fixtures.golden import Golden
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.kube.rules.taints import TO_BE_DELETED, UNSCHEDULABLE
 from trimtab.kube.wire.decode import decode_object
 
 POD = pod("pending").cpu("1").manifest()
@@ -47,6 +52,27 @@ def test_generated_objects_are_valid():
         for manifest in (*cluster.objects, cluster.pending_pod(0)):
             assert manifest["kind"] in RESOURCES, seed
             assert decode_object(manifest) is not None or manifest["kind"] == "RuntimeClass", seed
+
+
+def test_applications_are_generated_from_the_seed_alone():
+    used = Counter()
+    for seed in range(40):
+        one, other = Applications(seed), Applications(seed)
+        assert (one.objects, one.pods, one.leaving) == (other.objects, other.pods, other.leaving), seed
+        manifests = [*one.objects, *one.pods]
+        assert len({key(manifest) for manifest in manifests}) == len(manifests), seed
+        for manifest in manifests:
+            assert manifest["kind"] in RESOURCES, seed
+            assert decode_object(manifest) is not None, seed
+        used.update(rule for rules in one.rules_of.values() for rule in rules)
+    assert used.keys() == {*RULES, "no rule"}
+
+
+def test_a_drained_node_keeps_its_own_taints():
+    found = drained(node("n1").taint("t", "v").manifest())
+    assert found["spec"]["unschedulable"]
+    assert [taint["key"] for taint in found["spec"]["taints"]] == ["t", UNSCHEDULABLE, TO_BE_DELETED]
+    assert drained(found) == found
 
 
 def test_excluded_subjects_are_not_generated():

@@ -9,7 +9,7 @@ from tests.differential.api_client import Manifest, key
 from tests.differential.generator.claims import CLAIM_UID
 from tests.differential.generator.names import HIGH, RUNTIME
 from tests.differential.generator.rng import RandomSource
-from tests.differential.generator.volumes import POD_UID
+from tests.differential.generator.volumes import OWNER_UID
 
 _UNCHANGED = frozenset({"Node/n0", f"RuntimeClass/{RUNTIME}", f"PriorityClass/{HIGH}"})
 
@@ -58,9 +58,9 @@ def _referenced_keys(manifest: Manifest) -> frozenset[str]:
     """The keys of the objects to whose UIDs an object refers."""
     metadata = manifest["metadata"]
     found = {
-        f"Pod/{metadata['namespace']}/{owner['name']}"
+        f"{owner['kind']}/{metadata['namespace']}/{owner['name']}"
         for owner in metadata.get("ownerReferences", ())
-        if owner["uid"] == POD_UID
+        if owner["uid"] == OWNER_UID
     }
     reference = manifest.get("spec", {}).get("claimRef", {})
     if reference.get("uid") == CLAIM_UID:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Final
 
 from tests.builders import HOSTNAME, NodeBuilder, node
+from tests.differential.api_client import Manifest
 from tests.differential.generator.feature_mix import FeatureMix
 from tests.differential.generator.names import GPU, IMAGES, REGION, REGIONS, RESTART_FEATURE, ZONES
 from tests.differential.generator.rng import RandomSource
+from trimtab.cluster.disruption_signals import as_draining
+from trimtab.kube.objects import Node
+from trimtab.kube.wire.decode import decode_object
 
 GENERATIONS: Final = ("1", "5", "10", "007", "new", "1e1", "99999999999999999999")
 
@@ -36,6 +41,16 @@ def random_node(rng: RandomSource, name: str, mix: FeatureMix) -> NodeBuilder:
     if rng.one_in(3):
         made.merge(status={"declaredFeatures": rng.pick([], [RESTART_FEATURE], ["Another", RESTART_FEATURE])})
     return made
+
+
+def drained(manifest: Manifest) -> Manifest:
+    """Return the manifest of a node as it is while an autoscaler drains it."""
+    node = decode_object(manifest)
+    assert isinstance(node, Node)
+    found = copy.deepcopy(manifest)
+    taints = [{"key": each.key, "value": each.value, "effect": each.effect} for each in as_draining(node).taints]
+    found["spec"] |= {"unschedulable": True, "taints": taints}
+    return found
 
 
 def _sizes(rng: RandomSource, made: NodeBuilder) -> None:

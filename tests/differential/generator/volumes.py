@@ -11,8 +11,8 @@ from tests.differential.generator.claims import CLAIMS, claim, claim_spec
 from tests.differential.generator.names import POD_IMAGES
 from tests.differential.generator.rng import RandomSource
 
-POD_UID: Final = "@pod"
-"""Placeholder in a claim's owner reference for the UID that the API server assigns to the pod."""
+OWNER_UID: Final = "@owner"
+"""Placeholder in an owner reference for the UID that the API server assigns to the owner."""
 
 
 def add_volumes(rng: RandomSource, made: PodBuilder) -> None:
@@ -43,7 +43,7 @@ def ephemeral_claims(rng: RandomSource, pod: Manifest) -> Iterator[Manifest]:
         made = claim(name, metadata["namespace"], claim_spec("fast", "1Gi"))
         owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "controller": True}
         if not rng.one_in(20):  # kube-scheduler rejects the pod if the claim belongs to no pod
-            made["metadata"]["ownerReferences"] = [{**owner, "uid": POD_UID}]
+            made["metadata"]["ownerReferences"] = [{**owner, "uid": OWNER_UID}]
         yield made
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import HOSTNAME, ZONE, budget, node, pod, replica_set
+from tests.builders import HOSTNAME, ZONE, budget, expression, node, pod, replica_set, selector
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.scale_down_plans import (
     LONG_AGO,
@@ -24,10 +24,15 @@ from tests.unit.autoscaling.scale_down_plans import (
     workers,
 )
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
+from trimtab.api.plan import PodMove, RemoveNode
 from trimtab.autoscaling.scale_down import next_unneeded_records, recorded_unneeded
+from trimtab.autoscaling.scale_down.rehearsal import Rehearsal
 from trimtab.cluster.resources import BoolArray
+from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.feasibility import FeasibilityChecker
+from trimtab.placement.placer import Placer
+from trimtab.placement.plan_budget import UNLIMITED
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
@@ -524,6 +529,7 @@ class TestPodsThatDependOnOthers:
             return feasible(checker, candidate)
 
         monkeypatch.setattr(FeasibilityChecker, "feasible", counted)
+        monkeypatch.setattr(Rehearsal, "stranded", lambda *_: [])
         of = group(size=4)
         selector = {"matchLabels": {"app": "web"}}
         lone = pod("lone").on("full").cpu("1").labels(app="lone").anti_affinity(HOSTNAME, labelSelector=selector)
@@ -600,3 +606,56 @@ def test_room_of_nominated_pods_is_not_given_away() -> None:
     made = planned(*cluster, waiting.merge(status={"nominatedNodeName": "n2"}))
     assert removed(made) == {}
     assert kept_reasons(made)["n1"] == "NoPlaceToMovePods"
+
+
+class TestRehearsals:
+    """A pod with a single place must not lose it to a pod that fits elsewhere, whatever kube-scheduler chooses."""
+
+    def cluster(self, *, free: str) -> list[Any]:
+        """Two pods of the node n1, one of which fits on ``only`` alone. The other prefers it to ``hdd``."""
+        of = group(size=1)
+        return [
+            worker("n1", of),
+            node("hdd"),
+            web("there", "hdd", cpu="2"),
+            node("only").allocatable(cpu=free, memory="16Gi").labels(disk="ssd"),
+            web("a", "n1", cpu="1").prefers_nodes(100, expression("disk", "In", "ssd")),
+            web("b", "n1", cpu="1").node_selector(disk="ssd"),
+            of,
+        ]
+
+    def test_node_is_kept_if_the_other_pod_may_take_the_place(self) -> None:
+        made = planned(*self.cluster(free="1"))
+        assert not made.actions
+        assert kept_reasons(made)["n1"] == "NoPlaceToMovePods"
+        assert {each.name: each.pod for each in made.kept}["n1"] == "shop/b"
+        assert set(made.unneeded) == {"n1"}
+        assert made.disruptions == {}
+
+    def test_node_is_removed_if_there_is_room_for_both(self) -> None:
+        assert set(removed(planned(*self.cluster(free="2")))) == {"n1"}
+
+    def test_disruptions_of_a_kept_node_are_not_planned(self) -> None:
+        allowed = budget("web").selecting(app="web").allowing(5)
+        assert planned(*self.cluster(free="1"), allowed).disruptions == {}
+        assert planned(*self.cluster(free="2"), allowed).disruptions == {"shop/web": 2}
+
+    def test_other_nodes_are_still_removed(self) -> None:
+        made = planned(*self.cluster(free="1"), worker("n0", group("b", size=1)), group("b", size=1))
+        assert set(removed(made)) == {"n0"}
+
+    def test_pods_with_many_places_need_no_rehearsal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Rehearsal, "stranded", lambda *_: pytest.fail("it is rehearsed"))
+        of = group(size=1)
+        others = [node(f"m{number}") for number in range(3)]
+        made = planned(worker("n1", of), of, *others, web("a", "n1"), web("b", "n1"))
+        assert set(removed(made)) == {"n1"}
+
+    def test_pods_that_need_each_other_are_placed_in_any_order(self) -> None:
+        follower = web("z", "n1").affinity(labelSelector=selector(app="b"))
+        objects = node("n1"), node("n2"), node("n3"), follower, web("b", "n1").labels(app="b")
+        placer = Placer(Snapshot([builder.build() for builder in objects]))
+        rehearsal = Rehearsal(placer, leaving=(), pending=(), draining=(), budget=UNLIMITED)
+        moves = tuple(PodMove(f"shop/{name}", "n2") for name in "bz")
+        assert rehearsal.stranded([RemoveNode("n1", "", "", moves, "")]) == []
+        assert not [pod.key for pod in placer.snapshot.pods.values() if pod.node != "n1"]

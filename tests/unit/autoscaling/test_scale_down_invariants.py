@@ -17,6 +17,7 @@ from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.scale_down import ScaleDownPlan, plan, recorded_unneeded
+from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import KubeObject
 from trimtab.placement.placer import Placer
@@ -29,7 +30,7 @@ SINCE = ("2026-11-20T10:00:00Z", "2026-11-20T11:55:00Z", None)
 def pods(draw: st.DrawFn, names: list[str]) -> list[Any]:
     """Pods of three applications with or without scheduling constraints."""
     built = []
-    rules = {app: draw(st.sampled_from(("", "", "hosts", "zones", "port"))) for app in APPS}
+    rules = {app: draw(st.sampled_from(("", "", "hosts", "zones", "zones-honor", "port"))) for app in APPS}
     for number in range(draw(st.integers(0, 12))):
         app = draw(st.sampled_from(APPS))
         made = web(f"{app}-{number}", draw(st.sampled_from(names)), draw(st.sampled_from(("100m", "1", "1500m"))))
@@ -38,6 +39,8 @@ def pods(draw: st.DrawFn, names: list[str]) -> list[Any]:
             made.anti_affinity(HOSTNAME)
         elif rules[app] == "zones":
             made.spread()
+        elif rules[app] == "zones-honor":
+            made.spread(nodeTaintsPolicy="Honor")
         elif rules[app] == "port":
             made.host_port(80)
         built.append(made)
@@ -101,8 +104,9 @@ def test_pdbs_sizes_and_limits_hold(cluster: Any) -> None:
         assert 4 * (len(snapshot.nodes) - len(made.actions)) >= spec.resource_limits.cores.min
 
 
-@given(clusters())
-def test_every_target_passes_all_filters_when_reevaluated(cluster: Any) -> None:
+@given(clusters(), st.booleans())
+def test_every_target_passes_all_filters_when_reevaluated(cluster: Any, draining: bool) -> None:
+    """While the nodes drain, and as if they had been gone from the start."""
     objects, spec = cluster
     made = made_of(objects, spec)
     snapshot = Snapshot(objects)
@@ -112,7 +116,11 @@ def test_every_target_passes_all_filters_when_reevaluated(cluster: Any) -> None:
         for action in made.actions:
             moved = [placer.unbind(snapshot.pods[move.pod]) for move in action.moves]
             assert not snapshot.pods_on(action.node)
-            snapshot.remove(snapshot.nodes.node(snapshot.nodes.slot_of[action.node]))
+            gone = snapshot.nodes.node(snapshot.nodes.slot_of[action.node])
+            if draining:
+                snapshot.put(as_draining(gone))
+            else:
+                snapshot.remove(gone)
             for pod, move in zip(moved, action.moves, strict=True):
                 assert move.target not in removed
                 slot = snapshot.nodes.slot_of[move.target]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import budget, machine_set, node, pod
+from tests.builders import budget, machine_set, node, pod, replica_set
 from tests.fixtures.golden import Golden
 from tests.node_summaries import GI, MI, summary
 
@@ -295,6 +295,17 @@ def test_removable_node_has_no_blockers(run, write, policy) -> None:
     down = explained(run, "n1", "--cluster", cluster, "--policy", policy(AUTOSCALER))["scaleDown"]
 
     assert (down["removable"], down["reason"], down["blockers"]) == (True, "Underutilized", [])
+
+
+def test_pod_whose_replacement_is_larger_is_named(run, write, policy) -> None:
+    resized = pod("small").on("n1").cpu("1").owned_by("ReplicaSet", "web").ready().merge(metadata={"generation": 2})
+    other = pod("other").on("n2").cpu("2").owned_by("ReplicaSet", "other").ready()
+    template = replica_set("web").of_pods(pod().cpu("3"))
+    cluster = write("c.json", *autoscaled(resized, other), template)
+    down = explained(run, "n1", "--cluster", cluster, "--policy", policy(AUTOSCALER))["scaleDown"]
+
+    assert down["reason"] == "ReplacementLarger"
+    assert [(each["reason"], each["pod"]) for each in down["blockers"]] == [("ReplacementLarger", "shop/small")]
 
 
 def test_all_blockers_of_a_removal_are_listed(run, write, policy) -> None:

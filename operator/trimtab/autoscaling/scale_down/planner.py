@@ -32,7 +32,8 @@ from trimtab.autoscaling.scale_down.eligibility import (
     unready,
     utilization,
 )
-from trimtab.autoscaling.scale_down.equivalence import EquivalenceClasses, is_running
+from trimtab.autoscaling.scale_down.equivalence import EquivalenceClass, EquivalenceClasses, is_running
+from trimtab.autoscaling.scale_down.rehearsal import Rehearsal
 from trimtab.autoscaling.scale_down.simulation import FreeCapacity, RemovalAttempt, Simulation
 from trimtab.autoscaling.scale_down.unneeded_nodes import (
     NOT_PAUSED,
@@ -173,17 +174,28 @@ class _ScaleDownPlanner:
         self._blocking_pods: dict[str, str] = {}  # by the node's name
         self._unneeded: list[str] = []
         self._actions: list[RemoveNode] = []
-        self._disruptions: Counter[str] = Counter()
+        self._moving: list[tuple[Pod, EquivalenceClass]] = []
+        """The pods of the nodes in the actions which need another node."""
+        self._evicted: dict[str, tuple[Pod, ...]] = {}
+        """The pods that the actions charge to PodDisruptionBudgets, by node."""
 
     def plan(self) -> ScaleDownPlan:
         """Make the plan. The snapshot must be a fork, because it is changed."""
         order = self._removal_order()
         if order is not None:
-            simulation = self._simulation(order)
-            for candidate in order:
-                if self._try(candidate, simulation):
-                    order.mark_removed(candidate)
+            hold_nominated(self._snapshot)
+            with self._snapshot.fork():
+                simulation = self._simulation(order)
+                for candidate in order:
+                    if self._try(candidate, simulation):
+                        order.mark_removed(candidate)
+                certain = simulation.leaves_choice(self._moving)
+            if not certain:
+                self._rehearse()
         removed = {action.node for action in self._actions}
+        disruptions = Counter(
+            budget.key for name in removed for pod in self._evicted[name] for budget in self._ledger.matching(pod)
+        )
         return ScaleDownPlan(
             actions=tuple(self._actions),
             kept=tuple(
@@ -201,7 +213,7 @@ class _ScaleDownPlanner:
             ),
             unneeded=next_unneeded_records(self._unneeded, self._records, now=self._now),
             held=self._next_held(),
-            disruptions=dict(sorted(self._disruptions.items())),
+            disruptions=dict(sorted(disruptions.items())),
         )
 
     def _next_held(self) -> dict[str, float]:
@@ -275,25 +287,49 @@ class _ScaleDownPlanner:
 
         These are pending pods, and the pods of nodes that are being removed.
         """
-        waiting = self._pending
-        hold_nominated(self._snapshot)
         simulation = Simulation(
             self._placer, self._classes, FreeCapacity(self._snapshot.nodes, self._receiver_order(order)), self._budget
         )
-        simulation.receivers.update(pod.nominated_node for pod in waiting if pod.nominated_node)
-        leaving = [
+        simulation.receivers.update(pod.nominated_node for pod in self._pending if pod.nominated_node)
+        leaving = self._leaving_pods()
+        for pod in leaving:
+            if self._ledger.refusal(pod) is None:
+                self._ledger.take(pod)
+        simulation.reserve_all([*leaving, *self._not_nominated()])
+        for node in self._being_removed:
+            simulation.exclude(node)
+        return simulation
+
+    def _rehearse(self) -> None:
+        """Keep nodes whose pods may be left without a node because of how kube-scheduler places others."""
+        rehearsal = Rehearsal(
+            self._placer,
+            leaving=self._leaving_pods(),
+            pending=self._not_nominated(),
+            draining=self._being_removed,
+            budget=self._budget,
+        )
+        stranded = {each.node: each for each in rehearsal.stranded(self._actions)}
+        self._actions = [action for action in self._actions if action.node not in stranded]
+        for name, each in stranded.items():
+            self._blocking_pods[name] = each.pod.key
+            message = (
+                f"pod {each.pod.key} fits on other nodes only if the scheduler places other pods as planned: "
+                f"{each.message}"
+            )
+            self._keep(name, Refusal(reasons.NO_PLACE_TO_MOVE_PODS, message))
+
+    def _leaving_pods(self) -> list[Pod]:
+        """Return the pods of nodes that are being removed which need another node."""
+        return [
             pod
             for node in self._being_removed
             for pod, pod_class in self._classes.on(node.name)
             if pod_class.needs_placement and is_running(pod)
         ]
-        for pod in leaving:
-            if self._ledger.refusal(pod) is None:
-                self._ledger.take(pod)
-        simulation.reserve_all([*leaving, *(pod for pod in waiting if not pod.nominated_node)])
-        for node in self._being_removed:
-            simulation.exclude(node)
-        return simulation
+
+    def _not_nominated(self) -> list[Pod]:
+        return [pod for pod in self._pending if not pod.nominated_node]
 
     def _pending_pods(self) -> list[Pod]:
         """Return the pending pods with at least the cutoff priority, sorted by descending priority."""
@@ -353,8 +389,8 @@ class _ScaleDownPlanner:
             self._keep(name, delayed)
         else:
             self._actions.append(self._removal(candidate, attempt))
-            for pod in attempt.drain.evicted:
-                self._disruptions.update(budget.key for budget in self._ledger.matching(pod))
+            self._moving.extend(attempt.drain.moving)
+            self._evicted[name] = attempt.drain.evicted
         return True
 
     def _time_limit_reason(self, candidate: RemovalCandidate) -> str | None:

@@ -15,6 +15,7 @@ from trimtab.autoscaling.scale_down.planner import plan
 from trimtab.autoscaling.scale_up import PlanInputs
 from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
+from trimtab.cluster.workloads.replacements import differences
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import Pod
 from trimtab.placement.placer import Placer, hold_nominated
@@ -25,6 +26,7 @@ _BY_PODS: Final = frozenset(
         reasons.BLOCKED_BY_ON_COMPLETION_POD,
         reasons.HELD_TOO_LONG,
         reasons.NO_PLACE_TO_MOVE_PODS,
+        reasons.REPLACEMENT_LARGER,
     }
 )
 """Reasons of the planner that name the first of possibly several pods."""
@@ -133,15 +135,23 @@ def _pods_without_place(
     with snapshot.fork():
         hold_nominated(snapshot)
         placer = Placer(snapshot)
+        running: list[Pod] = []
         waiting: list[Pod] = []
         for pod in snapshot.pods_on(name):
             moves = is_running(pod) and not of_daemon_set(pod) and pod.priority >= spec.pod_priority_threshold
             mirror = judge(pod, DrainContext(snapshot, BudgetLedger(snapshot), 0.0)).outcome is DrainOutcome.SKIP
             unbound = placer.displace(pod)
             if moves and not mirror and pod.key not in blocked:
+                running.append(pod)
                 waiting.append(replace(unbound, phase="Pending", created=None))
         snapshot.put(as_draining(snapshot.nodes.node(snapshot.nodes.slot_of[name])))
-        for pod, placement in zip(waiting, placer.place(waiting), strict=True):
-            if not placement.pod.node:
+        for pod, placement in zip(running, placer.place(waiting), strict=True):
+            if placement.pod.node:
+                continue
+            differing = differences(pod, placement.pod)
+            if differing and placer.feasible(replace(pod, node="")).any():
+                message = f"its replacement will have {differing}: {placement.message}"
+                found.append(RemovalBlocker(reasons.REPLACEMENT_LARGER, message, pod.key))
+            else:
                 found.append(RemovalBlocker(reasons.NO_PLACE_TO_MOVE_PODS, placement.message, pod.key))
     return found

@@ -117,13 +117,15 @@ class FreeCapacity:
             placement_class: the placement class of the pod.
             rejected: bool, shape (capacity,): the slots where the pod must not run; ``None`` for none.
         """
-        fits: BoolArray = self._open & self._suits(placement_class)
-        for column, amount in placement_class.wanted:
-            fits &= self._free[column] >= amount
+        fits = self._fits(placement_class)
         if rejected is not None:
             fits &= ~rejected[self.order]
         position = int(fits.argmax()) if len(fits) else 0
         return int(self.order[position]) if len(fits) and fits[position] else None
+
+    def count(self, placement_class: PlacementClass) -> int:
+        """Return the number of open nodes that have room for one pod."""
+        return int(np.count_nonzero(self._fits(placement_class)))
 
     def take(self, slot: int, wanted: tuple[tuple[int, int], ...], count: int) -> None:
         """Reserve the amounts of ``count`` pods on a slot. A negative count releases them."""
@@ -134,6 +136,12 @@ class FreeCapacity:
     def is_open(self) -> BoolArray:
         """Return which positions may receive pods, as bool of shape (positions,)."""
         return self._open
+
+    def _fits(self, placement_class: PlacementClass) -> BoolArray:
+        fits: BoolArray = self._open & self._suits(placement_class)
+        for column, amount in placement_class.wanted:
+            fits &= self._free[column] >= amount
+        return fits
 
     def _suits(self, placement_class: PlacementClass) -> BoolArray:
         found = self._eligible.get(placement_class.number)
@@ -250,6 +258,7 @@ class Simulation:
         self._excluded: set[int] = set()
         self._taken: list[tuple[int, Wanted, int]] = []
         self._found: list[tuple[Pod, str]] = []
+        self._reserved = 0  # pods placed by reserve_all
         self.receivers: set[str] = set()
         """Names of the nodes that were chosen as targets of pods. These nodes are therefore kept."""
 
@@ -305,7 +314,21 @@ class Simulation:
                 if self._place(placement_class, list(alike)) is not None:
                     hopeless.add(placement_class.number)
                 self._unflushed += self._found
+            self._reserved += len(self._found)
             self.receivers.update(target for _, target in self._found)
+
+    def leaves_choice(self, moving: Sequence[tuple[Pod, EquivalenceClass]]) -> bool:
+        """Return whether each of these pods finds a node wherever the scheduler places the others.
+
+        A pod that the scheduler does not place as planned takes the room of at most one node. So it is enough if each
+        pod also fits on as many nodes as there are pods, in addition to all that is planned. Pods whose placement
+        depends on other pods or on volumes are not judged.
+        """
+        number = self._reserved + len(moving)
+        if number <= 1:
+            return True
+        classes = {id(pod_class): pod_class.placement_class for _, pod_class in moving}
+        return all(each is not None and self._room.count(each) >= number for each in classes.values())
 
     def exclude(self, node: Node) -> None:
         """Exclude a node that is already being removed."""

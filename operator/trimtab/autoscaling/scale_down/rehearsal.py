@@ -1,0 +1,126 @@
+"""Rehearses a plan of node removals with the choices that kube-scheduler is free to make.
+
+The simulation finds one way to place the pods of removed nodes. kube-scheduler places each replacement on the node with
+the highest score instead, at random among equal ones, in the order in which replacements are created. So a pod that
+fits on many nodes can take the only place of another. That one is then left without a node, and scale-up adds a node
+again. Cluster-autoscaler plans with one way as well, and its users report such loops.
+
+A rehearsal places the pods as kube-scheduler does, in several orders. It is not needed if every pod fits on so many
+nodes that the others cannot take them all, see :meth:`.simulation.Simulation.leaves_choice`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from trimtab.api.plan import RemoveNode
+from trimtab.cluster.disruption_signals import as_draining
+from trimtab.kube.objects import Node, Pod
+from trimtab.placement.placer import Placer
+from trimtab.placement.plan_budget import PlanBudget
+
+MAX_REMOVALS: Final = 10
+"""The maximum number of removals with pods that are rehearsed.
+
+The operator drains at most five nodes at the same time, and plans again before it starts others.
+"""
+
+_SHUFFLED: Final = 2
+"""Rehearsals in random order, in addition to those in the order of the plan and in reverse order."""
+
+
+class StrandedPod(Struct, frozen=True):
+    """A pod that was left without a node in a rehearsal.
+
+    Attributes:
+        node: name of the removed node on which the pod runs.
+        pod: the pod, as it would be pending.
+        message: why it fits on no node.
+    """
+
+    node: str
+    pod: Pod
+    message: str
+
+
+class Rehearsal:
+    """Rehearses removals on a snapshot, and leaves it unchanged.
+
+    Args:
+        placer: places pods on the snapshot. Nothing of the plan is applied to it.
+        leaving: pods of nodes that are already being removed.
+        pending: pods that are pending.
+        draining: the nodes that are already being removed.
+        budget: the time limit of the plan.
+    """
+
+    def __init__(
+        self,
+        placer: Placer,
+        *,
+        leaving: Sequence[Pod],
+        pending: Sequence[Pod],
+        draining: Sequence[Node],
+        budget: PlanBudget,
+    ) -> None:
+        self._placer = placer
+        self._leaving, self._pending, self._draining = leaving, pending, draining
+        self._budget = budget
+
+    def stranded(self, removals: Sequence[RemoveNode]) -> list[StrandedPod]:
+        """Return a pod of each removal that must not be carried out with the others.
+
+        Args:
+            removals: the removals in the order of the plan. Those after the first :data:`MAX_REMOVALS` are ignored.
+        """
+        remaining = [removal for removal in removals if removal.moves][:MAX_REMOVALS]
+        found: list[StrandedPod] = []
+        for variant in range(2 + _SHUFFLED):
+            while remaining and not self._budget.over:
+                stranded = self._first_stranded(remaining, variant)
+                if stranded is None:
+                    break
+                found.append(stranded)
+                remaining = [removal for removal in remaining if removal.node != stranded.node]
+        return found
+
+    def _first_stranded(self, removals: Sequence[RemoveNode], variant: int) -> StrandedPod | None:
+        snapshot = self._placer.snapshot
+        source = random.Random(variant)
+        with snapshot.fork():
+            going = [snapshot.nodes.node(snapshot.nodes.slot_of[removal.node]) for removal in removals]
+            for node in (*self._draining, *going):
+                snapshot.put(as_draining(node))
+            waiting = [(pod.node, self._placer.displace(pod)) for pod in self._leaving]
+            # Pending pods that fit nowhere now must wait for a new node in any case.
+            self._placer.place([*(pod for _, pod in waiting), *self._pending])
+            left = [
+                (removal.node, self._placer.displace(snapshot.pods[move.pod]))
+                for removal in removals
+                for move in removal.moves
+            ]
+            if variant == 1:
+                left.reverse()
+            elif variant:
+                source.shuffle(left)
+            # A pod that does not fit is tried again once others have been placed, on which it may depend.
+            while left:
+                still = [each for each in left if not self._is_placed(each[1], variant, source)]
+                if len(still) == len(left):
+                    name, pod = still[0]
+                    return StrandedPod(name, pod, self._placer.unschedulable_message(pod))
+                left = still
+        return None
+
+    def _is_placed(self, pod: Pod, variant: int, source: random.Random) -> bool:
+        with self._budget.charged(pod.namespace):
+            best = self._placer.scorer.best(pod, self._placer.feasible(pod))
+            if not len(best):
+                return False
+            at = variant and (len(best) - 1 if variant == 1 else source.randrange(len(best)))
+            self._placer.reserve(pod, int(best[at]))
+            return True

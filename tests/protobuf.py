@@ -58,7 +58,10 @@ def encode_status(
     return status.SerializeToString()
 
 
-QUANTITIES = {"limits", "requests", "overhead", "capacity", "allocatable", "allocated_resources"}
+QUANTITIES = {
+    *("limits", "requests", "overhead", "capacity", "allocatable", "allocated_resources"),
+    *("max", "min", "default", "default_request", "pod_fixed"),
+}
 
 
 def _fill(message: Any, value: msgspec.Struct) -> None:

@@ -1,4 +1,4 @@
-"""Builders of services, of pods' owners and of Leases; tests import :mod:`tests.builders`."""
+"""Builders of services, of pods' owners, of what admission reads and of Leases; tests import :mod:`tests.builders`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from trimtab.kube.objects import (
     DaemonSet,
     Job,
     Lease,
+    LimitRange,
     ReplicaSet,
     ReplicationController,
+    RuntimeClass,
     Service,
     StatefulSet,
     VerticalPodAutoscaler,
@@ -132,12 +134,51 @@ class VerticalPodAutoscalerBuilder(Builder):
         return self._decode(VerticalPodAutoscaler)
 
 
+class LimitRangeBuilder(Builder):
+    """A LimitRange without limits."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        super().__init__("v1", "LimitRange", name, namespace)
+        self._manifest["spec"] = {"limits": []}
+
+    def containers(self, **amounts: dict[str, str]) -> Self:
+        """Add limits of containers: ``containers(defaultRequest={"cpu": "100m"})``."""
+        self._manifest["spec"]["limits"].append({"type": "Container", **amounts})
+        return self
+
+    def build(self) -> LimitRange:
+        return self._decode(LimitRange)
+
+
+class RuntimeClassBuilder(Builder):
+    """A RuntimeClass without overhead."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("node.k8s.io/v1", "RuntimeClass", name)
+        self._manifest["handler"] = name
+
+    def overhead(self, **amounts: str) -> Self:
+        self._at("overhead", "podFixed").update(amounts)
+        return self
+
+    def build(self) -> RuntimeClass:
+        return self._decode(RuntimeClass)
+
+
 def _template(labels: dict[str, str]) -> dict[str, Any]:
     return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "registry.example/app"}]}}
 
 
 def service(name: str = "web", namespace: str = "shop") -> ServiceBuilder:
     return ServiceBuilder(name, namespace)
+
+
+def limit_range(name: str = "limits", namespace: str = "shop") -> LimitRangeBuilder:
+    return LimitRangeBuilder(name, namespace)
+
+
+def runtime_class(name: str = "sandbox") -> RuntimeClassBuilder:
+    return RuntimeClassBuilder(name)
 
 
 def replication_controller(name: str = "web", namespace: str = "shop") -> ReplicationControllerBuilder:

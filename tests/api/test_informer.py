@@ -23,6 +23,7 @@ from tests.builders import (
     csi_node,
     expression,
     job,
+    limit_range,
     node,
     pod,
     priority_class,
@@ -30,6 +31,7 @@ from tests.builders import (
     pvc,
     replica_set,
     replication_controller,
+    runtime_class,
     service,
     stateful_set,
     storage_class,
@@ -38,7 +40,7 @@ from tests.fixtures.clusters import Cluster, kubernetes_version
 from tests.fixtures.proxy import CuttableProxy
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import eventually_async
-from trimtab.cluster.kinds import REQUIRED
+from trimtab.cluster.kinds import POD_DEFAULTS, REQUIRED
 from trimtab.kube.api import Gone, NotFound
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
@@ -48,6 +50,7 @@ from trimtab.kube.resources import (
     CSI_NODES,
     CSI_STORAGE_CAPACITIES,
     JOBS,
+    LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -56,6 +59,7 @@ from trimtab.kube.resources import (
     PRIORITY_CLASSES,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    RUNTIME_CLASSES,
     SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
@@ -74,6 +78,8 @@ WAYS = {
     "JSON streamed": (False, True),
     "JSON in pages": (False, False),
 }
+SERVED = (*REQUIRED, *POD_DEFAULTS)
+"""Kinds that every API server serves."""
 BLOB = "https://account.blob.core.windows.net/disks/d.vhd"
 
 RICH = (
@@ -157,6 +163,7 @@ NAMESPACED: dict[Resource, list[Any]] = {
     REPLICATION_CONTROLLERS: [replication_controller("a").selecting(app="away")],
     REPLICA_SETS: [replica_set("a").selecting({"app": "away", "pod-template-hash": "x"})],
     STATEFUL_SETS: [stateful_set("a").selecting(app="away").merge(spec={"serviceName": "a"})],
+    LIMIT_RANGES: [limit_range("a").containers(defaultRequest={"cpu": "10m"}, default={"memory": "1Gi"})],
     JOBS: [job("a").merge(spec={"suspend": True, "template": {"spec": {"restartPolicy": "Never"}}})],
 }
 CLUSTER_WIDE: dict[Resource, list[Any]] = {
@@ -168,6 +175,7 @@ CLUSTER_WIDE: dict[Resource, list[Any]] = {
     STORAGE_CLASSES: [storage_class().topology({ZONE: ("a", "b")}).topology({"disk": ("ssd",)}), storage_class()],
     CSI_NODES: [csi_node().driver("a", 5).driver("b").migrated("kubernetes.io/aws-ebs"), csi_node()],
     CSI_DRIVERS: [csi_driver(storage_capacity=True), csi_driver()],
+    RUNTIME_CLASSES: [runtime_class().overhead(cpu="250m").merge(scheduling={"nodeSelector": {"a": "b"}})],
     VOLUME_ATTACHMENTS: [attachment("a", "volume-1", "n1")],
 }
 
@@ -252,7 +260,7 @@ def objects(cluster: Cluster) -> Iterator[str]:
     client.request("DELETE", NAMESPACES.path(namespace))
 
 
-@pytest.mark.parametrize("resource", REQUIRED, ids=[kind.plural for kind in REQUIRED])
+@pytest.mark.parametrize("resource", SERVED, ids=[kind.plural for kind in SERVED])
 @pytest.mark.parametrize("way", WAYS)
 async def test_all_list_encodings_give_equal_values(api: Transport, objects: str, resource: Resource, way: str) -> None:
     async with informing(api, resource, way=way) as informer:

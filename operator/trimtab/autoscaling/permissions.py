@@ -8,7 +8,7 @@ from typing import Final
 from trimtab.api.cluster_autoscaler import ClusterAutoscaler
 from trimtab.autoscaling.report.status_config_map import NAME as STATUS
 from trimtab.autoscaling.scale_up.expanders.priority import CONFIG_MAP as PRIORITIES
-from trimtab.cluster.kinds import CHILD_KINDS
+from trimtab.cluster.kinds import CHILD_KINDS, POD_DEFAULTS
 from trimtab.controller.permissions import Requirement, own_resource, requirements
 from trimtab.disruption.permissions import eviction_requirements, report_requirements, snapshot_requirements
 from trimtab.kube.resources import (
@@ -49,6 +49,7 @@ def required_permissions(
         *own_resource(CLUSTER_AUTOSCALERS, CHART_VALUE),
         *snapshot_requirements(CHART_VALUE),
         *requirements("list watch", DAEMON_SETS, granted_by=CHART_VALUE),
+        *requirements("list watch", *POD_DEFAULTS, granted_by=CHART_VALUE, essential=False),
         *report_requirements(CHART_VALUE),
         *requirements("create", CONFIG_MAPS, namespace=namespace, granted_by=CHART_VALUE, essential=False),
         *requirements(

@@ -42,11 +42,12 @@ YAML_SUFFIXES: Final = (".yaml", ".yml")
 def snapshot(*, target: str, stats: bool, kubeconfig: str | None, context: str | None) -> None:
     """Save the live cluster with its policies and its history as a v1 List, for `--cluster`.
 
-    The snapshot contains nodes, pods, PodDisruptionBudgets, namespaces, PriorityClasses, PersistentVolumes and claims,
-    the storage.k8s.io objects, services, the controllers that own pods, and the machines and node groups of OpenShift's
-    Machine API and Cluster API. It contains no Secrets and no ConfigMaps. It also contains trimtab's own custom
-    resources: the policies with their statuses, and the HistoryRecords and DeschedulingRuns, so that `plan`, `status`,
-    `explain`, `history` and `diff` answer for the file what they answer for the cluster.
+    The snapshot contains nodes, pods, PodDisruptionBudgets, namespaces, PriorityClasses, LimitRanges, RuntimeClasses,
+    PersistentVolumes and claims, the storage.k8s.io objects, services, the controllers that own pods, and the machines
+    and node groups of OpenShift's Machine API and Cluster API. It contains no Secrets and no ConfigMaps. It also
+    contains trimtab's own custom resources: the policies with their statuses, and the HistoryRecords and
+    DeschedulingRuns, so that `plan`, `status`, `explain`, `history` and `diff` answer for the file what they answer for
+    the cluster.
 
     Snapshots are often shared, so they contain only the fields that planners need. Of containers, they contain the
     name, image, ports, resources and restart policy, but no environment, commands, arguments, probes or hooks. Of

@@ -117,8 +117,8 @@ def read_cluster(
 
     from trimtab.cluster.snapshot import Snapshot
     from trimtab.cluster.usage.measurement import usage_of
+    from trimtab.cluster.workloads.pod_defaults import with_priorities
     from trimtab.cluster.workloads.rollouts import rollouts_of
-    from trimtab.inspection.admission_defaults import with_admission_defaults
     from trimtab.inspection.node_stats import NodeStats
     from trimtab.kube.resources import DEPLOYMENTS, NODE_METRICS, POD_METRICS
     from trimtab.kube.wire import read_objects
@@ -161,7 +161,7 @@ def read_cluster(
         on_rollouts(
             rollouts if rollouts.found else replace(rollouts, problem=f"{cluster} contains no {DEPLOYMENTS.kind}")
         )
-    snapshot = Snapshot(with_admission_defaults(found.objects))
+    snapshot = Snapshot(with_priorities(found.objects))
     _warn_of_missing_nodes(cluster, snapshot)
     unread.warn(cluster)
     return snapshot

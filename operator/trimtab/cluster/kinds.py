@@ -16,6 +16,7 @@ from trimtab.kube.resources import (
     DAEMON_SETS,
     JOBS,
     LEASES,
+    LIMIT_RANGES,
     MACHINE_DEPLOYMENTS,
     MACHINE_POOLS,
     MACHINE_SETS,
@@ -28,6 +29,7 @@ from trimtab.kube.resources import (
     PRIORITY_CLASSES,
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
+    RUNTIME_CLASSES,
     SERVICES,
     STATEFUL_SETS,
     STORAGE_CLASSES,
@@ -82,8 +84,15 @@ NODE_GROUPS: Final[tuple[Resource, ...]] = (
 )
 """Custom resources that create nodes. A cluster may serve some of them or none."""
 
-AUTOSCALING: Final[tuple[Resource, ...]] = (DAEMON_SETS, *NODE_GROUPS)
-"""Kinds that only the autoscaler reads: node groups, machines, and the DaemonSets whose pods run on every new node."""
+POD_DEFAULTS: Final[tuple[Resource, ...]] = (LIMIT_RANGES, RUNTIME_CLASSES)
+"""Kinds from which admission takes fields of new pods, in addition to PriorityClasses."""
+
+AUTOSCALING: Final[tuple[Resource, ...]] = (*POD_DEFAULTS, DAEMON_SETS, *NODE_GROUPS)
+"""Kinds that only the autoscaler reads.
+
+These are node groups, machines, and the DaemonSets whose pods run on every new node, with what determines their
+requests.
+"""
 
 TAINTING: Final[tuple[Resource, ...]] = (LEASES,)
 """Kinds that only the taint manager reads: the kubelets' Leases.

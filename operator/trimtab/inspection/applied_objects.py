@@ -18,7 +18,7 @@ from trimtab.autoscaling.template.daemon_sets import should_run
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.deployments import HASH_LABEL, workload
 from trimtab.cluster.workloads.owners import OwnerKey, owns
-from trimtab.inspection.admission_defaults import PodPriorities
+from trimtab.cluster.workloads.pod_defaults import PodDefaults
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import (
     Node,
@@ -92,7 +92,7 @@ def apply_objects(snapshot: Snapshot, manifests: Iterable[Manifest], *, now: flo
 
 
 def pod_of(snapshot: Snapshot, manifest: Manifest, *, now: float) -> Pod:
-    """Return a Pod, or one pod of a workload's template, as it is created: pending, with its priority resolved.
+    """Return a Pod, or one pod of a workload's template, as it is created: pending, with what admission sets.
 
     Raises:
         InputError: the object is invalid, or its kind has no pods.
@@ -107,7 +107,7 @@ def pod_of(snapshot: Snapshot, manifest: Manifest, *, now: float) -> Pod:
     else:
         raise InputError(f"has no pods; give a Pod or one of {', '.join(_WORKLOADS)}", object=f"{kind}/{name}")
     assert isinstance(made, Pod)
-    return PodPriorities.of(snapshot).resolved(replace(made, node="", created=now))
+    return PodDefaults.of(snapshot).created(replace(made, node="", created=now))
 
 
 class _Applying:
@@ -171,7 +171,7 @@ class _Applying:
         existing = self._snapshot.pods.get(pod.key)
         if existing is not None:
             return  # the fields of a pod that matter cannot be changed
-        made = PodPriorities.of(self._snapshot).resolved(pod)
+        made = PodDefaults.of(self._snapshot).created(pod)
         self._snapshot.put(made)
         if not made.node:
             self._create(replace(made, created=self._now))
@@ -180,7 +180,7 @@ class _Applying:
         template = _template(manifest, kind)
         sample = _decoded(_pod_manifest(template, namespace, name, _owner(kind, name)))
         assert isinstance(sample, Pod)
-        sample = PodPriorities.of(self._snapshot).resolved(sample)
+        sample = PodDefaults.of(self._snapshot).created(sample)
         existing = self._existing(OwnerKey(namespace, kind, name))
         unchanged = bool(existing) and all(_same_template(pod, sample) for pod in existing)
         if not unchanged:
@@ -270,7 +270,7 @@ class _Applying:
         filled = {**template, "spec": {**(template.get("spec") or {}), "volumes": volumes}}
         made_pod = _decoded(_pod_manifest(filled, pod.namespace, pod.name, _owner(kind, owner)))
         assert isinstance(made_pod, Pod)
-        return replace(pod, spec=PodPriorities.of(self._snapshot).resolved(made_pod).spec)
+        return replace(pod, spec=PodDefaults.of(self._snapshot).created(made_pod).spec)
 
     def _create(self, pod: Pod) -> None:
         self.pending.append(pod)

@@ -45,7 +45,7 @@ class Discovery:
         async with self._asking:
             try:
                 groups = await self._ask("/apis")
-                served = {
+                served = {"v1"} | {  # the core group is not listed
                     f"{group.get('name')}/{version.get('version')}"
                     for group in groups.get("groups") or ()
                     for version in group.get("versions") or ()
@@ -53,7 +53,7 @@ class Discovery:
                 for resource in resources:
                     if resource.api_version not in served:
                         continue
-                    listed = await self._ask(f"/apis/{resource.api_version}")
+                    listed = await self._ask(f"/{'apis' if resource.group else 'api'}/{resource.api_version}")
                     if resource.plural in {each.get("name") for each in listed.get("resources") or ()}:
                         return resource
             except Forbidden:

@@ -19,9 +19,9 @@ from trimtab.api.node_pressure_policy import (
     ThresholdValue,
     parse_threshold,
 )
-from trimtab.disruption.protections import MIRROR_ANNOTATION, SYSTEM_CLASSES
+from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.kube.errors import InputError
-from trimtab.kube.objects import Container, Node, Pod
+from trimtab.kube.objects import SYSTEM_CLASSES, Container, Node, Pod
 from trimtab.kube.rules.pod_requests import effective_requests
 from trimtab.kube.rules.quantity import QuantityError, resource_amount
 from trimtab.pressure.imports import KubeletDocument, read_kubelet_document

@@ -27,9 +27,9 @@ from trimtab.api.node_pressure_policy import FailedPodCleanup, NodePressurePolic
 from trimtab.api.scalars import parse_duration
 from trimtab.cluster.disruption_signals import is_being_removed
 from trimtab.disruption.outcome import Refusal
-from trimtab.disruption.protections import MIRROR_ANNOTATION, SYSTEM_CLASSES
+from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.disruption.protections.rules import SYSTEM_CRITICAL_PRIORITY
-from trimtab.kube.objects import Node, Pod
+from trimtab.kube.objects import SYSTEM_CLASSES, Node, Pod
 from trimtab.kube.rules.quantity import format_amount
 from trimtab.pressure.measurement import NodeMeasurement, ReadFailure, Reading, stale_after
 from trimtab.pressure.ranking import PIDS, RankedPod, rank, resource_of, usage_of

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import daemon_set, expression, machine_set, node, pod
+from tests.builders import (
+    daemon_set,
+    expression,
+    limit_range,
+    machine_set,
+    node,
+    pod,
+    priority_class,
+    runtime_class,
+)
 from tests.unit.autoscaling.scale_up_helpers import NOW, group, pending_pods, planned, sizes
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
@@ -104,6 +113,44 @@ class TestHostileDaemonSets:
 
     def test_critical_priority_in_the_template_alone_does_not_count(self) -> None:
         assert expected(group(), hog(priority=CRITICAL, desired=0)) == []
+
+
+class TestAdmission:
+    """What admission will set is added to a template of a DaemonSet whose pods are not on a node of the group."""
+
+    def requests(self, *builders: Any, **spec: Any) -> dict[str, int]:
+        agent = daemon_set("agent", "tenant").of_pods(pod().merge(spec=spec))
+        [made] = _templates(group(), agent, *builders).of_group[GROUP].pods
+        return dict(made.spec.requests)
+
+    def test_default_requests_of_a_limit_range(self) -> None:
+        limits = limit_range(namespace="tenant").containers(defaultRequest={"cpu": "500m"})
+        assert self.requests(limits) == {"cpu": 500}
+        assert self.requests() == {}
+
+    def test_overhead_of_a_runtime_class(self) -> None:
+        assert self.requests(runtime_class().overhead(cpu="250m"), runtimeClassName="sandbox") == {"cpu": 250}
+
+    @pytest.mark.parametrize("labels", ["sandbox=no", "sandbox=yes"])
+    def test_nodes_of_a_runtime_class(self, labels: str) -> None:
+        runtime = runtime_class().merge(scheduling={"nodeSelector": {"sandbox": "yes"}})
+        agent = daemon_set("agent", "tenant").of_pods(pod().merge(spec={"runtimeClassName": "sandbox"}))
+        assert expected(group(labels=labels), agent, runtime) == (["tenant/agent"] if labels == "sandbox=yes" else [])
+
+    def test_a_toleration_of_a_runtime_class_creates_no_pod(self) -> None:
+        """The DaemonSet controller reads the template only."""
+        runtime = runtime_class().merge(scheduling={"tolerations": [{"operator": "Exists"}]})
+        agent = daemon_set("agent", "tenant").of_pods(pod().merge(spec={"runtimeClassName": "sandbox"}))
+        assert expected(group(taints="a=b:NoSchedule"), agent, runtime) == []
+
+    def test_pods_of_a_higher_priority_class_are_expected_first(self) -> None:
+        """Both do not fit on a node of 4 cores."""
+        low, high = (
+            daemon_set(name, "tenant").of_pods(pod().cpu("3").merge(spec={"priorityClassName": name}))
+            for name in ("a-low", "b-high")
+        )
+        classes = priority_class("a-low", 1), priority_class("b-high", 2)
+        assert expected(group(), low, high, *classes) == ["tenant/b-high"]
 
 
 class TestCountedPods:

@@ -20,6 +20,7 @@ from tests.builders import (
     csi_node,
     daemon_set,
     job,
+    limit_range,
     machine_deployment,
     machine_pool,
     machine_set,
@@ -31,6 +32,7 @@ from tests.builders import (
     pvc,
     replica_set,
     replication_controller,
+    runtime_class,
     service,
     stateful_set,
     storage_class,
@@ -140,6 +142,8 @@ def private(kind: str) -> dict[str, Any]:
         "Job": job().merge(
             spec={"template": template}, status={"conditions": [{"type": "Suspended", "message": SECRET}]}
         ),
+        "LimitRange": limit_range().containers(defaultRequest={"cpu": "1"}).merge(status={"x": SECRET}),
+        "RuntimeClass": runtime_class().merge(handler=SECRET).overhead(cpu="1"),
         "VerticalPodAutoscaler": vertical_pod_autoscaler().merge(
             spec={"resourcePolicy": {"x": SECRET}}, status={"recommendation": {"x": SECRET}}
         ),

@@ -15,7 +15,7 @@ from tests.fakes.watch import END, HOLD, Json, ScriptedApi
 from trimtab.cluster.kinds import versions
 from trimtab.kube.api import Forbidden, NotFound, ServerError
 from trimtab.kube.discovery import Discovery
-from trimtab.kube.resources import MACHINE_DEPLOYMENTS, MACHINE_SETS, Resource
+from trimtab.kube.resources import LIMIT_RANGES, MACHINE_DEPLOYMENTS, MACHINE_SETS, Resource
 from trimtab.kube.watching.optional_informer import OptionalInformer
 from trimtab.kube.watching.store import Store
 
@@ -152,6 +152,17 @@ async def test_server_error_does_not_count_as_absent() -> None:
         assert (informer.state.phase, informer.state.error) == ("Retrying", "out of order")
         await asyncio.sleep(2)
         assert informer.store.synced
+
+
+async def test_core_group_is_found_where_it_is_served() -> None:
+    class Core(Server):
+        async def request(self, method: str, path: str, **options: Any) -> Any:
+            if path == "/api/v1":
+                return {"resources": [{"name": "limitranges"}]}
+            return await super().request(method, path, **options)
+
+    discovery = Discovery(Core(), clock=LoopClock())
+    assert await discovery.first_served(versions(LIMIT_RANGES)) == LIMIT_RANGES
 
 
 async def test_concurrent_discovery_requests_share_one_response() -> None:

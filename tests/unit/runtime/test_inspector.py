@@ -17,8 +17,8 @@ from tests.fixtures.story import GROUP, MACHINES, NOW, cluster
 from trimtab.api.plan import Plan
 from trimtab.cli.main import cli
 from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.cluster.workloads.pod_defaults import with_priorities
 from trimtab.inspection import planning
-from trimtab.inspection.admission_defaults import with_admission_defaults
 from trimtab.inspection.history import entries_of
 from trimtab.inspection.live import HISTORY_KINDS, POLICY_KINDS, policy_set
 from trimtab.inspection.planning import CHANGED_SECONDS, UNCHANGED_SECONDS
@@ -56,7 +56,7 @@ class Memory:
 
     def __init__(self, file: Path) -> None:
         self.shared, self.clock, self.api = SharedSnapshot(), SetClock(NOON), CustomResources()
-        for each in with_admission_defaults(read_objects(file).objects):
+        for each in with_priorities(read_objects(file).objects):
             self.shared.apply(None, each)
         self.inspector = Inspector(self.api, self.shared, not_ready=lambda: None, clock=self.clock)
 

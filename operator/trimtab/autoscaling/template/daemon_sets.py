@@ -10,6 +10,8 @@ pods. So these rules apply:
 - A DaemonSet does not count if fewer than nine in ten of its desired pods were created.
 - If a group had nodes before, DaemonSets that match no existing node count as long as their pods together request no
   more than the DaemonSet pods that ran on the group's nodes (the group's record).
+- What admission sets is added to the templates: priorities, default requests of LimitRanges, the overhead of
+  RuntimeClasses.
 - Pods that have not run yet must fit. Pods of ``system-node-critical``, which preempt others, count as soon as they are
   created.
 
@@ -30,9 +32,9 @@ from trimtab.autoscaling.template.learned_node import NodeOverhead
 from trimtab.autoscaling.template.node_template import DAEMON_SET, daemon_set_of
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.cluster.workloads.owners import OwnerKey
-from trimtab.disruption.protections import SYSTEM_CLASSES
+from trimtab.cluster.workloads.pod_defaults import PodDefaults
 from trimtab.kube.frozen import ResourceList
-from trimtab.kube.objects import DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
+from trimtab.kube.objects import SYSTEM_CLASSES, DaemonSet, Node, NodeSelector, OwnerReference, Pod, PodSpec
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.rules.taints import find_untolerated_taint
 
@@ -73,6 +75,20 @@ class ExpectedPods(Struct, frozen=True):
     uncounted: tuple[UncountedDaemonSet, ...] = ()
 
 
+class _ExpectedPod(Struct, frozen=True):
+    """A pod of a DaemonSet as its template states it, and as admission makes it."""
+
+    stated: Pod
+    admitted: Pod
+
+    def runs_on(self, node: Node) -> bool:
+        """Return whether the pod is created for the node, and runs there.
+
+        The DaemonSet controller reads the template. A RuntimeClass may restrict the pod to fewer nodes.
+        """
+        return should_run(self.stated, node) and (self.admitted is self.stated or should_run(self.admitted, node))
+
+
 class _ExistingPods(Struct):
     """What is known from the existing pods of a DaemonSet.
 
@@ -104,12 +120,13 @@ class DaemonSetPredictor:
         self._snapshot = snapshot
         self._force = force
         self.known = bool(made)
+        self._defaults = PodDefaults.of(snapshot)
         found = (
-            [_of_daemon_set(made[key]) for key in sorted(made) if made[key].deleted is None]
+            [_expected_pod(made[key], self._defaults) for key in sorted(made) if made[key].deleted is None]
             if made
-            else _of_pods(snapshot)
+            else [_ExpectedPod(pod, pod) for pod in _of_pods(snapshot)]
         )
-        self._pods = tuple(sorted(found, key=lambda pod: -pod.priority))
+        self._pods = tuple(sorted(found, key=lambda each: -each.admitted.priority))
         self._created: dict[str, _ExistingPods] = {}
 
     def kept_from_sample(self, pods: Collection[Pod], node: Node) -> ExpectedPods:
@@ -130,7 +147,7 @@ class DaemonSetPredictor:
             owner = self._made.get(name)
             if owner is None or owner.deleted is not None or not _owns(owner, pod) or name in kept:
                 continue
-            if owner.desired == 0 or not should_run(_of_daemon_set(owner), node):
+            if owner.desired == 0 or not _expected_pod(owner, self._defaults).runs_on(node):
                 continue  # the DaemonSet wants no pod there: the owner reference is forged
             refusal = _refusal(owner)
             if refusal is None:
@@ -161,9 +178,9 @@ class DaemonSetPredictor:
         room = _FreeResources(node, existing)
         left = _FreeResources.of_overhead(recorded) if recorded is not None else None
         found, uncounted = [], []
-        for pod in self._pods:
-            name = daemon_set_of(pod)
-            if name in known or not should_run(pod, node):
+        for each in self._pods:
+            pod, name = each.admitted, daemon_set_of(each.admitted)
+            if name in known or not each.runs_on(node):
                 continue
             refusal = None if self._force else self._doubt(name, sample, left, pod)
             if refusal is None and not self._force and not room.take(pod):
@@ -275,11 +292,11 @@ def _intended_nodes(pod: Pod) -> Iterator[str]:
                 yield from each.values
 
 
-def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
+def _expected_pod(daemon_set: DaemonSet, defaults: PodDefaults) -> _ExpectedPod:
     owner = OwnerReference(
         kind=DAEMON_SET, name=daemon_set.name, uid=daemon_set.uid, api_version="apps/v1", controller=True
     )
-    return Pod(
+    pod = Pod(
         namespace=daemon_set.namespace,
         name=daemon_set.name,
         uid=f"{daemon_set.uid}-pod",
@@ -288,6 +305,7 @@ def _of_daemon_set(daemon_set: DaemonSet) -> Pod:
         spec=daemon_set.template.spec,
         phase="Running",
     )
+    return _ExpectedPod(pod, defaults.created(pod))
 
 
 def _of_pods(snapshot: Snapshot) -> list[Pod]:

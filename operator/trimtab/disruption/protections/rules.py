@@ -18,7 +18,7 @@ from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections.surge import SurgeChecker
-from trimtab.kube.objects import PersistentVolumeClaim, Pod
+from trimtab.kube.objects import SYSTEM_CLASSES, PersistentVolumeClaim, Pod
 
 EVICT_ANNOTATION_KEY: Final = "descheduler.alpha.kubernetes.io/evict"
 """Annotation key that the upstream descheduler defines.
@@ -46,9 +46,6 @@ CRITICAL_ANNOTATION: Final = "scheduler.alpha.kubernetes.io/critical-pod"
 
 SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 """Kubernetes' ``SystemCriticalPriority``, which is twice the highest priority that users may set."""
-
-SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""Priority classes of every cluster (Kubernetes' ``SystemPriorityClasses``), even if a cluster file omits them."""
 
 SYSTEM_NAMESPACE_PREFIXES: Final = ("kube-", "openshift-")
 """Prefixes of the namespaces that Kubernetes and OpenShift reserve for themselves."""

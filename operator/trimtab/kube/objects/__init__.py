@@ -27,7 +27,7 @@ from trimtab.kube.objects.meta import (
     NodeSelectorTerm,
     OwnerReference,
 )
-from trimtab.kube.objects.node import NODE_LEASES, Lease, Namespace, Node, NodeCondition, PriorityClass, Taint
+from trimtab.kube.objects.node import NODE_LEASES, Lease, Namespace, Node, NodeCondition, Taint
 from trimtab.kube.objects.pod import (
     TERMINAL_PHASES,
     Affinity,
@@ -45,6 +45,7 @@ from trimtab.kube.objects.pod import (
     Volume,
     WeightedPodTerm,
 )
+from trimtab.kube.objects.pod_defaults import SYSTEM_CLASSES, LimitRange, PriorityClass, RuntimeClass
 from trimtab.kube.objects.storage import (
     CSIDriver,
     CSINode,
@@ -74,6 +75,8 @@ KubeObject = (
     | PodDisruptionBudget
     | Namespace
     | PriorityClass
+    | LimitRange
+    | RuntimeClass
     | PersistentVolume
     | PersistentVolumeClaim
     | StorageClass
@@ -102,6 +105,7 @@ TYPES: dict[str, type[KubeObject]] = {kind.__name__: kind for kind in get_args(K
 
 __all__ = [
     "NODE_LEASES",
+    "SYSTEM_CLASSES",
     "TERMINAL_PHASES",
     "TYPES",
     "Affinity",
@@ -121,6 +125,7 @@ __all__ = [
     "LabelRequirement",
     "LabelSelector",
     "Lease",
+    "LimitRange",
     "Machine",
     "MachineDeployment",
     "MachinePool",
@@ -145,6 +150,7 @@ __all__ = [
     "PriorityClass",
     "ReplicaSet",
     "ReplicationController",
+    "RuntimeClass",
     "Service",
     "StatefulSet",
     "StorageClass",

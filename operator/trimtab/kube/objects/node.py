@@ -1,4 +1,4 @@
-"""Nodes and their Leases, namespaces and priority classes."""
+"""Nodes and their Leases, and namespaces."""
 
 from __future__ import annotations
 
@@ -83,18 +83,3 @@ class Namespace(ClusterScoped, frozen=True, gc=False):
 
     labels: Labels = NO_LABELS
     annotations: Labels = NO_LABELS
-
-
-class PriorityClass(Struct, frozen=True, gc=False):
-    """scheduling.k8s.io/v1 PriorityClass."""
-
-    name: str
-    value: int
-    uid: str = ""
-    resource_version: str = ""
-    global_default: bool = False
-
-    @property
-    def key(self) -> str:
-        """Return the name of the object."""
-        return self.name

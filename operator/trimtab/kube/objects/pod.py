@@ -177,6 +177,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     pod_group: str = ""
     priority: int | None = None
     priority_class_name: str = ""
+    runtime_class_name: str = ""
     preemption_policy: str = ""
     scheduler_name: str = ""
     restart_policy: str = ""

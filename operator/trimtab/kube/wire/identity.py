@@ -16,6 +16,8 @@ GROUPS: Final = {
     "Namespace": "",
     "PodDisruptionBudget": "policy",
     "PriorityClass": "scheduling.k8s.io",
+    "LimitRange": "",
+    "RuntimeClass": "node.k8s.io",
     "PersistentVolume": "",
     "PersistentVolumeClaim": "",
     "StorageClass": "storage.k8s.io",
@@ -71,6 +73,7 @@ _VERSIONS: Final = {"machine.openshift.io": ("v1beta1",), "cluster.x-k8s.io": ("
 _OLDER_VERSIONS: Final = {
     "PodDisruptionBudget": ("v1beta1",),
     "PriorityClass": ("v1beta1", "v1alpha1"),
+    "RuntimeClass": ("v1beta1",),
     "StorageClass": ("v1beta1",),
     "CSINode": ("v1beta1",),
     "CSIDriver": ("v1beta1",),
@@ -87,6 +90,7 @@ _NAMESPACED: Final = frozenset(
     {
         "Pod",
         "PodDisruptionBudget",
+        "LimitRange",
         "PersistentVolumeClaim",
         "CSIStorageCapacity",
         "Service",

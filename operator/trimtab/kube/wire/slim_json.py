@@ -244,6 +244,7 @@ class PodSpec(Message):
     tolerations: list[Toleration] = []
     priority_class_name: str = ""
     priority: Int32 | None = None
+    runtime_class_name: str = ""
     preemption_policy: str = ""
     overhead: Quantities = {}
     topology_spread_constraints: list[TopologySpreadConstraint] = []
@@ -387,6 +388,38 @@ class PriorityClass(Message):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     value: Int32 = 0
     global_default: bool = False
+
+
+class LimitRangeItem(Message):
+    type: str = ""
+    max: Quantities = {}
+    min: Quantities = {}
+    default: Quantities = {}
+    default_request: Quantities = {}
+
+
+class LimitRangeSpec(Message):
+    limits: list[LimitRangeItem] = []
+
+
+class LimitRange(Message):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: LimitRangeSpec = field(default_factory=LimitRangeSpec)
+
+
+class Overhead(Message):
+    pod_fixed: Quantities = {}
+
+
+class Scheduling(Message):
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
+
+
+class RuntimeClass(Message):
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    overhead: Overhead = field(default_factory=Overhead)
+    scheduling: Scheduling = field(default_factory=Scheduling)
 
 
 class CSIPersistentVolumeSource(Message):

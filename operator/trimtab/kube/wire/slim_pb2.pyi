@@ -515,7 +515,7 @@ class PodSchedulingGroup(_message.Message):
     def __init__(self, pod_group_name: _Optional[str] = ...) -> None: ...
 
 class PodSpec(_message.Message):
-    __slots__ = ("volumes", "containers", "restart_policy", "termination_grace_period_seconds", "node_selector", "node_name", "host_network", "affinity", "scheduler_name", "init_containers", "tolerations", "priority_class_name", "priority", "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims", "resources", "scheduling_group")
+    __slots__ = ("volumes", "containers", "restart_policy", "termination_grace_period_seconds", "node_selector", "node_name", "host_network", "affinity", "scheduler_name", "init_containers", "tolerations", "priority_class_name", "priority", "runtime_class_name", "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims", "resources", "scheduling_group")
     class NodeSelectorEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +543,7 @@ class PodSpec(_message.Message):
     TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
     PREEMPTION_POLICY_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_SPREAD_CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
@@ -563,6 +564,7 @@ class PodSpec(_message.Message):
     tolerations: _containers.RepeatedCompositeFieldContainer[Toleration]
     priority_class_name: str
     priority: int
+    runtime_class_name: str
     preemption_policy: str
     overhead: _containers.MessageMap[str, Quantity]
     topology_spread_constraints: _containers.RepeatedCompositeFieldContainer[TopologySpreadConstraint]
@@ -570,7 +572,7 @@ class PodSpec(_message.Message):
     resource_claims: _containers.RepeatedCompositeFieldContainer[Named]
     resources: ResourceRequirements
     scheduling_group: PodSchedulingGroup
-    def __init__(self, volumes: _Optional[_Iterable[_Union[Volume, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., restart_policy: _Optional[str] = ..., termination_grace_period_seconds: _Optional[int] = ..., node_selector: _Optional[_Mapping[str, str]] = ..., node_name: _Optional[str] = ..., host_network: _Optional[bool] = ..., affinity: _Optional[_Union[Affinity, _Mapping]] = ..., scheduler_name: _Optional[str] = ..., init_containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., priority_class_name: _Optional[str] = ..., priority: _Optional[int] = ..., preemption_policy: _Optional[str] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., topology_spread_constraints: _Optional[_Iterable[_Union[TopologySpreadConstraint, _Mapping]]] = ..., scheduling_gates: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resource_claims: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., scheduling_group: _Optional[_Union[PodSchedulingGroup, _Mapping]] = ...) -> None: ...
+    def __init__(self, volumes: _Optional[_Iterable[_Union[Volume, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., restart_policy: _Optional[str] = ..., termination_grace_period_seconds: _Optional[int] = ..., node_selector: _Optional[_Mapping[str, str]] = ..., node_name: _Optional[str] = ..., host_network: _Optional[bool] = ..., affinity: _Optional[_Union[Affinity, _Mapping]] = ..., scheduler_name: _Optional[str] = ..., init_containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ..., priority_class_name: _Optional[str] = ..., priority: _Optional[int] = ..., runtime_class_name: _Optional[str] = ..., preemption_policy: _Optional[str] = ..., overhead: _Optional[_Mapping[str, Quantity]] = ..., topology_spread_constraints: _Optional[_Iterable[_Union[TopologySpreadConstraint, _Mapping]]] = ..., scheduling_gates: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resource_claims: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., scheduling_group: _Optional[_Union[PodSchedulingGroup, _Mapping]] = ...) -> None: ...
 
 class Condition(_message.Message):
     __slots__ = ("type", "status", "last_transition_time", "reason", "message")
@@ -1345,6 +1347,100 @@ class PriorityClass(_message.Message):
     value: int
     global_default: bool
     def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., value: _Optional[int] = ..., global_default: _Optional[bool] = ...) -> None: ...
+
+class LimitRangeItem(_message.Message):
+    __slots__ = ("type", "max", "min", "default", "default_request")
+    class MaxEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    class MinEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    class DefaultEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    class DefaultRequestEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    max: _containers.MessageMap[str, Quantity]
+    min: _containers.MessageMap[str, Quantity]
+    default: _containers.MessageMap[str, Quantity]
+    default_request: _containers.MessageMap[str, Quantity]
+    def __init__(self, type: _Optional[str] = ..., max: _Optional[_Mapping[str, Quantity]] = ..., min: _Optional[_Mapping[str, Quantity]] = ..., default: _Optional[_Mapping[str, Quantity]] = ..., default_request: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+
+class LimitRangeSpec(_message.Message):
+    __slots__ = ("limits",)
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.RepeatedCompositeFieldContainer[LimitRangeItem]
+    def __init__(self, limits: _Optional[_Iterable[_Union[LimitRangeItem, _Mapping]]] = ...) -> None: ...
+
+class LimitRange(_message.Message):
+    __slots__ = ("metadata", "spec")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    spec: LimitRangeSpec
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., spec: _Optional[_Union[LimitRangeSpec, _Mapping]] = ...) -> None: ...
+
+class Overhead(_message.Message):
+    __slots__ = ("pod_fixed",)
+    class PodFixedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Quantity
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Quantity, _Mapping]] = ...) -> None: ...
+    POD_FIXED_FIELD_NUMBER: _ClassVar[int]
+    pod_fixed: _containers.MessageMap[str, Quantity]
+    def __init__(self, pod_fixed: _Optional[_Mapping[str, Quantity]] = ...) -> None: ...
+
+class Scheduling(_message.Message):
+    __slots__ = ("node_selector", "tolerations")
+    class NodeSelectorEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NODE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    TOLERATIONS_FIELD_NUMBER: _ClassVar[int]
+    node_selector: _containers.ScalarMap[str, str]
+    tolerations: _containers.RepeatedCompositeFieldContainer[Toleration]
+    def __init__(self, node_selector: _Optional[_Mapping[str, str]] = ..., tolerations: _Optional[_Iterable[_Union[Toleration, _Mapping]]] = ...) -> None: ...
+
+class RuntimeClass(_message.Message):
+    __slots__ = ("metadata", "overhead", "scheduling")
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_FIELD_NUMBER: _ClassVar[int]
+    metadata: ObjectMeta
+    overhead: Overhead
+    scheduling: Scheduling
+    def __init__(self, metadata: _Optional[_Union[ObjectMeta, _Mapping]] = ..., overhead: _Optional[_Union[Overhead, _Mapping]] = ..., scheduling: _Optional[_Union[Scheduling, _Mapping]] = ...) -> None: ...
 
 class LeaseSpec(_message.Message):
     __slots__ = ("holder_identity", "lease_duration_seconds", "renew_time")

@@ -15,6 +15,7 @@ from tests.builders import (
     csi_driver,
     csi_node,
     expression,
+    limit_range,
     namespace,
     node,
     pod,
@@ -23,6 +24,7 @@ from tests.builders import (
     pvc,
     replica_set,
     replication_controller,
+    runtime_class,
     selector,
     service,
     stateful_set,
@@ -176,6 +178,14 @@ OBJECTS = {
     "a replica set for all": replica_set().selecting(),
     "a stateful set": stateful_set().selecting(app="web"),
     "a stateful set without a selector": stateful_set(),
+    "a limit range": limit_range()
+    .containers(max={"cpu": "2"}, min={"cpu": "10m"}, default={"memory": "1Gi"}, defaultRequest={"memory": "64Mi"})
+    .merge(metadata={"labels": {"a": "b"}}),
+    "a limit range without limits": limit_range(),
+    "a runtime class": runtime_class()
+    .overhead(cpu="250m", memory="120Mi")
+    .merge(scheduling={"nodeSelector": {"sandbox": "yes"}, "tolerations": [{"key": "a", "tolerationSeconds": 0}]}),
+    "a runtime class without overhead": runtime_class(),
 }
 
 

@@ -21,6 +21,7 @@ from trimtab.kube.objects import (
     KubeObject,
     LabelSelector,
     Lease,
+    LimitRange,
     Namespace,
     Node,
     NodeCondition,
@@ -34,6 +35,7 @@ from trimtab.kube.objects import (
     PriorityClass,
     ReplicaSet,
     ReplicationController,
+    RuntimeClass,
     Service,
     StatefulSet,
     StorageClass,
@@ -51,7 +53,14 @@ from trimtab.kube.wire.projection.annotations import (
     OLDER_STORAGE_CLASS,
     SELECTED_NODE,
 )
-from trimtab.kube.wire.projection.pod import SpecKey, persistent_source, pod_labels, project_pod, shared_spec
+from trimtab.kube.wire.projection.pod import (
+    SpecKey,
+    persistent_source,
+    pod_labels,
+    project_pod,
+    project_toleration,
+    shared_spec,
+)
 
 Projector = Callable[[Any, Interner], KubeObject]
 
@@ -161,6 +170,40 @@ def project_priority_class(message: Any, interner: Interner) -> PriorityClass:
         **fields.metadata(PriorityClass, message, interner),
         value=message.value,
         global_default=message.global_default,
+    )
+
+
+def project_limit_range(message: Any, interner: Interner) -> LimitRange:
+    """Project a LimitRange, with the defaults that the API server sets for a limit that is not stated.
+
+    These are those of k8s.io/kubernetes v1.36 ``SetDefaults_LimitRangeItem``.
+    """
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for number, item in enumerate(message.spec.limits):
+        if item.type != "Container":
+            continue
+        amounts = {
+            name: fields.resource_list(getattr(item, name), f"spec.limits[{number}].{name}")
+            for name in ("max", "min", "default", "default_request")
+        }
+        stated = {**amounts["max"], **amounts["default"]}
+        limits |= stated
+        requests |= {**amounts["min"], **stated, **amounts["default_request"]}
+    return LimitRange(
+        **fields.metadata(LimitRange, message, interner),
+        requests=interner.share(FrozenMap(requests)),
+        limits=interner.share(FrozenMap(limits)),
+    )
+
+
+def project_runtime_class(message: Any, interner: Interner) -> RuntimeClass:
+    """Project a RuntimeClass."""
+    return RuntimeClass(
+        **fields.metadata(RuntimeClass, message, interner),
+        overhead=fields.resource_list(message.overhead.pod_fixed, "overhead.podFixed"),
+        node_selector=fields.labels(message.scheduling.node_selector, interner),
+        tolerations=tuple(project_toleration(each, interner) for each in message.scheduling.tolerations),
     )
 
 
@@ -450,6 +493,8 @@ _PROJECTORS: Final[dict[str, Projector]] = {
     "PodDisruptionBudget": project_budget,
     "Namespace": project_namespace,
     "PriorityClass": project_priority_class,
+    "LimitRange": project_limit_range,
+    "RuntimeClass": project_runtime_class,
     "PersistentVolume": project_persistent_volume,
     "PersistentVolumeClaim": project_persistent_volume_claim,
     "StorageClass": project_storage_class,

@@ -292,7 +292,7 @@ def project_spec(message: Any, interner: Interner, size: int) -> PodSpec:
         qos=qos_class(containers, init_containers, pod_level=pod_level),
         host_ports=share(_host_ports(message)),
         affinity=share(_affinity(message.affinity, interner)) if message.HasField("affinity") else _NO_AFFINITY,
-        tolerations=share(tuple(_toleration(toleration, interner) for toleration in message.tolerations)),
+        tolerations=share(tuple(project_toleration(toleration, interner) for toleration in message.tolerations)),
         topology_spread=share(
             tuple(_spread(spread, interner) for spread in message.topology_spread_constraints),
         ),
@@ -325,7 +325,7 @@ def _reduced_spec(message: Any, interner: Interner, excess: str) -> PodSpec:
     requests = effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_requests)
     kept, further = split_requests(requests, limits.resource_names)
     volumes = (volume for volume in map(project_volume, message.volumes[: limits.items]) if volume)
-    tolerations = tuple(_toleration(toleration, interner) for toleration in message.tolerations)
+    tolerations = tuple(project_toleration(toleration, interner) for toleration in message.tolerations)
     return PodSpec(
         requests=share(kept),
         further_requests=further,
@@ -445,7 +445,8 @@ _SPREAD: Final = fields.same_named_fields(TopologySpread, slim_json.TopologySpre
 _POD_TERM: Final = fields.same_named_fields(PodAffinityTerm, slim_json.PodAffinityTerm)
 
 
-def _toleration(message: Any, interner: Interner) -> Toleration:
+def project_toleration(message: Any, interner: Interner) -> Toleration:
+    """Project a toleration of a pod or of a RuntimeClass."""
     seconds = message.toleration_seconds if message.HasField("toleration_seconds") else None
     return Toleration(**_TOLERATION(message, interner), seconds=seconds)
 

@@ -126,6 +126,7 @@ OURS: Final = "Only trimtab has this field."
 Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
 Mode = Literal["Act", "Simulate"]
+Architecture = Literal["amd64", "arm64", "ppc64le", "riscv64", "s390x"]
 
 THRESHOLD_PATTERN: Final = "^0[.][0-9]{1,9}$"
 THRESHOLD_HELP: Final = 'a fraction above 0 and below 1 as a quoted string, e.g. "0.5"'
@@ -306,6 +307,15 @@ class ScaleUp(Spec, frozen=True):
             f"pods. {OURS}"
         ),
     ] = False
+    default_architecture: Annotated[
+        Architecture | None,
+        doc(
+            "Architecture (label kubernetes.io/arch) of new nodes of groups that have no node to learn from and state "
+            "none. Without this field, it is the architecture of all nodes of the cluster, or of its control plane; if "
+            "these differ, none is assumed. Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. "
+            f"{OURS}"
+        ),
+    ] = None
 
     @property
     def delay_seconds(self) -> float:

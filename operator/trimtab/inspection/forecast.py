@@ -142,6 +142,7 @@ class _Forecast:
             now=self._now,
             startup_taints=spec.startup_taints,
             force_daemon_sets=spec.scale_up.force_daemon_sets,
+            architecture=spec.scale_up.default_architecture,
         ).of_group
 
     def _add_nodes(self) -> None:

@@ -89,6 +89,7 @@ class _NodeGroups:
             now=cluster.now,
             startup_taints=startup,
             force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
+            architecture=inputs.spec.scale_up.default_architecture,
         )
         self._autoscaled = cluster.policies.cluster_autoscaler is not None
         self._plan: Plan

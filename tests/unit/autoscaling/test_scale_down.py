@@ -38,6 +38,8 @@ TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 JUST_NOW = "2026-11-20T11:55:00Z"
 
+HELD = {"enabled": True, "maxHold": "1h"}
+
 
 class TestRemovedNodes:
     def test_empty_node_is_removed(self, golden: Golden) -> None:
@@ -334,6 +336,14 @@ class TestRecords:
         of = group(size=1)
         status = {"unneeded": [{"name": "n1", "since": LONG_AGO}]}
         assert removed(planned(of, worker("n1", of, since=None), status=status)) == {"n1": {}}
+
+    def test_record_in_the_status_of_an_earlier_node_of_the_name_does_not_count(self) -> None:
+        of = group(size=1)
+        status = {"unneeded": [{"name": "n1", "since": LONG_AGO}], "held": [{"name": "n1", "since": LONG_AGO}]}
+        recreated = unneeded(node("n1"), None).created("2026-11-20T11:58:00Z")
+        made = planned(of, recreated, of.machine("m-n1").on("n1"), status=status, scaleDown=HELD)
+        assert kept_reasons(made) == {"n1": "NotUnneededLongEnough"}
+        assert (made.unneeded, made.held) == ({"n1": NOW}, {})
 
     @pytest.mark.parametrize(
         ("since", "words"),

@@ -424,6 +424,51 @@ class TestEstimating:
         assert template.node.labels.get("kubernetes.io/os") == "linux"
         golden(next(each for each in template.assumptions if each.startswith("kubernetes.io/arch")))
 
+    def test_stated_default_architecture_has_precedence_over_the_clusters(self) -> None:
+        builders = workers().capacity(cpu="4", memory="16Gi"), node("n1").labels({"kubernetes.io/arch": "amd64"})
+        snapshot = Snapshot([builder.build() for builder in builders])
+        found = build_templates(snapshot, build_groups(snapshot).all, now=NOW, architecture="arm64")
+
+        (template,) = found.of_group.values()
+        assert template.node.labels["kubernetes.io/arch"] == "arm64"
+        assert (
+            only(builders[0].capacity(labels="kubernetes.io/arch=s390x")).node.labels["kubernetes.io/arch"] == "s390x"
+        )
+
+    @pytest.mark.parametrize(
+        ("accepted", "pods"),
+        [([], 110), (["250"], 250), (["250", "250"], 250), (["29", "58"], 110)],
+        ids=["no nodes", "one node", "equal nodes", "different nodes"],
+    )
+    def test_number_of_pods_is_that_of_the_clusters_nodes(self, accepted: list[str], pods: int) -> None:
+        control_plane = node("cp").labels({"node-role.kubernetes.io/control-plane": ""}).allocatable(pods="500")
+        others = [node(f"n{number}").allocatable(pods=each) for number, each in enumerate(accepted)]
+        template = only(workers().capacity(cpu="4", memory="16Gi"), control_plane, *others)
+
+        assert template.node.allocatable["pods"] == pods
+        assert any(each.startswith(f"at most {pods} pods") for each in template.assumptions)
+
+    @pytest.mark.parametrize(
+        ("sizes", "expected"),
+        [
+            ([], 80),
+            ([("4", "3500m"), ("8", "7500m")], 500),
+            ([("4", "4"), ("8", "8")], 0),
+            ([("4", "3500m"), ("8", "7")], 80),
+            ([("4", "3500m"), ("4", "3500m")], 500),
+            ([("4", "4"), ("4", "4")], 80),
+        ],
+        ids=["no nodes", "equal", "none", "different", "of one size", "none of one size"],
+    )
+    def test_reserve_is_that_of_the_clusters_nodes(self, sizes: list[tuple[str, str]], expected: int) -> None:
+        """Nodes of one size do not say what a larger one reserves: it is at least as much."""
+        others = []
+        for number, (capacity, left) in enumerate(sizes):
+            others.append(node(f"n{number}").allocatable(cpu=left).capacity(cpu=capacity))
+        template = only(workers().capacity(cpu="4", memory="16Gi"), *others)
+
+        assert template.node.capacity["cpu"] - template.node.allocatable["cpu"] == expected
+
     @pytest.mark.parametrize(
         ("capacity", "missing"),
         [

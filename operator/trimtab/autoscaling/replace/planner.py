@@ -388,6 +388,7 @@ class _ReplacementPlanner:
             now=inputs.now,
             startup_taints=inputs.spec.startup_taints,
             force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
+            architecture=inputs.spec.scale_up.default_architecture,
         )
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._targets = [group for group in priced if self._may_scale_up(group)]

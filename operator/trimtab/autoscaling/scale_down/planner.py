@@ -41,6 +41,7 @@ from trimtab.autoscaling.scale_down.unneeded_nodes import (
     RemovalOrder,
     ScaleDownPause,
     next_unneeded_records,
+    of_present_nodes,
     recorded_unneeded,
 )
 from trimtab.cluster.disruption_signals import as_draining, mark_unneeded
@@ -144,7 +145,8 @@ class _ScaleDownPlanner:
         self._only, self._pause, self._replacing = only, pause, replacing
         self._nodes = {name: snapshot.nodes.node(slot) for name, slot in sorted(snapshot.nodes.slot_of.items())}
         self._records = recorded_unneeded(self._nodes.values(), status)
-        self._held = {each.name: each.since.timestamp() for each in status.held}
+        held = {each.name: each.since.timestamp() for each in status.held}
+        self._held = of_present_nodes(held, self._nodes.values())
         self._held_too_long = held_too_long(self._held, spec, now=now).union(not_held)
         self._would_remove: set[str] = set()
         """Nodes that scale-down would remove if their pods can be evicted and fit on other nodes."""

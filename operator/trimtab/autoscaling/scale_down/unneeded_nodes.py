@@ -65,9 +65,11 @@ _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 def recorded_unneeded(nodes: Iterable[Node], status: ClusterAutoscalerStatus) -> dict[str, float]:
     """Return for each unneeded node when it became unneeded, in seconds since the epoch.
 
-    If the annotation, the soft taint and the status differ, the latest time is used.
+    If the annotation, the soft taint and the status differ, the latest time is used. The status names nodes; a time
+    before the node's creation is that of an earlier node of the same name.
     """
-    in_status = {each.name: each.since.timestamp() for each in status.unneeded}
+    nodes = list(nodes)
+    in_status = of_present_nodes({each.name: each.since.timestamp() for each in status.unneeded}, nodes)
     found = {}
     for node in nodes:
         times = [unneeded_since(node), in_status.get(node.name), _taint_time(node)]
@@ -75,6 +77,12 @@ def recorded_unneeded(nodes: Iterable[Node], status: ClusterAutoscalerStatus) ->
         if known:
             found[node.name] = max(known)
     return found
+
+
+def of_present_nodes(times: Mapping[str, float], nodes: Iterable[Node]) -> dict[str, float]:
+    """Return the times by node name, without those of nodes that were deleted and created again since."""
+    created = {node.name: node.created for node in nodes if node.created is not None and node.name in times}
+    return {name: time for name, time in times.items() if time >= created.get(name, time)}
 
 
 def next_unneeded_records(unneeded: Iterable[str], records: Mapping[str, float], *, now: float) -> dict[str, float]:

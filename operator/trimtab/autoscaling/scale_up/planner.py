@@ -184,9 +184,14 @@ class _Planner:
         self._inputs = inputs
         self._placer = Placer(snapshot)
         found = inputs.node_groups(snapshot)
-        startup = inputs.spec.startup_taints
-        force = inputs.spec.scale_up.force_daemon_sets
-        made = build_templates(snapshot, found.all, now=inputs.now, startup_taints=startup, force_daemon_sets=force)
+        made = build_templates(
+            snapshot,
+            found.all,
+            now=inputs.now,
+            startup_taints=inputs.spec.startup_taints,
+            force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
+            architecture=inputs.spec.scale_up.default_architecture,
+        )
         self._groups: tuple[NodeGroup, ...] = found.all
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._problems: tuple[ObjectProblem, ...] = tuple(sorted((*found.problems, *made.problems)))

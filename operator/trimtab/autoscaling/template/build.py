@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Final
@@ -14,11 +14,11 @@ from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, No
 from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, UncountedDaemonSet
 from trimtab.autoscaling.template.estimate import (
     READY,
-    PlatformDefault,
+    ClusterDefaults,
+    cluster_defaults,
     from_annotations,
     from_provider,
     has_provider_template,
-    platform_defaults,
 )
 from trimtab.autoscaling.template.learned_node import LearnedNode, NodeOverhead, learned_node, outdated_problem
 from trimtab.autoscaling.template.node_template import (
@@ -287,6 +287,7 @@ def build_templates(
     now: float,
     startup_taints: Collection[str] = (),
     force_daemon_sets: bool = False,
+    architecture: str | None = None,
 ) -> Templates:
     """Build the template of each group.
 
@@ -300,13 +301,14 @@ def build_templates(
             other node.
         startup_taints: keys of ``spec.startupTaints``.
         force_daemon_sets: ``spec.scaleUp.forceDaemonSets``.
+        architecture: ``spec.scaleUp.defaultArchitecture``.
     """
     daemons = DaemonSetPredictor(snapshot, force=force_daemon_sets)
     startup = frozenset(startup_taints)
     found: dict[str, NodeTemplate] = {}
     problems: list[ObjectProblem] = []
     uncounted: dict[str, ObjectProblem] = {}
-    defaults = platform_defaults(node for node in snapshot.nodes.at if node is not None)
+    defaults = cluster_defaults((node for node in snapshot.nodes.at if node is not None), architecture=architecture)
     for group in sorted(groups, key=lambda each: each.id):
         made, wrong, left_out = _template_of(group, snapshot, daemons, defaults, now=now, startup=startup)
         problems += wrong
@@ -331,7 +333,7 @@ def _template_of(
     group: NodeGroup,
     snapshot: Snapshot,
     daemons: DaemonSetPredictor,
-    defaults: Mapping[str, PlatformDefault],
+    defaults: ClusterDefaults,
     *,
     now: float,
     startup: frozenset[str],

@@ -115,18 +115,63 @@ class PlatformDefault(Struct, frozen=True):
         return f"{label} is {self.value}: {self.why}" if self.value else f"{label} is unknown: {self.why}"
 
 
-def platform_defaults(nodes: Iterable[Node]) -> dict[str, PlatformDefault]:
-    """Return the operating system and architecture of new nodes whose group does not state them, by label.
+class ClusterDefaults(Struct, frozen=True):
+    """What is assumed of a new node if its group does not state it: what the nodes of the cluster have.
 
-    They are those of all nodes of the cluster, or else those of its control plane. If these differ too, nothing is
-    assumed. (cluster-autoscaler assumes amd64; kubernetes/autoscaler#6064.)
+    Attributes:
+        platform: the operating system and the architecture, by label.
+        max_pods: the number of pods that a node accepts.
+        max_pods_why: where it comes from.
+        reserved: the amounts of cpu and memory that each node reserves, whatever its size, by resource.
+        least_reserved: the amounts that the nodes reserve, of resources of which all nodes have the same capacity. A
+            larger node may reserve more.
+    """
+
+    platform: Mapping[str, PlatformDefault] = {}
+    max_pods: int = MAX_PODS
+    max_pods_why: str = "the kubelet's default"
+    reserved: Mapping[str, int] = {}
+    least_reserved: Mapping[str, int] = {}
+
+    def reserve(self, capacity: ResourceList) -> ResourceList:
+        """Return the estimated part of the capacity that is not allocatable."""
+        found = dict(reserve(capacity))
+        for name, amount in self.least_reserved.items():
+            found[name] = max(amount, found.get(name, 0))
+        found |= self.reserved
+        return ResourceList({name: min(amount, capacity.get(name, 0)) for name, amount in found.items()})
+
+
+def cluster_defaults(nodes: Iterable[Node], *, architecture: str | None = None) -> ClusterDefaults:
+    """Return what is assumed of a new node if its group does not state it.
+
+    The operating system and the architecture are those of all nodes of the cluster, or else those of its control plane.
+    If these differ too, nothing is assumed. (cluster-autoscaler assumes amd64; kubernetes/autoscaler#6064.) What
+    depends on the kubelet's configuration is that of all nodes outside the control plane, if they agree.
 
     Args:
         nodes: all nodes of the cluster.
+        architecture: ``spec.scaleUp.defaultArchitecture``, which takes precedence over what the nodes have.
     """
     everything = list(nodes)
     control_plane = [node for node in everything if any(role in node.labels for role in _CONTROL_PLANE)]
-    return {label: _platform_default(label, everything, control_plane) for label in (OS_LABEL, ARCH_LABEL)}
+    names = {node.name for node in control_plane}
+    workers = [node for node in everything if node.name not in names and node.capacity and node.allocatable]
+    platform = {label: _platform_default(label, everything, control_plane) for label in (OS_LABEL, ARCH_LABEL)}
+    if architecture:
+        platform[ARCH_LABEL] = PlatformDefault(architecture, "spec.scaleUp.defaultArchitecture")
+    found = ClusterDefaults(platform)
+    accepted = {node.allocatable.get("pods", 0) for node in workers}
+    if len(accepted) == 1 and 0 not in accepted:
+        found = replace(found, max_pods=accepted.pop(), max_pods_why="the other nodes of the cluster have it")
+    reserved: dict[str, int] = {}
+    least: dict[str, int] = {}
+    for name in ("cpu", "memory"):
+        sizes = {node.capacity.get(name, 0) for node in workers}
+        amounts = {node.capacity.get(name, 0) - node.allocatable.get(name, 0) for node in workers}
+        if len(amounts) == 1:
+            (reserved if len(sizes) > 1 else least)[name] = max(0, amounts.pop())
+    return replace(found, reserved=reserved, least_reserved=least)
 
 
 def _platform_default(label: str, nodes: Iterable[Node], control_plane: Iterable[Node]) -> PlatformDefault:
@@ -155,27 +200,27 @@ def _with_platform(
 
 
 def from_annotations(
-    group: NodeGroup, defaults: Mapping[str, PlatformDefault]
+    group: NodeGroup, defaults: ClusterDefaults
 ) -> tuple[NodeTemplate | ObjectProblem, tuple[ObjectProblem, ...]]:
     """Estimate a group's node template from its annotations and its object's template, but add no pods.
 
     The rules are upstream's: capacity annotations of cpu and memory are required, and labels and taints in annotations
-    override those of the template. Unlike upstream, the architecture comes from the cluster if no label states it.
+    override those of the template. Unlike upstream, what they leave open comes from the cluster.
 
     Args:
         group: the node group.
-        defaults: the platform of the cluster's nodes (:func:`platform_defaults`).
+        defaults: what the cluster's nodes have (:func:`cluster_defaults`).
 
     Returns:
         The template, or the problem that prevents it; and a problem for each invalid annotation.
     """
     reading = _AnnotationReader(group, [])
-    capacity = _capacity(reading)
+    capacity = _capacity(reading, defaults)
     if isinstance(capacity, ObjectProblem):
         return capacity, tuple(reading.wrong)
-    reserved, reserve_message = _reserved(reading, capacity)
+    reserved, reserve_message = _reserved(reading, capacity, defaults)
     name = template_name(group.id)
-    labels, platform = _with_platform({**group.template.labels, **_labels(reading)}, defaults)
+    labels, platform = _with_platform({**group.template.labels, **_labels(reading)}, defaults.platform)
     node = Node(
         name=name,
         uid=name,
@@ -187,6 +232,8 @@ def from_annotations(
     )
     drivers = _drivers(reading)
     assumed = [*platform, reserve_message, "no static pods"]
+    if not reading.text("maxPods")[0]:
+        assumed.append(f"at most {defaults.max_pods} pods: {defaults.max_pods_why}")
     template = NodeTemplate(
         group=group.id,
         node=node,
@@ -211,7 +258,7 @@ def stated_capacity(group: NodeGroup) -> ResourceList:
     return ResourceList({name: amount for name, amount in found.items() if amount})
 
 
-def _capacity(reading: _AnnotationReader) -> ResourceList | ObjectProblem:
+def _capacity(reading: _AnnotationReader, defaults: ClusterDefaults) -> ResourceList | ObjectProblem:
     found = {"cpu": reading.amount("cpu", "cpu"), "memory": reading.amount("memory", "memory")}
     group = reading.group
     missing = [_keys(group, name) for name, amount in found.items() if not amount]
@@ -222,7 +269,7 @@ def _capacity(reading: _AnnotationReader) -> ResourceList | ObjectProblem:
         )
         return ObjectProblem(group.kind, group.namespace, group.name, reasons.NO_TEMPLATE, message)
     found["ephemeral-storage"] = reading.amount("ephemeral-disk", "ephemeral-storage")
-    found["pods"] = reading.count("maxPods") or MAX_PODS
+    found["pods"] = reading.count("maxPods") or defaults.max_pods
     if gpus := reading.count("gpu-count"):
         _, kind = reading.text("gpu-type")
         if not kind and not group.api_version.startswith(MACHINE_API):
@@ -239,9 +286,11 @@ def _keys(group: NodeGroup, name: str) -> str:
     return f"{CAPACITY}{name} (or {MACHINE_API}/{_DEPRECATED[name]}{', in MiB' if name == 'memory' else ''})"
 
 
-def _reserved(reading: _AnnotationReader, capacity: ResourceList) -> tuple[ResourceList, str]:
+def _reserved(
+    reading: _AnnotationReader, capacity: ResourceList, defaults: ClusterDefaults
+) -> tuple[ResourceList, str]:
     """Return the part of the capacity that is not allocatable, and a message about it."""
-    reserved = dict(reserve(capacity))
+    reserved = dict(defaults.reserve(capacity))
     for part in reading.group.template.annotations.get(RESERVED, "").split(","):
         if not part.strip():
             continue
@@ -294,7 +343,7 @@ def has_provider_template(group: NodeGroup) -> bool:
 
 
 def from_provider(
-    group: NodeGroup, defaults: Mapping[str, PlatformDefault], *, startup: Collection[str]
+    group: NodeGroup, defaults: ClusterDefaults, *, startup: Collection[str]
 ) -> NodeTemplate | ObjectProblem:
     """Return the template that an external provider reports, with no pods added, or the problem that prevents it.
 
@@ -307,19 +356,19 @@ def from_provider(
         why = group.template.no_node_reason or "its provider reports no cpu or memory"
         message = f"has no node to learn from, and its node template is unknown: {why}"
         return ObjectProblem(group.kind, group.namespace, group.id, reasons.NO_TEMPLATE, message)
-    labels, assumed = _with_platform(node.labels, defaults)
+    labels, assumed = _with_platform(node.labels, defaults.platform)
     if not node.allocatable:
         assumed.append("its provider reports no allocatable amounts; they are estimated from the capacity")
     return NodeTemplate(
         group=group.id,
-        node=_new_node(replace(node, labels=Labels(labels)), template_name(group.id), startup),
+        node=_new_node(replace(node, labels=Labels(labels)), template_name(group.id), defaults, startup),
         origin=TemplateOrigin.PROVIDER,
         assumptions=tuple(assumed),
     )
 
 
-def _new_node(node: Node, name: str, startup: Collection[str]) -> Node:
-    amounts = node.allocatable or allocatable(node.capacity, reserve(node.capacity))
+def _new_node(node: Node, name: str, defaults: ClusterDefaults, startup: Collection[str]) -> Node:
+    amounts = node.allocatable or allocatable(node.capacity, defaults.reserve(node.capacity))
     return replace(
         node,
         name=name,
@@ -332,7 +381,7 @@ def _new_node(node: Node, name: str, startup: Collection[str]) -> Node:
         unschedulable=False,
         provider_id="",
         taints=with_taints(lasting_taints(node.taints, startup), ()),
-        allocatable=amounts if amounts.get("pods") else ResourceList({**amounts, "pods": MAX_PODS}),
+        allocatable=amounts if amounts.get("pods") else ResourceList({**amounts, "pods": defaults.max_pods}),
         capacity=node.capacity or amounts,
         conditions=READY,
         images=ResourceList(),

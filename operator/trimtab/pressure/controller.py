@@ -303,7 +303,7 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
                 node, owner = self._dependencies.lister.node(known.name), handled.get(known.name)
                 replaced = node is not None and node.uid != known.uid  # the readings are those of its predecessor
                 if node is None or replaced or owner is None or owner.name != self.name:
-                    self._plans.pop(known.name, None)
+                    self._forget_node(known.name)
                     continue
                 reading = self._planned[node.name] = self._readings.latest(node.name)
                 if isinstance(reading, NodeMeasurement) and reading.pods is no_pods and planner.pods_needed(reading):
@@ -448,11 +448,19 @@ class NodePressurePolicyController(ControllerLoop[NodePressurePolicy]):
             self._plans.pop(node.name, None)
 
     def _forget(self, nodes: Sequence[Node]) -> None:
-        """Drop the plans and readings of nodes that the policy does not handle any more."""
+        """Drop the plans and readings of nodes that the policy does not handle any more: of all but these."""
         names = {node.name for node in nodes}
-        for known in (self._plans, self._planned, self._last_read, self._last_complete, self._first_seen):
+        for known in self._known_of_nodes():
             for name in known.keys() - names:
                 del known[name]
+
+    def _forget_node(self, name: str) -> None:
+        """Drop the plan and readings of a node that does not exist any more; another node may have its name."""
+        for known in self._known_of_nodes():
+            known.pop(name, None)
+
+    def _known_of_nodes(self) -> tuple[dict[str, Any], ...]:
+        return (self._plans, self._planned, self._last_read, self._last_complete, self._first_seen)
 
     def _report(self, policy: NodePressurePolicy, nodes: Sequence[Node] | None) -> None:
         """Update the status and the metrics; with ``None`` for the nodes, only report that the caches are stale."""

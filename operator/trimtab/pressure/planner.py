@@ -26,6 +26,7 @@ from trimtab.api import reasons
 from trimtab.api.node_pressure_policy import FailedPodCleanup, NodePressurePolicySpec, PressureCondition
 from trimtab.api.scalars import parse_duration
 from trimtab.cluster.disruption_signals import is_being_removed
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.outcome import Refusal
 from trimtab.disruption.protections import MIRROR_ANNOTATION
 from trimtab.disruption.protections.rules import SYSTEM_CRITICAL_PRIORITY
@@ -583,13 +584,11 @@ def failed_pods_to_delete(pods: Iterable[Pod], cleanup: FailedPodCleanup, *, now
         now: the time in seconds since the epoch.
     """
     after = parse_duration(cleanup.after)
-    by_owner: defaultdict[str, list[tuple[float, Pod]]] = defaultdict(list)
+    by_owner: defaultdict[OwnerKey | str, list[tuple[float, Pod]]] = defaultdict(list)
     for pod in pods:
         at = evicted_at(pod) if is_evicted(pod) and pod.deleted is None else None
         if at is not None:
-            controller = pod.controller
-            owner = f"pod {pod.key}" if controller is None else f"{pod.namespace} {controller.kind} {controller.name}"
-            by_owner[owner].append((at, pod))
+            by_owner[owner_key(pod) or pod.key].append((at, pod))
     found = []
     for evicted in by_owner.values():
         evicted.sort(key=lambda each: (-each[0], each[1].key))

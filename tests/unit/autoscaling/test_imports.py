@@ -323,6 +323,19 @@ class TestWorkloads:
         assert [note.field for note in line.notes] == ["--cluster-name"]
 
     @pytest.mark.parametrize(
+        ("value", "architecture", "warned"),
+        [("arm64", "arm64", False), ("mips", None, True), (None, None, False)],
+    )
+    def test_default_architecture_is_converted(self, value: str | None, architecture: str | None, warned: bool) -> None:
+        name = "CAPI_SCALE_ZERO_DEFAULT_ARCH"
+        env = [] if value is None else [{"name": name, "value": value}]
+        line = read_workload(workload(image="cluster-autoscaler:v1.37.0", env=env))
+        assert line is not None
+        found = convert_command_line(line)
+        assert found.document["spec"].get("scaleUp", {}).get("defaultArchitecture") == architecture
+        assert (name in [each.field for each in found.warnings]) is warned
+
+    @pytest.mark.parametrize(
         "container",
         [
             {"image": "quay.io/openshift/cluster-autoscaler-operator:v1"},

@@ -409,6 +409,15 @@ def test_failed_pods_are_deleted_by_age_and_owner(cleanup: FailedPodCleanup, age
     assert [each.name for each in found if each.name != "other"] == expected
 
 
+def test_owners_of_another_group_or_with_another_uid_are_others() -> None:
+    def owned_by(name: str, **fields: str) -> Pod:
+        reference = {"api_version": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "1"} | fields
+        return failed(name, owners=(OwnerReference(**reference, controller=True),))
+
+    pods = [owned_by("a"), owned_by("b", api_version="apps.kruise.io/v1beta1"), owned_by("c", uid="2")]
+    assert failed_pods_to_delete(pods, FailedPodCleanup(), now=START + 1e6) == []
+
+
 @pytest.mark.parametrize(
     "kept",
     [

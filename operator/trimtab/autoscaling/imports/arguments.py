@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api.differences import HIGH, MEDIUM, Difference
 from trimtab.autoscaling.imports.flags import CURRENT, FLAGS, REMOVED
@@ -39,12 +40,14 @@ class CommandLine(Struct, frozen=True):
         version: major and minor version of the release; ``None`` if it is unknown.
         namespace: the namespace that cluster-autoscaler runs in.
         notes: arguments that were not understood.
+        architecture: the environment variable CAPI_SCALE_ZERO_DEFAULT_ARCH; empty if it is not set.
     """
 
     values: Mapping[str, tuple[str, ...]]
     version: tuple[int, int] | None = None
     namespace: str = ""
     notes: tuple[Difference, ...] = ()
+    architecture: str = ""
 
     def last(self, name: str) -> str | None:
         """Return the value that counts, or ``None`` if the flag is not given."""
@@ -72,9 +75,10 @@ def read_workload(manifest: Mapping[str, Any]) -> CommandLine | None:
     if isinstance(spec, Mapping) and spec.get("replicas") == 0:
         notes.append(Difference("spec.replicas", NOT_RUNNING, MEDIUM))
     resolved = [_resolve(text, container, notes) for text in arguments]
-    return parse_arguments(
+    line = parse_arguments(
         _without_shell(resolved), version=image_version(container.get("image")), namespace=namespace or "", notes=notes
     )
+    return replace(line, architecture=_environment(container).get("CAPI_SCALE_ZERO_DEFAULT_ARCH", ""))
 
 
 def parse_arguments(
@@ -157,16 +161,21 @@ def _strings(value: object) -> list[str]:
 
 def _resolve(text: str, container: Mapping[str, Any], notes: list[Difference]) -> str:
     """Replace references to environment variables, as the kubelet does."""
-    env = container.get("env")
-    known = {
-        str(each.get("name")): str(each["value"])
-        for each in (env if isinstance(env, list) else ())
-        if isinstance(each, Mapping) and each.get("value") is not None
-    }
+    known = _environment(container)
     unknown = (name for name in _REFERENCE.findall(text) if name not in known)
     flag = text.partition("=")[0]
     notes += [Difference(flag, f"refers to {name}, whose value is not in the document", HIGH) for name in unknown]
     return _REFERENCE.sub(lambda match: known.get(match[1], match[0]), text)
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment variables whose values are in the document."""
+    env = container.get("env")
+    return {
+        str(each.get("name")): str(each["value"])
+        for each in (env if isinstance(env, list) else ())
+        if isinstance(each, Mapping) and each.get("value") is not None
+    }
 
 
 def _without_shell(arguments: list[str]) -> list[str]:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from msgspec import Struct
 
-from trimtab.api.cluster_autoscaler import API_VERSION, KIND, NAME
+from trimtab.api.cluster_autoscaler import API_VERSION, KIND, NAME, Architecture
 from trimtab.api.differences import HIGH, LOW, MEDIUM, Difference, Severity
 from trimtab.api.scalars import go_duration_seconds, parse_go_duration
 from trimtab.autoscaling.imports.arguments import CommandLine, assumed_version
@@ -200,6 +200,13 @@ class _Converter:
             found["bypassedSchedulers"] = list(dict.fromkeys(schedulers))
         if self._bool("force-ds"):
             found["forceDaemonSets"] = True
+        if architecture := self._line.architecture:
+            if architecture in get_args(Architecture):
+                found["defaultArchitecture"] = architecture
+            else:
+                allowed = ", ".join(get_args(Architecture))
+                message = f"is {architecture}, and must be of {allowed}; left out"
+                self.warnings.append(Difference("CAPI_SCALE_ZERO_DEFAULT_ARCH", message, MEDIUM))
         return found
 
     def _plain(self) -> dict[str, Any]:

@@ -226,3 +226,50 @@ def test_prediction_follows_the_vertical_pod_autoscaler() -> None:
     assert replacements.of(resized).spec.requests == {"cpu": 3000}
     snapshot.put(vertical_pod_autoscaler("web").build())
     assert replacements.of(resized).spec.requests == {"cpu": 500}
+
+
+class TestRollouts:
+    """While a Deployment rolls out, the pods that last are those of its newest ReplicaSet."""
+
+    def replica_set(self, name: str, cpu: str, revision: str, *, deployment: str = "web", uid: str = "d") -> Any:
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment, "uid": uid, "controller": True}
+        labels = {"app": "web", "pod-template-hash": name.rpartition("-")[2]}
+        made = replica_set(name).of_pods(pod().labels(labels).requests(cpu=cpu))
+        made.annotations({"deployment.kubernetes.io/revision": revision})
+        return made.merge(metadata={"ownerReferences": [reference]})
+
+    def running(self) -> Any:
+        labels = {"app": "web", "pod-template-hash": "old"}
+        made = pod("web-1").on("n1").labels(labels).owned_by("ReplicaSet", "web-old").requests(cpu="1")
+        return made.merge(metadata={"generation": 1})
+
+    def test_template_is_that_of_the_newest_replica_set(self) -> None:
+        made = replacement(
+            self.running(), self.replica_set("web-old", "1", "9"), self.replica_set("web-new", "3", "10")
+        )
+        assert made.spec.requests["cpu"] == 3000
+        assert made.labels["pod-template-hash"] == "new"
+
+    def test_rolled_back_replica_set_is_the_newest(self) -> None:
+        old, new = self.replica_set("web-old", "1", "3"), self.replica_set("web-new", "3", "2")
+        assert replacement(self.running(), old, new).spec.requests["cpu"] == 1000
+
+    def test_pod_of_the_newest_replica_set_shows_what_admission_makes_of_it(self) -> None:
+        sample = self.running().labels({"pod-template-hash": "new"}).merge(metadata={"name": "web-2", "uid": "2"})
+        sample.merge(metadata={"ownerReferences": []}).owned_by("ReplicaSet", "web-new").requests(cpu="5")
+        both = self.replica_set("web-old", "1", "1"), self.replica_set("web-new", "3", "2")
+        assert replacement(self.running(), *both, sample).spec.requests["cpu"] == 5000
+
+    @pytest.mark.parametrize(
+        "new",
+        [{"deployment": "other"}, {"uid": "recreated"}, {"revision": "none"}],
+        ids=["another Deployment", "another UID", "no revision"],
+    )
+    def test_other_replica_sets_do_not_count(self, new: dict[str, str]) -> None:
+        old = self.replica_set("web-old", "1", "1")
+        other = self.replica_set("web-new", "3", **({"revision": "2"} | new))
+        assert replacement(self.running(), old, other).spec.requests["cpu"] == 1000
+
+    def test_newest_replica_set_without_pods_does_not_count(self) -> None:
+        new = self.replica_set("web-new", "3", "2").merge(spec={"replicas": 0})
+        assert replacement(self.running(), self.replica_set("web-old", "1", "1"), new).spec.requests["cpu"] == 1000

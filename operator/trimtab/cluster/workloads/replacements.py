@@ -153,6 +153,7 @@ class Replacements:
         self._known: dict[tuple[str, int, int, int, bool], _Known] = {}
         self._examples: dict[OwnerKey, Pod | None] = {}
         self._vertical_targets: set[tuple[str, str, str]] | None = None
+        self._newest: dict[OwnerKey, ReplicaSet] | None = None
         self._revision = -1
 
     def of(self, pod: Pod) -> Pod:
@@ -174,6 +175,7 @@ class Replacements:
             self._known.clear()
             self._examples.clear()
             self._vertical_targets = None
+            self._newest = None
             self._revision = revision
         key = (pod.namespace, id(pod.owners), id(pod.spec), id(pod.labels), pod.generation == 1)
         known = self._known.get(key)
@@ -190,7 +192,7 @@ class Replacements:
         unchanged = _is_of_template(pod, controller)
         if unchanged and pod.generation == 1:
             return pod
-        example = self._newest_as_admitted(pod, controller)
+        example = self._newest_as_admitted(controller)
         if example is None:
             return expected_replacement(
                 pod,
@@ -220,13 +222,31 @@ class Replacements:
         found = self._snapshot.objects.of(kind).get(f"{pod.namespace}/{reference.name}")
         if found is None or (found.uid and reference.uid and found.uid != reference.uid):
             return None
-        return found
+        return self._newest_of_deployment(found) if isinstance(found, ReplicaSet) else found
 
-    def _newest_as_admitted(self, pod: Pod, controller: Controller) -> Pod | None:
-        """Return the newest pod of the owner that is as admission made it from the present template, if any."""
-        owner = owner_key(pod)
-        if owner is None:
-            return None
+    def _newest_of_deployment(self, owned: ReplicaSet) -> ReplicaSet:
+        """Return the newest ReplicaSet with pods of a ReplicaSet's Deployment.
+
+        While a Deployment rolls out, its controller first scales down ReplicaSets whose pods are not available. So the
+        pod that lastingly replaces an evicted one is of the newest ReplicaSet.
+        """
+        deployment = _deployment(owned)
+        if deployment is None:
+            return owned
+        if self._newest is None:
+            self._newest = {}
+            for each in self._snapshot.objects.of(ReplicaSet).values():
+                key = _deployment(each) if each.template is not None else None
+                if key is not None:
+                    known = self._newest.get(key)
+                    if known is None or (each.revision, each.name) > (known.revision, known.name):
+                        self._newest[key] = each
+        newest = self._newest.get(deployment)
+        return owned if newest is None or newest.revision <= owned.revision else newest
+
+    def _newest_as_admitted(self, controller: Controller) -> Pod | None:
+        """Return the newest pod of a controller that is as admission made it from the present template, if any."""
+        owner = OwnerKey(controller.namespace, type(controller).__name__, controller.name, controller.uid)
         if owner not in self._examples:
             found = (
                 each
@@ -238,6 +258,14 @@ class Replacements:
             )
             self._examples[owner] = max(found, key=lambda each: (each.created or 0.0, each.key), default=None)
         return self._examples[owner]
+
+
+def _deployment(owned: ReplicaSet) -> OwnerKey | None:
+    """Return the Deployment that a ReplicaSet belongs to, or ``None`` if it belongs to none."""
+    for owner in owned.owners:
+        if owner.controller and owner.qualified_kind == "Deployment":
+            return OwnerKey(owned.namespace, "Deployment", owner.name, owner.uid)
+    return None
 
 
 def _is_of_template(pod: Pod, controller: Controller) -> bool:

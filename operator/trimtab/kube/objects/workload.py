@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from trimtab.kube.frozen import NO_LABELS, Labels
-from trimtab.kube.objects.meta import LabelSelector, Namespaced
+from trimtab.kube.objects.meta import LabelSelector, Namespaced, OwnerReference
 from trimtab.kube.objects.pod import NO_SPEC, PodSpec
 
 
@@ -29,9 +29,12 @@ class ReplicaSet(Namespaced, frozen=True, gc=False):
     """apps/v1 ReplicaSet.
 
     ``template`` is ``None`` if it has no containers, and if the ReplicaSet should have no pods, as most of a
-    Deployment should.
+    Deployment should. ``revision`` is the revision of the Deployment that it was last used for, or 0. The newest
+    ReplicaSet of a Deployment has the highest, also after a rollback to an old one.
     """
 
+    owners: tuple[OwnerReference, ...] = ()
+    revision: int = 0
     selector: LabelSelector | None = None
     template: PodTemplate | None = None
 

@@ -174,6 +174,10 @@ OBJECTS = {
     "a service without a selector": service(),
     "a replication controller": replication_controller().selecting(app="web"),
     "a replica set": replica_set().selecting(app="web"),
+    "a replica set of a Deployment": replica_set()
+    .annotations({"deployment.kubernetes.io/revision": "12"})
+    .merge(metadata={"ownerReferences": [{"kind": "Deployment", "name": "web", "uid": "1", "controller": True}]}),
+    "a replica set of no known revision": replica_set().annotations({"deployment.kubernetes.io/revision": "x" * 30}),
     "a replica set by expressions": replica_set().merge(spec={"selector": BY_EXPRESSION}),
     "a replica set for all": replica_set().selecting(),
     "a stateful set": stateful_set().selecting(app="web"),

@@ -37,8 +37,9 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 OLDER_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 MIGRATED_PLUGINS: Final = "storage.alpha.kubernetes.io/migrated-plugins"
-_STORAGE: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, OLDER_STORAGE_CLASS, MIGRATED_PLUGINS})
-"""Annotations that are read while volumes, claims and CSINodes are decoded, but not stored in their values."""
+REVISION: Final = "deployment.kubernetes.io/revision"
+_DECODED: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, OLDER_STORAGE_CLASS, MIGRATED_PLUGINS, REVISION})
+"""Annotations that are read while volumes, claims, CSINodes and ReplicaSets are decoded, but not stored as they are."""
 
 
 def meaningful(annotations: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -52,4 +53,4 @@ def meaningful(annotations: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def is_read(key: str) -> bool:
     """Return whether trimtab reads annotations with this key from objects of any kind."""
-    return key.startswith(MEANINGFUL) or key in _STORAGE
+    return key.startswith(MEANINGFUL) or key in _DECODED

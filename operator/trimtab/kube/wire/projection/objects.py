@@ -51,6 +51,7 @@ from trimtab.kube.wire.projection.annotations import (
     BIND_COMPLETED,
     MIGRATED_PLUGINS,
     OLDER_STORAGE_CLASS,
+    REVISION,
     SELECTED_NODE,
 )
 from trimtab.kube.wire.projection.pod import (
@@ -360,9 +361,17 @@ def _replica_set_projector(encode_spec: SpecKey) -> Projector:
     """
     return lambda message, interner: ReplicaSet(
         **fields.metadata(ReplicaSet, message, interner),
+        revision=_revision(message.metadata.annotations.get(REVISION, "")),
         selector=_label_selector(message.spec, interner),
         template=_present_template(message.spec, interner, encode_spec),
     )
+
+
+def _revision(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _LONGEST_REVISION else 0
+
+
+_LONGEST_REVISION: Final = 19
 
 
 def _stateful_set_projector(encode_spec: SpecKey) -> Projector:

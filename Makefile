@@ -103,7 +103,7 @@ SEED ?= 1
 differential: $(STAMP) ## N=1000 random pods, SEED=1: compare trimtab's placement with kube-scheduler's
 	$(BIN)/python -m tests.differential --pods $(N) --seed $(SEED) $(OPTIONS)
 
-# N for this one is clusters, 200 unless it is given.
+# N for these two is clusters, 200 unless it is given.
 .PHONY: differential-drains
 differential-drains: $(STAMP) ## N=200 random clusters, SEED=1: carry out planned node removals with kube-scheduler
 	$(BIN)/python -m tests.differential.drains --clusters $(if $(filter command,$(origin N)),$(N),200) --seed $(SEED) $(OPTIONS)

@@ -130,7 +130,7 @@ class ClusterDrain:
             self._environment.api.request("PATCH", path(manifest, "status"), {"status": _RUNNING}, kind=_MERGE)
 
     def _plan(self) -> ScaleDownPlan:
-        snapshot = self._environment.picture()
+        snapshot = self._environment.snapshot()
         group = machine_set().limits(0, 99).replicas(len(self._cluster.zones) - len(self._cluster.fixed))
         snapshot.put(group.build())
         for name in self._cluster.zones:

@@ -69,7 +69,7 @@ class Environment:
             self.api.clear()
             self._uids.clear()
             self._make(objects)
-        return TrimtabPlacer(self.picture(), self._profile)
+        return TrimtabPlacer(self.snapshot(), self._profile)
 
     def change(self, deleted: Collection[Manifest], created: Collection[Manifest]) -> list[Manifest]:
         """Delete objects, and create or replace others.
@@ -87,7 +87,7 @@ class Environment:
         """Create a pod, and return kube-scheduler's verdict; a pod that it does not bind is deleted."""
         return self.scheduler.evaluate(_resolved(manifest, self._uids), keep=True)
 
-    def picture(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Read the cluster into a snapshot, as the command line does."""
 
         async def read() -> Snapshot:

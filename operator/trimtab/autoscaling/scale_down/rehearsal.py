@@ -95,9 +95,8 @@ class Rehearsal:
             going = [snapshot.nodes.node(snapshot.nodes.slot_of[removal.node]) for removal in removals]
             for node in (*self._draining, *going):
                 snapshot.put(as_draining(node))
-            waiting = [(pod.node, self._placer.displace(pod)) for pod in self._leaving]
-            # Pending pods that fit nowhere now must wait for a new node in any case.
-            self._placer.place([*(pod for _, pod in waiting), *self._pending])
+            # Of these, pods that fit nowhere now must wait for a new node in any case.
+            self._placer.place([*map(self._placer.displace, self._leaving), *self._pending])
             left = [
                 (removal.node, self._placer.displace(snapshot.pods[move.pod]))
                 for removal in removals
@@ -121,6 +120,6 @@ class Rehearsal:
             best = self._placer.scorer.best(pod, self._placer.feasible(pod))
             if not len(best):
                 return False
-            at = variant and (len(best) - 1 if variant == 1 else source.randrange(len(best)))
-            self._placer.reserve(pod, int(best[at]))
+            slot = best[0] if variant == 0 else best[-1] if variant == 1 else best[source.randrange(len(best))]
+            self._placer.reserve(pod, int(slot))
             return True

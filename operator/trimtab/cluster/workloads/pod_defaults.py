@@ -23,7 +23,7 @@ from trimtab.kube.objects import (
     PriorityClass,
     RuntimeClass,
 )
-from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests, scored_requests
+from trimtab.kube.rules.pod_requests import with_totals
 
 _READ: Final = (PriorityClass, LimitRange, RuntimeClass)
 
@@ -102,7 +102,7 @@ class PodDefaults:
             node_selector=FrozenMap({**spec.node_selector, **runtime.node_selector}),
             tolerations=(*spec.tolerations, *added),
         )
-        return _with_totals(changed)
+        return with_totals(changed)
 
     def _with_requests(self, namespace: str, spec: PodSpec) -> PodSpec:
         """Return the spec with the default requests and limits of the namespace's LimitRanges."""
@@ -113,7 +113,7 @@ class PodDefaults:
             containers = tuple(_with_limit_range(each, limits) for each in spec.containers)
             init_containers = tuple(_with_limit_range(each, limits) for each in spec.init_containers)
             spec = replace(spec, containers=containers, init_containers=init_containers)
-        return _with_totals(spec)
+        return with_totals(spec)
 
 
 def _with_limit_range(container: Container, defaults: LimitRange) -> Container:
@@ -126,15 +126,3 @@ def _with_limit_range(container: Container, defaults: LimitRange) -> Container:
 
 def _merged(defaults: ResourceList, stated: ResourceList) -> ResourceList:
     return stated if defaults.keys() <= stated.keys() else FrozenMap({**defaults, **stated})
-
-
-def _with_totals(spec: PodSpec) -> PodSpec:
-    """Return the spec with the totals that follow from its containers and its overhead."""
-    containers, init_containers, overhead = spec.containers, spec.init_containers, spec.overhead
-    pod_level = spec.pod_resources
-    return replace(
-        spec,
-        requests=effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_level),
-        nonzero_requests=nonzero_requests(containers, init_containers, overhead=overhead, pod_level=pod_level),
-        scored_requests=scored_requests(containers, init_containers, overhead=overhead),
-    )

@@ -33,7 +33,7 @@ from trimtab.kube.objects import (
     VerticalPodAutoscaler,
 )
 from trimtab.kube.objects.pod import WeightedPodTerm
-from trimtab.kube.rules.pod_requests import effective_requests, nonzero_requests, scored_requests
+from trimtab.kube.rules.pod_requests import with_totals
 from trimtab.kube.rules.quantity import format_amount
 
 Controller: TypeAlias = ReplicaSet | StatefulSet | ReplicationController | Job
@@ -290,15 +290,7 @@ def _with_requests(old: PodSpec, new: PodSpec) -> PodSpec:
     pod_level = _merged(old.pod_resources, new.pod_resources)
     if (containers, init_containers, pod_level) == (old.containers, old.init_containers, old.pod_resources):
         return old
-    return replace(
-        old,
-        containers=containers,
-        init_containers=init_containers,
-        pod_resources=pod_level,
-        requests=effective_requests(containers, init_containers, overhead=old.overhead, pod_level=pod_level),
-        nonzero_requests=nonzero_requests(containers, init_containers, overhead=old.overhead, pod_level=pod_level),
-        scored_requests=scored_requests(containers, init_containers, overhead=old.overhead),
-    )
+    return with_totals(replace(old, containers=containers, init_containers=init_containers, pod_resources=pod_level))
 
 
 def _containers(old: Sequence[Container], new: Sequence[Container]) -> tuple[Container, ...]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.kube.frozen import NO_RESOURCES, FrozenMap, ResourceList
-from trimtab.kube.objects import Container
+from trimtab.kube.objects import Container, PodSpec
 from trimtab.kube.rules.quantity import MAX_AMOUNT
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
@@ -133,6 +133,18 @@ def scored_requests(
     ignores in kube-scheduler v1.36 (``NewFit`` leaves its ``enablePodLevelResources`` unset).
     """
     return _filled(containers, init_containers, NONZERO_DEFAULTS, overhead=overhead, pod_level=NO_RESOURCES)
+
+
+def with_totals(spec: PodSpec) -> PodSpec:
+    """Return the spec with the totals that follow from its containers, its overhead and its pod-level requests."""
+    containers, init_containers, overhead = spec.containers, spec.init_containers, spec.overhead
+    pod_level = spec.pod_resources
+    return replace(
+        spec,
+        requests=effective_requests(containers, init_containers, overhead=overhead, pod_level=pod_level),
+        nonzero_requests=nonzero_requests(containers, init_containers, overhead=overhead, pod_level=pod_level),
+        scored_requests=scored_requests(containers, init_containers, overhead=overhead),
+    )
 
 
 def _filled(

@@ -26,18 +26,19 @@ from tests.unit.autoscaling.scale_down_plans import (
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import PodMove, RemoveNode
 from trimtab.autoscaling.scale_down import next_unneeded_records, recorded_unneeded
-from trimtab.autoscaling.scale_down.rehearsal import Rehearsal
+from trimtab.autoscaling.scale_down.rehearsal import Rehearsal, RehearsalResult
 from trimtab.cluster.resources import BoolArray
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
 from trimtab.placement.feasibility import FeasibilityChecker
 from trimtab.placement.placer import Placer
-from trimtab.placement.plan_budget import UNLIMITED
+from trimtab.placement.plan_budget import UNLIMITED, PlanBudget
 
 TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 JUST_NOW = "2026-11-20T11:55:00Z"
 
+EMPTY = RemoveNode("n9", "", "", (), "")
 HELD = {"enabled": True, "maxHold": "1h"}
 
 
@@ -539,7 +540,7 @@ class TestPodsThatDependOnOthers:
             return feasible(checker, candidate)
 
         monkeypatch.setattr(FeasibilityChecker, "feasible", counted)
-        monkeypatch.setattr(Rehearsal, "stranded", lambda *_: [])
+        monkeypatch.setattr(Rehearsal, "run", lambda *_: RehearsalResult())
         of = group(size=4)
         selector = {"matchLabels": {"app": "web"}}
         lone = pod("lone").on("full").cpu("1").labels(app="lone").anti_affinity(HOSTNAME, labelSelector=selector)
@@ -655,7 +656,7 @@ class TestRehearsals:
         assert set(removed(made)) == {"n0"}
 
     def test_pods_with_many_places_need_no_rehearsal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Rehearsal, "stranded", lambda *_: pytest.fail("it is rehearsed"))
+        monkeypatch.setattr(Rehearsal, "run", lambda *_: pytest.fail("it is rehearsed"))
         of = group(size=1)
         others = [node(f"m{number}") for number in range(3)]
         made = planned(worker("n1", of), of, *others, web("a", "n1"), web("b", "n1"))
@@ -667,5 +668,43 @@ class TestRehearsals:
         placer = Placer(Snapshot([builder.build() for builder in objects]))
         rehearsal = Rehearsal(placer, leaving=(), pending=(), draining=(), budget=UNLIMITED)
         moves = tuple(PodMove(f"shop/{name}", "n2") for name in "bz")
-        assert rehearsal.stranded([RemoveNode("n1", "", "", moves, "")]) == []
+        assert not rehearsal.run([RemoveNode("n1", "", "", moves, "")]).stranded
         assert not [pod.key for pod in placer.snapshot.pods.values() if pod.node != "n1"]
+
+    @pytest.fixture
+    def two(self) -> list[Any]:
+        """Two nodes, each with pods of which only one fits elsewhere."""
+        return [
+            node("only").allocatable(cpu="1", memory="16Gi").labels(disk="ssd"),
+            *(node(name) for name in ("n1", "n2")),
+            *(web(f"{name}-{each}", name, cpu="1").node_selector(disk="ssd") for name in ("n1", "n2") for each in "ab"),
+        ]
+
+    def rehearsal(self, builders: list[Any], budget: PlanBudget = UNLIMITED) -> RehearsalResult:
+        removals = [
+            RemoveNode(name, "", "", tuple(PodMove(f"shop/{name}-{each}", "only") for each in "ab"), "")
+            for name in ("n1", "n2")
+        ]
+        placer = Placer(Snapshot([builder.build() for builder in builders]))
+        return Rehearsal(placer, leaving=(), pending=(), draining=(), budget=budget).run([*removals, EMPTY])
+
+    def test_removal_that_takes_the_place_of_another_is_rehearsed_too(
+        self, two: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("trimtab.autoscaling.scale_down.rehearsal.MAX_REMOVALS", 1)
+        result = self.rehearsal(two)
+        assert [each.node for each in result.stranded] == ["n1", "n2"]
+        assert result.skipped == ()
+
+    def test_removals_are_skipped_after_the_deadline_unless_the_node_is_empty(self, two: list[Any]) -> None:
+        times = iter([0.0, 1.0])  # the beginning, and the question before the first rehearsal
+        result = self.rehearsal(two, PlanBudget(10.0, lambda: next(times, 11.0)))
+        assert [each.node for each in result.stranded] == ["n1"]
+        assert [each.node for each in result.skipped] == ["n2"]
+
+    def test_skipped_removals_are_not_in_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Rehearsal, "run", lambda _, removals: RehearsalResult(skipped=removals))
+        made = planned(*self.cluster(free="1"))
+        assert not made.actions
+        assert kept_reasons(made)["n1"] == "PlanDeadlineExceeded"
+        assert set(made.unneeded) == {"n1"}

@@ -311,15 +311,19 @@ class _ScaleDownPlanner:
             draining=self._being_removed,
             budget=self._budget,
         )
-        stranded = {each.node: each for each in rehearsal.stranded(self._actions)}
-        self._actions = [action for action in self._actions if action.node not in stranded]
-        for name, each in stranded.items():
-            self._blocking_pods[name] = each.pod.key
+        result = rehearsal.run(self._actions)
+        for each in result.stranded:
+            self._blocking_pods[each.node] = each.pod.key
             message = (
                 f"pod {each.pod.key} fits on other nodes only if the scheduler places other pods as planned: "
                 f"{each.message}"
             )
-            self._keep(name, Refusal(reasons.NO_PLACE_TO_MOVE_PODS, message))
+            self._keep(each.node, Refusal(reasons.NO_PLACE_TO_MOVE_PODS, message))
+        for removal in result.skipped:
+            message = f"planning may take {self._budget.seconds:g}s, in which the removal was not rehearsed"
+            self._keep(removal.node, Refusal(reasons.PLAN_DEADLINE_EXCEEDED, message))
+        kept = {*(each.node for each in result.stranded), *(each.node for each in result.skipped)}
+        self._actions = [action for action in self._actions if action.node not in kept]
 
     def _leaving_pods(self) -> list[Pod]:
         """Return the pods of nodes that are being removed which need another node."""

@@ -12,6 +12,7 @@ nodes that the others cannot take them all, see :meth:`.simulation.Simulation.le
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +25,7 @@ from trimtab.placement.placer import Placer
 from trimtab.placement.plan_budget import PlanBudget
 
 MAX_REMOVALS: Final = 10
-"""The maximum number of removals with pods that are rehearsed.
+"""The number of removals with pods that are rehearsed together.
 
 The operator drains at most five nodes at the same time, and plans again before it starts others.
 """
@@ -45,6 +46,18 @@ class StrandedPod(Struct, frozen=True):
     node: str
     pod: Pod
     message: str
+
+
+class RehearsalResult(Struct, frozen=True):
+    """The removals that must not be carried out.
+
+    Attributes:
+        stranded: a pod of each removal that must not be carried out with the others.
+        skipped: the removals with pods that were not rehearsed before the time limit of the plan.
+    """
+
+    stranded: Sequence[StrandedPod] = ()
+    skipped: Sequence[RemoveNode] = ()
 
 
 class Rehearsal:
@@ -71,22 +84,31 @@ class Rehearsal:
         self._leaving, self._pending, self._draining = leaving, pending, draining
         self._budget = budget
 
-    def stranded(self, removals: Sequence[RemoveNode]) -> list[StrandedPod]:
-        """Return a pod of each removal that must not be carried out with the others.
+    def run(self, removals: Sequence[RemoveNode]) -> RehearsalResult:
+        """Rehearse until :data:`MAX_REMOVALS` removals with pods can be carried out together.
 
         Args:
-            removals: the removals in the order of the plan. Those after the first :data:`MAX_REMOVALS` are ignored.
+            removals: the removals in the order of the plan.
         """
-        remaining = [removal for removal in removals if removal.moves][:MAX_REMOVALS]
+        later = deque(removal for removal in removals if removal.moves)
+        rehearsed: list[RemoveNode] = []
         found: list[StrandedPod] = []
-        for variant in range(2 + _SHUFFLED):
-            while remaining and not self._budget.over:
-                stranded = self._first_stranded(remaining, variant)
-                if stranded is None:
-                    break
-                found.append(stranded)
-                remaining = [removal for removal in remaining if removal.node != stranded.node]
-        return found
+        complete = False
+        while not complete:
+            while later and len(rehearsed) < MAX_REMOVALS:
+                rehearsed.append(later.popleft())
+            complete = True
+            for variant in range(2 + _SHUFFLED):
+                while rehearsed:
+                    if self._budget.over:
+                        return RehearsalResult(found, [*rehearsed, *later])
+                    stranded = self._first_stranded(rehearsed, variant)
+                    if stranded is None:
+                        break
+                    found.append(stranded)
+                    rehearsed = [removal for removal in rehearsed if removal.node != stranded.node]
+                    complete = not later  # another removal takes its place, and must be rehearsed as well
+        return RehearsalResult(found)
 
     def _first_stranded(self, removals: Sequence[RemoveNode], variant: int) -> StrandedPod | None:
         snapshot = self._placer.snapshot

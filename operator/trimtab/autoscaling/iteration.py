@@ -159,14 +159,7 @@ def _node_recordings(
     If a node group has no nodes later, its template is built from this description.
     """
     startup = iteration.spec.startup_taints
-    made = build_templates(
-        snapshot,
-        found.all,
-        now=iteration.now,
-        startup_taints=startup,
-        force_daemon_sets=iteration.spec.scale_up.force_daemon_sets,
-        architecture=iteration.spec.scale_up.default_architecture,
-    )
+    made = build_templates(snapshot, found.all, now=iteration.now, spec=iteration.spec)
     boots = {id_: record.boot_seconds for id_, record in state.groups.items()}
     return next_records(found.all, made, snapshot, iteration.now, startup_taints=startup, boots=boots)
 

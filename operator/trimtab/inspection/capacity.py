@@ -128,7 +128,7 @@ def _with_node_groups(cluster: ClusterInput, pod: Pod, instances: int, limit: in
 def _possible_on_new_nodes(snapshot: Snapshot, inputs: Any, pod: Pod) -> int:
     """Return an upper bound of the instances that fit on new nodes of all groups, by their requests."""
     groups = inputs.node_groups(snapshot).all
-    templates = build_templates(snapshot, groups, now=inputs.now, startup_taints=inputs.spec.startup_taints).of_group
+    templates = build_templates(snapshot, groups, now=inputs.now, spec=inputs.spec).of_group
     requests = {**{name: amount for name, amount in pod.spec.requests.items() if amount > 0}, "pods": 1}
     total = 0
     for group in groups:

@@ -135,15 +135,8 @@ class _Forecast:
         wanted |= {find_group(self._groups, name).id for name in self._scenario.add}
         if not wanted:
             return {}
-        spec = self._inputs.spec
-        return build_templates(
-            self._snapshot,
-            [self._groups.by_id[id_] for id_ in wanted],
-            now=self._now,
-            startup_taints=spec.startup_taints,
-            force_daemon_sets=spec.scale_up.force_daemon_sets,
-            architecture=spec.scale_up.default_architecture,
-        ).of_group
+        groups = [self._groups.by_id[id_] for id_ in wanted]
+        return build_templates(self._snapshot, groups, now=self._now, spec=self._inputs.spec).of_group
 
     def _add_nodes(self) -> None:
         for name, number in self._scenario.add.items():

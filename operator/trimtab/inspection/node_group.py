@@ -83,14 +83,7 @@ class _NodeGroups:
         self._readiness: Mapping[str, Readiness] = readiness_by_node(
             nodes, self._groups, now=cluster.now, startup=startup
         )
-        self._templates: Templates = build_templates(
-            snapshot,
-            self._groups.all,
-            now=cluster.now,
-            startup_taints=startup,
-            force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
-            architecture=inputs.spec.scale_up.default_architecture,
-        )
+        self._templates: Templates = build_templates(snapshot, self._groups.all, now=cluster.now, spec=inputs.spec)
         self._autoscaled = cluster.policies.cluster_autoscaler is not None
         self._plan: Plan
         self._reservations: PlanReservations

@@ -20,6 +20,7 @@ from tests.builders import (
 )
 from tests.unit.autoscaling.scale_up_helpers import NOW, group, pending_pods, planned, sizes
 from trimtab.api import reasons
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ScaleUp
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.api.plan import Plan
 from trimtab.autoscaling.cluster_state.state import AutoscalerState
@@ -67,7 +68,8 @@ def uncounted(*builders: Any) -> dict[str, str]:
 
 def _templates(*builders: Any, force: bool = False) -> Templates:
     snapshot = Snapshot([builder.build() for builder in builders])
-    return build_templates(snapshot, build_groups(snapshot).all, now=NOW, force_daemon_sets=force)
+    spec = ClusterAutoscalerSpec(scale_up=ScaleUp(force_daemon_sets=force))
+    return build_templates(snapshot, build_groups(snapshot).all, now=NOW, spec=spec)
 
 
 GROUP = "MachineSet/openshift-machine-api/a"

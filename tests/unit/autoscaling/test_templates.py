@@ -22,6 +22,7 @@ from tests.builders import (
     pod,
 )
 from tests.fixtures.golden import Golden
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec, ScaleUp
 from trimtab.autoscaling.groups import build_groups
 from trimtab.autoscaling.template import NodeTemplate, TemplateOrigin, Templates, build_templates
 from trimtab.autoscaling.template.node_template import allocatable, reserve
@@ -37,7 +38,9 @@ GIB = 1 << 30
 
 def made(*builders: Any, startup: tuple[str, ...] = ()) -> Templates:
     snapshot = Snapshot([builder.build() for builder in builders])
-    return build_templates(snapshot, build_groups(snapshot).all, now=NOW, startup_taints=startup)
+    return build_templates(
+        snapshot, build_groups(snapshot).all, now=NOW, spec=ClusterAutoscalerSpec(startup_taints=startup)
+    )
 
 
 def only(*builders: Any, **options: Any) -> NodeTemplate:
@@ -427,7 +430,8 @@ class TestEstimating:
     def test_stated_default_architecture_has_precedence_over_the_clusters(self) -> None:
         builders = workers().capacity(cpu="4", memory="16Gi"), node("n1").labels({"kubernetes.io/arch": "amd64"})
         snapshot = Snapshot([builder.build() for builder in builders])
-        found = build_templates(snapshot, build_groups(snapshot).all, now=NOW, architecture="arm64")
+        spec = ClusterAutoscalerSpec(scale_up=ScaleUp(default_architecture="arm64"))
+        found = build_templates(snapshot, build_groups(snapshot).all, now=NOW, spec=spec)
 
         (template,) = found.of_group.values()
         assert template.node.labels["kubernetes.io/arch"] == "arm64"

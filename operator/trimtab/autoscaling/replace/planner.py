@@ -382,14 +382,7 @@ class _ReplacementPlanner:
         self._snapshot, self._groups, self._inputs = snapshot, groups, inputs
         self._prices = {group.id: price for group in groups.all if (price := price_of(group)) is not None}
         priced = [group for group in groups.all if group.id in self._prices]
-        made = build_templates(
-            snapshot,
-            priced,
-            now=inputs.now,
-            startup_taints=inputs.spec.startup_taints,
-            force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
-            architecture=inputs.spec.scale_up.default_architecture,
-        )
+        made = build_templates(snapshot, priced, now=inputs.now, spec=inputs.spec)
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._targets = [group for group in priced if self._may_scale_up(group)]
         self._placer = Placer(snapshot)

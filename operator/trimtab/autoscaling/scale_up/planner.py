@@ -184,14 +184,7 @@ class _Planner:
         self._inputs = inputs
         self._placer = Placer(snapshot)
         found = inputs.node_groups(snapshot)
-        made = build_templates(
-            snapshot,
-            found.all,
-            now=inputs.now,
-            startup_taints=inputs.spec.startup_taints,
-            force_daemon_sets=inputs.spec.scale_up.force_daemon_sets,
-            architecture=inputs.spec.scale_up.default_architecture,
-        )
+        made = build_templates(snapshot, found.all, now=inputs.now, spec=inputs.spec)
         self._groups: tuple[NodeGroup, ...] = found.all
         self._templates: Mapping[str, NodeTemplate] = made.of_group
         self._problems: tuple[ObjectProblem, ...] = tuple(sorted((*found.problems, *made.problems)))

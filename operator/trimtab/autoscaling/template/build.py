@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trimtab.api.cluster_autoscaler import ClusterAutoscalerSpec
 from trimtab.autoscaling.groups.node_group import GroupMachine, MachineState, NodeGroup, ObjectProblem, TemplateSource
 from trimtab.autoscaling.template.daemon_sets import DaemonSetPredictor, UncountedDaemonSet
 from trimtab.autoscaling.template.estimate import (
@@ -47,6 +48,8 @@ By then its DaemonSet pods exist and its devices are registered.
 
 _TOPOLOGY_PREFIXES: Final = ("topology.", "failure-domain.beta.kubernetes.io/")
 """Prefixes of labels that describe the location of a node."""
+
+_DEFAULTS: Final = ClusterAutoscalerSpec()
 
 
 class SampleQuality(IntEnum):
@@ -285,9 +288,7 @@ def build_templates(
     groups: Iterable[NodeGroup],
     *,
     now: float,
-    startup_taints: Collection[str] = (),
-    force_daemon_sets: bool = False,
-    architecture: str | None = None,
+    spec: ClusterAutoscalerSpec = _DEFAULTS,
 ) -> Templates:
     """Build the template of each group.
 
@@ -299,12 +300,12 @@ def build_templates(
         groups: the node groups.
         now: the current time in seconds since the epoch. Nodes that became ready recently are used only if there is no
             other node.
-        startup_taints: keys of ``spec.startupTaints``.
-        force_daemon_sets: ``spec.scaleUp.forceDaemonSets``.
-        architecture: ``spec.scaleUp.defaultArchitecture``.
+        spec: the spec of the ClusterAutoscaler, of which ``startupTaints``, ``scaleUp.forceDaemonSets`` and
+            ``scaleUp.defaultArchitecture`` are used.
     """
-    daemons = DaemonSetPredictor(snapshot, force=force_daemon_sets)
-    startup = frozenset(startup_taints)
+    daemons = DaemonSetPredictor(snapshot, force=spec.scale_up.force_daemon_sets)
+    architecture = spec.scale_up.default_architecture
+    startup = frozenset(spec.startup_taints)
     found: dict[str, NodeTemplate] = {}
     problems: list[ObjectProblem] = []
     uncounted: dict[str, ObjectProblem] = {}

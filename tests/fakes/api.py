@@ -43,7 +43,8 @@ class FakeApi:
     """Implements `trimtab.kube.api.Api`.
 
     `down` makes every request Unreachable; `fail()` scripts failures; `before` runs ahead of each request (to wait,
-    to change something in between); `calls` has what came in. `may` answers SelfSubjectAccessReviews.
+    to change something in between); `calls` has what came in. `may` answers access reviews of the user, `account_may`
+    those of another account, by its name.
     """
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class FakeApi:
     after: Callable[[Call], Awaitable[None]] | None = None
     down: bool = False
     may: Callable[[dict[str, str]], bool] | None = None
+    account_may: Callable[[str, dict[str, str]], bool] | None = None
     chunks: dict[str, list[bytes]] = field(default_factory=dict)
     _version: int = 0
 
@@ -115,7 +117,7 @@ class FakeApi:
         match call.method:
             case "POST" if call.path.endswith("/eviction"):
                 return self._evict(call)
-            case "POST" if call.path.endswith("/selfsubjectaccessreviews"):
+            case "POST" if call.path.endswith("subjectaccessreviews"):
                 return {**call.body, "status": {"allowed": self._may(call.body)}}
             case "POST":
                 return self._create(call)
@@ -130,7 +132,10 @@ class FakeApi:
         raise AssertionError(f"the fake knows no {call.method}")
 
     def _may(self, review: dict[str, Any]) -> bool:
-        return self.may is None or self.may(review["spec"]["resourceAttributes"])
+        spec = review["spec"]
+        if "user" in spec:
+            return self.account_may is None or self.account_may(spec["user"], spec["resourceAttributes"])
+        return self.may is None or self.may(spec["resourceAttributes"])
 
     def _existing(self, path: str) -> str:
         if path not in self.objects:
@@ -195,7 +200,7 @@ def _parts(path: str) -> list[str]:
     """What comes after the group and version, without the namespace: plural, name, subresource."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
-    return parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+    return parts[2:] if parts[:1] == ["namespaces"] and len(parts) > 2 else parts
 
 
 def _is_collection(path: str) -> bool:
@@ -205,7 +210,7 @@ def _is_collection(path: str) -> bool:
 def _lists(path: str, at: str) -> bool:
     """Whether the object at `at` is in the collection at `path`, of one namespace or of all."""
     group = path.removesuffix(_parts(path)[0])
-    return at.startswith(f"{path}/") or (at.startswith(f"{group}namespaces/") and _parts(at)[:1] == _parts(path))
+    return at.startswith((f"{path}/", f"{group}namespaces/")) and _parts(at)[:1] == _parts(path)
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -93,7 +93,7 @@ def show_capacity(document: dict[str, Any], *, most: int | None) -> None:
     if document["withNodeGroups"] is not None:
         echo(
             f"With the autoscaler: {document['withNodeGroups']}, limited by: {document['limitedByWithNodeGroups']}"
-            f"{': ' if document['messageWithNodeGroups'] else ''}{document['messageWithNodeGroups']}."
+            f"{': ' if document['messageWithNodeGroups'] else ''}{document['messageWithNodeGroups'].rstrip('.')}."
         )
     if nodes:
         ordered = sorted(nodes, key=lambda each: (-each["instances"], each["node"]))

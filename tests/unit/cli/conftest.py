@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.fakes.cluster import FakeCluster, serving
 from trimtab.cli.main import cli
 
 Run = Callable[..., Result]
@@ -70,3 +71,26 @@ def file(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def server() -> FakeCluster:
+    """The API server of an empty cluster."""
+    return FakeCluster()
+
+
+@pytest.fixture
+def kubeconfig(server: FakeCluster, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig for ``server``, which answers over HTTP."""
+    path = tmp_path / "kubeconfig"
+    with serving(server) as url:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+        }
+        path.write_bytes(msgspec.json.encode(config))
+        yield path

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+
+from tests.fakes.api import Call
+from tests.fakes.cluster import FakeCluster
+from tests.unit.inspection.test_history import entry, record
+from trimtab.kube.api import Forbidden, Unauthorized
+from trimtab.kube.resources import DEPLOYMENTS, DESCHEDULER_POLICIES, HISTORY_RECORDS, LEASES
 
 DEGRADED = """\
 apiVersion: trimtab.dev/v1alpha1
@@ -67,3 +75,126 @@ def test_status_is_that_at_the_given_time(run, policy) -> None:
         document = msgspec.json.decode(run("status", "--cluster", path, "--now", now, "-o", "json").stdout)
         assert (document["time"], document["resources"][0]["window"]["open"]) == (now, is_open)
     assert run("status", "--watch", "--now", "2026-11-20T12:00:00Z").exit_code == 2
+
+
+LEASE = {
+    "metadata": {
+        "name": "trimtab-acting",
+        "namespace": "trimtab-system",
+        "labels": {"trimtab.dev/acting": "true"},
+        "annotations": {"trimtab.dev/controllers": "descheduler,tainting"},
+    },
+    "spec": {
+        "holderIdentity": "trimtab-1",
+        "acquireTime": "2026-11-20T09:00:00.123456Z",
+        "renewTime": "2026-11-20T11:59:58.000000Z",
+    },
+}
+NOW = ("--now", "2026-11-20T12:00:00Z")
+
+
+def add_policy(server: FakeCluster, text: str) -> None:
+    server.add(DESCHEDULER_POLICIES, msgspec.yaml.decode(text))
+
+
+def add_operator(server: FakeCluster) -> None:
+    labels = {"app.kubernetes.io/name": "trimtab", "app.kubernetes.io/version": "1.2.3"}
+    metadata = {"name": "trimtab", "namespace": "trimtab-system", "labels": labels}
+    server.add(LEASES, LEASE)
+    server.add(DEPLOYMENTS, {"metadata": metadata, "spec": {"replicas": 2}, "status": {"readyReplicas": 1}})
+
+
+def live(run, kubeconfig, *options: str) -> Any:
+    return msgspec.json.decode(run("status", "--kubeconfig", kubeconfig, "-o", "json", *options).stdout)
+
+
+def test_live_status_names_the_process_that_runs_the_controllers(run, server, kubeconfig) -> None:
+    add_operator(server)
+    add_policy(server, DEGRADED)
+
+    document = live(run, kubeconfig, *NOW)
+
+    operator = document["operator"]
+    assert (operator["running"], operator["readyReplicas"], operator["replicas"]) == (True, 1, 2)
+    assert operator["version"] == "1.2.3"
+    [leader] = operator["leaders"]
+    assert (leader["identity"], leader["controllers"]) == ("trimtab-1", ["descheduler", "tainting"])
+    assert leader["since"] == "2026-11-20T09:00:00Z"
+    assert [(each["name"], each["state"]) for each in document["resources"]] == [("nightly", "Degraded")]
+    assert {call.method for call in server.calls} == {"GET"}
+
+
+def test_operator_is_stopped_once_its_lease_is_not_renewed(run, server, kubeconfig) -> None:
+    add_operator(server)
+    add_policy(server, IDLE)
+
+    options = "--kubeconfig", kubeconfig, "--exit-code"
+    assert run("status", *options, *NOW).exit_code == 0
+    assert run("status", *options, "--now", "2026-11-20T12:10:00Z").exit_code == 1
+
+
+def test_lease_without_a_readable_time_counts_as_stopped(run, server, kubeconfig) -> None:
+    server.add(LEASES, {**LEASE, "spec": {"holderIdentity": "trimtab-1", "renewTime": "yesterday"}})
+
+    assert live(run, kubeconfig, *NOW)["operator"]["running"] is False
+
+
+def test_what_the_user_may_not_read_is_unknown(run, server, kubeconfig) -> None:
+    server.fail(Forbidden("may not list leases", status=403), times=9, path="/leases")
+    server.fail(Forbidden("may not list historyrecords", status=403), times=9, path="/historyrecords")
+
+    result = run("status", "--kubeconfig", kubeconfig, "-o", "json")
+
+    assert msgspec.json.decode(result.stdout)["operator"]["running"] is None
+    assert "historyrecords.trimtab.dev" in result.stderr
+
+
+def test_replicas_are_unknown_without_access_to_the_deployment(run, server, kubeconfig) -> None:
+    add_operator(server)
+    server.fail(Forbidden("may not list deployments", status=403), times=9, path="/deployments")
+
+    operator = live(run, kubeconfig, *NOW)["operator"]
+    assert (operator["running"], operator["replicas"], operator["version"]) == (True, None, None)
+
+
+def test_table_has_the_operator_and_what_blocks_each_resource(run, server, kubeconfig) -> None:
+    add_operator(server)
+    other = {**LEASE["metadata"], "name": "second-acting"}
+    server.add(LEASES, {"metadata": other, "spec": {**LEASE["spec"], "holderIdentity": "trimtab-2"}})
+    add_policy(server, DEGRADED)
+    server.add(HISTORY_RECORDS, record("h-1", entry("web-1", result="Evicted")))
+
+    lines = run("status", "--kubeconfig", kubeconfig, *NOW).stdout.splitlines()
+
+    operator = next(line for line in lines if line.startswith("Operator:"))
+    assert {"1 of 2 replicas are ready", "version 1.2.3", "2 processes run controllers"} <= set(
+        operator.rstrip(".").split("; ")
+    )
+    assert any("DeschedulerPolicy nightly: EvictionsFailed (since 2026-11-20T11:00:00Z)" in line for line in lines)
+    assert lines[-1] == "Next: trimtab explain policy deschedulerpolicy/nightly"
+
+
+def test_watch_prints_again_only_after_a_change(run, server, kubeconfig, monkeypatch) -> None:
+    monkeypatch.setattr("trimtab.cli.status.PERIOD", 0.0)
+    add_policy(server, IDLE)
+    server.fail(Forbidden("may not list historyrecords", status=403), times=100, path="/historyrecords")
+    reads = 0
+
+    async def change(call: Call) -> None:
+        nonlocal reads
+        if not call.path.endswith("/deschedulerpolicies"):
+            return
+        reads += 1
+        if reads == 3:
+            add_policy(server, DEGRADED)
+        elif reads == 5:
+            server.fail(Unauthorized("the token has expired", status=401), times=100)
+
+    server.before = change
+    result = run("status", "--kubeconfig", kubeconfig, "--watch")
+
+    assert result.exit_code != 0
+    headings = [line for line in result.stdout.splitlines() if line.startswith("RESOURCE")]
+    assert (reads, len(headings)) == (5, 2)
+    assert result.stderr.count("historyrecords.trimtab.dev") == 1
+    assert "the token has expired" in result.stderr

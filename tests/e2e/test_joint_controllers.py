@@ -16,6 +16,7 @@ from tests.fixtures.joint import (
     STRATEGIES,
     JointCluster,
     PodLife,
+    deploy_on,
     guarded_namespace,
     own_joint_cluster,
     protected_pods,
@@ -39,17 +40,6 @@ def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointClust
         joint.operate()
         joint.group("stable", replicas=3, minimum=3, maximum=6)
         yield joint
-
-
-def deploy_on(joint: JointCluster, name: str, replicas: int, nodes: list[str], **pod: object) -> None:
-    """Create a Deployment while only these nodes are schedulable, so that each gets two pods or more."""
-    closed = set(joint.all_nodes()) - set(nodes)
-    for node in closed:
-        joint.cordon(node)
-    joint.deploy(name, replicas, **pod)
-    joint.until_running(name, replicas)
-    for node in closed:
-        joint.cordon(node, on=False)
 
 
 @pytest.mark.core

@@ -8,10 +8,14 @@ START = 1_800_000_000.0
 
 
 class LoopClock:
-    """The loop's own time; `skew` sets the wall clock wrong by so many seconds, `rate` lets it run fast or slow."""
+    """The loop's own time; `skew` sets the wall clock wrong by so many seconds, `rate` lets it run fast or slow.
 
-    def __init__(self, *, skew: float = 0.0, rate: float = 1.0) -> None:
+    `busy` is the share of the time in which the process uses the CPU.
+    """
+
+    def __init__(self, *, skew: float = 0.0, rate: float = 1.0, busy: float = 1.0) -> None:
         self.skew = skew
+        self.busy = busy
         self.rate = rate
 
     def now(self) -> float:
@@ -19,6 +23,9 @@ class LoopClock:
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time() * self.rate
+
+    def cpu(self) -> float:
+        return self.monotonic() * self.busy
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds / self.rate))
@@ -34,6 +41,9 @@ class SetClock:
         return self.time
 
     def monotonic(self) -> float:
+        return self.time
+
+    def cpu(self) -> float:
         return self.time
 
     async def sleep(self, seconds: float) -> None:

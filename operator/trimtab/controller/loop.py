@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 from trimtab.controller.other_operators import other_operators
 from trimtab.controller.permissions import ObjectKey, Requirement, permissions
 from trimtab.controller.progress import Component, PlanSchedule, register_component, track_component
-from trimtab.kube.clock import Clock
+from trimtab.kube.clock import Clock, CpuTime
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
@@ -84,18 +85,28 @@ class Loop(ABC):
         clock: provides the time.
         wakeup: the event that starts the next iteration early. By default, the loop creates its own.
         rest: minimum pause between two iterations in seconds, even if something wakes the loop.
-        rest_share: minimum pause as a multiple of the duration of the last iteration. It leaves time for other
-            controllers if the iterations are slow.
+        rest_share: minimum pause as a multiple of the CPU time of the last iteration. It leaves time for other
+            controllers if the iterations are expensive. Time in which the iteration waited, for a response or for a
+            CPU that other processes used, does not count: otherwise a busy machine would slow the loop down.
+        max_rest: the longest pause in seconds that ``rest_share`` causes.
     """
 
     def __init__(
-        self, name: str, clock: Clock, *, wakeup: Wakeup | None = None, rest: float = 0.0, rest_share: float = 0.0
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        wakeup: Wakeup | None = None,
+        rest: float = 0.0,
+        rest_share: float = 0.0,
+        max_rest: float = math.inf,
     ) -> None:
         self._loop_name = name
         self._loop_clock = clock
         self._wakeup = wakeup or Wakeup()
         self._least_rest = rest
         self._rest_share = rest_share
+        self._max_rest = max_rest
         self._closed = False
         self._component: Component = register_component(name)
         self._ending = Wakeup()  # ends the minimum pause, because wake() does not shorten it
@@ -146,14 +157,14 @@ class Loop(ABC):
             self._wakeup.clear()
             component.plan_schedule = self._plan_schedule
             component.begin()
-            began, failure = self._loop_clock.monotonic(), None
+            cost = CpuTime(self._loop_clock)
+            failure = None
             try:
                 pause = await self._iterate()
             except Exception as error:
                 log.exception("Iteration of %s failed", self._loop_name)
                 pause, failure = await self._failed(error), error
-            ended = self._loop_clock.monotonic()
-            rest = max(self._least_rest, (ended - began) * self._rest_share)
+            rest = max(self._least_rest, min(self._max_rest, cost.seconds * self._rest_share))
             due_in = None if pause is None else max(pause, rest)
             if failure is None:
                 component.succeed(due_in)
@@ -182,9 +193,16 @@ class ControllerLoop(Loop, Generic[T]):
     """The custom resource of the object; ``None`` if its permissions are not checked."""
 
     def __init__(
-        self, name: str, clock: Clock, *, wakeup: Wakeup | None = None, rest: float = 0.0, rest_share: float = 0.0
+        self,
+        name: str,
+        clock: Clock,
+        *,
+        wakeup: Wakeup | None = None,
+        rest: float = 0.0,
+        rest_share: float = 0.0,
+        max_rest: float = math.inf,
     ) -> None:
-        super().__init__(name, clock, wakeup=wakeup, rest=rest, rest_share=rest_share)
+        super().__init__(name, clock, wakeup=wakeup, rest=rest, rest_share=rest_share, max_rest=max_rest)
         self._permissions = permissions()
         self._key: ObjectKey | None = None
         self.object: T | None = None

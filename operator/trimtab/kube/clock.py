@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """A wall clock, a monotonic clock, and a sleep function."""
+    """A wall clock, a monotonic clock, the CPU time, and a sleep function."""
 
     def now(self) -> float:
         """Return the time in seconds since the epoch, for timestamps. It may jump when the host's clock is set."""
@@ -17,6 +17,10 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start, for durations and deadlines. The result never decreases."""
+        ...
+
+    def cpu(self) -> float:
+        """Return the CPU seconds that this process has used, to measure what work costs. Waiting does not count."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -35,9 +39,30 @@ class SystemClock:
         """Return ``time.monotonic()``."""
         return time.monotonic()
 
+    def cpu(self) -> float:
+        """Return ``time.process_time()``."""
+        return time.process_time()
+
     async def sleep(self, seconds: float) -> None:
         """Wait with ``asyncio.sleep()``."""
         await asyncio.sleep(max(0.0, seconds))
+
+
+class CpuTime:
+    """Measures the CPU time of work from now on.
+
+    The process has a single CPU time, which includes the work of its other threads and tasks. So the result is limited
+    to the elapsed time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began, self._cpu = clock.monotonic(), clock.cpu()
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds so far."""
+        return max(0.0, min(self._clock.monotonic() - self._began, self._clock.cpu() - self._cpu))
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()

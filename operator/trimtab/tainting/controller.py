@@ -25,6 +25,7 @@ from trimtab.controller.permissions import Requirement
 from trimtab.controller.progress import PlanSchedule
 from trimtab.controller.reporter import ConditionChange, with_conditions
 from trimtab.disruption.evictor.requests import TAINTING
+from trimtab.kube.clock import CpuTime
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import TAINT_MANAGERS
 from trimtab.tainting.active_tasks import ActiveTasks
@@ -110,9 +111,12 @@ def observe_state(
 log = logging.getLogger(__name__)
 
 PAUSE_RATIO: Final = 20
-"""Minimum pause between two iterations, as a multiple of the duration of an iteration. With 150,000 deadlines an
-iteration takes about 15 ms.
+"""Minimum pause between two iterations, as a multiple of the CPU time of a report. With 150,000 deadlines a report
+takes about 15 ms.
 """
+
+MAX_PAUSE: Final = 10.0
+"""Maximum seconds of that pause, after which the status may be out of date."""
 
 REMOVE_TIMEOUT: Final = 10.0
 """Timeout in seconds for removing trimtab's annotation from the nodes when the mode changes to Observe."""
@@ -183,9 +187,9 @@ class TaintManagerController(ControllerLoop[TaintManager]):
             # 4. Resync if an event could not be processed.
             observer.resync_if_needed()
         # 5. Report the state in status, events and metrics. With many deadlines this is slow, so the pause is longer.
-        began = self._services.clock.monotonic()
+        cost = CpuTime(self._services.clock)
         self._report(spec)
-        return max(pause, PAUSE_RATIO * (self._services.clock.monotonic() - began))
+        return max(pause, min(MAX_PAUSE, PAUSE_RATIO * cost.seconds))
 
     async def _invalid(self, problem: InputError) -> float:
         await self._stop_tasks()

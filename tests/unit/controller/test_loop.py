@@ -22,8 +22,8 @@ pytestmark = pytest.mark.looptime(start=0)
 class Controller(ControllerLoop[str]):
     """A controller of an object whose spec is a word; records what was called when."""
 
-    def __init__(self, *, pause: float | None = 10.0, takes: float = 0.0, **options: Any) -> None:
-        super().__init__("thing", LoopClock(), **options)
+    def __init__(self, *, pause: float | None = 10.0, takes: float = 0.0, busy: float = 1.0, **options: Any) -> None:
+        super().__init__("thing", LoopClock(busy=busy), **options)
         self.calls: list[tuple[str, float]] = []
         self.failures = 0
         self._pause = pause
@@ -120,6 +120,22 @@ async def test_loop_pauses_between_iterations_even_if_woken() -> None:
     controller.observe(body("a"))
     await run(controller, 8.5)
     assert controller.calls[1:] == [("a", 0), ("a", 3), ("a", 6), ("finish", 8.5)]
+
+
+@pytest.mark.parametrize(
+    ("busy", "max_rest", "starts"),
+    [
+        pytest.param(1.0, 60.0, [0, 11, 22], id="all of the time on the CPU"),
+        pytest.param(0.01, 60.0, [0, 1.5, 3, 4.5, 6], id="almost all of the time waiting"),
+        pytest.param(1.0, 2.0, [0, 3, 6, 9], id="limited"),
+        pytest.param(4.0, 60.0, [0, 11, 22], id="other threads use the CPU as well"),
+    ],
+)
+async def test_pause_follows_the_cpu_time_of_the_iteration(busy: float, max_rest: float, starts: list[float]) -> None:
+    controller = Controller(pause=0.0, takes=1.0, busy=busy, rest=0.5, rest_share=10.0, max_rest=max_rest)
+    controller.observe(body("a"))
+    await run(controller, starts[-1] + 0.9)
+    assert [at for what, at in controller.calls if what == "a"] == starts
 
 
 @pytest.mark.parametrize("how", ["stopped", "ended", "closed"])

@@ -155,6 +155,9 @@ class MovingClock:
     def monotonic(self) -> float:
         return self.time
 
+    def cpu(self) -> float:
+        return self.time
+
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
 

@@ -34,7 +34,10 @@ MIN_PERIOD: Final = 0.2
 """Minimum seconds between two iterations. In an outage, nodes change all the time."""
 
 PAUSE_RATIO: Final = 10.0
-"""Minimum pause after an iteration, as a multiple of the duration of that iteration."""
+"""Minimum pause after an iteration, as a multiple of the CPU time of that iteration."""
+
+MAX_PAUSE: Final = 2.0
+"""Maximum seconds of that pause, so that a failed node is noticed within seconds even if an iteration is expensive."""
 
 DEADLINE_MARGIN: Final = 0.005
 """Seconds by which an iteration starts after its deadline, because just before the deadline nothing would be due."""
@@ -72,7 +75,7 @@ class NodeLifecycleController(Loop):
     """
 
     def __init__(self, services: TaintingDependencies, settings: LifecycleSettings) -> None:
-        super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO)
+        super().__init__("node lifecycle", services.clock, rest=MIN_PERIOD, rest_share=PAUSE_RATIO, max_rest=MAX_PAUSE)
         self.held = ""
         self._services = services
         self._settings = settings

@@ -38,6 +38,7 @@ from msgspec import Struct, field
 
 from trimtab.api.reasons import PREEMPTED, PREEMPTION_BY_SCHEDULER
 from trimtab.cluster.lister import Lister
+from trimtab.cluster.workloads.owners import owner_key
 from trimtab.controller.loop import BackgroundTasks
 from trimtab.disruption.evictor import Evictor, Permit
 from trimtab.disruption.evictor.requests import (
@@ -287,6 +288,7 @@ class PreemptionExecutor:
             uid=victim.uid,
             requester=Requester(SCHEDULING, scheduler_of(preemption.pod)),
             node=preemption.node,
+            owner=owner_key(victim),
             how=how,
             reason=PREEMPTED,
             message=f"makes room for pod {preemption.pod.key}",

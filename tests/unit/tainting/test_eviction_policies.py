@@ -12,10 +12,12 @@ from tests.unit.tainting.deadlines import bears, taint
 from tests.unit.tainting.eviction_world import TAINT_AND_EVICT, Cluster, Manager
 from trimtab.api import reasons
 from trimtab.api.taint_manager import KeyPolicy, TaintManagerSpec, UserTaintRates
-from trimtab.disruption.evictor import EvictionLimits
-from trimtab.disruption.evictor.requests import AUTOSCALER, Requester
-from trimtab.kube.objects import LabelSelector, PodDisruptionBudget
+from trimtab.cluster.workloads.owners import owner_key
+from trimtab.disruption.evictor import EvictionLimits, PendingEviction, Permit
+from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, EvictionRequest, Requester
+from trimtab.kube.objects import LabelSelector, OwnerReference, PodDisruptionBudget
 from trimtab.tainting.eviction import DuePodResult
+from trimtab.tainting.eviction.queue import REQUESTER
 
 pytestmark = pytest.mark.looptime(start=0)
 
@@ -339,3 +341,31 @@ async def test_eviction_waits_for_outstanding_disruption_of_a_drain(
         await asyncio.sleep(1)
 
     assert len(cluster.requests("POST eviction", "web")) == 1
+
+
+async def test_policy_waits_until_the_owner_has_replaced_a_pod_of_a_tainted_node(cluster: Cluster) -> None:
+    owners = (OwnerReference(kind="ReplicaSet", name="web", uid="rs", api_version="apps/v1", controller=True),)
+    cluster.taint("n1", taint())
+    for name, on in (("web-1", "n1"), ("web-2", "n2")):
+        cluster.pod(name, on=on, phase="Running", owners=owners)
+    manager = Manager(cluster, EVICT)
+    async with manager.running():
+        await asyncio.sleep(2)
+
+        left, evictor = cluster.pods["shop/web-2"], manager.services.evictor
+        policy = EvictionRequest(
+            namespace="shop",
+            pod=left.name,
+            uid=left.uid,
+            requester=Requester(DESCHEDULER, "spread"),
+            owner=owner_key(left),
+            settle=True,
+        )
+        waiting = evictor.admit(policy, left)
+        assert isinstance(waiting, PendingEviction)
+        assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_OWNER, REQUESTER)
+
+        cluster.pod("web-3", on="n2", phase="Running", owners=owners)
+        await asyncio.sleep(1)
+        found = evictor.admit(policy, left)
+        assert isinstance(found, Permit), found

@@ -147,7 +147,7 @@ class NoExecuteTaints(StaticFilter):
     """
 
     name: ClassVar = "PodToleratesNodeNoExecuteTaints"
-    reason: ClassVar = "node(s) had find_untolerated_taint NoExecute taint(s)"
+    reason: ClassVar = "node(s) had untolerated NoExecute taint(s)"
 
     def key(self, pod: Pod) -> Hashable | None:
         return pod.spec.tolerations

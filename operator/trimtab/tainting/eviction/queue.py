@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import OBSERVE, RefusedPod, StuckNode, TaintManagerSpec
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.evictor import Evictor, Permit
 from trimtab.disruption.evictor.requests import BUDGET_REFUSER, TAINTING, EvictionRequest, Requester, Way
 from trimtab.kube.api import Api
@@ -235,7 +236,9 @@ class EvictionQueue:
             )
 
 
-def request_of(deadline: Deadline, *, how: Way = "Delete", overdue: bool = False) -> EvictionRequest:
+def request_of(
+    deadline: Deadline, *, how: Way = "Delete", overdue: bool = False, owner: OwnerKey | None = None
+) -> EvictionRequest:
     """Build the request to delete or evict a pod with the pod's own grace period."""
     namespace, _, name = deadline.key.partition("/")
     return EvictionRequest(
@@ -247,6 +250,7 @@ def request_of(deadline: Deadline, *, how: Way = "Delete", overdue: bool = False
         reason=reasons.NO_EXECUTE_TAINT,
         message=describe_deadline(deadline),
         requester=REQUESTER,
+        owner=owner,
         deadline=deadline.due,
         overdue=overdue,
     )
@@ -335,7 +339,8 @@ class EvictionAttempts:
             return None
         how: Way = "Delete" if verdict.action is EvictionAction.DELETE else "Evict"
         overdue = how == "Evict" and verdict.until <= self._services.clock.now()
-        found = self._services.evictor.admit(request_of(verdict.deadline, how=how, overdue=overdue), pod)
+        request = request_of(verdict.deadline, how=how, overdue=overdue, owner=owner_key(pod))
+        found = self._services.evictor.admit(request, pod)
         if isinstance(found, Permit):
             return found
         entry.queue_state = QueueState.BACKING_OFF

@@ -123,7 +123,11 @@ def _run_until_interrupted(work: Callable[[], Coroutine[None, None, None]]) -> N
         task = asyncio.create_task(work(), name="serve the page")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
-        await asyncio.wait({task})
+        try:
+            await asyncio.wait({task})
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)  # uvloop leaves its handler behind, which ignores the signal
         if not task.cancelled():
             task.result()
 

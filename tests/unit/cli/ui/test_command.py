@@ -40,10 +40,12 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 def test_page_of_files_is_served_until_the_command_is_interrupted(run, write, browser: Opened) -> None:
     cluster = write("c.json", node("n1"))
+    before = (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
 
     result = run("ui", "--cluster", cluster, "--open", "--now", "2026-11-20T12:00:00Z")
 
     assert result.exit_code == 0
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert [status for status, _ in browser] == [200, 401]  # the browser's URL works once
     assert f"Serving {cluster} at http://127.0.0.1:" in result.stdout
     printed = result.stdout.split()[-1]

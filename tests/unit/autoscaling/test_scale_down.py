@@ -640,7 +640,7 @@ class TestRehearsals:
         assert not made.actions
         assert kept_reasons(made)["n1"] == "NoPlaceToMovePods"
         assert {each.name: each.pod for each in made.kept}["n1"] == "shop/b"
-        assert set(made.unneeded) == {"n1"}
+        assert set(made.unneeded) == set()
         assert made.disruptions == {}
 
     def test_node_is_removed_if_there_is_room_for_both(self) -> None:
@@ -654,6 +654,18 @@ class TestRehearsals:
     def test_other_nodes_are_still_removed(self) -> None:
         made = planned(*self.cluster(free="1"), worker("n0", group("b", size=1)), group("b", size=1))
         assert set(removed(made)) == {"n0"}
+
+    def test_node_that_is_kept_because_of_other_removals_stays_unneeded(self) -> None:
+        first, second = group("a", size=1), group("b", size=1)
+        made = planned(
+            *(first, second, worker("n1", first), worker("n2", second)),
+            *(node("hdd"), web("there", "hdd", cpu="2")),
+            node("only").allocatable(cpu="1", memory="16Gi").labels(disk="ssd"),
+            web("a", "n1", cpu="1").prefers_nodes(100, expression("disk", "In", "ssd")),
+            web("b", "n2", cpu="1").node_selector(disk="ssd"),
+        )
+        assert len(removed(made)) == 1
+        assert set(made.unneeded) == {"n1", "n2"}
 
     def test_pods_with_many_places_need_no_rehearsal(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Rehearsal, "run", lambda *_: pytest.fail("it is rehearsed"))

@@ -319,6 +319,8 @@ class _ScaleDownPlanner:
                 f"{each.message}"
             )
             self._keep(each.node, Refusal(reasons.NO_PLACE_TO_MOVE_PODS, message))
+            if each.alone:
+                self._unneeded.remove(each.node)
         for removal in result.skipped:
             message = f"planning may take {self._budget.seconds:g}s, in which the removal was not rehearsed"
             self._keep(removal.node, Refusal(reasons.PLAN_DEADLINE_EXCEEDED, message))

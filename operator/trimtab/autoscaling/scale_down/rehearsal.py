@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from trimtab.api.plan import RemoveNode
 from trimtab.cluster.disruption_signals import as_draining
@@ -41,11 +42,13 @@ class StrandedPod(Struct, frozen=True):
         node: name of the removed node on which the pod runs.
         pod: the pod, as it would be pending.
         message: why it fits on no node.
+        alone: whether that can also happen if no other node is removed. Then the node is needed.
     """
 
     node: str
     pod: Pod
     message: str
+    alone: bool = False
 
 
 class RehearsalResult(Struct, frozen=True):
@@ -105,7 +108,9 @@ class Rehearsal:
                     stranded = self._first_stranded(rehearsed, variant)
                     if stranded is None:
                         break
-                    found.append(stranded)
+                    [removal] = [removal for removal in rehearsed if removal.node == stranded.node]
+                    alone = any(self._first_stranded([removal], each) for each in range(2 + _SHUFFLED))
+                    found.append(replace(stranded, alone=alone))
                     rehearsed = [removal for removal in rehearsed if removal.node != stranded.node]
                     complete = not later  # another removal takes its place, and must be rehearsed as well
         return RehearsalResult(found)

@@ -213,7 +213,7 @@ class Supervisor:
         if elector is not None:
             await elector.acquire()
         thread.call(app.lead)
-        await (elector.lost.wait() if elector is not None else asyncio.Event().wait())
+        await (elector.until_lost() if elector is not None else asyncio.Event().wait())
 
     async def _watch(self, app: Application) -> str:
         """Return the problem as soon as a component has been inactive or failing for too long."""

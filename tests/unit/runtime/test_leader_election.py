@@ -326,6 +326,33 @@ async def test_renewal_that_fails_with_a_defect_loses_the_lease(api):
         assert "bug" in a.lost_reason
 
 
+@pytest.mark.parametrize("how", ["cancelled", "hangs"])
+async def test_lease_is_lost_without_the_task_that_renews_it(api, how: str):
+    a = candidate(api, "a")
+    async with leading(a):
+        await asyncio.sleep(5)
+        if how == "cancelled":
+            next(each for each in asyncio.all_tasks() if each.get_name() == "leader-election").cancel()
+        else:
+            a._clock.sleep = lambda _: asyncio.Event().wait()
+        await a.until_lost()
+        assert now() == pytest.approx((4 if how == "cancelled" else 6) + 10.5)
+        assert a.lost.is_set()
+        assert a.lost_reason
+
+
+async def test_release_is_no_loss(api):
+    a = candidate(api, "a")
+    async with leading(a):
+        waiting = asyncio.create_task(a.until_lost())
+        await asyncio.sleep(5)
+        await a.release()
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        assert not a.lost.is_set()
+        waiting.cancel()
+
+
 async def test_a_lease_is_released_although_a_renewal_was_in_flight(api):
     a, sent = candidate(Link(api), "a"), asyncio.Event()
 

@@ -19,6 +19,7 @@ import random
 import socket
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 NEVER: Final = float("-inf")
 _MIN_REQUEST_TIME: Final = 0.001
 """Minimum duration of a request in seconds. A shorter sleep may not advance the clock."""
+
+_REPORT_TIME: Final = 0.5
+"""Seconds after the renew deadline within which the task that renews the lease reports the loss."""
 
 
 class ElectionTimings(Struct, frozen=True, kw_only=True):
@@ -166,6 +170,20 @@ class LeaderElector:
         duration = self._observed.duration or self._timings.lease_duration
         left = self._observed_at + duration - self._clock.monotonic()
         return min(wait, left) if left > 0 else wait
+
+    async def until_lost(self) -> None:
+        """Wait until the lease is lost.
+
+        A task that hangs or was cancelled reports nothing, so the lease is also lost soon after the renew deadline.
+        """
+        while not self.lost.is_set() and self._renewing is not None:
+            left = self._deadline + _REPORT_TIME - self._clock.monotonic()
+            if left <= 0.0:
+                self._record_loss(f"no renewal for {self._timings.renew_deadline:g} s, and the task does not report it")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self.lost.wait()
+        await self.lost.wait()
 
     async def release(self) -> None:
         """Stop renewing and release the Lease, so that another candidate takes over immediately.

@@ -51,7 +51,7 @@ def convert(*, files: tuple[str, ...], target: str | None, report: str | None, s
     skipped and counted.
 
     Scheduler configurations: the command reads the legacy Policy (scheduler.json of OpenShift 3.11) and
-    KubeSchedulerConfiguration. Each scheduler name becomes one SchedulerPolicy.
+    KubeSchedulerConfiguration, also in a ConfigMap. Each scheduler name becomes one SchedulerPolicy.
 
     Admission configurations: the command reads admissionConfig and projectConfig of OpenShift 3.11's
     master-config.yaml and kube-apiserver's AdmissionConfiguration, with the files to which they refer. Together they

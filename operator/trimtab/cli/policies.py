@@ -358,6 +358,24 @@ def _policies_in(text: Any) -> list[Document]:
     return [each for each in found if _manifest(each).get("kind") == KIND]
 
 
+def _scheduler_documents(text: Any, source: str) -> list[Document]:
+    """Return the configurations of kube-scheduler in a string; empty if it contains none.
+
+    Raises:
+        InputError: the string contains a configuration and is invalid YAML.
+    """
+    from trimtab.kube.wire.files.documents import documents
+    from trimtab.scheduling.imports import CONFIGURATION, LEGACY_KIND
+
+    if not isinstance(text, str) or not (CONFIGURATION in text or "predicates" in text or "priorities" in text):
+        return []
+    try:
+        found = list(documents(_repaired(text.encode(), source)))
+    except InputError as error:
+        raise _with_location(error, source) from None
+    return [each for each in found if _manifest(each).get("kind") in (LEGACY_KIND, CONFIGURATION)]
+
+
 def _manifest(document: Document) -> dict[str, Any]:
     content = document.content
     return msgspec.json.decode(content) if isinstance(content, msgspec.Raw) else dict(content)
@@ -605,6 +623,8 @@ class SchedulerPolicies:
     def take(self, manifest: Mapping[str, Any], *, source: str, place: str) -> bool:
         """Read a document if it configures a scheduler, and return whether it does.
 
+        kube-scheduler also reads its configuration from a ConfigMap, of which every value is a file.
+
         Args:
             manifest: the document.
             source: the file, for error messages about fields.
@@ -613,6 +633,17 @@ class SchedulerPolicies:
         Raises:
             InputError: the document is invalid or not supported, or another document has the same scheduler name.
         """
+        if (manifest.get("kind"), manifest.get("apiVersion")) != ("ConfigMap", "v1"):
+            return self._take(manifest, source=source, place=place)
+        data = manifest.get("data")
+        read = [
+            self._take(_manifest(document), source=f"{source} (data[{key}])", place=f"{place} (data[{key}])")
+            for key, text in (sorted(data.items()) if isinstance(data, dict) else ())
+            for document in _scheduler_documents(text, f"{source} (data[{key}])")
+        ]
+        return any(read)
+
+    def _take(self, manifest: Mapping[str, Any], *, source: str, place: str) -> bool:
         from trimtab.scheduling.imports import read_scheduler
 
         imported = read_scheduler(manifest, source=source)

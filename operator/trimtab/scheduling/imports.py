@@ -33,8 +33,6 @@ CONFIGURATION: Final = "KubeSchedulerConfiguration"
 CONFIGURATION_VERSIONS: Final = tuple(
     f"kubescheduler.config.k8s.io/{version}" for version in ("v1", "v1beta3", "v1beta2", "v1beta1")
 )
-CONFIG_MAP_KEY: Final = "policy.cfg"
-"""Key under which kube-scheduler reads a Policy from a ConfigMap."""
 
 _NAME: Final = "default"
 

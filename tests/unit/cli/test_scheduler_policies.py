@@ -10,6 +10,7 @@ import pytest
 
 from tests.builders import cluster, node, pod
 from tests.fixtures.golden import Golden
+from tests.scheduler_samples import DEFAULT, REGION_ZONE_RACK
 from tests.unit.cli.conftest import Run
 
 POLICY = """apiVersion: trimtab.dev/v1alpha1
@@ -167,3 +168,51 @@ def test_malformed_scheduler_configuration_is_an_input_error_with_its_field(
     [line] = result.stderr.splitlines()
     assert " profiles[0].plugins.score.disabled[0]: " in line
     golden(line.replace(str(files), "folder"))
+
+
+def config_map(**data: str) -> str:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scheduler"}, "data": data}
+    return json.dumps(manifest)
+
+
+CONFIGURATION = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{schedulerName: packing}, {schedulerName: spreading}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        pytest.param({"policy.cfg": DEFAULT}, ["default-scheduler"], id="Policy"),
+        pytest.param({"policy.cfg": REGION_ZONE_RACK}, ["default-scheduler"], id="Policy as printed"),
+        pytest.param({"config.yaml": CONFIGURATION}, ["packing", "spreading"], id="KubeSchedulerConfiguration"),
+        pytest.param(
+            {"a": CONFIGURATION, "b": "predicates: a word of another file"}, ["packing", "spreading"], id="two"
+        ),
+    ],
+)
+def test_scheduler_is_read_from_a_config_map(run: Run, tmp_path: Path, data: dict[str, str], names: list[str]) -> None:
+    (tmp_path / "map.json").write_text(config_map(**data))
+
+    result = run("convert", tmp_path / "map.json", "-o", "json")
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    found = document["items"] if document["kind"] == "List" else [document]
+    assert [each["spec"].get("schedulerName", "default-scheduler") for each in found] == names
+
+
+def test_invalid_scheduler_in_a_config_map_names_the_key(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(config_map(**{"config.yaml": CONFIGURATION + "profiles: ["}))
+
+    result = run("convert", tmp_path / "map.json")
+
+    assert result.exit_code == 2
+    assert "map.json (data[config.yaml])" in result.stderr
+
+
+def test_config_map_of_something_else_configures_no_scheduler(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(config_map(**{"app.yaml": "priorities: [1, 2]"}))
+
+    assert run("convert", tmp_path / "map.json").exit_code == 2

@@ -24,7 +24,6 @@ from tests.fixtures.joint import (
     own_joint_cluster,
     until_all_run,
 )
-from tests.fixtures.tainting import put_by
 from tests.fixtures.waiting import patiently
 
 SEEDS = [int(each) for each in os.environ.get("TRIMTAB_E2E_SEEDS", "1").split(",")]
@@ -47,7 +46,7 @@ def joint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JointClust
 @pytest.mark.parametrize("seed", SEEDS)
 def test_delayed_watches_repeat_no_action(joint: JointCluster, seed: int) -> None:
     chance = random.Random(seed)
-    more, copies = chance.randrange(2, 7), chance.randrange(6, 13)
+    more, copies = chance.randrange(3, 7), chance.randrange(6, 13)
     with fault_proxy(joint.cluster, DELAYED, seed=seed) as proxy:
         joint.target = proxy
         joint.manage_taints()
@@ -59,7 +58,7 @@ def test_delayed_watches_repeat_no_action(joint: JointCluster, seed: int) -> Non
         joint.write_policy()
 
         joint.deploy("whole", NODES + more, cpu=WHOLE)
-        joint.until_running("whole", NODES + more, seconds=180)
+        joint.until_running("whole", NODES + more, seconds=300)
         joint.until(lambda: len(joint.where("copies")) >= NODES, "the policy spreads the copies", seconds=180)
         [tainted] = chance.sample(sorted(joint.nodes("workers")), 1)
         joint.taint(tainted)
@@ -68,9 +67,9 @@ def test_delayed_watches_repeat_no_action(joint: JointCluster, seed: int) -> Non
         until_all_run(joint, joint.pods_namespace, seconds=180)
         largest = joint.size("workers")
         joint.resize("whole", 0)
-        joint.until_sizes(workers=NODES, seconds=300)
+        joint.until_sizes(workers=NODES, seconds=600)
         until_all_run(joint, joint.pods_namespace, seconds=180)
-        joint.until_at_rest(seconds=180, quiet=LAG + 12.0)
+        joint.until_at_rest(seconds=420, quiet=LAG + 12.0)
         assert joint.operator is not None
         joint.operator.stop()
         assert proxy.injected[SLOW_STREAM] > 10
@@ -78,35 +77,45 @@ def test_delayed_watches_repeat_no_action(joint: JointCluster, seed: int) -> Non
     print(f"seed {seed}: {NODES} + {more} nodes, {copies} copies, {len(joint.evictions())} evictions")
     require_none(joint.violations(late=LATE + patiently(LAG), stale=STALE + LAG))
     require_none([*repeated_deletions(joint.audit), *repeated_taints(joint.audit), *repeated_sizes(joint.audit)])
-    # A tainted node takes no pod, so one more node may be needed for the pods that it ran.
+    # The pod of the tainted node may need one more node, and another one if a spare one is being removed just then. A
+    # scale-up that is counted twice adds at least three.
     sizes = joint.audit.scales("workers")
-    assert largest <= max(sizes) <= NODES + more + 1, sizes
+    assert largest <= max(sizes) < NODES + more + 3, sizes
 
 
 def repeated_deletions(audit: Audit) -> list[str]:
-    """The pods for which the API server granted the operator a second deletion, or one after an eviction."""
-    seen: set[str] = set()
+    """The requests to evict or delete a pod whose eviction or deletion had been granted, whatever their response."""
+    granted: set[str] = set()
     found = []
-    for each in audit.ours("pods", "pods/eviction", verbs=("delete", "create"), granted=True):
+    for each in audit.ours("pods", "pods/eviction", verbs=("delete", "create")):
         if not is_end(each):
             continue
         options = each.request_object.get("deleteOptions", each.request_object)
         uid = options["preconditions"]["uid"]
-        if uid in seen:
+        if uid in granted:
             found.append(f"ended twice: {each.summary}")
-        seen.add(uid)
+        if each.granted:
+            granted.add(uid)
     return found
 
 
 def repeated_taints(audit: Audit) -> list[str]:
-    """The taints that the operator added twice with the same time."""
-    seen: set[tuple[str, str, float]] = set()
+    """The taints that the operator added again although it had removed no taint of the node."""
+    seen: dict[str, set[tuple[str, str]]] = {}
     found = []
     for asked in audit.ours("nodes", verbs=("patch", "update"), granted=True):
-        for put in put_by(asked):
-            if (key := (put.node, put.key, put.added)) in seen:
-                found.append(f"tainted twice: {asked.summary} {put.key}")
-            seen.add(key)
+        operations = asked.request_object if isinstance(asked.request_object, list) else ()
+        taints = [each for each in operations if each["path"].startswith("/spec/taints")]
+        known = seen.setdefault(asked.object_ref.name, set())
+        if any(each["op"] in ("remove", "replace") for each in taints):
+            known.clear()
+        for operation in taints:
+            value = operation.get("value") if operation["op"] == "add" else None
+            for taint in value if isinstance(value, list) else [value] if isinstance(value, dict) else ():
+                key = (taint["key"], taint["effect"])
+                if key in known:
+                    found.append(f"tainted twice: {asked.summary} {taint['key']}")
+                known.add(key)
     return found
 
 

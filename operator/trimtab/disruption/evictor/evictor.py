@@ -10,7 +10,7 @@ A requester asks for admission and receives either a permit or the reason why th
 
 Admission makes these checks in this order, before the first ``await`` of the request:
 
-1. No other requester is evicting the same pod.
+1. Nothing is evicting the same pod, and no eviction of it was granted that the watch does not show yet.
 2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
 3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
    show yet do not use it up.
@@ -68,8 +68,11 @@ HISTORY_SIZE: Final = 1000
 REQUEST_EXPIRY: Final = 5.0
 """Seconds after which a waiting request is dropped if its requester has not repeated it."""
 
-WATCH_LAG: Final = 10.0
-"""Seconds for which other requesters must wait to evict a pod whose eviction was granted, if the watch is late."""
+WATCH_LAG: Final = 60.0
+"""Seconds for which a granted eviction is not requested again, if the watch is late.
+
+The API server has deleted the pod, so a second request can only fail or disrupt a budget again.
+"""
 
 TERMINATION_MARGIN: Final = 30.0
 """Seconds for which a terminating pod still counts toward the concurrent evictions after its grace period has ended."""
@@ -489,8 +492,10 @@ class Evictor:
             return None
         same = (each.request.requester for each in self._permits if each.request.uid == request.uid)
         other, leaving = next(same, None), self._terminating.get(request.uid)
-        if other is None and leaving is not None and now < leaving.unseen:
-            other = leaving.request.requester if leaving.request.requester != request.requester else None
+        # An eviction in the background has not deleted the pod, and its requester asks again whether it has ended.
+        background = leaving is not None and leaving.request.requester == request.requester and now < leaving.moving
+        if other is None and leaving is not None and now < leaving.unseen and not background:
+            other = leaving.request.requester
         if other is None:
             return None
         return self._wait(request, WAITING_FOR_EVICTION, f"{other} is evicting the same pod", other)

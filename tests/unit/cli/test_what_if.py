@@ -125,3 +125,26 @@ def test_node_groups_of_unread_apis_are_reported_once_per_kind(run, write) -> No
     assert "7 MachineDeployments of cluster.k8s.io" in warning
     assert "workers-4" in warning
     assert "workers-5" not in warning
+
+
+def test_scenario_that_changes_nothing_is_a_usage_error(run, write) -> None:
+    assert run("what-if", "--cluster", write("c.json", *objects())).exit_code == 2
+
+
+@pytest.mark.parametrize("job", [("--job", "2"), ("--job", "2", "--each", "zone")])
+def test_job_needs_a_live_cluster(run, write, job) -> None:
+    assert run("what-if", "--cluster", write("c.json", *objects()), *job, "--without", "n1").exit_code == 2
+
+
+def test_job_in_a_live_cluster_needs_an_operator_there(run, server, kubeconfig) -> None:
+    result = run("what-if", "--kubeconfig", kubeconfig, "--each", "node", "--job", "2")
+
+    assert result.exit_code not in (0, 2)
+    assert [call.method for call in server.calls] == ["GET"] * len(server.calls)
+
+
+def test_merged_files_must_be_survival_tables(run, write) -> None:
+    result = run("what-if", "--merge", write("c.json", *objects()))
+
+    assert result.exit_code == 2
+    assert "SurvivalTable" in result.stderr

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import node
 from tests.unit.descheduling.planning import NOW, built
 from trimtab.cli.ui.page import QUEUE, LivePage
-from trimtab.cli.ui.server import PageServer
+from trimtab.cli.ui.server import ASSETS, PageServer
 from trimtab.cli.ui.sources import FileSource, ReadOnly
 from trimtab.cli.ui.view import View
 from trimtab.cluster.snapshot import Snapshot
@@ -120,3 +120,51 @@ async def test_only_get_requests_reach_the_api_server() -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         with pytest.raises(PermissionError):
             await ReadOnly(None).request(method, "/api/v1/nodes")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def signed_in(server: PageServer, client: aiohttp.ClientSession) -> aiohttp.ClientSession:
+    async with client.get(server.url):
+        return client
+
+
+@pytest.mark.parametrize("name", list(ASSETS))
+async def test_assets_have_their_media_type(server: PageServer, signed_in: aiohttp.ClientSession, name: str) -> None:
+    async with signed_in.get(f"{base(server)}/assets/{name}") as response:
+        assert (response.status, response.content_type) == (200, ASSETS[name])
+
+
+@pytest.mark.parametrize("path", ["/assets/secret.js", "/nothing"])
+async def test_unknown_paths_are_not_found(server: PageServer, signed_in: aiohttp.ClientSession, path: str) -> None:
+    async with signed_in.get(base(server) + path) as response:
+        assert response.status == 404
+        assert response.headers["X-Frame-Options"] == "DENY"
+
+
+@pytest.mark.parametrize(("kind", "name", "status"), [("node", "n1", 200), ("node", "n9", 404), ("secret", "a", 404)])
+async def test_objects_are_explained(
+    server: PageServer, signed_in: aiohttp.ClientSession, kind: str, name: str, status: int
+) -> None:
+    async with signed_in.get(f"{base(server)}/explain", params={"kind": kind, "name": name}) as response:
+        assert response.status == status
+        document = await response.json()
+    assert ("error" in document) == (status == 404)
+
+
+async def test_number_of_open_pages_is_limited(
+    server: PageServer, signed_in: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab.cli.ui.server.MAX_PAGES", 1)
+    async with signed_in.get(f"{base(server)}/events") as first:
+        await asyncio.wait_for(first.content.readline(), 10)
+        async with signed_in.get(f"{base(server)}/events") as second:
+            assert (first.status, second.status) == (200, 503)
+
+
+async def test_idle_page_gets_a_comment(
+    page: LivePage, server: PageServer, signed_in: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trimtab.cli.ui.server.HEARTBEAT", 0.01)
+    async with signed_in.get(f"{base(server)}/events") as response:
+        while (await asyncio.wait_for(response.content.readline(), 10)) != b": no change\n":
+            pass

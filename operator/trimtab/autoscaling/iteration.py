@@ -5,7 +5,7 @@ The reconciler runs :func:`plan_iteration` in a thread, so that the event loop s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from trimtab.autoscaling.scale_up import PlanInputs
 from trimtab.autoscaling.scale_up.expanders.advice import Advice
 from trimtab.autoscaling.template import build_templates
 from trimtab.autoscaling.template.recording import LearnedNodePatch, next_records
+from trimtab.cluster.disruption_signals import as_draining, is_being_removed
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.shared_plans import PlannedMove
 from trimtab.kube.objects import Node
@@ -57,6 +58,7 @@ class IterationInput(Struct, frozen=True):
         advice: the responses of the gRPC server, for the Grpc expander.
         record_nodes: whether to compute the node descriptions to write to node groups.
         moves: pod evictions that the descheduler is executing.
+        removing: names of the nodes whose removal runs. The watch may not show their taints yet.
         budget: the time limit of the plan.
     """
 
@@ -70,6 +72,7 @@ class IterationInput(Struct, frozen=True):
     advice: Advice | None = None
     record_nodes: bool = False
     moves: tuple[PlannedMove, ...] = ()
+    removing: Collection[str] = ()
     budget: PlanBudget = UNLIMITED
 
 
@@ -110,11 +113,25 @@ def plan_iteration(snapshot: Snapshot, iteration: IterationInput) -> IterationRe
         snapshot: the cluster state. The planner changes it temporarily and restores it before it returns.
         iteration: the other inputs.
     """
+    nodes = _nodes_of(snapshot)
+    with snapshot.fork():
+        for name in iteration.removing:
+            node = nodes.get(name)
+            if node is not None and not is_being_removed(node):
+                snapshot.put(as_draining(node))
+        return _plan_iteration(snapshot, iteration, nodes)
+
+
+def _nodes_of(snapshot: Snapshot) -> dict[str, Node]:
+    return {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
+
+
+def _plan_iteration(snapshot: Snapshot, iteration: IterationInput, nodes: Mapping[str, Node]) -> IterationResult:
     spec, now = iteration.spec, iteration.now
     found = build_groups(snapshot, iteration.machine_autoscalers, iteration.external, spec.node_group_auto_discovery)
-    nodes = {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
-    node_readiness = readiness_by_node(nodes, found, now=now, startup=spec.startup_taints)
-    state, findings = advance(iteration.state, found, nodes, spec, now, node_readiness=node_readiness)
+    planned = _nodes_of(snapshot)
+    node_readiness = readiness_by_node(planned, found, now=now, startup=spec.startup_taints)
+    state, findings = advance(iteration.state, found, planned, spec, now, node_readiness=node_readiness)
     current_health = assess_health(found, node_readiness, state, now=now)
     inputs = PlanInputs(
         spec,

@@ -353,6 +353,7 @@ class Reconciler:
             priorities=priorities,
             record_nodes=self._may_record_nodes(spec),
             moves=dependencies.shared_plans.moves(now=started),
+            removing=self._removals.running,
         )
         result = await dependencies.sources.advisor.plan_with_answers(
             lambda advice: self._plan(replace(iteration, advice=advice))

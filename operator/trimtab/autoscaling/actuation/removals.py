@@ -149,6 +149,11 @@ class Removals:
         """
 
     @property
+    def running(self) -> frozenset[str]:
+        """Return the names of the nodes whose removal is in progress. Those of rollbacks stay, and are not included."""
+        return frozenset(self._removals)
+
+    @property
     def active(self) -> Mapping[str, RemovalState]:
         """Return the removals and rollbacks in progress by node name."""
         return {**self._rolling_back, **{name: removal.state for name, removal in self._removals.items()}}

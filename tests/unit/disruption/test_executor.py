@@ -489,6 +489,21 @@ async def test_failing_recheck_does_not_stop_other_actions():
     assert "KeyError" in outcomes[0].message
 
 
+async def test_recheck_that_fails_for_a_while_is_repeated_in_the_same_cycle():
+    world = World()
+    times: list[float] = []
+
+    async def recheck(action):
+        times.append(world.clock.monotonic())
+        if len(times) < 3:
+            raise RuntimeError("the snapshot is borrowed")
+
+    outcomes = await world.execute(world.plan(world.add("web-1"), world.add("db-1", owner="db")), recheck=recheck)
+    assert [outcome.result for outcome in outcomes] == [EVICTED, EVICTED]
+    assert len(times) == 4
+    assert times == sorted(times)
+
+
 async def test_stop_finishes_in_flight_requests_only():
     world = World(latency=2.0)
     pods = [world.add(f"p-{number}", owner=f"o-{number}") for number in range(20)]

@@ -519,10 +519,16 @@ class Execution:
             self._take_answer(self._in_flight.pop(task), task)
 
     def _take_recheck(self, queue: OwnerQueue, task: asyncio.Task[Refusal | None]) -> None:
-        error = task.exception()
+        error, eviction = task.exception(), queue.head
         if isinstance(error, Exception):
-            log.error("failed to recheck pod %s before its eviction", queue.head.action.key, exc_info=error)
-            self._end(queue, self._failed_check(queue.head, error))
+            if eviction.last is None:
+                log.error("failed to recheck pod %s before its eviction", eviction.action.key, exc_info=error)
+            eviction.last = self._failed_check(eviction, error)
+            again_at = self._now() + self._delay(eviction, eviction.last)
+            if self._closing() or again_at >= self._options.deadline:
+                self._end(queue, self._tried(eviction, eviction.last))
+            else:
+                self._queue.put(queue, at=again_at)
             return
         refusal = task.result()
         if refusal is not None:

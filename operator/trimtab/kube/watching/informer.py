@@ -403,7 +403,7 @@ class Informer(Generic[T]):
             try:
                 await self._connect()
             except Gone as again:
-                logger.info("Relisting %s: %s", self.resource.plural, again)
+                logger.debug("Relisting %s: %s", self.resource.plural, again)
                 self._require_relist()
                 self._enter("Listing")  # immediately, because the store may be long out of date
                 error = again

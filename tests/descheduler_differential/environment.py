@@ -15,7 +15,7 @@ from tests.differential.api_client import Manifest, key
 from trimtab.cluster.kinds import KINDS
 from trimtab.cluster.loader import load
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.api import ServerError
+from trimtab.kube.api import NotFound, ServerError
 from trimtab.kube.connection.config import load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.kube.resources import Resource
@@ -43,6 +43,8 @@ async def _caught_up(api: Transport, resource: Resource, revision: str) -> None:
     for _ in range(_READS):
         try:
             await api.request("GET", resource.path(), params=fresh)
+            return
+        except NotFound:  # an optional kind, such as VerticalPodAutoscalers
             return
         except ServerError:  # the API server waits only some seconds
             await asyncio.sleep(_RETRY_SECONDS)

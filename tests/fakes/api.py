@@ -144,7 +144,7 @@ class FakeApi:
 
     def _get(self, path: str) -> Any:
         if _is_collection(path):
-            items = [obj for at, obj in self.objects.items() if _lists(path, at)]
+            items = [obj for at, obj in self.objects.items() if in_collection(path, at)]
             return {"kind": "List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
         return self.objects[self._existing(path)]
 
@@ -207,7 +207,7 @@ def _is_collection(path: str) -> bool:
     return len(_parts(path)) == 1
 
 
-def _lists(path: str, at: str) -> bool:
+def in_collection(path: str, at: str) -> bool:
     """Whether the object at `at` is in the collection at `path`, of one namespace or of all."""
     group = path.removesuffix(_parts(path)[0])
     return at.startswith((f"{path}/", f"{group}namespaces/")) and _parts(at)[:1] == _parts(path)

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.fakes.api import FakeApi, _lists
+from tests.fakes.api import FakeApi, in_collection
 from tests.fakes.watch import END, Json
 from trimtab.api.crds import DEFINITIONS
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
@@ -50,26 +50,14 @@ class FakeCluster(FakeApi):
         namespace = named.setdefault("namespace", "default") if resource.namespaced else ""
         self.put(resource.path(named["name"], namespace=namespace), given)
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = "application/json",
-        accept: str = "",
-        timeout: float = 30.0,
-    ) -> Any:
+    async def request(self, method: str, path: str, **options: Any) -> Any:
         if any(part in path for part in self.unserved):
             raise NotFound("the server could not find the requested resource", status=404, reason="NotFound")
         if path == "/apis":
             return {"groups": self._groups()}
-        found = await super().request(
-            method, path, params=params, body=body, content_type=content_type, accept=accept, timeout=timeout
-        )
+        found = await super().request(method, path, **options)
         if isinstance(found, dict) and found.get("kind") == "List":
-            found["items"] = [each for each in found["items"] if _selected(each, params or {})]
+            found["items"] = [each for each in found["items"] if _selected(each, options.get("params") or {})]
         return found
 
     def _groups(self) -> list[dict[str, Any]]:
@@ -81,14 +69,8 @@ class FakeCluster(FakeApi):
         ]
 
     @asynccontextmanager
-    async def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        idle_timeout: float = 60.0,
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, path: str, *, accept: str = "", **options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        params = options.get("params") or {}
         if "protobuf" in accept:
             raise ApiError("only application/json is served", status=406, reason="NotAcceptable")
         listed = await self.request("GET", path, params=params)
@@ -98,21 +80,20 @@ class FakeCluster(FakeApi):
         self._watches.append(watching)
 
         async def watched() -> AsyncIterator[bytes]:
-            if "sendInitialEvents" in (params or {}):
-                for each in listed["items"]:
-                    yield _JSON.event("ADDED", each, each["metadata"]["resourceVersion"])
-                yield _JSON.bookmark("", version, END)
-            since = int((params or {}).get("resourceVersion") or 0)
-            for each in listed["items"] if "sendInitialEvents" not in (params or {}) else ():
+            initial = "sendInitialEvents" in params
+            since = 0 if initial else int(params.get("resourceVersion") or 0)
+            for each in listed["items"]:
                 if int(each["metadata"]["resourceVersion"]) > since:
-                    yield _JSON.event("MODIFIED", each, each["metadata"]["resourceVersion"])
+                    yield _JSON.event("ADDED", each, each["metadata"]["resourceVersion"])
+            if initial:
+                yield _JSON.bookmark("", version, END)
             while True:
                 yield await changes.get()
 
         async def whole() -> AsyncIterator[bytes]:
             yield _JSON.listed("", listed["items"], version)
 
-        chunks = watched() if "watch" in (params or {}) else whole()
+        chunks = watched() if "watch" in params else whole()
         try:
             yield chunks
         finally:
@@ -123,7 +104,7 @@ class FakeCluster(FakeApi):
         event = "MODIFIED" if path in self.objects else "ADDED"
         stored = super()._store(path, obj)
         for watched, changes in self._watches:
-            if _lists(watched, path):
+            if in_collection(watched, path):
                 changes.put_nowait(_JSON.event(event, stored, stored["metadata"]["resourceVersion"]))
         return stored
 

@@ -113,25 +113,23 @@ def plan_iteration(snapshot: Snapshot, iteration: IterationInput) -> IterationRe
         snapshot: the cluster state. The planner changes it temporarily and restores it before it returns.
         iteration: the other inputs.
     """
-    nodes = _nodes_of(snapshot)
+    nodes = {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
+    draining = {
+        name: as_draining(nodes[name])
+        for name in iteration.removing
+        if name in nodes and not is_being_removed(nodes[name])
+    }
     with snapshot.fork():
-        for name in iteration.removing:
-            node = nodes.get(name)
-            if node is not None and not is_being_removed(node):
-                snapshot.put(as_draining(node))
-        return _plan_iteration(snapshot, iteration, nodes)
-
-
-def _nodes_of(snapshot: Snapshot) -> dict[str, Node]:
-    return {name: snapshot.nodes.node(slot) for name, slot in snapshot.nodes.slot_of.items()}
+        for node in draining.values():
+            snapshot.put(node)
+        return replace(_plan_iteration(snapshot, iteration, nodes | draining), nodes=nodes)
 
 
 def _plan_iteration(snapshot: Snapshot, iteration: IterationInput, nodes: Mapping[str, Node]) -> IterationResult:
     spec, now = iteration.spec, iteration.now
     found = build_groups(snapshot, iteration.machine_autoscalers, iteration.external, spec.node_group_auto_discovery)
-    planned = _nodes_of(snapshot)
-    node_readiness = readiness_by_node(planned, found, now=now, startup=spec.startup_taints)
-    state, findings = advance(iteration.state, found, planned, spec, now, node_readiness=node_readiness)
+    node_readiness = readiness_by_node(nodes, found, now=now, startup=spec.startup_taints)
+    state, findings = advance(iteration.state, found, nodes, spec, now, node_readiness=node_readiness)
     current_health = assess_health(found, node_readiness, state, now=now)
     inputs = PlanInputs(
         spec,

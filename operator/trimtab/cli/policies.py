@@ -359,21 +359,20 @@ def _policies_in(text: Any) -> list[Document]:
 
 
 def _scheduler_documents(text: Any, source: str) -> list[Document]:
-    """Return the configurations of kube-scheduler in a string; empty if it contains none.
+    """Return the documents in a string with a configuration of kube-scheduler; empty for another string.
 
     Raises:
         InputError: the string contains a configuration and is invalid YAML.
     """
     from trimtab.kube.wire.files.documents import documents
-    from trimtab.scheduling.imports import CONFIGURATION, LEGACY_KIND
+    from trimtab.scheduling.imports import configures_scheduler
 
-    if not isinstance(text, str) or not (CONFIGURATION in text or "predicates" in text or "priorities" in text):
+    if not isinstance(text, str) or not configures_scheduler(text):
         return []
     try:
-        found = list(documents(_repaired(text.encode(), source)))
+        return list(documents(_repaired(text.encode(), source)))
     except InputError as error:
         raise _with_location(error, source) from None
-    return [each for each in found if _manifest(each).get("kind") in (LEGACY_KIND, CONFIGURATION)]
 
 
 def _manifest(document: Document) -> dict[str, Any]:

@@ -34,6 +34,7 @@ CONFIGURATION_VERSIONS: Final = tuple(
     f"kubescheduler.config.k8s.io/{version}" for version in ("v1", "v1beta3", "v1beta2", "v1beta1")
 )
 
+_NAMES_POLICY: Final = re.compile(r"""\bkind["']?\s*:\s*["']?Policy\b""")
 _NAME: Final = "default"
 
 
@@ -49,6 +50,11 @@ class ImportedScheduler(Struct, frozen=True):
     policies: tuple[SchedulerPolicy, ...]
     documents: tuple[dict[str, Any], ...]
     warnings: tuple[FieldError, ...] = ()
+
+
+def configures_scheduler(text: str) -> bool:
+    """Return whether a text, which may be invalid, seems to contain a configuration of kube-scheduler."""
+    return CONFIGURATION in text or _NAMES_POLICY.search(text) is not None
 
 
 def read_scheduler(manifest: Mapping[str, Any], *, source: str = "") -> ImportedScheduler | None:

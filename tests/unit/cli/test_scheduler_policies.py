@@ -213,6 +213,8 @@ def test_invalid_scheduler_in_a_config_map_names_the_key(run: Run, tmp_path: Pat
 
 
 def test_config_map_of_something_else_configures_no_scheduler(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text(config_map(**{"app.yaml": "priorities: [1, 2]"}))
+    (tmp_path / "map.json").write_text(config_map(**{"app.ini": "priorities: [1\nPolicy = {", "b": CONFIGURATION}))
+    (tmp_path / "other.json").write_text(config_map(**{"app.yaml": "priorities: [1, 2]"}))
 
-    assert run("convert", tmp_path / "map.json").exit_code == 2
+    assert run("convert", tmp_path / "map.json").exit_code == 0
+    assert run("convert", tmp_path / "other.json").exit_code == 2

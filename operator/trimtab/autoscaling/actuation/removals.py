@@ -150,7 +150,7 @@ class Removals:
 
     @property
     def running(self) -> frozenset[str]:
-        """Return the names of the nodes whose removal is in progress. Those of rollbacks stay, and are not included."""
+        """Return the names of the nodes that are being removed, without those whose removal is being rolled back."""
         return frozenset(self._removals)
 
     @property

@@ -258,7 +258,7 @@ class Evictor:
             pod: the pod from the cache.
         """
         now = self._now()
-        found = self._evicted_by_another(request, now) or self.owner_unsettled(request, pod)
+        found = self._already_evicted(request, now) or self.owner_unsettled(request, pod)
         found = found or self._budget(request, pod, now) or self._limit(request, now)
         if found is not None:
             return found
@@ -487,18 +487,19 @@ class Evictor:
 
     # --- admission checks -------------------------------------------------------------------------------------------
 
-    def _evicted_by_another(self, request: EvictionRequest, now: float) -> PendingEviction | None:
+    def _already_evicted(self, request: EvictionRequest, now: float) -> PendingEviction | None:
         if request.deadline is not None:
             return None
         same = (each.request.requester for each in self._permits if each.request.uid == request.uid)
-        other, leaving = next(same, None), self._terminating.get(request.uid)
-        # An eviction in the background has not deleted the pod, and its requester asks again whether it has ended.
-        background = leaving is not None and leaving.request.requester == request.requester and now < leaving.moving
-        if other is None and leaving is not None and now < leaving.unseen and not background:
-            other = leaving.request.requester
-        if other is None:
+        by, leaving = next(same, None), self._terminating.get(request.uid)
+        if by is None and leaving is not None and now < leaving.unseen:
+            by = leaving.request.requester
+            # An eviction in the background has not deleted the pod, and its requester asks again whether it has ended.
+            if by == request.requester and now < leaving.moving:
+                by = None
+        if by is None:
             return None
-        return self._wait(request, WAITING_FOR_EVICTION, f"{other} is evicting the same pod", other)
+        return self._wait(request, WAITING_FOR_EVICTION, f"{by} is evicting the same pod", by)
 
     def _budget(self, request: EvictionRequest, pod: Pod, now: float) -> PendingEviction | None:
         if request.how != "Evict" or request.overdue:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.builders import machine_set, node, pod
 from tests.fakes.cluster import FakeCluster
+from tests.unit.cli.ui.test_sources import until
 from tests.unit.descheduling.planning import NOW, built
 from trimtab.cli.ui import page as module
 from trimtab.cli.ui.page import QUEUE, LivePage, plan_of
@@ -34,14 +35,6 @@ async def page(server: FakeCluster) -> AsyncIterator[LivePage]:
     yield page
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not become so within 60 s")
 
 
 async def test_page_that_is_open_early_is_told_why_it_is_empty(server: FakeCluster, page: LivePage) -> None:

@@ -51,10 +51,10 @@ async def running(server: FakeCluster) -> AsyncIterator[LiveSource]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
+    for _ in range(30_000):
         if condition():
             return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.01)
     raise AssertionError("it did not become so within 300 s")
 
 

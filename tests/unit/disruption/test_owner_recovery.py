@@ -43,7 +43,7 @@ CASES = [
 @pytest.mark.parametrize(("victim", "now_there", "words"), CASES)
 def test_owner_recovers_with_as_many_ready_pods_as_before(victim, now_there, words):
     book = OwnerRecovery()
-    book.open(OWNER, victim, [victim, NEXT], now=0.0)
+    book.open(OWNER, victim, lambda: [victim, NEXT], now=0.0)
     book.grant(OWNER, victim.uid, now=1.0)
     why = book.unsettled(OWNER, NEXT, now_there, now=2.0, now_epoch=WALL)
     assert (why is None) == (words is None)
@@ -70,7 +70,7 @@ def test_next_pod_waits_while_newest_pod_is_under_a_second_old(created, waits, g
 
 def test_owner_waits_for_in_flight_eviction(golden: Golden):
     book = OwnerRecovery()
-    book.open(OWNER, VICTIM, [VICTIM, NEXT], now=0.0)
+    book.open(OWNER, VICTIM, lambda: [VICTIM, NEXT], now=0.0)
     why = book.unsettled(OWNER, NEXT, [VICTIM, NEXT], now=1.0, now_epoch=WALL)
     golden(why)
     book.close(OWNER, VICTIM.uid)
@@ -99,10 +99,10 @@ def test_terminating_pod_after_lost_response_counts_as_evicted():
 
 def test_scaled_up_owner_is_compared_with_its_new_size(golden: Golden):
     book = OwnerRecovery()
-    book.open(OWNER, VICTIM, [VICTIM, NEXT], now=0.0)
+    book.open(OWNER, VICTIM, lambda: [VICTIM, NEXT], now=0.0)
     book.grant(OWNER, VICTIM.uid, now=1.0)
     scale_up = [NEXT, web("web-3"), web("web-4")]
-    book.open(OWNER, NEXT, scale_up, now=10.0)
+    book.open(OWNER, NEXT, lambda: scale_up, now=10.0)
     book.grant(OWNER, NEXT.uid, now=10.0)
     why = book.unsettled(OWNER, web("web-3"), scale_up[1:], now=11.0, now_epoch=WALL)
     assert why is not None
@@ -111,18 +111,18 @@ def test_scaled_up_owner_is_compared_with_its_new_size(golden: Golden):
 
 def test_scaled_down_owner_settles_at_its_new_size():
     book = OwnerRecovery()
-    book.open(OWNER, VICTIM, [VICTIM, NEXT, web("web-3")], now=0.0)
+    book.open(OWNER, VICTIM, lambda: [VICTIM, NEXT, web("web-3")], now=0.0)
     book.grant(OWNER, VICTIM.uid, now=1.0)
-    book.open(OWNER, NEXT, [NEXT, web("web-3")], now=1000.0)
+    book.open(OWNER, NEXT, lambda: [NEXT, web("web-3")], now=1000.0)
     book.grant(OWNER, NEXT.uid, now=1000.0)
     assert book.unsettled(OWNER, web("web-3"), [web("web-3"), web("web-4")], now=1001.0, now_epoch=WALL) is None
 
 
 def test_second_victim_is_added_to_unrecovered_owner(golden: Golden):
     book = OwnerRecovery()
-    book.open(OWNER, VICTIM, [VICTIM, NEXT, web("web-5")], now=0.0)
+    book.open(OWNER, VICTIM, lambda: [VICTIM, NEXT, web("web-5")], now=0.0)
     book.grant(OWNER, VICTIM.uid, now=1.0)
-    book.open(OWNER, NEXT, [NEXT, web("web-5")], now=2.0)
+    book.open(OWNER, NEXT, lambda: [NEXT, web("web-5")], now=2.0)
     book.grant(OWNER, NEXT.uid, now=2.0)
     why = book.unsettled(OWNER, web("web-5"), [web("web-5"), web("web-6")], now=3.0, now_epoch=WALL)
     assert why is not None
@@ -132,5 +132,21 @@ def test_second_victim_is_added_to_unrecovered_owner(golden: Golden):
 def test_old_owner_records_are_removed():
     book = OwnerRecovery()
     for number in range(20_000):
-        book.open(OwnerKey("shop", "ReplicaSet", f"web-{number}"), VICTIM, [VICTIM], now=float(number))
+        book.open(OwnerKey("shop", "ReplicaSet", f"web-{number}"), VICTIM, lambda: [VICTIM], now=float(number))
     assert len(book) < 4_000
+
+
+def test_pods_of_an_owner_are_counted_at_most_once_a_second() -> None:
+    book, counts = OwnerRecovery(), []
+    pods = [web(f"web-{number}") for number in range(50)]
+
+    def counted() -> list[Pod]:
+        counts.append(1)
+        return pods
+
+    for number, pod in enumerate(pods[:40]):
+        book.open(OWNER, pod, counted, now=number / 10)
+        book.grant(OWNER, pod.uid, now=number / 10)
+
+    assert len(counts) == 4
+    assert book.unsettled(OWNER, pods[-1], pods, now=4.0, now_epoch=0.0)

@@ -394,8 +394,9 @@ class Evictor:
         """Record that the request is being sent. From now on, the owner may have lost the pod."""
         request, permit.in_flight = permit.request, True
         if (owner := request.workload) is not None:
-            pods = self._view.owned_by(owner)
-            self._owners.open(owner, permit.pod, pods, now=self._now(), requester=request.requester)
+            self._owners.open(
+                owner, permit.pod, lambda: self._view.owned_by(owner), now=self._now(), requester=request.requester
+            )
 
     def conclude(self, permit: Permit, answer: AttemptResult) -> None:
         """End a permit with the result of its request: keep its reservations if the pod is evicted, or release them.

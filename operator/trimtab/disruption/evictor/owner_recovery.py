@@ -7,7 +7,7 @@ state is known even after a restart of the operator.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,9 @@ RECOVERY_TIMEOUT: Final = 900.0
 The owner may have been scaled down, so that it will never have as many pods again. The state of its current pods is
 still checked.
 """
+
+CHECK_PERIOD: Final = 1.0
+"""Minimum number of seconds between two counts of an owner's pods when its evictions are recorded."""
 
 _SWEEP_THRESHOLD: Final = 1000
 """Minimum number of recorded owners at which expired records are removed."""
@@ -51,6 +54,8 @@ class _OpenEviction:
     since: float
     requester: Requester | None
     unanswered: set[str] = field(default_factory=set)
+    checked: float = 0.0
+    """When the owner's pods were counted last."""
 
     def over(self, pods: Iterable[Pod], now: float) -> bool:
         """Return whether the owner has replaced its evicted pods, or the evictions have expired."""
@@ -70,7 +75,13 @@ class OwnerRecovery:
         return len(self._open)
 
     def open(
-        self, owner: OwnerKey, victim: Pod, pods: Sequence[Pod], *, now: float, requester: Requester | None = None
+        self,
+        owner: OwnerKey,
+        victim: Pod,
+        pods: Callable[[], Sequence[Pod]],
+        *,
+        now: float,
+        requester: Requester | None = None,
     ) -> None:
         """Record that the eviction of a pod is being requested.
 
@@ -81,7 +92,8 @@ class OwnerRecovery:
         Args:
             owner: the pod's controller.
             victim: the pod to evict.
-            pods: the owner's current pods, including the victim.
+            pods: returns the owner's current pods, including the victim. It is called at most once a second for each
+                owner, because a tainted node may cost an owner of thousands of pods hundreds of them within a second.
             now: seconds on the monotonic clock.
             requester: the requester of the eviction.
         """
@@ -89,11 +101,17 @@ class OwnerRecovery:
             self._open = {key: entry for key, entry in self._open.items() if now - entry.since <= RECOVERY_TIMEOUT}
             self._sweep_at = max(_SWEEP_THRESHOLD, 2 * len(self._open))
         entry = self._open.get(owner)
-        if entry is None or entry.victims.keys() <= {victim.uid} or (not entry.unanswered and entry.over(pods, now)):
-            entry = self._open[owner] = _OpenEviction({}, count_replicas(pods), now, requester)
+        if entry is None or entry.victims.keys() <= {victim.uid} or self._is_over(entry, pods, now):
+            entry = self._open[owner] = _OpenEviction({}, count_replicas(pods()), now, requester, checked=now)
         entry.victims[victim.uid] = victim.name
         entry.unanswered.add(victim.uid)
         entry.since, entry.requester = now, requester
+
+    def _is_over(self, entry: _OpenEviction, pods: Callable[[], Sequence[Pod]], now: float) -> bool:
+        if entry.unanswered or now - entry.checked < CHECK_PERIOD:
+            return False
+        entry.checked = now
+        return entry.over(pods(), now)
 
     def grant(self, owner: OwnerKey, uid: str, *, now: float) -> None:
         """Record that the eviction of the pod with this UID was granted."""

@@ -609,6 +609,16 @@ class TestReplacements:
         assert kept_reasons(made)["n1"] == "ReplacementLarger"
 
 
+@pytest.mark.parametrize("announced", ["MaintenancePlanned", "DrainInProgress", "GracefulNodeShutdownInProgress"])
+def test_nodes_whose_maintenance_is_announced_go_first(announced: str) -> None:
+    of = group(size=3, least=2)
+    nodes = [worker(f"n{number}", of) for number in (1, 2, 3)]
+    pods = [web(f"w{number}", f"n{number}", cpu="500m") for number in (1, 2, 3)]
+    assert set(removed(planned(of, nodes, pods))) == {"n1"}
+    nodes[2][0] = nodes[2][0].condition(announced, "True")
+    assert set(removed(planned(of, nodes, pods))) == {"n3"}
+
+
 def test_room_of_nominated_pods_is_not_given_away() -> None:
     of = group(size=2)
     waiting = pod("urgent").cpu("3").owned_by("ReplicaSet", "urgent").unschedulable()

@@ -112,6 +112,7 @@ class TestLearning:
             "node.cloudprovider.kubernetes.io/uninitialized",
             "node.cluster.x-k8s.io/outdated-revision",
             "startup-taint.cluster-autoscaler.kubernetes.io/cni",
+            "readiness.k8s.io/storage",
             "ignore-taint.cluster-autoscaler.kubernetes.io/cni",
             "status-taint.cluster-autoscaler.kubernetes.io/busy",
             "example.com/starting",

@@ -33,6 +33,7 @@ from tests.unit.descheduling.planning import (
 from tests.unit.descheduling.test_invariants import policies
 from trimtab.api.reasons import DESTINATION_UNNEEDED, DISRUPTION_UNDERWAY, NO_PLACE, TAINT_DEADLINE
 from trimtab.cluster.disruption_signals import (
+    MAINTENANCE_CONDITIONS,
     TAINT_DEADLINE_HORIZON,
     UNNEEDED_SINCE,
     pending_termination,
@@ -95,6 +96,15 @@ def test_a_node_that_is_being_removed_is_never_a_destination(key: str, value: st
     objects = [node("n1"), node("n2").taint(key, value), *(each.tolerates() for each in two_on("n1"))]
     found = plan(objects, {DUPLICATES: {}})
     assert moves(found) == []
+
+
+@pytest.mark.parametrize("announced", sorted(MAINTENANCE_CONDITIONS))
+@pytest.mark.parametrize(("status", "expected"), [("True", []), ("False", [("a", "n1", "n2")])])
+def test_node_whose_maintenance_is_announced_is_no_destination(
+    announced: str, status: str, expected: list[tuple[str, str, str]]
+) -> None:
+    objects = [node("n1"), node("n2").condition(announced, status), *two_on("n1")]
+    assert moves(plan(objects, {DUPLICATES: {}})) == expected
 
 
 def test_nodes_that_karpenter_drains_are_left_to_karpenter() -> None:

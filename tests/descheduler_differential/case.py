@@ -124,6 +124,11 @@ class Case:
         nodes = self.trimtab.snapshot.nodes
         return nodes.node(nodes.slot_of[node]).ready
 
+    def taints(self, node: str) -> list[Manifest]:
+        """The node's taints."""
+        found: list[Manifest] = self._manifests[f"Node/{node}"]["spec"].get("taints") or []
+        return found
+
     def is_cordoned(self, node: str) -> bool:
         """Whether the node is cordoned."""
         return bool(self._manifests[f"Node/{node}"]["spec"].get("unschedulable"))

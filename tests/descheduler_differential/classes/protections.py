@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.descheduler_differential.case import EVICTOR, Case, Difference
 from tests.descheduler_differential.classes.difference_class import DifferenceClass
+from tests.differential.api_client import Manifest
 from trimtab.api import reasons
 from trimtab.kube.objects import Pod
 
@@ -105,6 +107,25 @@ def _starting(case: Case, difference: Difference) -> bool:
     return case.reason(difference) == reasons.POD_STARTING and pod.phase == "Pending" and young
 
 
+def _taint_deadline(case: Case, difference: Difference) -> bool:
+    """A NoExecute taint evicts the pod, because no toleration matches it or one that does has a limit."""
+    spec = case.manifest(difference.pod)["spec"]
+    taints = [each for each in case.taints(spec["nodeName"]) if each["effect"] == "NoExecute"]
+    tolerations = spec.get("tolerations") or ()
+    return case.reason(difference) == reasons.TAINT_DEADLINE and any(_evicts(each, tolerations) for each in taints)
+
+
+def _evicts(taint: Manifest, tolerations: Sequence[Manifest]) -> bool:
+    matching = [
+        each
+        for each in tolerations
+        if each.get("effect", "NoExecute") == "NoExecute"
+        and each.get("key", taint["key"]) == taint["key"]
+        and (each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", ""))
+    ]
+    return not matching or any("tolerationSeconds" in each for each in matching)
+
+
 PROTECTIONS: Final = (
     DifferenceClass("EvictAnnotationValue", "descheduler", _evict_annotation),
     DifferenceClass("NoEvictionAnnotationValue", "trimtab", _no_eviction_annotation),
@@ -116,4 +137,5 @@ PROTECTIONS: Final = (
     DifferenceClass("EphemeralClaims", "descheduler", _ephemeral_claims),
     DifferenceClass("RunningReplicas", "descheduler", _replicas_that_run),
     DifferenceClass("StartingPods", "descheduler", _starting),
+    DifferenceClass("TaintDeadlines", "descheduler", _taint_deadline),
 )

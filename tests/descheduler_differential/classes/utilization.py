@@ -264,7 +264,24 @@ def _all_low(case: Case, difference: Difference) -> bool:
     return not destinations(case, difference.strategy) and not case.evicted_by_descheduler(difference.strategy)
 
 
+def _unmovable_load(case: Case, difference: Difference) -> bool:
+    """A pod that trimtab keeps, of another namespace or of lower priority, is part of the node's load."""
+    victim = case.pod(difference.pod)
+    staying = [
+        pod
+        for pod in case.trimtab.snapshot.pods_on(victim.node)
+        if not pod.terminal and pod.key not in case.trimtab.moves
+    ]
+    match case.reason(difference):
+        case reasons.CAUSED_FROM_OTHER_NAMESPACE:
+            return any(pod.namespace != victim.namespace for pod in staying)
+        case reasons.CAUSE_OF_LOWER_PRIORITY:
+            return any(pod.priority < victim.priority for pod in staying)
+    return False
+
+
 UTILIZATION: Final = (
+    DifferenceClass("UnmovableLoad", "descheduler", _unmovable_load, LOW),
     DifferenceClass("TerminatingPods", "descheduler", _leaving_pods, LOW),
     DifferenceClass("TerminatingPods", "trimtab", _low_without_leaving, HIGH),
     DifferenceClass("VictimOrder", "descheduler", _others, LOW),

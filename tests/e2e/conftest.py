@@ -22,10 +22,12 @@ from trimtab.kube.api import NotFound
 from trimtab.kube.resources import PODS
 from trimtab_local.client import Client
 from trimtab_local.cluster import LocalCluster
-from trimtab_local.install import OperatorProcess, apply, install
+from trimtab_local.install import RELEASE, OperatorProcess, apply, install
 from trimtab_local.nodes import node
 
 POLICIES = "/apis/trimtab.dev/v1alpha1/deschedulerpolicies"
+RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 NODES = ("a", "b", "c")
 
 
@@ -115,6 +117,21 @@ class Stage:
         self.client.request("DELETE", f"{POLICIES}/{name}")
         wait_for(lambda: not self._exists(f"{POLICIES}/{name}"), f"policy {name} to be gone", timeout=30)
 
+    def runs(self, policy: str) -> list[dict[str, Any]]:
+        """The DeschedulingRuns of a policy, oldest first."""
+        items = self.client.request("GET", RUNS)["items"]
+        found = [run for run in items if run["spec"]["plan"]["policy"] == policy]
+        return sorted(found, key=lambda run: (run["spec"]["plan"]["time"], run["metadata"]["name"]))
+
+    def phases(self, policy: str) -> list[str]:
+        """The phase of each run of a policy, oldest first."""
+        return [run.get("status", {}).get("phase", "") for run in self.runs(policy)]
+
+    def pending_run(self, policy: str) -> str:
+        """Wait for a run that waits for approval; returns its name."""
+        wait_for(lambda: self.phases(policy)[-1:] == ["Pending"], "a run to approve")
+        return str(self.runs(policy)[-1]["metadata"]["name"])
+
     def events(self, regarding: str) -> list[dict[str, Any]]:
         """The operator's events about objects of a kind, oldest first."""
         items = self.client.request("GET", "/apis/events.k8s.io/v1/events")["items"]
@@ -146,6 +163,16 @@ class Stage:
             for each in nodes
             if not any("unschedulable" in taint["key"] for taint in each["spec"].get("taints") or ())
         }
+
+
+def outcomes(run: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Result and reason by pod UID."""
+    return {each["uid"]: (each["result"], each["reason"]) for each in run["status"].get("outcomes", ())}
+
+
+def approve(client: Client, name: str) -> None:
+    """Approve a run."""
+    client.request("PATCH", f"{RUNS}/{name}", {"spec": {"approved": True}}, content_type=MERGE)
 
 
 def wait_for_cycles(process: OperatorProcess, *policies: str, count: int = 2) -> None:
@@ -190,6 +217,22 @@ def stage(stage_cluster: LocalCluster) -> Iterator[Stage]:
     for each in NODES:
         with suppress(NotFound):
             client.request("PATCH", f"/api/v1/nodes/{each}", spec, content_type=MERGE)
+
+
+@pytest.fixture
+def approver(stage: Stage) -> Client:
+    """A client with only the chart's approver role."""
+    name = f"approver-{stage.namespace}"
+    manifest = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{RELEASE}-approver"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": stage.namespace}],
+    }
+    apply(stage.client, BINDINGS, manifest)
+    token = stage.cluster.service_account_token(stage.namespace, "default")
+    return Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
 
 
 Start = Callable[..., OperatorProcess]

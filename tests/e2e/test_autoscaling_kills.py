@@ -11,13 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from examples.demo.workloads import avoids
 from tests.e2e.conftest import Start
 from tests.fixtures.audit import OPERATOR, AuditEvent, broken_budgets, pods_lost, require_none
-from tests.fixtures.autoscaling import ORDER, SHORT, TO_BE_DELETED, UNNEEDED_SINCE, Fleet
+from tests.fixtures.autoscaling import ORDER, TO_BE_DELETED, UNNEEDED_SINCE, Fleet
 from tests.fixtures.waiting import eventually
 from trimtab.cli.main import cli
 from trimtab.kube.resources import DESCHEDULER_POLICIES, DESCHEDULING_RUNS, HISTORY_RECORDS
@@ -106,23 +105,6 @@ def left_behind(fleet: Fleet) -> list[str]:
     """Taints, cordons and annotations after all removals; unneeded-since may remain on a node that is kept."""
     found = [f"{name}: {each}" for name, each in fleet.leftovers().items() if set(each) - {UNNEEDED_SINCE}]
     return found + fleet.marked_machines()
-
-
-@pytest.mark.core
-def test_unneeded_since_survives_a_restart(fleet: Fleet, operate: Start) -> None:
-    fleet.group("a", replicas=3)
-    fleet.autoscale(scaleDown={**SHORT, "unneededTime": "10m"})
-    first = operate()
-    before = fleet.until(lambda: len(found := fleet.status().get("unneeded", ())) == 3 and found, "the status says it")
-
-    first.stop(signal.SIGKILL)
-    time.sleep(1.1)  # times are written in whole seconds
-    operate()
-
-    fleet.iterate_twice()
-    assert fleet.status()["unneeded"] == before
-    fleet.change(scaleDown=SHORT)
-    fleet.until_sizes(a=0)
 
 
 def test_node_group_backoff_survives_a_restart(fleet: Fleet, operate: Start) -> None:

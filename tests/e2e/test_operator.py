@@ -9,10 +9,11 @@ from datetime import datetime
 import pytest
 
 from examples.demo.workloads import budget
-from tests.e2e.conftest import Stage, Start
+from tests.e2e.conftest import Stage, Start, approve, outcomes
 from tests.fixtures.proxy import BehindProxy
 from tests.fixtures.waiting import wait_for
 from trimtab.kube.api import Forbidden
+from trimtab_local.client import Client
 from trimtab_local.install import OperatorProcess, apply
 
 BODIES = {"PATCH": "application/merge-patch+json", "POST": "application/json"}
@@ -65,6 +66,28 @@ def test_pod_with_exhausted_budget_is_kept_and_reported(stage: Stage, start: Sta
     assert {pod["reason"] for pod in kept} == {"DisruptionBudget"}
     assert "web" in kept[0]["message"]
     assert stage.running("web") == before
+
+
+@pytest.mark.core
+def test_nothing_is_evicted_before_approval(stage: Stage, start: Start, approver: Client) -> None:
+    stage.deploy_on("web", 3, on="a")
+    before = stage.running("web")
+    start()
+    stage.write_policy("asking", mode="Approve")
+    name = stage.pending_run("asking")
+    wait_for(lambda: stage.runs("asking")[0]["status"]["repeats"] >= 1, "a later cycle")
+    assert len(stage.runs("asking")) == 1, "the same plan goes on to wait"
+    assert stage.running("web") == before
+    assert name in stage.condition("asking", "Ready")["message"]
+    approve(approver, name)
+    wait_for(lambda: stage.spread("web", 3), "the pods to be spread")
+    wait_for(lambda: stage.phases("asking")[0] == "Completed", "the report")
+    run = stage.runs("asking")[0]
+    planned = {action["uid"] for action in run["spec"]["plan"]["actions"]}
+    assert outcomes(run) == dict.fromkeys(planned, ("Evicted", "Evicted"))
+    assert run["status"]["evicted"] == 2
+    assert set(before) - planned <= set(stage.running("web")), "who was not approved to go stays"
+    wait_for(lambda: stage.status("asking").get("evicted") == 2, "the policy's count")
 
 
 @pytest.mark.core

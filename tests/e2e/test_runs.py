@@ -4,70 +4,23 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import POLICIES, Stage, Start
+from tests.e2e.conftest import POLICIES, Stage, Start, approve, outcomes
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import Forbidden, Invalid
 from trimtab_local.client import Client
-from trimtab_local.install import RELEASE, apply
-
-RUNS = "/apis/trimtab.dev/v1alpha1/deschedulingruns"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-MERGE = "application/merge-patch+json"
-APPROVE = {"spec": {"approved": True}}
-
-
-def runs(stage: Stage, policy: str) -> list[dict[str, Any]]:
-    """The runs of a policy, oldest first."""
-    found = [run for run in stage.client.request("GET", RUNS)["items"] if run["spec"]["plan"]["policy"] == policy]
-    return sorted(found, key=lambda run: (run["spec"]["plan"]["time"], run["metadata"]["name"]))
-
-
-def phases(stage: Stage, policy: str) -> list[str]:
-    return [run.get("status", {}).get("phase", "") for run in runs(stage, policy)]
-
-
-def waiting(stage: Stage, policy: str) -> str:
-    """Wait for a run that waits for approval; returns its name."""
-    wait_for(lambda: phases(stage, policy)[-1:] == ["Pending"], "a run to approve")
-    return str(runs(stage, policy)[-1]["metadata"]["name"])
-
-
-def outcomes(run: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Result and reason by pod UID."""
-    return {each["uid"]: (each["result"], each["reason"]) for each in run["status"].get("outcomes", ())}
-
-
-@pytest.fixture
-def approver(stage: Stage) -> Client:
-    """A client with only the chart's approver role."""
-    name = f"approver-{stage.namespace}"
-    manifest = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{RELEASE}-approver"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": stage.namespace}],
-    }
-    apply(stage.client, BINDINGS, manifest)
-    token = stage.cluster.service_account_token(stage.namespace, "default")
-    return Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
-
-
-def approve(client: Client, name: str) -> None:
-    client.request("PATCH", f"{RUNS}/{name}", APPROVE, content_type=MERGE)
 
 
 def test_repeated_simulation_updates_one_run(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 3, on="a")
     start()
     stage.write_policy("shown")
-    wait_for(lambda: phases(stage, "shown") == ["Simulated"], "the run")
-    wait_for(lambda: runs(stage, "shown")[0]["status"]["repeats"] >= 2, "later cycles")
-    [run] = runs(stage, "shown")
+    wait_for(lambda: stage.phases("shown") == ["Simulated"], "the run")
+    wait_for(lambda: stage.runs("shown")[0]["status"]["repeats"] >= 2, "later cycles")
+    [run] = stage.runs("shown")
     plan = run["spec"]["plan"]
     assert run["metadata"]["name"].startswith("shown-20")
     assert [owner["name"] for owner in run["metadata"]["ownerReferences"]] == ["shown"]
@@ -77,29 +30,7 @@ def test_repeated_simulation_updates_one_run(stage: Stage, start: Start) -> None
     with pytest.raises(Invalid, match="nothing to approve"):
         approve(stage.client, run["metadata"]["name"])
     stage.remove_policy("shown")
-    wait_for(lambda: not runs(stage, "shown"), "the policy's runs to go with it", timeout=60)
-
-
-@pytest.mark.core
-def test_nothing_is_evicted_before_approval(stage: Stage, start: Start, approver: Client) -> None:
-    stage.deploy_on("web", 3, on="a")
-    before = stage.running("web")
-    start()
-    stage.write_policy("asking", mode="Approve")
-    name = waiting(stage, "asking")
-    wait_for(lambda: runs(stage, "asking")[0]["status"]["repeats"] >= 1, "a later cycle")
-    assert len(runs(stage, "asking")) == 1, "the same plan goes on to wait"
-    assert stage.running("web") == before
-    assert name in stage.condition("asking", "Ready")["message"]
-    approve(approver, name)
-    wait_for(lambda: stage.spread("web", 3), "the pods to be spread")
-    wait_for(lambda: phases(stage, "asking")[0] == "Completed", "the report")
-    run = runs(stage, "asking")[0]
-    planned = {action["uid"] for action in run["spec"]["plan"]["actions"]}
-    assert outcomes(run) == dict.fromkeys(planned, ("Evicted", "Evicted"))
-    assert run["status"]["evicted"] == 2
-    assert set(before) - planned <= set(stage.running("web")), "who was not approved to go stays"
-    wait_for(lambda: stage.status("asking").get("evicted") == 2, "the policy's count")
+    wait_for(lambda: not stage.runs("shown"), "the policy's runs to go with it", timeout=60)
 
 
 def test_outdated_action_of_an_approved_run_is_skipped_and_reported(
@@ -109,8 +40,8 @@ def test_outdated_action_of_an_approved_run_is_skipped_and_reported(
     stage.deploy_on("api", 2, on="b")
     start()
     stage.write_policy("careful", mode="Approve", interval="1h")
-    name = waiting(stage, "careful")
-    actions = runs(stage, "careful")[0]["spec"]["plan"]["actions"]
+    name = stage.pending_run("careful")
+    actions = stage.runs("careful")[0]["spec"]["plan"]["actions"]
     [api] = [action for action in actions if action["pod"].startswith("api")]
     [web] = [action for action in actions if action["pod"].startswith("web")]
     path = f"/api/v1/namespaces/{stage.namespace}/pods/{api['pod']}"
@@ -118,8 +49,8 @@ def test_outdated_action_of_an_approved_run_is_skipped_and_reported(
     stage.client.request("PATCH", path, annotation, content_type=MERGE)
     time.sleep(patiently(2))  # the operator watches pods and runs separately
     approve(approver, name)
-    wait_for(lambda: phases(stage, "careful") == ["Completed"], "the report")
-    [run] = runs(stage, "careful")
+    wait_for(lambda: stage.phases("careful") == ["Completed"], "the report")
+    [run] = stage.runs("careful")
     found = outcomes(run)
     assert found[web["uid"]] == ("Evicted", "Evicted")
     assert found[api["uid"]][0] == "Skipped"
@@ -132,12 +63,12 @@ def test_run_of_an_older_generation_expires(stage: Stage, start: Start, approver
     before = stage.running("web")
     start()
     stage.write_policy("changed", mode="Approve", interval="1h")
-    old = waiting(stage, "changed")
+    old = stage.pending_run("changed")
     stage.write_policy("changed", mode="Approve", interval="1h", limits={"perCycle": 1})
-    wait_for(lambda: phases(stage, "changed") == ["Expired", "Pending"], "the newer run")
+    wait_for(lambda: stage.phases("changed") == ["Expired", "Pending"], "the newer run")
     with pytest.raises(Invalid, match="can be approved"):
         approve(approver, old)
-    assert len(runs(stage, "changed")[1]["spec"]["plan"]["actions"]) == 1
+    assert len(stage.runs("changed")[1]["spec"]["plan"]["actions"]) == 1
     assert stage.running("web") == before
 
 
@@ -145,9 +76,9 @@ def test_unapproved_run_expires(stage: Stage, start: Start, approver: Client) ->
     stage.deploy_on("web", 2, on="a")
     start()
     stage.write_policy("patient", mode="Approve", interval="1h", approvalDeadline="1m")
-    name = waiting(stage, "patient")
-    wait_for(lambda: phases(stage, "patient") == ["Expired"], "the deadline", timeout=100)
-    conditions = {each["type"]: each["reason"] for each in runs(stage, "patient")[0]["status"]["conditions"]}
+    name = stage.pending_run("patient")
+    wait_for(lambda: stage.phases("patient") == ["Expired"], "the deadline", timeout=100)
+    conditions = {each["type"]: each["reason"] for each in stage.runs("patient")[0]["status"]["conditions"]}
     assert conditions == {"Approved": "ApprovalExpired", "Complete": "ApprovalExpired"}
     with pytest.raises(Invalid, match="can be approved"):
         approve(approver, name)
@@ -158,14 +89,14 @@ def test_next_process_finishes_an_approved_run_without_duplicates(stage: Stage, 
     before = stage.running("web")
     first = start()
     stage.write_policy("handed-on", mode="Approve", interval="1h", limits={"perMinute": 1})
-    name = waiting(stage, "handed-on")
+    name = stage.pending_run("handed-on")
     approve(approver, name)
     wait_for(lambda: len(set(before) & set(stage.running("web"))) == 2, "the first eviction")
     first.stop(signal.SIGKILL)
-    assert phases(stage, "handed-on") == ["Acting"]
+    assert stage.phases("handed-on") == ["Acting"]
     start()
-    wait_for(lambda: phases(stage, "handed-on") == ["Completed"], "the rest", timeout=150)
-    [run] = runs(stage, "handed-on")
+    wait_for(lambda: stage.phases("handed-on") == ["Completed"], "the rest", timeout=150)
+    [run] = stage.runs("handed-on")
     planned = {action["uid"] for action in run["spec"]["plan"]["actions"]}
     assert set(outcomes(run)) == planned
     assert {result for result, _ in outcomes(run).values()} <= {"Evicted", "Gone"}
@@ -180,18 +111,18 @@ def test_old_runs_are_deleted_but_pending_ones_kept(stage: Stage, start: Start) 
         stage.write_policy("tidy", mode="Approve", interval="1h", limits={"perCycle": most}, runsHistoryLimit=2)
         generation = stage.policy("tidy")["metadata"]["generation"]
         wait_for(lambda g=generation: stage.status("tidy").get("observedGeneration") == g, "the cycle")
-    wait_for(lambda: phases(stage, "tidy") == ["Expired", "Pending"], "the oldest run to be deleted")
+    wait_for(lambda: stage.phases("tidy") == ["Expired", "Pending"], "the oldest run to be deleted")
 
 
 def test_operator_cannot_approve_or_change_a_plan(stage: Stage, start: Start) -> None:
     stage.deploy_on("web", 2, on="a")
     start()
     stage.write_policy("guarded-run", mode="Approve", interval="1h")
-    name = waiting(stage, "guarded-run")
+    name = stage.pending_run("guarded-run")
     token = stage.cluster.service_account_token("trimtab-system", "trimtab")
     operator = Client(server=stage.cluster.server, token=token, ca=stage.cluster.ca)
     with pytest.raises(Forbidden):
         approve(operator, name)
     time.sleep(1)
-    assert runs(stage, "guarded-run")[0]["spec"]["approved"] is False
+    assert stage.runs("guarded-run")[0]["spec"]["approved"] is False
     assert stage.client.request("GET", f"{POLICIES}/guarded-run")["status"]["lastRun"]["mode"] == "Approve"

@@ -1,4 +1,4 @@
-"""Preemption by the scheduler as a process: victims, budgets, nominations, and a thousand preemptors at once."""
+"""The only scheduler of a cluster: pods that wait, victims, budgets, nominations, a thousand preemptors at once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.fixtures.audit import Audit, AuditEvent
 from tests.fixtures.clusters import require_local_cluster
 from tests.fixtures.custom_resources import served
 from tests.fixtures.joint import is_end
+from tests.fixtures.machine_sets import MERGE
 from tests.fixtures.tainting import make_namespace
 from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.api import NotFound
@@ -212,6 +213,32 @@ def test_budget_is_violated_where_no_other_victim_helps(stages: PreemptionStage)
     asked = [each for each in stages.audit.ours("pods/status") if each.object_ref.name == "guarded"]
     [condition] = asked[0].request_object["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == PREEMPTION
+
+
+@pytest.mark.core
+def test_unschedulable_and_gated_pods_are_bound_once_they_can_be(stages: PreemptionStage) -> None:
+    late = stages.begin("late", nodes=2)[1]
+    label = {"example.com/late": stages.name}
+    for number in range(3):
+        stages.create(f"choosy-{number}", "low", cpu="100m", nodeSelector=label)
+        stages.create(f"gated-{number}", "low", cpu="100m", schedulingGates=[{"name": "example.com/quota"}])
+
+    def reasons() -> set[str]:
+        return {
+            f"{each['metadata']['name'].split('-')[0]} {condition['reason']}"
+            for each in stages.pods()
+            for condition in each["status"].get("conditions") or ()
+            if condition["type"] == "PodScheduled" and condition["status"] == "False"
+        }
+
+    wait_for(lambda: reasons() == {"choosy Unschedulable", "gated SchedulingGated"}, "the conditions")
+    stages.client.request("PATCH", NODES.path(late), {"metadata": {"labels": label}}, content_type=MERGE)
+    for number in range(3):
+        path = PODS.path(f"gated-{number}", namespace=stages.name)
+        stages.client.request("PATCH", path, {"spec": {"schedulingGates": None}}, content_type=MERGE)
+    stages.running(*(f"{kind}-{number}" for kind in ("choosy", "gated") for number in range(3)))
+    assert {stages.node_of(f"choosy-{number}") for number in range(3)} == {late}
+    assert not stages.victims()
 
 
 def test_pod_with_preemption_policy_never_waits(stages: PreemptionStage) -> None:

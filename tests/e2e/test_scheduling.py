@@ -238,29 +238,3 @@ def test_younger_policy_with_the_same_scheduler_name_reports_a_conflict(hall: Ha
     wait_for(enough(hall, 5), "the older policy to be used")
     hall.cluster.client.request("DELETE", SCHEDULER_POLICIES.path("ours"))
     wait_for(lambda: hall.condition("zweit", "Ready").get("status") == "True", "the younger policy to take over")
-
-
-@pytest.mark.core
-def test_unschedulable_and_gated_pods_are_bound_once_they_can_be(hall: Hall) -> None:
-    hall.policy("ours")
-    hall.operate("--no-leader-elect")
-    hall.create(3, "ours", prefix="choosy", nodeSelector={"example.com/late": hall.namespace})
-    hall.create(3, "ours", prefix="gated", schedulingGates=[{"name": "example.com/quota"}])
-    client, path = hall.cluster.client, PODS.path(namespace=hall.namespace)
-
-    def reasons() -> set[str]:
-        return {
-            f"{each['metadata']['name'].split('-')[0]} {condition['reason']}"
-            for each in hall.pods()
-            for condition in each["status"].get("conditions") or ()
-            if condition["type"] == "PodScheduled" and condition["status"] == "False"
-        }
-
-    wait_for(lambda: reasons() == {"choosy Unschedulable", "gated SchedulingGated"}, "the conditions")
-    labels = {"metadata": {"labels": {"example.com/late": hall.namespace}}}
-    client.request("PATCH", "/api/v1/nodes/n3", labels, content_type="application/merge-patch+json")
-    for number in range(3):
-        no_gates = {"spec": {"schedulingGates": None}}
-        client.request("PATCH", f"{path}/gated-{number}", no_gates, content_type="application/merge-patch+json")
-    wait_for(enough(hall, 6), "all pods", timeout=20)
-    assert {on for name, on in hall.bound().items() if name.startswith("choosy")} == {"n3"}

@@ -55,3 +55,9 @@ def test_macro_is_rejected_with_its_expression(macro: str, expression: str) -> N
     with pytest.raises(ValueError, match=re.escape(expression)):
         check_cron(macro)
     assert next_due(expression, "UTC", after=0) > 0
+
+
+@pytest.mark.parametrize("cron", ["0 17-9 * * *", " 0 0 * * *", "0 0 31 2 *"], ids=["descending", "space", "never"])
+def test_expression_without_due_times_is_refused(cron: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(cron) if "17" not in cron else "hour"):
+        next_due(cron, "UTC", after=0)

@@ -7,7 +7,7 @@ import pytest
 from tests import policies
 from tests.fixtures.golden import Golden
 from trimtab.api.decode import read_policy
-from trimtab.api.rules import check_descheduler_policy
+from trimtab.api.rules import check_descheduler_policy, soft_above_hard
 
 
 def errors_of(spec: str) -> dict[str, str]:
@@ -70,3 +70,19 @@ def test_thresholds_above_targets_are_reported_with_both_numbers(golden: Golden)
 @pytest.mark.parametrize("spec", policies.ACCEPTED.values(), ids=policies.ACCEPTED)
 def test_valid_policy_has_no_errors(spec: str) -> None:
     assert errors_of(spec) == {}
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "above"),
+    [
+        ("1Gi", "500Mi", True),
+        ("500Mi", "500Mi", False),
+        ("10%", "5%", True),
+        ("5%", "10%", False),
+        ("1Gi", "10%", True),
+        ("much", "1Gi", True),
+    ],
+    ids=["more", "equal", "larger share", "smaller share", "share of the node", "invalid"],
+)
+def test_soft_threshold_is_compared_with_the_hard_one(soft: str, hard: str, above: bool) -> None:
+    assert soft_above_hard(soft, hard) is above

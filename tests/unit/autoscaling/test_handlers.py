@@ -12,6 +12,7 @@ import pytest
 
 from trimtab.autoscaling import handlers
 from trimtab.autoscaling.dependencies import AutoscalerDependencies
+from trimtab.autoscaling.machine_autoscalers import handlers as machine_autoscaler_handlers
 from trimtab.controller import kopf_handlers
 
 NO_DEPENDENCIES = cast("AutoscalerDependencies", None)
@@ -108,3 +109,29 @@ async def test_finalizer_waits_until_markers_are_removed(
     assert Controller.made[-1].cleaned
     assert Controller.made[-1].stopped
     assert not Controller.made[0].cleaned
+
+
+async def test_events_of_machine_autoscalers_are_passed_to_their_controller() -> None:
+    calls: list[tuple[str, bool]] = []
+
+    class MachineAutoscalers:
+        def start(self) -> None:
+            calls.append(("start", False))
+
+        async def stop(self) -> None:
+            calls.append(("stop", False))
+
+        def observe(self, body: Any, *, deleted: bool) -> None:
+            calls.append((body["metadata"]["uid"], deleted))
+
+    registry = kopf.OperatorRegistry()
+    machine_autoscaler_handlers.register(registry, cast("Any", MachineAutoscalers()))
+    activities = {
+        cast("Any", each.fn).__name__: cast("Any", each.fn) for each in registry._activities.get_all_handlers()
+    }
+    [changed] = [cast("Handler", each.fn) for each in registry._watching.get_all_handlers()]
+    await activities["start_machine_autoscalers"]()
+    await changed(body=body("u1"), type="ADDED")
+    await changed(body=body("u1"), type="DELETED")
+    await activities["stop_machine_autoscalers"]()
+    assert calls == [("start", False), ("u1", False), ("u1", True), ("stop", False)]

@@ -41,6 +41,24 @@ class TestPlan:
         assert (action.reason, action.pods) == ("Replacement", ())
         golden(action.message)
 
+    def test_pods_that_belong_together_get_one_new_node(self) -> None:
+        big, medium = group("big", "0.8", size=1, cpu="8"), group("medium", "0.5", cpu="6")
+        pods = [web(f"web-{each}", "n1").affinity() for each in range(5)]
+
+        made = World(big, medium, worker("n1", big, cpu="8"), pods).plan()
+
+        assert ups(made) == {"medium": (0, 1)}
+
+    def test_pods_that_wait_for_each_other_share_new_nodes_with_others(self) -> None:
+        """The pod that needs the company of web goes to one of the nodes that web gets."""
+        big, small = group("big", "0.8", size=1, cpu="8"), group("small", "0.3", cpu="4")
+        near = {"labelSelector": {"matchLabels": {"app": "web"}}}
+        pods = [*(web(f"web-{each}", "n1") for each in range(5)), web("side", "n1", app="side").affinity(**near)]
+
+        made = World(big, small, worker("n1", big, cpu="8"), pods).plan()
+
+        assert ups(made) == {"small": (0, 2)}
+
     def test_nodes_are_replaced_by_fewer_nodes(self, golden: Golden) -> None:
         made = four_small().plan()
 

@@ -518,6 +518,19 @@ class TestPodsThatDependOnOthers:
         if not expected:
             golden(next(each.message for each in made.kept if each.name == "n1"))
 
+    @pytest.mark.parametrize(("caches", "expected"), [(("n1",), {}), (("n1", "x"), {"n1": {"shop/a": "x"}})])
+    def test_places_hold_once_pods_that_stay_on_the_node_are_gone(
+        self, caches: tuple[str, ...], expected: dict[str, dict[str, str]]
+    ) -> None:
+        """The pod must be in a zone of a cache; the DaemonSet's cache ends with its node."""
+        of = group(size=1)
+        made, owner = worker("n1", of)
+        near = web("a", "n1").affinity(ZONE, labelSelector={"matchLabels": {"app": "cache"}})
+        own = [pod(f"cache-{on}").on(on).cpu("100m").labels(app="cache").owned_by("DaemonSet", "c") for on in caches]
+        found = planned(of, made.zone("a"), owner, node("x").zone("a"), near, [each.ready() for each in own])
+        assert removed(found) == expected
+        assert kept_reasons(found).get("n1") == (None if expected else "NoPlaceToMovePods")
+
     def test_spread_constraints_hold_among_kept_nodes(self) -> None:
         of = group(size=1)
         others = [node("x").zone("x"), node("y").zone("y")]

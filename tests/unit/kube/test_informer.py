@@ -123,6 +123,24 @@ async def test_events_may_be_split_at_any_byte(wire, size):
 
 
 @BOTH
+async def test_event_of_an_unknown_type_is_ignored_with_a_warning(wire, caplog):
+    events = [wire.event("RENAMED", A, 11), wire.event("ADDED", B, 12)]
+    async with watching([[*initial(wire, A), *events, HOLD]], wire=wire) as observed:
+        await until(lambda: "b" in observed.versions())
+        assert observed.versions() == {"a": "5", "b": "12"} or set(observed.versions()) == {"a", "b"}
+    assert [record.levelno for record in caplog.records if "RENAMED" in record.getMessage()] == [logging.WARNING]
+
+
+@BOTH
+async def test_object_deleted_among_the_initial_events_is_not_stored(wire):
+    added, end = initial(wire, A)
+    gone = wire.event("DELETED", A, 9)
+    async with watching([[added, gone, end, HOLD]], wire=wire) as observed:
+        await observed.informer.synced()
+        assert observed.versions() == {}
+
+
+@BOTH
 async def test_disconnected_watch_resumes_without_relist(wire):
     half = wire.event("ADDED", B, 12)
     responses = [
@@ -350,6 +368,15 @@ async def test_truncated_list_is_requested_in_pages():
         assert set(observed.versions()) == {"b"}
         assert [each.params.get("resourceVersion") for each in observed.api.opened[:3]] == ["0", "0", None]
         assert all(each.params["limit"] == "5000" for each in observed.api.opened[:3])
+
+
+async def test_list_that_ends_early_is_requested_again():
+    abilities = ServerAbilities()
+    abilities.watch_list = False
+    responses = [[PROTOBUF.listed("Pod", [A, B], 9)[:-20]], [PROTOBUF.listed("Pod", [B], 20)]]
+    async with watching(responses, abilities=abilities) as observed:
+        await until(lambda: set(observed.versions()) == {"b"})
+        assert observed.informer.statistics().failures == 1
 
 
 @BOTH

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.api import Call, FakeApi
 from tests.fakes.json_patch import patch
-from trimtab.kube.api import Invalid
-from trimtab.kube.node_patches import NodeFields, append_taint, remove_taints, set_annotations
+from trimtab.kube.api import Conflict, Invalid
+from trimtab.kube.node_patches import MAX_TRIES, NodeFields, append_taint, patch_node, remove_taints, set_annotations
+from trimtab.kube.resources import NODES
 
 
 def node(*keys: str) -> dict[str, Any]:
@@ -42,3 +44,56 @@ def test_taints_and_annotations_are_added_to_a_node_without_any() -> None:
         "metadata": {"uid": "u1", "annotations": {"a/b": "1"}},
         "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
     }
+
+
+class Nodes(FakeApi):
+    """The fake API with atomic JSON patches."""
+
+    def _patch(self, call: Call) -> Any:
+        return self._store(call.path, patch(copy.deepcopy(self.objects[self._existing(call.path)]), call.body))
+
+
+TAINT = {"key": "new", "effect": "NoSchedule"}
+
+
+def taint(fields: NodeFields) -> Any:
+    return append_taint(fields, TAINT)
+
+
+@pytest.fixture
+def api() -> Nodes:
+    found = Nodes()
+    found.put(NODES.path("n1"), node("a"))
+    return found
+
+
+async def test_change_of_another_writer_is_kept(api: Nodes) -> None:
+    old = NodeFields.from_manifest(node())
+    assert await patch_node(api, "n1", "u1", taint, fields=old, timeout=1)
+    assert keys_of(api.objects[NODES.path("n1")]) == ["a", "new"]
+    assert [call.method for call in api.calls] == ["PATCH", "GET", "PATCH"]
+
+
+@pytest.mark.parametrize("uid", ["", "u1"])
+async def test_node_without_a_change_is_only_read(api: Nodes, uid: str) -> None:
+    assert await patch_node(api, "n1", uid, lambda _: (), timeout=1)
+    assert [call.method for call in api.calls] == ["GET"]
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["before it is read", "before it is patched"])
+async def test_deleted_node_is_not_patched(api: Nodes, read: bool) -> None:
+    api.objects.clear()
+    fields = None if read else NodeFields.from_manifest(node())
+    assert not await patch_node(api, "n1", "u1", taint, fields=fields, timeout=1)
+
+
+async def test_node_of_the_same_name_is_not_patched(api: Nodes) -> None:
+    assert not await patch_node(api, "n1", "u0", taint, timeout=1)
+    assert [call.method for call in api.calls] == ["GET"]
+
+
+async def test_node_that_others_keep_changing_is_left_after_some_attempts(api: Nodes) -> None:
+    api.fail(Conflict("changed", status=409), times=MAX_TRIES, method="PATCH")
+    with pytest.raises(Conflict):
+        await patch_node(api, "n1", "u1", taint, timeout=1)
+    assert len(api.sent("PATCH")) == MAX_TRIES

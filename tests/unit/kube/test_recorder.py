@@ -133,6 +133,17 @@ async def test_expired_event_is_created_again(api, clock):
     assert len(stored(api)) == 1
 
 
+async def test_oldest_events_and_objects_are_forgotten(api, clock):
+    """A forgotten event is created again instead of counted, and a forgotten object has its whole burst again."""
+    limits = RecorderLimits(remembered=2, object_burst=1, object_rate=1 / 3600)
+    others = [ObjectReference.to(PODS, f"web-{number}", namespace="shop", uid=f"u{number}") for number in (2, 3)]
+    async with recorder(api, clock, limits=limits) as events:
+        for regarding in (POD, *others, POD):
+            tell(events, regarding)
+            await drained(events)
+    assert [call.method for call in api.calls] == ["POST"] * 4
+
+
 async def test_too_much_about_one_object_is_dropped_and_others_are_not_hurt(api, clock, caplog):
     limits = RecorderLimits(object_burst=3, object_rate=1 / 60)
     async with recorder(api, clock, limits=limits) as events:

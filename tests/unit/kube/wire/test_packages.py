@@ -67,6 +67,22 @@ PACKAGES = {
         metadata: {name: first}
         spec: {forProvider: {namespace: system, chart: {name: web, version: 1.2.x}, values: {size: 3}}}
     """,
+    "Release of Crossplane with parameters": """
+        apiVersion: helm.crossplane.io/v1beta1
+        kind: Release
+        metadata: {name: first}
+        spec: {forProvider: {namespace: system, chart: {name: web, version: 1.2.x}, set: [{name: size, value: "3"}]}}
+    """,
+    "HelmChartInflationGenerator of Kustomize": """
+        apiVersion: builtin
+        kind: HelmChartInflationGenerator
+        metadata: {name: any}
+        chartName: web
+        chartVersion: 1.2.x
+        releaseName: first
+        namespace: system
+        valuesInline: {size: 3}
+    """,
     "Kustomization": """
         helmCharts:
         - {name: web, version: 1.2.x, releaseName: first, namespace: system, valuesInline: {size: 3}}
@@ -74,6 +90,11 @@ PACKAGES = {
     "Helmfile": """
         releases:
         - {name: first, namespace: system, chart: example/web, version: 1.2.x, values: [{size: 1}, {size: 3}]}
+    """,
+    "Helmfile with parameters": """
+        releases:
+        - {name: base}
+        - {name: first, namespace: system, chart: example/web, version: 1.2.x, set: [{name: size, value: 3}]}
     """,
     "fleet.yaml": """
         defaultNamespace: system
@@ -173,6 +194,20 @@ def test_invalid_values_are_an_error_of_their_chart_only(text: str) -> None:
     with pytest.raises(InputError) as caught:
         chart.of("web", recognize)
     assert caught.value.field == "spec.source.helm.values"
+
+
+@pytest.mark.parametrize("values", ["[1]", 3, [1]])
+@pytest.mark.parametrize("name", ["a[99999999]"])
+def test_first_of_several_invalid_values_is_reported(values: Any, name: str) -> None:
+    package = manifest(PACKAGES["Release of Crossplane with parameters"])
+    package["spec"]["forProvider"]["set"][0]["name"] = name
+    with pytest.raises(InputError) as caught:
+        unwrap(package)[0].of("web", recognize)
+    assert caught.value.field == f"spec.forProvider.set[{name}]"
+    package["spec"]["forProvider"]["values"] = values
+    with pytest.raises(InputError) as caught:
+        unwrap(package)[0].of("web", recognize)
+    assert caught.value.field == "spec.forProvider.values"
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
         if folder == "e2e" and item.get_closest_marker("core") is None:
             item.add_marker("live")
+        if item.get_closest_marker("looptime") is not None:
+            item.add_marker(pytest.mark.looptime(noop_cycles=1))  # by default each step of the time takes 42 idle turns
         if item.get_closest_marker("live") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LIVE_LIMIT))
     if config.getoption("--update-golden"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+from trimtab.kube.wire.files.strict_yaml import load_all
 
 ROOT: Final = Path(__file__).parents[1] / "examples"
 DEDICATED: Final = ROOT / "dedicated-nodes"
@@ -16,7 +16,7 @@ HARDWARE: Final = ROOT / "special-hardware"
 def documents(*paths: Path) -> list[dict[str, Any]]:
     """The objects of files, or of all files of a folder, in the order in which kubectl reads them."""
     files = [each for path in paths for each in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
-    return [found for path in files for found in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    return [found for path in files for found in load_all(path.read_bytes())]
 
 
 def of_kind(kind: str, *paths: Path) -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Coroutine
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import looptime
@@ -188,7 +189,7 @@ async def _killed(fleet: Fleet, moments: list[float]) -> None:
 
 
 def _run(coroutine: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=looptime.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=partial(looptime.new_event_loop, noop_cycles=1)) as runner:
         runner.run(coroutine)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-import yaml
 
 from tests.fakes.api import FakeApi
 from tests.fixtures.golden import Golden
@@ -40,7 +40,7 @@ PATH = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 
 def document(made: IterationReport) -> Any:
     """The document as a reader of the ConfigMap sees it."""
-    return yaml.safe_load(encode_status(upstream_status(made, None)))
+    return msgspec.yaml.decode(encode_status(upstream_status(made, None)))
 
 
 class TestDocument:
@@ -150,10 +150,10 @@ class TestDocument:
     def test_document_of_maximum_size_fits(self, words: str) -> None:
         text = encode_status(upstream_status(full_size(words=words), None))
         assert len(text.encode()) <= MOST_BYTES
-        assert yaml.safe_load(text)["message"] == ""
+        assert msgspec.yaml.decode(text)["message"] == ""
 
     def test_omitted_groups_are_counted(self) -> None:
-        found = yaml.safe_load(encode_status(upstream_status(full_size(number=1500, each=1), None)))
+        found = msgspec.yaml.decode(encode_status(upstream_status(full_size(number=1500, each=1), None)))
         omitted = int(found["message"].split()[0])
         assert len(found["nodeGroups"]) + omitted == 1500
         assert found["message"] == f"{omitted} node groups omitted"
@@ -180,7 +180,7 @@ class TestWriting:
         assert [call.method for call in api.calls] == ["GET", "PATCH", "POST"]
         stored = api.objects[PATH]
         assert stored["metadata"]["annotations"] == {LAST_UPDATED: "2026-11-20 12:00:00 +0000 UTC"}
-        assert yaml.safe_load(stored["data"][KEY])["autoscalerStatus"] == "Running"
+        assert msgspec.yaml.decode(stored["data"][KEY])["autoscalerStatus"] == "Running"
 
         api.calls.clear()
         assert await writer.write(report(group("a", target=3), started=NOW + 10, finished=NOW + 10))
@@ -201,7 +201,7 @@ class TestWriting:
         api = FakeApi()
         await StatusConfigMap(api, namespace=NAMESPACE).write(report(group("a")))
         await StatusConfigMap(api, namespace=NAMESPACE).write(report(group("a"), started=NOW + 30, finished=NOW + 30))
-        health = yaml.safe_load(api.objects[PATH]["data"][KEY])["clusterWide"]["health"]
+        health = msgspec.yaml.decode(api.objects[PATH]["data"][KEY])["clusterWide"]["health"]
         assert health["lastTransitionTime"] == "2026-11-20T12:00:00Z"
         assert health["lastProbeTime"] == "2026-11-20T12:00:30Z"
 

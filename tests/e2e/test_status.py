@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,6 +41,17 @@ def status(joint: JointCluster) -> dict[str, Any]:
     return found
 
 
+def kubectl_wait(joint: JointCluster, kind: str, namespace: str, name: str) -> None:
+    """Let kubectl wait for the condition Ready, which it only accepts for the object's latest generation."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("no kubectl here")
+    command = [kubectl, "--kubeconfig", str(joint.cluster.kubeconfig), "wait", "--for=condition=Ready"]
+    command += [f"--timeout={patiently(30):.0f}s", f"{kind.lower()}/{name}", *(["-n", namespace] if namespace else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def watch(joint: JointCluster, *, seconds: float) -> str:
     """Return what ``trimtab status --watch`` prints until Ctrl-C, after which it must end without an error."""
     command = [sys.executable, "-m", "trimtab", "status", "--watch", f"--kubeconfig={joint.cluster.kubeconfig}"]
@@ -71,6 +83,8 @@ def test_status_covers_all_controllers_and_a_stopped_operator(joint: JointCluste
         } == dict.fromkeys(("DeschedulerPolicy", "ClusterAutoscaler", "MachineAutoscaler", "TaintManager"), True)
 
     joint.until(settled, "all controllers have processed their resources", seconds=60)
+    for each in status(joint)["resources"]:
+        kubectl_wait(joint, each["kind"], each["namespace"], each["name"])
     began = time.monotonic()
     found = status(joint)
     assert time.monotonic() - began < patiently(10)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from trimtab.api import reasons
 from trimtab.api.base import bounded
-from trimtab.api.conditions import PROGRESSING, READY, Condition, find_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, Condition, find_condition
 
 INVALID: Final = "Invalid"
 """The spec is invalid, so nothing is done for the object."""
@@ -42,8 +42,8 @@ S = TypeVar("S")
 def state_meta(examples: str) -> Any:
     """Return the schema metadata of a status's ``state``."""
     text = (
-        f"Summary of the conditions in one word, for kubectl get: Invalid, Conflict, {examples}, or the reason of "
-        "Ready if it is False. Programs should read the conditions."
+        f"Summary of the conditions in one word, for kubectl get: Invalid, Conflict, Degraded, {examples}, or the "
+        "reason of Ready if it is False. Programs should read the conditions."
     )
     return bounded(text, limit=1024)
 
@@ -52,6 +52,7 @@ def state_of(conditions: Iterable[Condition]) -> str:
     """Return the state of an object; empty if it has no conditions.
 
     - Invalid or Conflict, if that is why the object is not ready.
+    - Otherwise Degraded, if something prevents what the spec asks for.
     - Otherwise the reason of Progressing, if it is True or says more than Idle, such as Suspended.
     - Otherwise the reason of Ready, if it is False.
     - Otherwise the reason of Progressing, or the reason of Ready for kinds without the condition Progressing.
@@ -61,6 +62,9 @@ def state_of(conditions: Iterable[Condition]) -> str:
     not_ready = "" if ready is None or ready.status != "False" else ready.reason
     if not_ready in _SUMMARIES:
         return _SUMMARIES[not_ready]
+    degraded = find_condition(found, DEGRADED)
+    if degraded is not None and degraded.status == "True":
+        return DEGRADED
     if progressing is not None and (progressing.status == "True" or progressing.reason != reasons.IDLE):
         return progressing.reason
     if not_ready:

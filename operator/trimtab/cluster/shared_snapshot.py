@@ -16,10 +16,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from trimtab.cluster.assumed_pods import AssumedPods, Assumption
 from trimtab.cluster.kinds import KINDS, NODE_GROUPS
+from trimtab.cluster.own_writes import Assumption, OwnWrite, OwnWrites
 from trimtab.cluster.snapshot import Snapshot
-from trimtab.kube.objects import TYPES, KubeObject, Pod
+from trimtab.kube.clock import SYSTEM_CLOCK, Clock
+from trimtab.kube.objects import TYPES, KubeObject
 from trimtab.kube.resources import Resource
 from trimtab.kube.time_slice import TimeSlice
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
@@ -33,14 +34,22 @@ class SharedSnapshot:
     Args:
         kinds: the watched kinds, for :attr:`sizes`.
         limits: the complexity limits per namespace.
+        clock: monotonic clock.
     """
 
-    def __init__(self, kinds: Sequence[Resource] = KINDS, *, limits: ComplexityLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        kinds: Sequence[Resource] = KINDS,
+        *,
+        limits: ComplexityLimits = DEFAULT_LIMITS,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._kinds = kinds
         self._snapshot = Snapshot(limits=limits)
-        self._assumed = AssumedPods(self._snapshot)
+        self._own_writes = OwnWrites(self._snapshot, kinds)
+        self._clock = clock
         self._borrowers = _PriorityLock()
-        self._queued: deque[tuple[KubeObject | None, KubeObject | None] | Assumption] = deque()
+        self._queued: deque[tuple[KubeObject | None, KubeObject | None] | Assumption | OwnWrite] = deque()
         self._changes = 0
 
     @property
@@ -62,7 +71,7 @@ class SharedSnapshot:
         Only the borrower may call this method, after it has committed its changes.
         """
         self._changes += 1
-        self._assumed.assume(assumption)
+        self._own_writes.assume(assumption)
 
     def forget(self, assumption: Assumption) -> None:
         """Make an assumed pod pending again, because it was not bound. Its reserved volumes become available."""
@@ -70,7 +79,15 @@ class SharedSnapshot:
         if self._borrowers.active:
             self._queued.append(assumption)
         else:
-            self._assumed.forget(assumption)
+            self._own_writes.forget(assumption)
+
+    def record(self, write: OwnWrite) -> None:
+        """Show a granted write of this process until the watch reports it."""
+        self._changes += 1
+        if self._borrowers.active:
+            self._queued.append(write)
+        else:
+            self._own_writes.record(write)
 
     @asynccontextmanager
     async def borrow(self, *, short: bool = False, namespace: str = "") -> AsyncIterator[Snapshot]:
@@ -88,6 +105,7 @@ class SharedSnapshot:
         await self._borrowers.enter(short=short, namespace=namespace)
         try:
             await self._apply_queued()
+            self._own_writes.expire(self._clock.monotonic())
             yield self._snapshot
         finally:
             try:
@@ -128,7 +146,9 @@ class SharedSnapshot:
         while self._queued:
             change = self._queued.popleft()
             if isinstance(change, Assumption):
-                self._assumed.forget(change)
+                self._own_writes.forget(change)
+            elif isinstance(change, OwnWrite):
+                self._own_writes.record(change)
             else:
                 self._apply(*change)
             if slice_.over:
@@ -140,8 +160,8 @@ class SharedSnapshot:
             raise cancelled
 
     def _apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if self._assumed and (isinstance(new, Pod) or isinstance(old, Pod)):
-            new = self._assumed.apply(old, new)  # type: ignore[arg-type]
+        if self._own_writes:
+            new = self._own_writes.apply(old, new)
         if new is not None:
             self._snapshot.put(new)
         elif old is not None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
+from trimtab.cluster.own_writes import RecordingApi
 from trimtab.cluster.shared_snapshot import SharedSnapshot
 from trimtab.cluster.usage.prometheus import Prometheus
 from trimtab.controller.history import HistoryLimits, HistoryMetrics, HistoryWriter
@@ -169,7 +170,7 @@ class App:
             handlers = build_controllers(
                 SharedDependencies(
                     settings=settings,
-                    api=api,
+                    api=RecordingApi(api, shared.record, SYSTEM_CLOCK),
                     shared=shared,
                     informers=watches,
                     recorder=recorder,

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from trimtab.cluster.assumed_pods import Assumption
+from trimtab.cluster.own_writes import Assumption
 from trimtab.controller.loop import BackgroundTasks
 from trimtab.kube import verbs
 from trimtab.kube.api import ApiError, Conflict, NotFound, NotLeading, ServerError, Unreachable

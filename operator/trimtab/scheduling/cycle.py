@@ -2,7 +2,7 @@
 
 One loop schedules the pods of all SchedulerPolicies in one queue, so that priorities hold across policies. A plan runs
 in a thread on the shared snapshot, and its placements are kept there: a placed pod is assumed to be on its node until
-the watch reports it or its binding fails (:mod:`trimtab.cluster.assumed_pods`). Nothing is stored outside of the API
+the watch reports it or its binding fails (:mod:`trimtab.cluster.own_writes`). Nothing is stored outside of the API
 server. After a restart, the next process reads the pods that were bound, and schedules the others.
 """
 
@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Final
 
 from trimtab.api.scheduler_policy import QueueCounts
-from trimtab.cluster.assumed_pods import Assumption
+from trimtab.cluster.own_writes import Assumption
 from trimtab.cluster.shared_snapshot import in_thread
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.controller.loop import Loop, TaskSupervisor

@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import Struct
 
 from trimtab.api.scheduler_policy import DEFAULT_SCHEDULER
-from trimtab.cluster.assumed_pods import ReservedObject
+from trimtab.cluster.own_writes import ReservedObject
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.disruption.budgets import BudgetLedger
 from trimtab.kube.objects import TYPES, Pod

@@ -36,6 +36,7 @@ from trimtab.kube import verbs
 from trimtab.kube.api import Api, Conflict
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, Pod
+from trimtab.kube.resource_versions import is_older
 from trimtab.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from trimtab.kube.rules.selectors import matches_node_selector
 from trimtab.kube.watching.store import Store
@@ -224,7 +225,7 @@ class PodVolumeBinder:
             volume = self._volumes.get(name)
             if volume is None:
                 raise VolumeBindingError(f"PersistentVolume {name} was deleted")
-            if _older(volume.resource_version, version):
+            if is_older(volume.resource_version, version):
                 return f"the cache does not contain the reservation of PersistentVolume {name} yet"
             _check_affinity(volume, node)
             if not volume.claim_uid:
@@ -241,7 +242,7 @@ class PodVolumeBinder:
             raise VolumeBindingError(f"PersistentVolumeClaim {key} was deleted")
         version = work.selected.get(key)
         if version is not None:
-            if _older(claim.resource_version, version):
+            if is_older(claim.resource_version, version):
                 return f"the cache does not contain the selected node of PersistentVolumeClaim {key} yet"
             if claim.selected_node != node.name:
                 raise VolumeBindingError(f"provisioning failed for PersistentVolumeClaim {key}")
@@ -337,8 +338,3 @@ def _check_affinity(volume: PersistentVolume, node: Node) -> None:
     affinity = volume.node_affinity
     if affinity is not None and not matches_node_selector(affinity, node.labels, node.name):
         raise VolumeBindingError(f"node {node.name} does not match the node affinity of PersistentVolume {volume.name}")
-
-
-def _older(version: str, other: str) -> bool:
-    """Return whether a resource version is older. Versions of one resource are comparable since Kubernetes v1.35."""
-    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
-from trimtab.api.conditions import PROGRESSING, READY, Condition, set_condition
+from trimtab.api.conditions import DEGRADED, PROGRESSING, READY, Condition, set_condition
 from trimtab.api.crds import DEFINITIONS
 from trimtab.api.state import state_of, with_state
 
@@ -36,6 +36,10 @@ def conditions(**given: tuple[Any, str]) -> tuple[Condition, ...]:
         ({READY: (False, reasons.CYCLE_FAILED), PROGRESSING: (False, reasons.IDLE)}, "CycleFailed"),
         ({READY: (False, reasons.INVALID_POLICY), PROGRESSING: (False, reasons.IDLE)}, "Invalid"),
         ({READY: (False, reasons.INVALID_POLICY), PROGRESSING: (True, reasons.CYCLE_RUNNING)}, "Invalid"),
+        ({READY: (True, "CycleCompleted"), DEGRADED: (True, reasons.PLAN_STALE)}, "Degraded"),
+        ({DEGRADED: (True, reasons.PLAN_STALE), PROGRESSING: (True, reasons.CYCLE_RUNNING)}, "Degraded"),
+        ({READY: (False, reasons.INVALID_POLICY), DEGRADED: (True, reasons.INVALID_POLICY)}, "Invalid"),
+        ({READY: (True, "CycleCompleted"), DEGRADED: (False, reasons.ALL_WELL)}, "CycleCompleted"),
         ({READY: (False, reasons.SCHEDULER_CONFLICT), PROGRESSING: (False, reasons.IDLE)}, "Conflict"),
     ],
 )

@@ -17,8 +17,20 @@ from trimtab.runtime.health.stale_plans import PERIOD, StalePlanReporter
 
 pytestmark = pytest.mark.looptime
 PATH = CLUSTER_AUTOSCALERS.path(NAME)
-WELL = {"type": "Degraded", "status": "False", "reason": "AllWell", "message": "", "lastTransitionTime": "then"}
-READY = {"type": "Ready", "status": "True", "reason": "IterationCompleted", "message": "", "lastTransitionTime": "then"}
+WELL = {
+    "type": "Degraded",
+    "status": "False",
+    "reason": "AllWell",
+    "message": "",
+    "lastTransitionTime": "2026-11-20T12:00:00Z",
+}
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "IterationCompleted",
+    "message": "",
+    "lastTransitionTime": "2026-11-20T12:00:00Z",
+}
 
 
 class Server:
@@ -26,6 +38,7 @@ class Server:
 
     def __init__(self) -> None:
         self.conditions: list[dict[str, Any]] = [READY, WELL]
+        self.state = "IterationCompleted"
         self.version = 1
         self.failures: list[Exception] = []
         self.writes = 0
@@ -39,10 +52,10 @@ class Server:
                 raise Conflict("written meanwhile", status=409)
             self.version += 1
             self.writes += 1
-            self.conditions = body["status"]["conditions"]
+            self.conditions, self.state = body["status"]["conditions"], body["status"]["state"]
         found = {
             "metadata": {"name": NAME, "generation": 3, "resourceVersion": str(self.version)},
-            "status": {"conditions": self.conditions},
+            "status": {"state": self.state, "conditions": self.conditions},
         }
         return found if method == "PATCH" else {"items": [found]}
 
@@ -68,13 +81,13 @@ async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_p
     await asyncio.sleep(55)
     assert case.server.reason == "AllWell"
     await asyncio.sleep(30)
-    assert case.server.reason == reasons.PLAN_STALE
+    assert (case.server.reason, case.server.state) == (reasons.PLAN_STALE, "Degraded")
     assert READY in case.server.conditions
     await asyncio.sleep(300)
     assert case.server.writes == 1
     case.component.succeed(due_in=10.0)
     await asyncio.sleep(PERIOD + 1)
-    assert case.server.conditions == [READY, WELL]
+    assert (case.server.conditions, case.server.state) == ([READY, WELL], "IterationCompleted")
     assert case.server.writes == 2
     case.task.cancel()
 

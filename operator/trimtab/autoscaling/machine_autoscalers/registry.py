@@ -13,6 +13,7 @@ from trimtab.api.decode import decode_machine_autoscaler
 from trimtab.api.machine_autoscaler import MachineAutoscaler, MachineAutoscalerStatus
 from trimtab.autoscaling.machine_autoscalers.targets import TargetKey
 from trimtab.kube.errors import InputError
+from trimtab.kube.resource_versions import is_older
 
 OPENSHIFT_FINALIZER: Final = "machinetarget.autoscaling.openshift.io"
 """Finalizer that delays the deletion of a MachineAutoscaler until its annotations are removed from its target.
@@ -118,7 +119,12 @@ class MachineAutoscalerRegistry:
         """Add or update a MachineAutoscaler, and return the newest known entry."""
         new = read(body)
         old = self._entries.get(new.key)
-        if old is not None and old.metadata.uid == new.metadata.uid and _older(new.metadata, old.metadata):
+        version = new.metadata.resource_version
+        if (
+            old is not None
+            and old.metadata.uid == new.metadata.uid
+            and is_older(version, old.metadata.resource_version)
+        ):
             return old
         self._put(new.key, old, new)
         return new
@@ -138,8 +144,11 @@ class MachineAutoscalerRegistry:
                 not contain them.
         """
         there = {self.observe(body).key for body in bodies}
-        listed = ObjectMeta(resource_version=resource_version)
-        deleted = [key for key, each in self._entries.items() if key not in there and not _older(listed, each.metadata)]
+        deleted = [
+            key
+            for key, each in self._entries.items()
+            if key not in there and not is_older(resource_version, each.metadata.resource_version)
+        ]
         for key in deleted:
             self.remove(key)
         return tuple(deleted)
@@ -195,12 +204,3 @@ def _planner_view(entry: RegistryEntry | None) -> object:
         return None
     metadata = entry.metadata
     return metadata.uid, metadata.deletion_timestamp, metadata.creation_timestamp, entry.autoscaler.spec
-
-
-def _older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
-    """Return whether ``metadata`` has a lower resource version than ``than``.
-
-    Resource versions are numbers on all API servers.
-    """
-    one, other = metadata.resource_version, than.resource_version
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)

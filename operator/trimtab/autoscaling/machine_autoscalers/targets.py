@@ -15,6 +15,7 @@ from trimtab.autoscaling.groups.machine_groups import (
 )
 from trimtab.kube.objects import AnyMachineSet, ClusterMachineSet, KubeObject, MachineSet
 from trimtab.kube.objects.machine import CLUSTER_API
+from trimtab.kube.resource_versions import is_older
 from trimtab.kube.resources import (
     CLUSTER_MACHINE_SETS,
     MACHINE_DEPLOYMENTS,
@@ -120,7 +121,7 @@ class Targets:
         """
         if isinstance(new, AnyMachineSet):
             known = self._objects.get(TargetKey.of(new))
-            if known is not None and known.uid == new.uid and _older(new, known):
+            if known is not None and known.uid == new.uid and is_older(new.resource_version, known.resource_version):
                 return False
             self._put(TargetKey.of(new), new)
             return True
@@ -166,8 +167,3 @@ def mirrors_of(source: AnyMachineSet) -> tuple[TargetKey, ...]:
     return tuple(
         TargetKey(CLUSTER_API, ClusterMachineSet.kind, f"{namespace}/{source.name}") for namespace in namespaces
     )
-
-
-def _older(one: AnyMachineSet, other: AnyMachineSet) -> bool:
-    versions = one.resource_version, other.resource_version
-    return all(version.isdecimal() for version in versions) and int(versions[0]) < int(versions[1])

@@ -11,9 +11,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from trimtab.api import reasons
-from trimtab.api.conditions import DEGRADED
+from trimtab.api.conditions import DEGRADED, Condition
 from trimtab.api.scalars import to_time
+from trimtab.api.state import state_of
 from trimtab.controller.progress import Component, PlanSchedule
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import Clock
@@ -116,11 +119,13 @@ class StalePlanReporter:
     async def _write(self, subject: Subject, body: Body, condition: Body | None) -> None:
         """Replace the condition. The write fails with a conflict if the object was changed since it was read."""
         resource, name = subject
-        others = [each for each in (body.get("status") or {}).get("conditions") or () if each["type"] != DEGRADED]
-        changed = {
-            "metadata": {"resourceVersion": body["metadata"]["resourceVersion"]},
-            "status": {"conditions": [*others, *(() if condition is None else (condition,))]},
-        }
+        before = body.get("status") or {}
+        others = [each for each in before.get("conditions") or () if each["type"] != DEGRADED]
+        conditions = [*others, *(() if condition is None else (condition,))]
+        status: Body = {"conditions": conditions}
+        if "state" in before:
+            status["state"] = state_of(msgspec.convert(conditions, tuple[Condition, ...]))
+        changed = {"metadata": {"resourceVersion": body["metadata"]["resourceVersion"]}, "status": status}
         await merge_patch(self._api, resource, name, changed, subresource="status", timeout=TIMEOUT)
 
 

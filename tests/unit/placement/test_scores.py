@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import HOSTNAME, ZONE, expression, namespace, node, pod, selector
+from tests.builders import HOSTNAME, ZONE, expression, namespace, node, pod, selector, service
 from tests.unit.cluster.worlds import Maker, makers, worlds
 from tests.unit.placement.scoring import built, points
 from trimtab.cluster.affinity import as_incoming, bind
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.frozen import ResourceList
-from trimtab.kube.objects import Container, Node, Pod, PodSpec, Volume
+from trimtab.kube.objects import Container, Node, Pod, PodSpec, Service, Volume
+from trimtab.placement.scores import images as image_scores
 from trimtab.placement.scores.images import ImageLocality, images_of, normalized_name
 from trimtab.placement.scores.nodes import NodeAffinity, TaintToleration
 from trimtab.placement.scores.pods import InterPodAffinity
+from trimtab.placement.service_selectors import SelectorsOfPods
 
 SOFT = "PreferNoSchedule"
 
@@ -211,6 +213,21 @@ IMAGE_CASES: list[Any] = [
 def test_images_count_by_size_and_spread(nodes, candidate, expected):
     snapshot = built(nodes)
     assert list(points(ImageLocality(snapshot), snapshot, candidate).values()) == expected
+
+
+def test_full_caches_of_scores_are_emptied(monkeypatch):
+    monkeypatch.setattr(image_scores, "_KEPT", 1)
+    snapshot = built(everywhere(web=500, log=300))
+    score = ImageLocality(snapshot)
+    found = [list(points(score, snapshot, running(each)).values()) for each in ("web", "log", "web", "none")]
+    assert found == [[48, 48], [28, 28], [48, 48], [0, 0]]
+
+
+def test_full_cache_of_selectors_is_emptied(monkeypatch):
+    monkeypatch.setattr(SelectorsOfPods, "_MOST", 1)
+    selectors = SelectorsOfPods(built([service("a").selecting(app="a"), service("b").selecting(app="b")]), (Service,))
+    found = [len(selectors.of(pod().labels(app=each).build())) for each in ("a", "b", "a", "c")]
+    assert found == [1, 1, 1, 0]
 
 
 def test_image_score_is_independent_of_candidates():

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -24,21 +23,13 @@ from tests.fixtures.golden import Golden
 from trimtab.controller.progress import Progress
 from trimtab.kube.connection.transport import Transport
 from trimtab.runtime import app, supervisor
+from trimtab.runtime.health.probes import ProbeServer
 from trimtab.runtime.health.watchdog import Watchdog
 from trimtab.runtime.leader_election.elector import NEVER, ElectionTimings, LeaderElector
 from trimtab.runtime.settings import Settings
 from trimtab.runtime.supervisor import Supervisor
 
 TIMINGS = ElectionTimings(lease_duration=2, renew_deadline=1.0, retry_period=0.1)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-PORT = free_port()  # of this process, because pytest may run these tests in several processes
 
 
 class Died(BaseException):
@@ -54,6 +45,16 @@ class NoWatchdog(Watchdog):
 
     def _set(self, seconds: float) -> None:
         self.set.append(seconds)
+
+
+class Probes(ProbeServer):
+    """Records itself, so that a test knows the free port that the system has chosen."""
+
+    latest: Probes
+
+    async def start(self) -> None:
+        await super().start()
+        Probes.latest = self
 
 
 class Controllers:
@@ -124,6 +125,7 @@ class LeaseServer:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     made.clear()
     monkeypatch.setattr(app, "App", Controllers)
+    monkeypatch.setattr(supervisor, "ProbeServer", Probes)
 
     def elector(self: Supervisor, api: Transport) -> LeaderElector:
         return LeaderElector(api, name="trimtab", namespace="x", identity="me", timings=TIMINGS)
@@ -158,7 +160,7 @@ def kubeconfig(server: FakeServer, directory: Path) -> Path:
 
 
 def settings(path: str, **changes: Any) -> Settings:
-    return Settings(kubeconfig=path, listen_host="127.0.0.1", listen_port=PORT, identity="me", **changes)
+    return Settings(kubeconfig=path, listen_host="127.0.0.1", listen_port=0, identity="me", **changes)
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -168,7 +170,7 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 async def healthz() -> int:
-    address = f"http://127.0.0.1:{PORT}/healthz"
+    address = f"http://127.0.0.1:{Probes.latest.server.port}/healthz"
     async with aiohttp.ClientSession() as session, session.get(address) as response:
         return response.status
 

@@ -30,7 +30,7 @@ from trimtab.kube.resource_versions import is_older
 from trimtab.kube.resources import PODS, Resource
 from trimtab.kube.wire.decode import decode_object
 
-EXPIRY: Final = 60.0
+EXPIRY: Final = 600.0
 """Seconds after which a write that no watch has reported is no longer shown. The watch may have been relisted."""
 
 

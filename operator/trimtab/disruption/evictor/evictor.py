@@ -68,7 +68,7 @@ HISTORY_SIZE: Final = 1000
 REQUEST_EXPIRY: Final = 5.0
 """Seconds after which a waiting request is dropped if its requester has not repeated it."""
 
-WATCH_LAG: Final = 60.0
+WATCH_LAG: Final = 600.0
 """Seconds for which a granted eviction is not requested again, if the watch is late.
 
 The API server has deleted the pod, so a second request can only fail or disrupt a budget again.

@@ -31,7 +31,8 @@ from trimtab.kube.resources import PODS, Resource
 from trimtab.kube.wire.decode import decode_object
 
 EXPIRY: Final = 600.0
-"""Seconds after which a write that no watch has reported is no longer shown. The watch may have been relisted."""
+"""Seconds after which a write that no watch has reported is no longer shown. This only limits the memory: the watch
+reports every write that was granted, however late it is."""
 
 
 class ReservedObject(Struct, frozen=True, gc=False):
@@ -99,15 +100,8 @@ class OwnWrite(Struct, frozen=True):
     @classmethod
     def of_changed_object(cls, changed: KubeObject, *, at: float) -> OwnWrite:
         """Return the write of an object that the API server returned after a change."""
-        version = changed.resource_version
-        return cls(
-            type(changed),
-            changed.key,
-            changed.uid,
-            lambda _: changed,
-            lambda seen: not is_older(seen.resource_version, version),
-            at,
-        )
+        reached = _has_reached(changed.resource_version)
+        return cls(type(changed), changed.key, changed.uid, lambda _: changed, reached, at)
 
     @classmethod
     def of_size(cls, kind: type[KubeObject], scale: Mapping[str, Any], *, at: float) -> OwnWrite:
@@ -118,10 +112,13 @@ class OwnWrite(Struct, frozen=True):
         def resized(group: KubeObject) -> KubeObject:
             return msgspec.structs.replace(group, replicas=replicas, resource_version=version)
 
-        def shown(seen: KubeObject) -> bool:
-            return not is_older(seen.resource_version, version)
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        return cls(kind, key, metadata["uid"], resized, _has_reached(version), at)
 
-        return cls(kind, f"{metadata['namespace']}/{metadata['name']}", metadata["uid"], resized, shown, at)
+
+def _has_reached(version: str) -> Callable[[KubeObject], bool]:
+    """Return a function that tests whether an object has this resource version or a later one."""
+    return lambda seen: not is_older(seen.resource_version, version)
 
 
 class _Shown(Struct):
@@ -252,37 +249,18 @@ class RecordingApi:
         self._record = record
         self._clock = clock
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = "application/json",
-        accept: str = "",
-        timeout: float = 30.0,
-    ) -> Any:
+    async def request(self, method: str, path: str, *, body: Any = None, **options: Any) -> Any:
         """See :class:`~trimtab.kube.api.Api`."""
-        answer = await self._api.request(
-            method, path, params=params, body=body, content_type=content_type, accept=accept, timeout=timeout
-        )
+        answer = await self._api.request(method, path, body=body, **options)
         if method != "GET":
             write = _write_of(method, path, body, answer, now=self._clock.now(), at=self._clock.monotonic())
             if write is not None:
                 self._record(write)
         return answer
 
-    def stream(
-        self,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        accept: str = "application/json",
-        idle_timeout: float = 60.0,
-    ) -> AbstractAsyncContextManager[Any]:
+    def stream(self, path: str, **options: Any) -> AbstractAsyncContextManager[Any]:
         """See :class:`~trimtab.kube.api.Api`."""
-        return self._api.stream(path, params=params, accept=accept, idle_timeout=idle_timeout)
+        return self._api.stream(path, **options)
 
 
 def _write_of(method: str, path: str, body: Any, answer: Any, *, now: float, at: float) -> OwnWrite | None:
@@ -312,7 +290,7 @@ def _parts(path: str) -> tuple[str, str, str, str]:
     group = rest.pop(0) if root == "apis" else ""
     rest = rest[1:]  # without the version
     namespace = ""
-    if len(rest) > 2 and rest[0] == "namespaces" and rest[1:]:
+    if len(rest) > 2 and rest[0] == "namespaces":
         namespace, rest = rest[1], rest[2:]
     plural, name, subresource = (*rest, "", "", "")[:3]
     return group, plural, f"{namespace}/{name}" if namespace and name else name, subresource

@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from trimtab.cluster.kinds import KINDS, NODE_GROUPS
 from trimtab.cluster.own_writes import Assumption, OwnWrite, OwnWrites
@@ -26,6 +26,8 @@ from trimtab.kube.time_slice import TimeSlice
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 
 T = TypeVar("T")
+_Change: TypeAlias = tuple[KubeObject | None, KubeObject | None] | Assumption | OwnWrite
+"""A change that a watch reported (the old and the new object), an assumption to forget, or an own write."""
 
 
 class SharedSnapshot:
@@ -49,7 +51,7 @@ class SharedSnapshot:
         self._own_writes = OwnWrites(self._snapshot, kinds)
         self._clock = clock
         self._borrowers = _PriorityLock()
-        self._queued: deque[tuple[KubeObject | None, KubeObject | None] | Assumption | OwnWrite] = deque()
+        self._queued: deque[_Change] = deque()
         self._changes = 0
 
     @property
@@ -59,11 +61,7 @@ class SharedSnapshot:
 
     def apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """Apply a change of an informer's store. Stores call this method on the event loop."""
-        self._changes += 1
-        if self._borrowers.active:
-            self._queued.append((old, new))
-        else:
-            self._apply(old, new)
+        self._accept((old, new))
 
     def assume(self, assumption: Assumption) -> None:
         """Keep a pod on the node to which the borrower assigned it, until the watch reports it as bound or deleted.
@@ -75,19 +73,11 @@ class SharedSnapshot:
 
     def forget(self, assumption: Assumption) -> None:
         """Make an assumed pod pending again, because it was not bound. Its reserved volumes become available."""
-        self._changes += 1
-        if self._borrowers.active:
-            self._queued.append(assumption)
-        else:
-            self._own_writes.forget(assumption)
+        self._accept(assumption)
 
     def record(self, write: OwnWrite) -> None:
         """Show a granted write of this process until the watch reports it."""
-        self._changes += 1
-        if self._borrowers.active:
-            self._queued.append(write)
-        else:
-            self._own_writes.record(write)
+        self._accept(write)
 
     @asynccontextmanager
     async def borrow(self, *, short: bool = False, namespace: str = "") -> AsyncIterator[Snapshot]:
@@ -144,13 +134,7 @@ class SharedSnapshot:
         cancelled: asyncio.CancelledError | None = None
         slice_ = TimeSlice()
         while self._queued:
-            change = self._queued.popleft()
-            if isinstance(change, Assumption):
-                self._own_writes.forget(change)
-            elif isinstance(change, OwnWrite):
-                self._own_writes.record(change)
-            else:
-                self._apply(*change)
+            self._apply(self._queued.popleft())
             if slice_.over:
                 try:
                     await slice_.pause()
@@ -159,13 +143,26 @@ class SharedSnapshot:
         if cancelled is not None:
             raise cancelled
 
-    def _apply(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        if self._own_writes:
-            new = self._own_writes.apply(old, new)
-        if new is not None:
-            self._snapshot.put(new)
-        elif old is not None:
-            self._snapshot.remove(old)
+    def _accept(self, change: _Change) -> None:
+        self._changes += 1
+        if self._borrowers.active:
+            self._queued.append(change)
+        else:
+            self._apply(change)
+
+    def _apply(self, change: _Change) -> None:
+        if isinstance(change, Assumption):
+            self._own_writes.forget(change)
+        elif isinstance(change, OwnWrite):
+            self._own_writes.record(change)
+        else:
+            old, new = change
+            if self._own_writes:
+                new = self._own_writes.apply(old, new)
+            if new is not None:
+                self._snapshot.put(new)
+            elif old is not None:
+                self._snapshot.remove(old)
 
 
 class _PriorityLock:

@@ -63,7 +63,7 @@ RELATIVE = {DUPLICATES, TOPOLOGY_SPREAD}
 
 
 class Cluster:
-    """A shared snapshot whose watches deliver what the test tells them to."""
+    """A shared snapshot whose watches deliver only what the test passes to them."""
 
     def __init__(self, things: list[Any]) -> None:
         self.clock = SetClock(NOW)

@@ -119,12 +119,7 @@ class MachineAutoscalerRegistry:
         """Add or update a MachineAutoscaler, and return the newest known entry."""
         new = read(body)
         old = self._entries.get(new.key)
-        version = new.metadata.resource_version
-        if (
-            old is not None
-            and old.metadata.uid == new.metadata.uid
-            and is_older(version, old.metadata.resource_version)
-        ):
+        if old is not None and _is_older_version(new.metadata, of=old.metadata):
             return old
         self._put(new.key, old, new)
         return new
@@ -204,3 +199,7 @@ def _planner_view(entry: RegistryEntry | None) -> object:
         return None
     metadata = entry.metadata
     return metadata.uid, metadata.deletion_timestamp, metadata.creation_timestamp, entry.autoscaler.spec
+
+
+def _is_older_version(metadata: ObjectMeta, *, of: ObjectMeta) -> bool:
+    return metadata.uid == of.uid and is_older(metadata.resource_version, of.resource_version)

@@ -111,6 +111,9 @@ WAITING_FOR_BUDGET: Final = "WaitingForBudget"
 is not up to date yet."""
 WAITING_FOR_EVICTION: Final = "WaitingForEviction"
 """The eviction waits because another controller is evicting the same pod."""
+WAITING_FOR_PLAN: Final = "WaitingForPlan"
+"""The eviction waits until a planner returns the snapshot, because it is checked against the current state of the
+cluster before it is requested."""
 WAITING_FOR_EVICTION_LIMIT: Final = "WaitingForEvictionLimit"
 """The eviction waits for an operator-wide limit: ``maxConcurrentEvictions`` or ``evictionsPerMinute``, in total or per
 namespace. The message names the limit."""

@@ -32,7 +32,8 @@ class WaitingEvictions(Status, frozen=True):
         doc(
             "Why the evictions wait: WaitingForEviction (another controller is evicting the same pod), WaitingForOwner "
             "(the pod's owner has not replaced its last evicted pod), WaitingForBudget (evictions in progress use up "
-            "the PodDisruptionBudget) or WaitingForEvictionLimit (an operator-wide limit is reached)."
+            "the PodDisruptionBudget), WaitingForEvictionLimit (an operator-wide limit is reached) or WaitingForPlan "
+            "(a planner uses the snapshot that the eviction is checked against)."
         ),
     ]
     since: Annotated[datetime, doc("When the first of the evictions began to wait.")]

@@ -30,6 +30,7 @@ _WAITING: Final = frozenset(
         reasons.WAITING_FOR_BUDGET,
         reasons.WAITING_FOR_EVICTION,
         reasons.WAITING_FOR_EVICTION_LIMIT,
+        reasons.WAITING_FOR_PLAN,
         reasons.LIMIT_REACHED,
         reasons.COOLING_DOWN,
         reasons.GAVE_UP,

@@ -13,9 +13,11 @@ from tests.fakes.api import Call
 from tests.fakes.fleet import BUDGETS, MACHINES, NODES, PODS, SETS, TO_BE_DELETED, Fleet
 from tests.fixtures.golden import Golden
 from tests.unit.autoscaling.removal_operator import Operator, running, spec_of
+from trimtab.api import reasons
 from trimtab.autoscaling.actuation import Phase, RemovalResult, RemovalSettings, removal_review
 from trimtab.disruption.evictor import EvictionLimits, Permit
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
+from trimtab.disruption.outcome import EVICTED, AttemptResult
 from trimtab.kube.api import Forbidden, ServerError, Unreachable
 
 pytestmark = [pytest.mark.looptime(start=0), pytest.mark.usefixtures("no_threads")]
@@ -471,6 +473,25 @@ class TestRollback:
         [outcome] = operator.outcomes
         assert outcome.reason == reason
         assert min(held_for, 600) - 10 <= outcome.finished - outcome.started < min(held_for, 600) + 60
+
+    async def test_pod_that_another_controller_evicted_is_not_evicted_once_the_watch_shows_it(self) -> None:
+        fleet = drained()
+        operator = Operator(fleet)
+        other = EvictionRequest(
+            namespace="shop", pod="w1", uid="pod-shop-w1", requester=Requester(DESCHEDULER, "spread")
+        )
+        async with running(operator):
+            pod = fleet.caches.lister.pod("shop/w1")
+            assert pod is not None
+            permit = operator.evictor.admit(other, pod)
+            assert isinstance(permit, Permit)
+            operator.evictor.conclude(permit, AttemptResult(EVICTED, reasons.EVICTED, ""))
+            await asyncio.sleep(30)
+            assert {state.phase for state in operator.removals.active.values()} == {Phase.EVICTING}
+            fleet.drop(f"{PODS}/w1")
+            await operator.until(lambda: bool(operator.outcomes))
+        assert operator.outcomes[0].done
+        assert fleet.sent(path="eviction") == []
 
     async def test_waiting_pods_are_reviewed_together_every_five_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fleet = drained()

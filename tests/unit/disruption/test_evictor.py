@@ -95,6 +95,21 @@ async def test_second_requester_of_a_pod_reports_the_first():
     admitted(world, pod)
 
 
+async def test_request_with_deadline_does_not_repeat_a_granted_eviction_before_the_watch_shows_it():
+    world = World()
+    pod = world.add("web-1")
+    world.evictor.conclude(admitted(world, pod), TAKEN)
+    await asyncio.sleep(WATCH_LAG - 1)
+    waiting = waits(world, pod, TAINTS, deadline=0.0, how="Delete")
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_EVICTION, DRAIN)
+    world.evictor.cancel(admitted(world, pod, TAINTS, deadline=0.0, how="Delete", grace_period=0))
+    own = world.add("web-2")
+    world.evictor.conclude(admitted(world, own, TAINTS, deadline=0.0), TAKEN)
+    world.evictor.cancel(admitted(world, own, TAINTS, deadline=0.0, how="Delete"))
+    await asyncio.sleep(2)
+    admitted(world, pod, TAINTS, deadline=0.0, how="Delete")
+
+
 async def test_request_with_deadline_ignores_other_requesters_of_the_pod():
     world = World()
     pod = world.add("web-1")

@@ -51,6 +51,21 @@ async def test_all_pods_are_evicted_while_a_planner_holds_the_snapshot_repeatedl
     assert Counter(outcome.result for outcome in outcomes) == {EVICTED: 60}
 
 
+async def test_recheck_that_waits_for_a_planner_counts_as_waiting_eviction():
+    world, shared = World(), SharedSnapshot()
+    pods = [world.add(f"web-{number}", owner=f"o-{number}") for number in range(3)]
+    async with planning(shared, takes=5.0, every=60.0):
+        executing = asyncio.create_task(world.execute(world.plan(*pods), recheck=recheck_on(shared)))
+        await asyncio.sleep(0.5)
+        early = world.evictor.waiting_status("descheduler")
+        await asyncio.sleep(2.5)
+        [waiting] = world.evictor.waiting_status("descheduler")
+        await executing
+    assert early == ()
+    assert (waiting.reason, waiting.waits_for, waiting.count) == (reasons.WAITING_FOR_PLAN, "", 3)
+    assert (world.evictor.waiting_status("descheduler"), len(world.asked)) == ((), 3)
+
+
 async def test_rate_limit_holds_after_delayed_rechecks():
     world, shared = World(), SharedSnapshot()
     pods = [world.add(f"web-{number}", owner=f"o-{number}") for number in range(60)]

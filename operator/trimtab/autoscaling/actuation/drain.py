@@ -223,9 +223,17 @@ class Drain:
             await self._control.pause(min(wait, max(0.0, until - now)))
 
     async def _request_eviction(self, pod: Pod) -> AttemptResult | PendingEviction:
-        """Send one eviction request if the evictor admits it; otherwise return the pending eviction."""
+        """Send one eviction request if the evictor admits it; otherwise return the pending eviction.
+
+        No request is sent for a pod that another controller has evicted while this one waited.
+        """
         async with self._at_once:
             self._check_ended()  # another pod may have ended the drain while this one waited for the semaphore
+            current = next((each for each in self._review.pods(self._node) if each.uid == pod.uid), None)
+            if current is None:
+                return AttemptResult(GONE, reasons.ALREADY_GONE, "the pod no longer exists")
+            if current.deleted is not None:
+                return AttemptResult(GONE, reasons.TERMINATING, "the pod is already terminating")
             found = self._evictor.admit(self._eviction_request(pod), pod)
             if isinstance(found, PendingEviction):
                 return found

@@ -10,7 +10,8 @@ A requester asks for admission and receives either a permit or the reason why th
 
 Admission makes these checks in this order, before the first ``await`` of the request:
 
-1. Nothing is evicting the same pod, and no eviction of it was granted that the watch does not show yet.
+1. Nothing is evicting the same pod, and no eviction of it was granted that the watch does not show yet. A request with
+   a deadline does not wait for another requester's response, only for the watch after it was granted.
 2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
 3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
    show yet do not use it up.
@@ -26,8 +27,8 @@ the status of budgets and the state of owners' pods show which evictions have be
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -36,6 +37,7 @@ from trimtab.api.reasons import (
     WAITING_FOR_EVICTION,
     WAITING_FOR_EVICTION_LIMIT,
     WAITING_FOR_OWNER,
+    WAITING_FOR_PLAN,
 )
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
@@ -62,6 +64,8 @@ from trimtab.kube.clock import Clock
 from trimtab.kube.objects import Pod
 from trimtab.kube.token_bucket import SlidingWindow
 
+T = TypeVar("T")
+
 HISTORY_SIZE: Final = 1000
 """Maximum number of results in the evictor's history."""
 
@@ -73,6 +77,9 @@ WATCH_LAG: Final = 600.0
 
 The API server has deleted the pod, so a second request can only fail or disrupt a budget again.
 """
+
+RECHECK_TIME: Final = 1.0
+"""Seconds after which a recheck that has not ended counts as waiting for a planner. Alone it takes milliseconds."""
 
 TERMINATION_MARGIN: Final = 30.0
 """Seconds for which a terminating pod still counts toward the concurrent evictions after its grace period has ended."""
@@ -168,15 +175,17 @@ class Permit:
         pod: the pod in its state at admission.
         admitted_at: the time of admission in seconds on the monotonic clock.
         in_flight: whether the request was sent and the response has not arrived yet.
+        rechecked_since: the time at which a recheck of the request began, which has not ended yet; otherwise ``None``.
     """
 
-    __slots__ = ("admitted_at", "in_flight", "pod", "request")
+    __slots__ = ("admitted_at", "in_flight", "pod", "rechecked_since", "request")
 
     def __init__(self, request: EvictionRequest, pod: Pod, admitted_at: float) -> None:
         self.request = request
         self.pod = pod
         self.admitted_at = admitted_at
         self.in_flight = False
+        self.rechecked_since: float | None = None
 
 
 class _TerminatingPod(Struct):
@@ -291,8 +300,21 @@ class Evictor:
 
     def waiting(self) -> tuple[PendingEviction, ...]:
         """Return the waiting requests, those that have waited longest first."""
-        self._drop_expired(self._now())
-        return tuple(sorted((each.waiting for each in self._waiters.values()), key=lambda each: each.since))
+        now = self._now()
+        self._drop_expired(now)
+        found = [each.waiting for each in self._waiters.values()]
+        found += [
+            PendingEviction(
+                request=each.request,
+                reason=WAITING_FOR_PLAN,
+                message="a planner uses the snapshot that the eviction is checked against",
+                waits_for=None,
+                since=each.rechecked_since,
+            )
+            for each in self._permits
+            if each.rechecked_since is not None and now - each.rechecked_since >= RECHECK_TIME
+        ]
+        return tuple(sorted(found, key=lambda each: each.since))
 
     def waiting_status(
         self, controller: str, *, name: str = "", previous: Iterable[WaitingEvictions] = ()
@@ -323,6 +345,19 @@ class Evictor:
         return keep_unchanged(found, previous)
 
     # --- sending -------------------------------------------------------------------------------------------------
+
+    async def recheck(self, permit: Permit, check: Callable[[], Awaitable[T]]) -> T:
+        """Await the check of an admitted request. While it waits for a planner, the request counts as waiting.
+
+        Args:
+            permit: a permit from :meth:`admit`.
+            check: starts the check, which takes turns with the planners.
+        """
+        permit.rechecked_since = self._now()
+        try:
+            return await check()
+        finally:
+            permit.rechecked_since = None
 
     async def evict(self, permit: Permit, api: Api, *, timeout: float) -> AttemptResult:
         """Send the eviction once and conclude the permit with its result.
@@ -489,10 +524,13 @@ class Evictor:
     # --- admission checks -------------------------------------------------------------------------------------------
 
     def _already_evicted(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        if request.deadline is not None:
-            return None
-        same = (each.request.requester for each in self._permits if each.request.uid == request.uid)
-        by, leaving = next(same, None), self._terminating.get(request.uid)
+        by, leaving = None, self._terminating.get(request.uid)
+        if request.deadline is None:
+            by = next((each.request.requester for each in self._permits if each.request.uid == request.uid), None)
+        elif leaving is not None and (
+            request.grace_period is not None or leaving.request.requester == request.requester or now < leaving.moving
+        ):
+            return None  # it shortens the grace period, is repeated on purpose, or the pod is not deleted yet
         if by is None and leaving is not None and now < leaving.unseen:
             by = leaving.request.requester
             # An eviction in the background has not deleted the pod, and its requester asks again whether it has ended.

@@ -13,13 +13,20 @@ from trimtab.api.reasons import (
     WAITING_FOR_EVICTION,
     WAITING_FOR_EVICTION_LIMIT,
     WAITING_FOR_OWNER,
+    WAITING_FOR_PLAN,
 )
 from trimtab.disruption.evictor.requests import CONTROLLERS, EvictionRequest
 
 if TYPE_CHECKING:
     from trimtab.disruption.evictor import PendingEviction
 
-REASONS: Final = (WAITING_FOR_BUDGET, WAITING_FOR_EVICTION, WAITING_FOR_EVICTION_LIMIT, WAITING_FOR_OWNER)
+REASONS: Final = (
+    WAITING_FOR_BUDGET,
+    WAITING_FOR_EVICTION,
+    WAITING_FOR_EVICTION_LIMIT,
+    WAITING_FOR_OWNER,
+    WAITING_FOR_PLAN,
+)
 
 
 class EvictorMetrics:
@@ -39,7 +46,7 @@ class EvictorMetrics:
         )
         self.waiting = Gauge(
             "trimtab_evictions_waiting",
-            "Pending evictions, by what they wait for: another eviction, an owner, a budget, or a limit.",
+            "Pending evictions, by what they wait for: another eviction, an owner, a budget, a limit, or a plan.",
             ["controller", "reason"],
             registry=registry,
         )

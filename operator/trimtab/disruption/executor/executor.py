@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ from trimtab.api.reasons import (
     WAITING_FOR_OWNER,
 )
 from trimtab.controller.loop import end_tasks
-from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction
+from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction, Permit
 from trimtab.disruption.evictor.eviction_api import evict_once, resolve_lost_response
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.executor.events import report_outcome
@@ -429,18 +430,16 @@ class Execution:
         if self._options.recheck is None or rechecked:
             self._send_eviction(queue, eviction, pod)
         else:
-            self._recheck(queue, eviction, self._options.recheck)
+            self._recheck(queue, eviction, found, self._options.recheck)
         return None
 
-    def _recheck(self, queue: OwnerQueue, eviction: QueuedEviction, recheck: Recheck) -> None:
+    def _recheck(self, queue: OwnerQueue, eviction: QueuedEviction, permit: Permit, recheck: Recheck) -> None:
         """Reserve a share of the rate limit, and validate the action in a task, which may wait for a planner."""
         eviction.paced_at = self._now()
         self._options.pace.take(eviction.paced_at)
 
-        async def validate() -> Refusal | None:
-            return await recheck(eviction.action)
-
-        self._rechecking[asyncio.create_task(validate())] = queue
+        checked = self._dependencies.evictor.recheck(permit, partial(recheck, eviction.action))
+        self._rechecking[asyncio.create_task(checked)] = queue
 
     def _wait_for(self, queue: OwnerQueue, waiting: PendingEviction) -> None:
         if waiting.reason == WAITING_FOR_OWNER:

@@ -52,7 +52,7 @@ from trimtab.controller.status_writer import StatusWriter
 from trimtab.disruption.evictor.requests import AUTOSCALER
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.api import LeaderOnlyApi
-from trimtab.placement.plan_budget import PlanBudget
+from trimtab.placement.plan_budget import PlanBackoff
 
 log = logging.getLogger(__name__)
 
@@ -207,6 +207,7 @@ class Reconciler:
             LeaderOnlyApi(dependencies.api, dependencies.leading), clock=dependencies.clock.monotonic
         )
         self._learning: asyncio.Task[Any] | None = None
+        self._plan_backoff = PlanBackoff()
         self._recorded = -RECORDING_PERIOD
         self._groups = Groups()
         self._discovery = NodeGroupAutoDiscovery()
@@ -430,8 +431,10 @@ class Reconciler:
     async def _plan(self, iteration: IterationInput) -> IterationResult:
         dependencies = self._dependencies
         async with dependencies.shared.borrow() as snapshot:
-            budget = PlanBudget(dependencies.plan_deadline, dependencies.clock.monotonic)
-            return await in_thread(partial(plan_iteration, snapshot, replace(iteration, budget=budget)))
+            budget = self._plan_backoff.budget(dependencies.plan_deadline, dependencies.clock.monotonic)
+            result = await in_thread(partial(plan_iteration, snapshot, replace(iteration, budget=budget)))
+            self._plan_backoff.finish(budget, dependencies.clock.monotonic())
+            return result
 
     async def _act(self, result: IterationResult, spec: ClusterAutoscalerSpec, *, holds_lock: bool) -> Sequence[str]:
         """Execute the plan as far as this is safe now.

@@ -32,6 +32,7 @@ from trimtab.descheduling.usage_reader import UsageReader
 from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DESCHEDULER_POLICIES
+from trimtab.placement.plan_budget import PlanBackoff
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         self._status = PolicyStatus(name, deps)
         self._runs = RunManager(name, api=deps.api, clock=deps.clock)
         self._usage = UsageReader(deps.api, deps.prometheus)
+        self._plan_backoff = PlanBackoff()
         self._stop_acting = asyncio.Event()
         self._try_again = ""  # value of the annotation trimtab.dev/try-again, which resets setbacks
         self._run_now = ""  # value of the annotation trimtab.dev/run-now
@@ -287,6 +289,7 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
             on_outcome=self._status.count_outcome,
             memory=self._status.memory_for(generation=policy.metadata.generation, try_again=self._try_again),
             usage=self._usage,
+            plan_backoff=self._plan_backoff,
         )
         reporting = asyncio.create_task(self._report_progress(), name=f"progress of policy {self.name}")
         try:

@@ -35,7 +35,7 @@ from trimtab.descheduling.usage_reader import UsageReader
 from trimtab.disruption.executor import CYCLE_DEADLINE_EXCEEDED
 from trimtab.disruption.executor.events import report_outcome
 from trimtab.disruption.outcome import Outcome, Refusal
-from trimtab.placement.plan_budget import PlanBudget, default_deadline
+from trimtab.placement.plan_budget import PlanBackoff, PlanBudget, default_deadline
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Cycle:
         on_outcome: called with each outcome of a planned eviction.
         memory: the policy's memory of earlier evictions (:mod:`trimtab.descheduling.memory`).
         usage: reads measured utilization, for policies that use it.
+        plan_backoff: the namespaces whose pods did not fit into the time of the policy's earlier plans.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Cycle:
         on_outcome: Callable[[Outcome], None],
         memory: EvictionMemory,
         usage: UsageReader,
+        plan_backoff: PlanBackoff,
     ) -> None:
         self._policy = policy
         self._deps = deps
@@ -86,6 +88,7 @@ class Cycle:
         self._on_acting = on_acting
         self._on_outcome = on_outcome
         self._usage = usage
+        self._plan_backoff = plan_backoff
         self._usage_now: Usage | None = None
         self._rollouts: Rollouts | None = None
         self._memory = CycleMemory(
@@ -201,11 +204,15 @@ class Cycle:
         memory = self._memory.assess(snapshot, now=now)
         if self._usage_now is not None:
             self._usage_now = check_node_names(self._usage_now, snapshot.nodes.slot_of)
-        plan = self._plan_with(memory, snapshot, now)
+        budget = self._budget()
+        plan = self._plan_with(memory, snapshot, now, budget)
+        self._plan_backoff.finish(budget, self._deps.clock.monotonic())
         self._memory.planned(plan, snapshot, now=now)
         return plan
 
-    def _plan_with(self, memory: EvictionMemory, snapshot: Snapshot, now: float, *, only: str = "") -> Plan:
+    def _plan_with(
+        self, memory: EvictionMemory, snapshot: Snapshot, now: float, budget: PlanBudget, *, only: str = ""
+    ) -> Plan:
         name = self._policy.name
         usages = self._deps.policies.usages()
         if self._usage_now is not None:
@@ -220,7 +227,7 @@ class Cycle:
             peers=self._deps.policies.active_peers(name),
             only=only,
             unneeded=self._deps.shared_plans.unneeded,
-            budget=self._budget(),
+            budget=budget,
         )
 
     def _budget(self) -> PlanBudget:
@@ -229,7 +236,7 @@ class Cycle:
         if seconds is None:
             interval = spec.next_due(last=deps.clock.now()) - deps.clock.now()
             seconds = default_deadline(interval, at_most=deps.longest_plan)
-        return PlanBudget(seconds, deps.clock.monotonic)
+        return self._plan_backoff.budget(seconds, deps.clock.monotonic)
 
     async def _begin(self, message: str, actions: Sequence[Evict], cycle: LastRun) -> None:
         """Persist the evictions that are about to be requested.
@@ -335,7 +342,10 @@ class Cycle:
         """Check the eviction again, considering the nodes to which this cycle's earlier replacements were scheduled."""
         now = self._now()
         refusal = self._memory.recheck(
-            action, snapshot, now=now, judge=lambda memory: self._plan_with(memory, snapshot, now, only=action.strategy)
+            action,
+            snapshot,
+            now=now,
+            judge=lambda memory: self._plan_with(memory, snapshot, now, self._budget(), only=action.strategy),
         )
         refusal = refusal or recheck_move(
             snapshot,

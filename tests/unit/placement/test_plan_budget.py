@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
 from tests.builders import pod
 from trimtab.placement.plan_budget import (
+    BACKOFF_SHARE,
     MAX_DEADLINE,
     MIN_DEADLINE,
     UNLIMITED,
+    PlanBackoff,
     PlanBudget,
     default_deadline,
     planning_cost,
@@ -134,3 +137,59 @@ def test_the_default_follows_the_interval(interval: float, seconds: float) -> No
 def test_planning_cost_counts_constraints() -> None:
     stating = pod("a").anti_affinity("zone", labelSelector={}).anti_affinity("host", labelSelector={}).build()
     assert planning_cost(stating.spec) - planning_cost(pod("b").build().spec) == 2
+
+
+def plan(backoff: PlanBackoff, time: Time, tenant: float, bank: float = 0.1) -> tuple[float, bool]:
+    """Plan with 20 pods of a tenant that take so many seconds each; returns the seconds, and whether pods were left."""
+    began, items = time.now, [("tenant", 1, tenant)] * 20 + [("bank", 0, bank)] * 8
+    budget = backoff.budget(10.0, time)
+    judged, skipped = take_turns(budget, items, time)
+    assert [each for each in judged if each[0] == "bank"] == items[20:]
+    backoff.finish(budget, time.now)
+    return time.now - began, bool(skipped)
+
+
+def test_namespace_whose_pods_were_skipped_backs_off() -> None:
+    time, backoff, full = Time(), PlanBackoff(), list[float]()
+    while time.now < 4 * 3600:
+        seconds, skipped = plan(backoff, time, tenant=2.0)
+        assert skipped
+        if seconds > 5.0:
+            full.append(time.now)
+        else:
+            assert seconds <= 10.0 * BACKOFF_SHARE + 2.0 + 1.0
+        time.now += 10.0
+    gaps = [round(b - a) for a, b in pairwise(full)]
+    assert gaps[:4] == sorted(gaps[:4])
+    assert 60 <= gaps[0] < 90
+    assert all(1800 <= gap < 1840 for gap in gaps[5:])
+
+
+def test_namespace_has_its_time_again_once_it_suffices() -> None:
+    time, backoff = Time(), PlanBackoff()
+    assert plan(backoff, time, tenant=2.0)[1]
+    time.now += 61.0
+    assert plan(backoff, time, tenant=0.1) == (pytest.approx(2.8), False)
+    assert plan(backoff, time, tenant=2.0)[0] > 9.0, "the backoff is forgotten"
+    time.now += 61.0
+    assert plan(backoff, time, tenant=2.0)[0] > 9.0, "it starts with a minute again"
+
+
+def test_only_namespace_never_backs_off() -> None:
+    time, backoff = Time(), PlanBackoff()
+    for _ in range(3):
+        budget = backoff.budget(10.0, time)
+        assert take_turns(budget, [("tenant", 1, 1.0)] * 20, time)[1]
+        backoff.finish(budget, time.now)
+        assert not backoff.budget(10.0, time).backing_off
+
+
+def test_limit_of_a_backoff_holds_for_exceeded() -> None:
+    time = Time()
+    budget = PlanBudget(10.0, time, backing_off={"tenant": 0.5})
+    assert budget.exceeded("tenant") is None
+    with budget.charged("tenant"):
+        time.now += 0.6
+    assert "tenant" in (budget.exceeded("tenant") or "")
+    assert budget.exceeded("bank") is None
+    assert budget.stage(0.5).skipped == {"tenant"}

@@ -9,7 +9,7 @@ with the permissions of the chart, twice: without and with the API.
 ``questions`` runs each command as a process of its own, from its start to the last byte of JSON: ``cold`` reads the
 cluster from the API server, ``saved`` reads a file of ``trimtab snapshot``, and ``served`` asks the operator.
 ``callers`` sends requests to the inspection API from several connections, through the aggregation layer, and samples
-the lag of the operator's event loop once per second. ``memory`` is the operator's resident memory before and after.
+the lag of the operator's event loop. ``memory`` is the operator's resident memory before and after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import argparse
 import itertools
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -49,6 +48,7 @@ from trimtab.kube.resources import (  # noqa: E402
 from trimtab_local.client import Client  # noqa: E402
 from trimtab_local.cluster import LocalCluster  # noqa: E402
 from trimtab_local.install import NAMESPACE, OperatorProcess, apply, install, render, wait_for  # noqa: E402
+from trimtab_local.loop_lag import loop_lags  # noqa: E402
 from trimtab_local.machines import definitions  # noqa: E402
 
 SHOP: Final = "bench-shop"
@@ -58,7 +58,6 @@ SERVICE: Final = "trimtab-inspection"
 API_SERVICE: Final = "v1alpha1.inspection.trimtab.dev"
 PREFIX: Final = "/apis/inspection.trimtab.dev/v1alpha1"
 PATIENCE: Final = 600.0
-LAG: Final = re.compile(r"^trimtab_event_loop_lag_seconds (\S+)", re.MULTILINE)
 
 Manifest = dict[str, Any]
 Result = dict[str, Any]
@@ -283,7 +282,9 @@ def _available(client: Client) -> bool:
 def call(cluster: LocalCluster, process: OperatorProcess, *, callers: int, seconds: float) -> Result:
     """Ask for explanations of pods and nodes from several connections, and return the latencies and the lag."""
     client, paths = cluster.client, _paths(cluster.client)
-    quiet = _lags(process, seconds / 2)
+    begin = loop_lags(process)
+    time.sleep(seconds / 2)
+    quiet = loop_lags(process) - begin
     taken: list[float] = []
     refused: list[int] = []
     ends = time.monotonic() + seconds
@@ -306,9 +307,10 @@ def call(cluster: LocalCluster, process: OperatorProcess, *, callers: int, secon
     ]
     for each in threads:
         each.start()
-    busy = _lags(process, seconds)
+    began = loop_lags(process)
     for each in threads:
         each.join()
+    busy = loop_lags(process) - began
     taken.sort()
     return {
         "name": "callers",
@@ -318,9 +320,9 @@ def call(cluster: LocalCluster, process: OperatorProcess, *, callers: int, secon
         "refused": len(refused),
         "p50_ms": _milliseconds(taken, 0.5),
         "p99_ms": _milliseconds(taken, 0.99),
-        "lag_quiet_max_ms": _milliseconds(quiet, 1.0),
-        "lag_busy_p50_ms": _milliseconds(busy, 0.5),
-        "lag_busy_max_ms": _milliseconds(busy, 1.0),
+        "lag_quiet_p99_ms": round(1000 * quiet.quantile(0.99), 1),
+        "lag_busy_p50_ms": round(1000 * busy.quantile(0.5), 1),
+        "lag_busy_p99_ms": round(1000 * busy.quantile(0.99), 1),
         "operator_cpu": round(cpu_seconds(process.pid) - before, 1),
         "load": round(os.getloadavg()[0], 1),
     }
@@ -334,18 +336,6 @@ def _paths(client: Client) -> list[str]:
         for each in pods
     ]
     return of_pods + [f"{PREFIX}/nodes/{each['metadata']['name']}/explanation" for each in nodes]
-
-
-def _lags(process: OperatorProcess, seconds: float) -> list[float]:
-    """Return the lag of the operator's event loop, which the operator measures once per second, in order of size."""
-    found = []
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
-        match = LAG.search(process.get("/metrics") or "")
-        if match is not None:
-            found.append(float(match[1]))
-        time.sleep(1.0)
-    return sorted(found)
 
 
 def _milliseconds(values: list[float], share: float) -> float | None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from statistics import quantiles
-from threading import Event, Thread
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -24,6 +22,7 @@ from trimtab.api import reasons
 from trimtab.kube.resources import LEASES
 from trimtab_local.cluster import LocalCluster
 from trimtab_local.install import NAMESPACE, OperatorProcess
+from trimtab_local.loop_lag import loop_lags
 
 LONGEST_LAG: Final = 0.1
 """Seconds by which a tenant may delay others on the controllers' loop."""
@@ -108,24 +107,6 @@ class Running:
         """The number of pods that the operator neither evicts nor places because they are too complex."""
         return self.metric(f'trimtab_pods_too_complex{{reason="{reasons.POD_TOO_COMPLEX}"}}')
 
-    @contextmanager
-    def lags(self) -> Iterator[list[float]]:
-        """Samples of the event loop's lag while the block runs."""
-        found: list[float] = []
-        done = Event()
-
-        def sample() -> None:
-            while not done.wait(0.5):
-                found.append(self.metric("trimtab_event_loop_lag_seconds"))
-
-        sampling = Thread(target=sample, daemon=True)
-        sampling.start()
-        try:
-            yield found
-        finally:
-            done.set()
-            sampling.join()
-
 
 @pytest.fixture(scope="module")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
@@ -153,9 +134,9 @@ def _prepared(joint: JointCluster, cluster: LocalCluster, operator: OperatorProc
     until_all_run(joint)
     joint.write_policy(strategies=STRATEGIES)
     running = Running(joint, Tenant(cluster), operator)
-    with running.lags() as lags:
-        time.sleep(30.0)  # every controller has planned, so that all code is loaded
-    running.lag_at_rest = quantiles(lags, n=10)[-1]
+    begin = loop_lags(operator)
+    time.sleep(30.0)  # every controller has planned, so that all code is loaded
+    running.lag_at_rest = (loop_lags(operator) - begin).quantile(0.9)
     return running
 
 
@@ -166,15 +147,16 @@ def test_expensive_pods_of_a_tenant_cost_bounded_memory_and_time(running: Runnin
     where = {"nodeName": min(joint.nodes("workers"))} if pinned else {}
     before, lease, bank = resident_bytes(operator.pid), running.lease(), set(joint.where("bank"))
 
-    with running.lags() as lags:
-        for number in range(count):
-            running.tenant.create_pod(f"pod-{number}", **make(number), **where)
-        eventually(lambda: running.too_complex() == expected, what=f"{expected} pods are too complex", seconds=30)
-        size, started = joint.size("workers"), time.monotonic()
-        joint.deploy(f"asking-{size}", 2, cpu="3500m")
-        eventually(lambda: joint.size("workers") > size, what="the group grows for others", seconds=60)
-        took = time.monotonic() - started
-        time.sleep(10.0)
+    begin = loop_lags(operator)
+    for number in range(count):
+        running.tenant.create_pod(f"pod-{number}", **make(number), **where)
+    eventually(lambda: running.too_complex() == expected, what=f"{expected} pods are too complex", seconds=30)
+    size, started = joint.size("workers"), time.monotonic()
+    joint.deploy(f"asking-{size}", 2, cpu="3500m")
+    eventually(lambda: joint.size("workers") > size, what="the group grows for others", seconds=60)
+    took = time.monotonic() - started
+    time.sleep(10.0)
+    lags = loop_lags(operator) - begin
     highest = resident_bytes(operator.pid, "VmHWM")
     running.tenant.delete_pods()
     eventually(lambda: running.too_complex() == 0, what="no pod is too complex", seconds=30)
@@ -185,7 +167,7 @@ def test_expensive_pods_of_a_tenant_cost_bounded_memory_and_time(running: Runnin
     after = resident_bytes(operator.pid)
     print(
         f"\n{name}: {before / 2**20:.0f} MiB before, {highest / 2**20:.0f} at most, {after / 2**20:.0f} after; "
-        f"lag 90th percentile {quantiles(lags, n=10)[-1] * 1000:.0f} ms, largest {max(lags) * 1000:.0f} ms; "
+        f"lag 90th percentile {lags.quantile(0.9) * 1000:.0f} ms, largest {lags.quantile(1.0) * 1000:.0f} ms; "
         f"scale-up of others after {took:.1f} s"
     )
     assert operator.running()
@@ -193,5 +175,5 @@ def test_expensive_pods_of_a_tenant_cost_bounded_memory_and_time(running: Runnin
     assert set(joint.where("bank")) == bank
     assert highest < MEMORY_LIMIT
     assert after <= before * RETURNED
-    assert quantiles(lags, n=10)[-1] - running.lag_at_rest < LONGEST_LAG
+    assert lags.quantile(0.9) - running.lag_at_rest < LONGEST_LAG
     assert took < patiently(SCALE_UP)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import random
 import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -27,6 +26,7 @@ from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.api import ApiError, NotFound, Unreachable
 from trimtab.kube.resources import LEASES
 from trimtab_local.install import NAMESPACE, OperatorProcess
+from trimtab_local.loop_lag import loop_lags
 
 SECONDS = float(os.environ.get("TRIMTAB_E2E_HOSTILE", "30"))
 DRAWN = random.randrange(1 << 20) if "TRIMTAB_E2E_HOSTILE" in os.environ else 848622
@@ -122,43 +122,6 @@ def lease(joint: JointCluster) -> tuple[Any, Any]:
     return spec["holderIdentity"], spec.get("leaseTransitions")
 
 
-class LagSampler:
-    """Reads the lag of the controllers' event loop from the metrics once a second, in a thread.
-
-    Args:
-        leader: the operator.
-
-    Attributes:
-        lags: the lags in seconds.
-    """
-
-    def __init__(self, leader: OperatorProcess) -> None:
-        self.lags: list[float] = []
-        self._leader = leader
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="lag sampler", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def quantile(self, share: float) -> float:
-        """The lag in seconds that a share of the samples does not exceed."""
-        return sorted(self.lags)[min(len(self.lags) - 1, int(share * len(self.lags)))]
-
-    def _sample(self) -> None:
-        while not self._ended.wait(1.0):
-            found = re.search(
-                r"^trimtab_event_loop_lag_seconds (\S+)$", self._leader.get("/metrics") or "", re.MULTILINE
-            )
-            if found:
-                self.lags.append(float(found[1]))
-
-
 def seconds_to_scale_up(joint: JointCluster, app: str) -> float:
     """Create pods that each take a node, one more than nodes are free; returns the seconds until one was requested.
 
@@ -195,31 +158,30 @@ def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: Ope
     tenant = Tenant(joint.cluster)
     attack = Attack(joint, tenant)
     slowest, seed, until = 0.0, FIRST, time.monotonic() + SECONDS
-    with LagSampler(leader) as sampler:
-        while time.monotonic() < until:
-            nodes = sorted(joint.nodes("workers"))
-            hostile = HostileTenant(seed, namespace=tenant.namespace, nodes=nodes, labels=labels)
-            print(f"seed {seed}: {hostile}", flush=True)
-            attack.send(hostile)
-            if (
-                "required anti-affinity terms" not in hostile.traits
-            ):  # they keep pods off nodes, also for kube-scheduler
-                slowest = max(slowest, seconds_to_scale_up(joint, f"wait-{seed}"))
-            attack.end()
-            seed += 1
+    begin = loop_lags(leader)
+    while time.monotonic() < until:
+        nodes = sorted(joint.nodes("workers"))
+        hostile = HostileTenant(seed, namespace=tenant.namespace, nodes=nodes, labels=labels)
+        print(f"seed {seed}: {hostile}", flush=True)
+        attack.send(hostile)
+        if "required anti-affinity terms" not in hostile.traits:  # they keep pods off nodes, also for kube-scheduler
+            slowest = max(slowest, seconds_to_scale_up(joint, f"wait-{seed}"))
+        attack.end()
+        seed += 1
+    lags = loop_lags(leader) - begin
     memory = resident_bytes(leader.pid, "VmHWM")
-    lags = ", ".join(f"{1000 * sampler.quantile(share):.0f} ms" for share in (0.5, 0.99, 1.0))
+    shown = ", ".join(f"{1000 * lags.quantile(share):.0f} ms" for share in (0.5, 0.99, 1.0))
     print(
         f"{seed - FIRST} tenants from seed {FIRST}: {attack.sent} objects, {attack.refused} refused, "
         f"slowest scale-up {slowest:.1f} s, memory {usual_memory / 2**20:.0f} MiB before, {memory / 2**20:.0f} MiB at "
-        f"most, lag of the event loop {lags} (median, 99%, maximum of {len(sampler.lags)})"
+        f"most, lag of the event loop {shown} (median, 99%, maximum of {lags.count})"
     )
 
     assert slowest < WITHIN
     assert leader.running()
     assert lease(joint) == before
     assert memory < MEMORY_LIMIT
-    assert sampler.quantile(0.5) < LAG
+    assert lags.quantile(0.5) < LAG
     assert not re.search(r"Lease .* is lost", leader.log.read_text())
     ends = [each for each in joint.audit.ours("pods", "pods/eviction", verbs=("delete", "create")) if is_end(each)]
     assert [each.summary for each in ends if each.object_ref.namespace != tenant.namespace] == []

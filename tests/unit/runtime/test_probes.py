@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
 from trimtab.cli.run import run
-from trimtab.runtime.health.probes import Heartbeat, ProbeServer
+from trimtab.runtime.health.probes import HEARTBEAT_PERIOD, Heartbeat, ProbeServer
 from trimtab.runtime.metrics.process import RuntimeMetrics
 
 
@@ -48,6 +50,20 @@ def test_hung_event_loop_is_unhealthy() -> None:
     assert heartbeat.check() is None
     heartbeat._last -= 31
     assert "31 s" in (heartbeat.check() or "")
+
+
+async def test_pause_of_the_event_loop_counts_for_each_heartbeat_that_was_due() -> None:
+    lags: list[float] = []
+    running = asyncio.create_task(Heartbeat(lags.append).run())
+    await asyncio.sleep(HEARTBEAT_PERIOD * 2)
+    lags.clear()
+    time.sleep(HEARTBEAT_PERIOD * 10)  # noqa: ASYNC251 (it blocks the event loop on purpose)
+    await asyncio.sleep(0)
+    await asyncio.sleep(HEARTBEAT_PERIOD)
+    running.cancel()
+    assert max(lags) > HEARTBEAT_PERIOD * 8
+    assert len(lags) >= 9
+    assert lags[:9] == sorted(lags[:9], reverse=True)
 
 
 async def test_without_host_it_listens_on_ipv4_and_ipv6() -> None:

@@ -17,15 +17,18 @@ from trimtab.runtime.metrics.page import MetricsPage
 Check = Callable[[], str | None]
 """A health check that is called on each probe. It returns ``None`` if it passes, and otherwise the problem."""
 
-HEARTBEAT_PERIOD: Final = 1.0
+HEARTBEAT_PERIOD: Final = 0.02
+"""Seconds between two heartbeats, each of which measures how late the event loop runs it."""
+
 MAX_SILENCE: Final = 30.0
 
 
 class Heartbeat:
-    """Detects a hung event loop with a task that records the time every second.
+    """Measures the lag of an event loop with a task that is due every :data:`HEARTBEAT_PERIOD` seconds.
 
     Args:
-        on_lag: called every second with the lag of the event loop in seconds.
+        on_lag: called for each heartbeat with its lag in seconds. After a pause of the event loop, it is called once
+            for each heartbeat that was due in the meantime, as events at that time would have waited.
     """
 
     def __init__(self, on_lag: Callable[[float], None]) -> None:
@@ -36,12 +39,14 @@ class Heartbeat:
         """Record heartbeats until cancelled, and report them as progress."""
         component = register_component("event loop of the controllers")
         component.begin()
+        due = time.monotonic() + HEARTBEAT_PERIOD
         while True:
             component.advance()
-            before = time.monotonic()
-            await asyncio.sleep(HEARTBEAT_PERIOD)
-            self._last = time.monotonic()
-            self._on_lag(max(0.0, self._last - before - HEARTBEAT_PERIOD))
+            await asyncio.sleep(due - time.monotonic())
+            self._last = now = time.monotonic()
+            while due <= now:
+                self._on_lag(now - due)
+                due += HEARTBEAT_PERIOD
 
     def check(self) -> str | None:
         """Return a problem if there was no heartbeat for :data:`MAX_SILENCE` seconds."""

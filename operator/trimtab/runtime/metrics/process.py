@@ -75,8 +75,11 @@ class RuntimeMetrics:
             buckets=(0.005, 0.02, 0.05, 0.1, 0.5, 1, 5, 30),
             registry=registry,
         )
-        self.loop_lag = Gauge(
-            "trimtab_event_loop_lag_seconds", "Lag of the controllers' event loop in seconds.", registry=registry
+        self.loop_lag = Histogram(
+            "trimtab_event_loop_lag_seconds",
+            "Lag of the controllers' event loop in seconds, measured 50 times a second.",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+            registry=registry,
         )
         self.http_refused = Counter(
             "trimtab_http_refused",

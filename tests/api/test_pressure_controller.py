@@ -151,7 +151,7 @@ class Operator:
 
     async def start(self) -> None:
         self.informers.start()
-        self.recorder.start()
+        self._sending = asyncio.create_task(self.recorder.run())
         self.shared.start()
 
     def observe(self, body: dict[str, Any]) -> None:
@@ -171,6 +171,7 @@ class Operator:
         await self.end_loop()
         await self.shared.stop()
         await self.recorder.stop()
+        self._sending.cancel()
         await self.informers.stop()
 
     async def kill(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Stage, Start
 from tests.fixtures.flood import HALF, IDLE, METRICS, flood
-from tests.fixtures.tenant import MEMORY_LIMIT, resident_bytes
+from tests.fixtures.tenant import MEMORY_LIMIT, require_end, resident_bytes
 from tests.fixtures.waiting import patiently, wait_for
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS, TAINT_MANAGERS
 from trimtab_local.client import Client
@@ -158,3 +158,4 @@ def test_leader_survives_a_flood_of_metrics_requests(stage: Stage, start: Start,
         f"refused {value(text, 'trimtab_http_refused_total{'):.0f}"
     )
     assert peak < MEMORY_LIMIT
+    require_end(stage.client, operator)

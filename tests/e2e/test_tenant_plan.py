@@ -15,7 +15,7 @@ import pytest
 
 from tests.fixtures.joint import JointCluster, leading_operator, own_joint_cluster, until_all_run
 from tests.fixtures.tainting import make_namespace
-from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, resident_bytes
+from tests.fixtures.tenant import MEMORY_LIMIT, Tenant, require_end, resident_bytes
 from tests.fixtures.waiting import eventually, patiently
 from trimtab.kube.resources import LEASES, PODS
 from trimtab_local.install import NAMESPACE, OperatorProcess
@@ -123,6 +123,7 @@ def test_affinity_terms_of_one_tenant_delay_no_other(joint: JointCluster, leader
     )
     assert memory < MEMORY_LIMIT
     assert not re.search(r"Lease .* is lost", leader.log.read_text())
+    require_end(joint.client, leader)
 
 
 def policy_cycles(operator: OperatorProcess) -> float:

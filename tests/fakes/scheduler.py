@@ -85,8 +85,8 @@ class Reports:
     def show_pending(self, counts: QueueCounts) -> None:
         self.pending = counts
 
-    async def run(self) -> None:
-        await asyncio.Event().wait()
+    def start(self, tasks: object) -> None:
+        del tasks
 
 
 @dataclass

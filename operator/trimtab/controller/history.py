@@ -33,6 +33,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from trimtab.api.bounds import stored_size
 from trimtab.api.history_record import MAX_ENTRIES, HistoryEntry, HistoryRecordSpec
 from trimtab.controller.loop import Wakeup
+from trimtab.controller.progress import Component, current_component
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from trimtab.kube.clock import Clock
@@ -177,6 +178,7 @@ class HistoryWriter:
         self._current: _Record | None = None
         self._wanted: _Record | None = None
         """The record that is being written, until it is known whether the write succeeded."""
+        self._component = Component("history")  # until it runs
         self._number = 0
         self._pruned_at = 0.0
         self._failures = 0
@@ -212,12 +214,15 @@ class HistoryWriter:
             self._queue.popleft()
             self._drop(1)
         self._wakeup.wake()
+        self._component.expect()
 
     async def run(self) -> None:
         """Write entries until cancelled."""
         if not self._limits.records:
             await asyncio.Event().wait()
+        component = self._component = current_component()
         while True:
+            component.begin()
             delay = FLUSH_INTERVAL
             try:
                 await self._flush()
@@ -228,8 +233,10 @@ class HistoryWriter:
             except Exception:  # the history must not end the process
                 log.exception("Cannot write the history, retrying")
                 delay = RETRY.maximum
+            component.succeed(delay)
             await self._clock.sleep(delay)
             if not self.waiting() and not self._problem:
+                component.succeed(PRUNE_INTERVAL)
                 await self._wakeup.wait(PRUNE_INTERVAL)
 
     async def stop(self) -> None:

@@ -29,7 +29,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from trimtab.controller.other_operators import other_operators
 from trimtab.controller.permissions import ObjectKey, Requirement, permissions
-from trimtab.controller.progress import Component, PlanSchedule, register_component, track_component
+from trimtab.controller.progress import (
+    Component,
+    PlanSchedule,
+    current_component,
+    register_component,
+    set_current_component,
+    track_component,
+)
 from trimtab.kube.clock import Clock, CpuTime
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import Resource
@@ -395,6 +402,9 @@ class BackgroundTasks:
 class TaskSupervisor:
     """Restarts tasks that fail or return. Each task has its own backoff.
 
+    A task reports its progress to :func:`~trimtab.controller.progress.current_component`, or consists of a loop or a
+    work queue, which report theirs. If it is cancelled from outside, it is not restarted, but ends the process.
+
     Args:
         name: name of the owner of the tasks, for logs and task names.
         clock: provides the time.
@@ -414,6 +424,19 @@ class TaskSupervisor:
         """Start a task and restart it whenever it fails or returns."""
         self._closing.discard(name)
         self._tasks[name] = asyncio.create_task(self._keep_running(name, run), name=f"{self._name}: {name}")
+
+    def start_periodic(self, name: str, step: Callable[[], Awaitable[None]], period: float) -> None:
+        """Start a task that calls ``step`` every ``period`` seconds."""
+
+        async def repeat() -> None:
+            component = current_component()
+            while True:
+                component.begin()
+                await step()
+                component.succeed(period)
+                await self._clock.sleep(period)
+
+        self.start(name, repeat)
 
     async def end(self, name: str, stop: Callable[[], Awaitable[None]], *, seconds: float) -> None:
         """Stop a task gracefully, then cancel it.
@@ -448,6 +471,7 @@ class TaskSupervisor:
         with track_component(
             f"{self._name}: {name}", ends=lambda: name in self._closing or name not in self._tasks
         ) as component:
+            set_current_component(component)
             await self._run_and_restart(name, run, component)
 
     async def _run_and_restart(self, name: str, run: Callable[[], Awaitable[None]], component: Component) -> None:
@@ -455,7 +479,7 @@ class TaskSupervisor:
         while True:
             began = self._clock.monotonic()
             component.idle()
-            stable = asyncio.get_running_loop().call_later(STABLE_SECONDS, component.succeed)
+            stable = asyncio.get_running_loop().call_later(STABLE_SECONDS, component.recover)
             try:
                 await run()
             except Exception as error:

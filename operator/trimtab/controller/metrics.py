@@ -89,6 +89,16 @@ class QueueMetrics:
         """Record that a new key was added."""
         self._adds.inc()
 
+    def ready(self) -> None:
+        """Record that a key may be taken. Unless keys are in progress, that is due now."""
+        if self._component is not None and not self._working:
+            self._component.expect()
+
+    def paused(self) -> None:
+        """Record that the queue starts no keys for now."""
+        if self._component is not None and not self._working:
+            self._component.idle()
+
     def handed_out(self, waited: float) -> None:
         """Record that a worker took a key that had been ready for ``waited`` seconds."""
         self._queue_duration.observe(waited)

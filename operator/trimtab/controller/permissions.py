@@ -45,6 +45,7 @@ from trimtab.api.conditions import (
     set_conditions,
 )
 from trimtab.api.scalars import to_time
+from trimtab.controller.progress import current_component
 from trimtab.controller.reporter import condition
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
@@ -325,7 +326,9 @@ class PermissionChecker:
 
     async def run(self) -> None:
         """Check until cancelled."""
+        component = current_component()
         while True:
+            component.begin()
             refused = self._registry.refused
             self._registry.clear_due()
             try:
@@ -333,6 +336,7 @@ class PermissionChecker:
             except (ApiError, Unreachable) as error:  # keep the last results: nothing is known to be missing
                 log.info("Cannot check permissions: %s", error)
                 self._checked_all = None
+            component.succeed(PERIOD)
             await self._pause()
 
     async def _check(self, *, refused: bool) -> None:

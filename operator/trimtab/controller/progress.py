@@ -6,6 +6,7 @@ A component is a loop, a watch, a work queue or a status writer. It reports what
     PROGRESS_REGISTRY.set(progress)              # the composition root, before it starts tasks
 
     component = register_component("loop policy nightly")
+    component.expect()                           # work arrived, which an idle component begins at once
     component.begin()                            # an iteration begins
     component.advance()                          # it made progress and continues
     component.allow_silence(300.0)               # it waits, for example for pods to terminate, for at most 300 s
@@ -16,9 +17,11 @@ A component is a loop, a watch, a work queue or a status writer. It reports what
 
 A component is *inactive* while it makes no progress although progress is due. While work is in progress, the inactivity
 starts at the last report of progress. Between two iterations, it starts at the time at which the next iteration is due.
-A component whose task ended unexpectedly (:meth:`Component.mark_dead`) stays inactive until another component registers
-with the same name. cluster-autoscaler's ``--max-inactivity`` and ``--max-failing-time`` have the same meaning for its
-single loop.
+A component whose task ended unexpectedly (:meth:`Component.mark_dead`) is inactive for :data:`RESTART_TIME` at most,
+unless another component registers with the same name. cluster-autoscaler's ``--max-inactivity`` and
+``--max-failing-time`` have the same meaning for its single loop.
+
+A task of :class:`~trimtab.controller.loop.TaskSupervisor` reports to :func:`current_component`.
 
 A context variable holds the registry and tasks inherit it, so no constructor has to pass it on. Without a registry, as
 in most tests, a component's reports have no effect. A component belongs to one thread, but any thread may read the
@@ -39,6 +42,9 @@ from msgspec import Struct
 
 from trimtab.api import reasons
 from trimtab.kube.resources import Resource
+
+RESTART_TIME: Final = 60.0
+"""Seconds after which a task that ended unexpectedly is not expected to be restarted; the longest backoff is 45 s."""
 
 TOLERATED_INTERVALS: Final = 3
 """Number of intervals by which a plan may be overdue before it is considered stale."""
@@ -103,6 +109,11 @@ class Component:
         self.allowed_silence, self._due, self._planned = 0.0, None, None
         self._active = self._began = self._now()
 
+    def expect(self) -> None:
+        """Report that work has arrived. It is due now, unless work is in progress or already due."""
+        if self._began is None and (self._due is None or self._due > self._now()):
+            self._due = self._now()
+
     def advance(self) -> None:
         """Report that the work in progress has made progress."""
         self._active = self._now()
@@ -121,7 +132,7 @@ class Component:
 
     def succeed(self, due_in: float | None = None) -> None:
         """Report success. The next work is due in ``due_in`` seconds, or on a wake-up (``None``)."""
-        self._failing, self.error = None, ""
+        self.recover()
         self._end(due_in)
 
     def fail(self, error: object, due_in: float | None = None) -> None:
@@ -130,6 +141,10 @@ class Component:
         if self._failing is None:
             self._failing = self._now()
         self._end(due_in)
+
+    def recover(self) -> None:
+        """Report that the component does not fail any longer, whatever it is doing."""
+        self._failing, self.error = None, ""
 
     def mark_dead(self, error: object = "its task ended") -> None:
         """Report that the component's task ended unexpectedly."""
@@ -263,14 +278,16 @@ class Progress:
         """Return the components that have been inactive or failing for too long.
 
         Args:
-            max_inactivity: maximum seconds of inactivity. The ``allowed_silence`` of a component extends it.
+            max_inactivity: maximum seconds of inactivity. The ``allowed_silence`` of a component extends it, and
+                :data:`RESTART_TIME` limits it for a component whose task has ended.
             max_failing_time: maximum seconds since the first failure.
         """
         found: list[Problem] = []
         for component in self.components:
             allowed_silence = component.allowed_silence  # read before the component's thread resets it
             inactive, failing = component.inactive_seconds(), component.failing_seconds()
-            if inactive > max(max_inactivity, allowed_silence):
+            limit = max(max_inactivity, allowed_silence)
+            if inactive > (min(limit, RESTART_TIME) if component.dead else limit):
                 found.append(Problem(component.name, reasons.INACTIVE, inactive, component.error))
             elif failing > max_failing_time:
                 found.append(Problem(component.name, reasons.FAILING, failing, component.error))
@@ -295,6 +312,19 @@ def register_component(name: str, *, kind: str = "") -> Component:
     """
     progress = PROGRESS_REGISTRY.get()
     return Component(name, kind=kind) if progress is None else progress.component(name, kind=kind)
+
+
+_CURRENT: Final[ContextVar[Component | None]] = ContextVar("component", default=None)
+
+
+def set_current_component(component: Component) -> None:
+    """Set the component of the current task, and of the tasks that it starts."""
+    _CURRENT.set(component)
+
+
+def current_component() -> Component:
+    """Return the component of the current task. Without one, reports to the returned component have no effect."""
+    return _CURRENT.get() or Component("none")
 
 
 @contextmanager

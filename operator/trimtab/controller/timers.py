@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from trimtab.controller.progress import Component, current_component
 from trimtab.kube.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ class Timers(Generic[T]):
         self._clock = clock
         self._heap: TimerHeap[T] = TimerHeap()
         self._moved = asyncio.Event()
+        self._component = Component("timers")  # until it runs
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -151,6 +153,7 @@ class Timers(Generic[T]):
         self._heap.set(key, due, value)
         if first is None or due < first:
             self._moved.set()
+            self._component.expect()
 
     def cancel(self, key: str) -> T | None:
         """Cancel the timer of a key and return its value; ``None`` if it has none."""
@@ -158,7 +161,9 @@ class Timers(Generic[T]):
 
     async def run(self) -> None:
         """Fire timers until cancelled."""
+        component = self._component = current_component()
         while True:
+            component.begin()
             self._moved.clear()
             due = self._heap.take(self._clock.now(), limit=MAX_BATCH)
             for value in due:
@@ -166,12 +171,13 @@ class Timers(Generic[T]):
             if len(due) == MAX_BATCH:
                 await asyncio.sleep(0)
             else:
-                await self._wait()
+                first = self._heap.next_due
+                seconds = None if first is None else min(CLOCK_CHECK, first - self._clock.now())
+                component.succeed(seconds)
+                await self._wait(seconds)
 
-    async def _wait(self) -> None:
+    async def _wait(self, seconds: float | None) -> None:
         """Wait until the earliest timer is due, an earlier timer is set, or the clock must be read again."""
-        first = self._heap.next_due
-        seconds = None if first is None else min(CLOCK_CHECK, first - self._clock.now())
         try:
             async with asyncio.timeout(seconds):
                 await self._moved.wait()

@@ -305,6 +305,7 @@ class WorkQueue:
         priority = self._priority_of(key)
         if self._rate_limited is None or not self._rate_limited.put(key, priority):
             self._ready.put(key, priority, now=self._clock.monotonic())
+            self._metrics.ready()
         self._changed.set()  # no worker starts yet: keys added together are ordered, and duplicates merged, first
 
     async def _move_up_until_cancelled(self) -> None:
@@ -326,6 +327,7 @@ class WorkQueue:
         if self._draining:
             return None
         if self._paused is not None and self._paused():
+            self._metrics.paused()
             return now + PAUSE_POLL
         due = self._delayed.take(now, limit=BATCH)
         for key in due:
@@ -333,6 +335,7 @@ class WorkQueue:
         passed = [] if self._rate_limited is None else self._rate_limited.take(now, limit=BATCH)
         for key in passed:
             self._ready.put(key, self._priority_of(key), now=now)
+            self._metrics.ready()
         self._start_workers()
         if BATCH in (len(due), len(passed)):
             return now

@@ -37,7 +37,7 @@ from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.placement_admission import NAME
 from trimtab.controller.loop import NOT_READY_DELAY, TaskSupervisor, end_tasks
 from trimtab.controller.permissions import PERMISSIONS, PermissionChecker, PermissionRegistry
-from trimtab.controller.progress import PROGRESS_REGISTRY, Progress
+from trimtab.controller.progress import PROGRESS_REGISTRY, Progress, register_component
 from trimtab.controller.reporter import report_safely
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import ServerConfig
@@ -131,7 +131,7 @@ class AdmissionApp:
         self._metrics = metrics
         self.progress = Progress()
         self._permissions = PermissionRegistry()
-        self._heartbeat = Heartbeat(metrics.loop_lag.set)
+        self._heartbeat = Heartbeat(metrics.loop_lag.observe)
         self._stop = asyncio.Event()
         self._stores: dict[Resource, Store[Any]] = {}
         self._policy: ActiveRules[Reviewer] | None = None
@@ -188,7 +188,10 @@ class AdmissionApp:
             policy = self._policy = ActiveRules(partial(Reviewer, own_namespace=self._namespace), changed=self._wake)
             self._stores[PLACEMENT_ADMISSIONS].subscribe(policy.observe)
             maintenance = self._maintenance = self._webhook_maintenance(api, metrics)
-            recorder = await stack.enter_async_context(EventRecorder(api, instance=self._replica))
+            recorder = EventRecorder(api, instance=self._replica)
+            recorder.progress = register_component("event recorder")
+            background.start("write events", recorder.run)
+            stack.push_async_callback(recorder.stop)
             reporter = AdmissionReporter(
                 api, recorder, SYSTEM_CLOCK, replica=self._replica, health=partial(self._report_health, maintenance)
             )
@@ -217,7 +220,7 @@ class AdmissionApp:
             stack.push_async_callback(end_tasks, watching)
             background.start("progress of watches", partial(report_progress, informers))
             background.start("maintain webhooks", maintenance.run)
-            background.start("export metrics", partial(self._export_metrics, metrics))
+            background.start_periodic("export metrics", partial(self._export_metrics, metrics), EXPORT_PERIOD)
             background.start("report the status", partial(self._report_status, reporter))
             stack.push_async_callback(self._end_report, background, reporter)
             await self._serve(stack, server, watching)
@@ -394,9 +397,7 @@ class AdmissionApp:
             log.warning("Cannot write the final status within %g s", FINAL_STATUS_TIMEOUT)
 
     async def _export_metrics(self, metrics: AdmissionMetrics) -> None:
-        while True:
-            report_safely("metrics of placement admission", partial(self._export_metrics_once, metrics))
-            await asyncio.sleep(EXPORT_PERIOD)
+        report_safely("metrics of placement admission", partial(self._export_metrics_once, metrics))
 
     def _export_metrics_once(self, metrics: AdmissionMetrics) -> None:
         for resource, store in self._stores.items():

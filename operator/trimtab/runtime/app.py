@@ -43,13 +43,14 @@ from trimtab.runtime.controllers import (
     required_custom_resources,
     snapshot_resources,
 )
+from trimtab.runtime.health.kopf_watch import KopfWatchCheck
 from trimtab.runtime.health.probes import Check, Heartbeat
 from trimtab.runtime.informers import Informers
 from trimtab.runtime.inspection.service import InspectionService, InspectionSettings
-from trimtab.runtime.kopf_operator import MAX_WATCH_SILENCE, KopfOperator
+from trimtab.runtime.kopf_operator import KopfOperator
 from trimtab.runtime.leader_election.duplicate_operators import DuplicateOperatorDetector
 from trimtab.runtime.leader_election.permissions import lease_permissions
-from trimtab.runtime.memory import MemoryReclaimer
+from trimtab.runtime.memory import RECLAIM_PERIOD, MemoryReclaimer
 from trimtab.runtime.metrics.process import RuntimeMetrics
 from trimtab.runtime.served_resources import ServedResources
 from trimtab.runtime.settings import Settings
@@ -58,10 +59,6 @@ log = logging.getLogger(__name__)
 
 COUNT_PERIOD: Final = 5.0
 """Seconds between two updates of the metrics about caches and custom resources."""
-
-
-KOPF_STOP_TIMEOUT: Final = 60.0
-"""Seconds that Kopf's daemons have to end after their CRD was removed."""
 
 
 class App:
@@ -105,7 +102,7 @@ class App:
         self.progress = Progress()
         self._other_operators = OtherOperators()
         self._permissions = PermissionRegistry()
-        self._heartbeat = Heartbeat(metrics.loop_lag.set)
+        self._heartbeat = Heartbeat(metrics.loop_lag.observe)
         self._watches: Informers | None = None
         self._definitions: ServedResources | None = None
         self._lead = asyncio.Event()
@@ -144,7 +141,10 @@ class App:
             prometheus = None
             if settings.prometheus is not None:
                 prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
-            recorder = await stack.enter_async_context(EventRecorder(api, instance=self._identity))
+            recorder = EventRecorder(api, instance=self._identity)
+            recorder.progress = register_component("event recorder")
+            background.start("write events", recorder.run)
+            stack.push_async_callback(recorder.stop)
             kinds = SNAPSHOT_KINDS if settings.inspection else snapshot_resources(settings.controllers)
             limits = settings.complexity
             shared = SharedSnapshot(kinds, limits=limits)
@@ -186,9 +186,11 @@ class App:
                     config=self._config,
                 )
             )
-            background.start("export metrics", partial(self._export_metrics, shared, watches, definitions))
+            export = partial(self._export_metrics, shared, watches, definitions)
+            background.start_periodic("export metrics", export, COUNT_PERIOD)
             stack.push_async_callback(background.cancel, "export metrics")
-            background.start("reclaim memory", MemoryReclaimer(watches, shared).run)
+            reclaimer = MemoryReclaimer(watches, shared)
+            background.start_periodic("reclaim memory", reclaimer.reclaim_after_removals, RECLAIM_PERIOD)
             stack.push_async_callback(background.cancel, "reclaim memory")
             stack.push_async_callback(watches.stop)
             watching = watches.start()
@@ -333,26 +335,28 @@ class App:
             await _wait_for_first(stopping, definitions.wait_until_served(resource))
             if self._stop.is_set():
                 return
-            component = register_component(f"Kopf's watch of {resource.plural}")
-            component.begin()
-            component.allow_silence(MAX_WATCH_SILENCE)
-            operator = KopfOperator(
-                api, (resource,), missing=definitions.recheck, watched=component.advance, failed=self._failing
-            )
+            operator = KopfOperator(api, (resource,), missing=definitions.recheck, failed=self._failing)
             register(operator.registry)
+            check = KopfWatchCheck(api, resource, SYSTEM_CLOCK)
+            check.register(operator.registry)
             running = operator.start()
-            await _wait_for_first(stopping, running, definitions.wait_until_removed(resource))
-            if not (self._stop.is_set() or running.done()):
-                log.warning("The CRD %s.%s was removed; its controller waits for it", resource.plural, resource.group)
-            component.allow_silence(KOPF_STOP_TIMEOUT)
-            operator.stop()
-            await running
-            component.idle()
+            checking = asyncio.create_task(check.run(), name=f"check Kopf's watch of {resource.plural}")
+            try:
+                await _wait_for_first(stopping, running, checking, definitions.wait_until_removed(resource))
+                if checking.done():
+                    checking.result()
+                if not (self._stop.is_set() or running.done()):
+                    log.warning(
+                        "The CRD %s.%s was removed; its controller waits for it", resource.plural, resource.group
+                    )
+            finally:  # if this task is cancelled, the controllers must still finish their requests
+                await end_tasks([checking])
+                operator.stop()
+                await asyncio.wait({running})
+            running.result()
 
     async def _export_metrics(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
-        while True:
-            report_safely("metrics of caches", partial(self._export_metrics_once, shared, watches, definitions))
-            await asyncio.sleep(COUNT_PERIOD)
+        report_safely("metrics of caches", partial(self._export_metrics_once, shared, watches, definitions))
 
     def _export_metrics_once(self, shared: SharedSnapshot, watches: Informers, definitions: ServedResources) -> None:
         for name, wait_until_served in definitions.resources.items():

@@ -358,7 +358,7 @@ def _taint_manager(dependencies: SharedDependencies) -> dict[Resource, RegisterH
         watches_verified_at=verified_at,
         namespace=dependencies.namespace,
         nodes_in_sync=lambda: nodes.state.phase == "Watching",
-        verify_watches=prober.run,
+        verify_watches=prober.probe,
         stalled_watch=lambda: prober.stalled_reason((NODES, PODS)),
         stale_leases=lambda: informers.stale_reason_of((LEASES,)),
         queue_metrics=dependencies.queue_metrics,

@@ -5,7 +5,7 @@ resources are known. There are no handlers on pods or nodes, because Kopf adds a
 object that it handles (measured: 0.4 ms and 10 KiB for each object).
 
 Each custom resource has its own Kopf operator, which runs while the API server serves the resource. This module works
-around five limitations of Kopf:
+around six limitations of Kopf:
 
 * If a watch gets a 404, Kopf's root task ends and its shutdown hangs. So the session withholds a 404 until the operator
   is stopped (:class:`_SessionMiddleware`).
@@ -14,6 +14,8 @@ around five limitations of Kopf:
   (:class:`_WatchContent`).
 * ``kopf.operator`` cancels, when it ends, every task of the event loop that was started after it, including ours. So
   this module starts and ends Kopf's root tasks itself.
+* Kopf starts a watcher for a resource once, and does not notice if it ends. So this module finds the watchers by the
+  names of their tasks, and treats one that ended like a root task.
 * While a CRD is being deleted, discovery does not list the verb patch. If Kopf starts then, it ignores the resource, so
   that finalizers are never removed and the deletion never completes. So the session adds the verb to the response.
 * If a root task fails, :meth:`KopfOperator.run` raises its exception, which ends the process.
@@ -53,13 +55,13 @@ CLIENT_WATCH_TIMEOUT: Final = SERVER_WATCH_TIMEOUT + 10.0
 """Seconds after which Kopf ends a watch itself. A proxy or load balancer whose backend hangs keeps the connection open;
 without this timeout only the inactivity check would notice it, and end the process."""
 
-MAX_WATCH_SILENCE: Final = SERVER_WATCH_TIMEOUT + 30.0
-"""Seconds for which a working watch may send no request: the backoff between retries is 20 s."""
-
 COLLECTION_RETRIES: Final = (0.5, 1.0, 2.0, 4.0)
 """Delays in seconds between retries after a 404 or 429. An API server that has just started serves no custom resources
 yet, and for seconds after a CRD was created it answers 429: ``storage is (re)initializing``."""
 
+
+WATCHER_POLL: Final = 0.5
+"""Seconds between two searches for the tasks of Kopf's watchers, until all of them have started."""
 
 OK: Final = 200
 NOT_FOUND: Final = 404
@@ -88,7 +90,6 @@ class KopfOperator:
         api: the transport whose connections Kopf uses.
         resources: the watched resources. A 404 of their collections is withheld from Kopf.
         missing: called on each such 404.
-        watched: called on each watch request.
         failed: called when a root task of Kopf has failed, before the other root tasks are ended, which may take a long
             time.
 
@@ -102,14 +103,14 @@ class KopfOperator:
         resources: Collection[Resource] = (),
         *,
         missing: Callable[[], None] = lambda: None,
-        watched: Callable[[], None] = lambda: None,
         failed: Callable[[], None] = lambda: None,
     ) -> None:
         self.registry = kopf.OperatorRegistry()
         self._failed = failed
+        self._watchers = {f"watcher for {each.plural}.{each.version}.{each.group}" for each in resources}
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
-        session = _SessionMiddleware(resources, missing, watched)
+        session = _SessionMiddleware(resources, missing)
 
         @kopf.on.login(registry=self.registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
@@ -129,6 +130,7 @@ class KopfOperator:
         Raises:
             Exception: a root task of Kopf has failed.
         """
+        failures = ""
         tasks = set(
             await kopf.spawn_tasks(
                 registry=self.registry,
@@ -139,9 +141,10 @@ class KopfOperator:
             )
         )
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended = await self._until_first_ends(tasks)
             if not self._stop.is_set():
-                log.error("Kopf failed: %s", ", ".join(sorted(task.get_name() for task in done)))
+                failures = ", ".join(sorted(task.get_name() for task in ended))
+                log.error("Kopf failed: %s", failures)
                 self._failed()
         finally:
             self._stop.set()
@@ -151,6 +154,24 @@ class KopfOperator:
         for task in tasks:
             if not task.cancelled() and (failure := task.exception()) is not None:
                 raise failure
+        if failures:
+            raise RuntimeError(f"tasks of Kopf ended: {failures}")
+
+    async def _until_first_ends(self, tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+        """Wait until a root task or a watcher ends, and return those that have ended."""
+        watchers: dict[str, asyncio.Task[Any]] = {}
+        while True:
+            poll = WATCHER_POLL if len(watchers) < len(self._watchers) else None
+            ended, _ = await asyncio.wait(
+                {*tasks, *watchers.values()}, timeout=poll, return_when=asyncio.FIRST_COMPLETED
+            )
+            if ended:
+                return ended
+            if poll is not None:
+                for task in asyncio.all_tasks():
+                    name = task.get_name().partition("@")[0]
+                    if name in self._watchers:
+                        watchers[name] = task
 
     async def started(self) -> None:
         """Wait until the handlers are running.
@@ -165,22 +186,18 @@ class KopfOperator:
 
 
 class _SessionMiddleware:
-    """A middleware of Kopf's session: reports watch requests, withholds errors of collections, completes discovery.
+    """A middleware of Kopf's session: withholds errors of collections, and completes discovery.
 
     Kopf logs each error, also if it retries. A 429 is withheld while retries may end it, a 404 always.
 
     Args:
         resources: the watched resources.
         missing: called on each 404 of their collections.
-        watched: called on each watch request.
     """
 
-    def __init__(
-        self, resources: Collection[Resource], missing: Callable[[], None], watched: Callable[[], None]
-    ) -> None:
+    def __init__(self, resources: Collection[Resource], missing: Callable[[], None]) -> None:
         self._paths = {each.path(): each for each in resources}
         self._missing = missing
-        self._watched = watched
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
@@ -189,7 +206,6 @@ class _SessionMiddleware:
         if resource is None:
             return await self._with_patch(request, await handler(request))
         for pause in (*COLLECTION_RETRIES, None):
-            self._watched()
             response = await handler(request)
             if response.status not in (NOT_FOUND, TOO_MANY_REQUESTS):
                 if "watch" in request.url.query and response.status in (OK, GONE):
@@ -203,9 +219,8 @@ class _SessionMiddleware:
                 self._missing()
             if pause is not None:
                 await asyncio.sleep(pause)
-        while True:  # until the operator is stopped, because the CRD is missing
-            self._watched()
-            await asyncio.sleep(SERVER_WATCH_TIMEOUT / 2)
+        await asyncio.Event().wait()  # until the operator is stopped, because the CRD is missing
+        raise AssertionError("unreachable")
 
     async def _with_patch(
         self, request: aiohttp.ClientRequest, response: aiohttp.ClientResponse

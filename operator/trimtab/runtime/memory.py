@@ -12,7 +12,6 @@ import ctypes
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.kube.rules.selectors import label_matcher, node_matcher, node_term_matcher
 
 if TYPE_CHECKING:
@@ -49,28 +48,24 @@ class ReclaimableCaches(Protocol):
 
 
 class MemoryReclaimer:
-    """Returns memory to the kernel after objects were removed. Run :meth:`run` as a task.
+    """Returns memory to the kernel after objects were removed. Call :meth:`reclaim_after_removals` periodically.
 
     Args:
         watches: the informers of the process.
         shared: the snapshot that all planners share.
-        clock: provides the time.
     """
 
-    def __init__(self, watches: ReclaimableCaches, shared: SharedSnapshot, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, watches: ReclaimableCaches, shared: SharedSnapshot) -> None:
         self._watches = watches
         self._shared = shared
-        self._clock = clock
+        self._seen = 0
 
-    async def run(self) -> None:
-        """Reclaim memory periodically until cancelled."""
-        seen = 0
-        while True:
-            await self._clock.sleep(RECLAIM_PERIOD)
-            removals = self._watches.removals
-            if removals > seen:
-                seen = removals
-                await self.reclaim()
+    async def reclaim_after_removals(self) -> None:
+        """Reclaim memory if objects were removed since the last call. Call it every :data:`RECLAIM_PERIOD` seconds."""
+        removals = self._watches.removals
+        if removals > self._seen:
+            self._seen = removals
+            await self.reclaim()
 
     async def reclaim(self) -> None:
         """Drop unreferenced values from the snapshot, the selector caches and the interning tables, then trim the heap.

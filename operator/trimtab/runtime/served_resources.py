@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from trimtab.api import reasons
+from trimtab.controller.progress import register_component
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.resources import Resource
@@ -79,9 +80,12 @@ class ServedResources:
 
     async def run(self) -> None:
         """Query discovery periodically until cancelled."""
+        component = register_component("definitions")
         while True:
+            component.begin()
             self._recheck.clear()
             await self._discover()
+            component.succeed(CHECK_PERIOD)
             try:
                 async with asyncio.timeout(CHECK_PERIOD):
                     await self._recheck.wait()

@@ -31,7 +31,7 @@ from typing import Any, Final, NoReturn, Protocol
 from prometheus_client import CollectorRegistry
 
 from trimtab.controller.loop import TaskSupervisor, end_tasks
-from trimtab.controller.progress import Progress
+from trimtab.controller.progress import PROGRESS_REGISTRY, Progress
 from trimtab.controller.reporter import report_safely
 from trimtab.kube.api import LeaderOnlyApi
 from trimtab.kube.clock import SYSTEM_CLOCK
@@ -39,8 +39,9 @@ from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.runtime.controller_thread import ControllerThread
 from trimtab.runtime.health.probes import Check, ProbeServer
+from trimtab.runtime.health.stale_plans import PERIOD as STALE_PLAN_PERIOD
 from trimtab.runtime.health.stale_plans import StalePlanReporter
-from trimtab.runtime.health.watchdog import REARM_PERIOD, Watchdog
+from trimtab.runtime.health.watchdog import Watchdog
 from trimtab.runtime.leader_election.elector import LeaderElector, unique_identity
 from trimtab.runtime.memory import tune_allocator
 from trimtab.runtime.metrics.process import RuntimeMetrics
@@ -143,6 +144,7 @@ class Supervisor:
                 leading=leading,
                 failing=partial(_call, asyncio.get_running_loop(), self._stop.set),
             )
+            PROGRESS_REGISTRY.set(app.progress)
             probes = ProbeServer(
                 settings.listen_host,
                 settings.listen_port,
@@ -158,9 +160,8 @@ class Supervisor:
                 await self._serve_metrics(stack, config, settings.metrics)
             background = TaskSupervisor("supervisor", SYSTEM_CLOCK)
             stack.push_async_callback(background.cancel)
-            background.start("reset the watchdog", self._rearm)
             stale = StalePlanReporter(LeaderOnlyApi(api, leading), lambda: app.progress.components, SYSTEM_CLOCK)
-            background.start("report stale plans", stale.run)
+            background.start_periodic("report stale plans", stale.check, STALE_PLAN_PERIOD)
             thread = ControllerThread(app.run)
             thread.start()
             await self._supervise(thread, app, elector)
@@ -183,12 +184,11 @@ class Supervisor:
         watching = asyncio.create_task(self._watch(app), name="watch progress")
         parts: set[asyncio.Future[Any]] = {thread.ended, stopping, leading, watching}
         await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        if not (self._stop.is_set() or thread.ended.done()):
+            if elector is not None and elector.lost.is_set():
+                self._exit_after_lost_lease(elector)
+            await self._abandon_controllers(elector, _problem_of(watching, leading, stopping))
         watching.cancel()
-        if watching.done() and not watching.cancelled() and not self._stop.is_set() and not leading.done():
-            await self._abandon_controllers(elector, watching.result())
-        if leading.done() and not self._stop.is_set() and not thread.ended.done():
-            leading.result()
-            self._exit_after_lost_lease(elector)
         if self._stop.is_set():
             self._watchdog.exit_within(self._settings.shutdown_timeout)
         thread.call(app.stop)
@@ -216,8 +216,12 @@ class Supervisor:
         await (elector.until_lost() if elector is not None else asyncio.Event().wait())
 
     async def _watch(self, app: Application) -> str:
-        """Return the problem as soon as a component has been inactive or failing for too long."""
+        """Return the problem as soon as a component has been inactive or failing for too long.
+
+        The watchdog ends the process if this task hangs, because nothing else would notice that.
+        """
         while (problem := app.problem()) is None:
+            self._watchdog.rearm()
             report_safely("metrics of progress", partial(self._metrics.count_progress, app.progress.components))
             await asyncio.sleep(PROGRESS_CHECK_PERIOD)
         return problem
@@ -251,10 +255,17 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
 
-    async def _rearm(self) -> None:
-        while True:
-            self._watchdog.rearm()
-            await asyncio.sleep(REARM_PERIOD)
+
+def _problem_of(watching: asyncio.Task[str], *others: asyncio.Task[Any]) -> str:
+    """Return why the process must end: the problem that was found, or the task that ended unexpectedly."""
+    for task in (watching, *others):
+        if not task.done():
+            continue
+        if task.cancelled():
+            return f"task {task.get_name()} was cancelled"
+        if (error := task.exception()) is not None:
+            return f"task {task.get_name()} failed: {error!r}"
+    return watching.result()
 
 
 def _application(settings: Settings) -> Callable[..., Application]:

@@ -107,7 +107,7 @@ class Scheduler(Loop):
     def start(self) -> None:
         """Start scheduling in the background."""
         self._pods.subscribe()
-        self._tasks.start("reports", self._reporter.run)
+        self._reporter.start(self._tasks)
         self._tasks.start("cycles", self._iterate_until_closed)
 
     async def stop(self) -> None:

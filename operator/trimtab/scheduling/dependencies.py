@@ -10,6 +10,7 @@ from msgspec import Struct
 from trimtab.api.scheduler_policy import QueueCounts, SchedulingCounts, UnschedulableReason
 from trimtab.cluster.lister import Lister
 from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
 from trimtab.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod
@@ -141,8 +142,8 @@ class SchedulingReporter(Protocol):
         """Export the numbers of pending pods of all schedulers together."""
         ...
 
-    async def run(self) -> None:
-        """Send the queued reports until cancelled."""
+    def start(self, tasks: TaskSupervisor) -> None:
+        """Start the tasks that send the queued reports."""
         ...
 
 

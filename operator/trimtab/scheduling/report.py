@@ -2,7 +2,7 @@
 
     reporter = SchedulerReporter(conditions, recorder, SchedulerMetrics(registry), clock)
     informers.subscribe(PODS, reporter.pod_changed)
-    await reporter.run()                                       # a task of the controller: sends what was reported
+    reporter.start(tasks)                                      # sends what was reported, in tasks of the controller
     reporter.scheduled(pod, "n1", attempts=1, seconds=0.02)    # returns at once
 
 Bindings have precedence over reports. The methods that the cycle calls only count and store the latest report of each
@@ -16,7 +16,6 @@ them.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 from collections import Counter as Tally
@@ -31,6 +30,7 @@ from trimtab.api import reasons
 from trimtab.api.bounds import without_numbers
 from trimtab.api.plan import rfc3339
 from trimtab.api.scheduler_policy import MAX_REASONS, QueueCounts, SchedulingCounts, UnschedulableReason
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.metrics import QueueMetrics
 from trimtab.controller.reporter import LabeledGauge, report_safely
 from trimtab.controller.work_queue import Retry, WorkQueue
@@ -465,13 +465,13 @@ class SchedulerReporter:
         self._rejected: dict[str, _Rejected] = {}
         self._messages: dict[str, Tally[str]] = {}
 
-    async def run(self) -> None:
-        """Send events and write conditions until cancelled. Reports that are still queued at the end are dropped."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._conditions.run(), name="pod conditions")
-            while True:
-                await self._clock.sleep(DRAIN_PERIOD)
-                report_safely("events", self._drain)
+    def start(self, tasks: TaskSupervisor) -> None:
+        """Start to send events and to write conditions. Reports that are still queued at the end are dropped."""
+        tasks.start("pod conditions", self._conditions.run)
+        tasks.start_periodic("events", self._send_events, DRAIN_PERIOD)
+
+    async def _send_events(self) -> None:
+        report_safely("events", self._drain)
 
     # --- called by the cycle, the binder and the preemptor ----------------------------------------------------------
 

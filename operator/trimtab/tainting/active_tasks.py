@@ -18,6 +18,7 @@ from trimtab.api.taint_manager import TAINT_AND_EVICT, TaintManagerSpec
 from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.timers import Timers
 from trimtab.kube.objects import Lease, Node
+from trimtab.kube.watching.prober import CHECK_PERIOD
 from trimtab.tainting.deadlines import Deadline, DeadlineChange, TaintDeadlineTracker
 from trimtab.tainting.dependencies import TaintingDependencies
 from trimtab.tainting.eviction import EvictionQueue
@@ -83,8 +84,9 @@ class ActiveTasks:
             self._deadline_timers.set(deadline.key, deadline.due, deadline)
         self._since_annotations.resync()
         if self._services.verify_watches is not None:
-            self._tasks.start("watch verification", self._services.verify_watches)
+            self._tasks.start_periodic("watch verification", self._services.verify_watches, CHECK_PERIOD)
         self._tasks.start("eviction queue", self.eviction_queue.run)
+        self._tasks.start("eviction rates", self.eviction_queue.run_timers)
         self._tasks.start("deadline timers", self._deadline_timers.run)
         self._tasks.start("node annotations", self._since_annotations.run)
         await self._configure_lifecycle(self._spec)

@@ -33,8 +33,8 @@ class TaintingDependencies(Struct, frozen=True, kw_only=True):
             up to date.
         namespace: namespace in which the operator runs.
         nodes_in_sync: returns whether the watch of nodes delivers every change; ``False`` during a relist.
-        verify_watches: reads from the API server while the watches deliver no events, to keep ``watches_verified_at``
-            and ``stalled_watch`` up to date. It runs until cancelled; ``None`` if it is not needed.
+        verify_watches: reads from the API server if the watches deliver no events, to keep ``watches_verified_at`` and
+            ``stalled_watch`` up to date. It is called periodically; ``None`` if it is not needed.
         stalled_watch: returns a description of a stalled watch, which also pauses the tasks that evict pods and taint
             nodes; ``None`` if no watch has stalled.
         stale_leases: returns the reason why the watch of Leases is stale, which also pauses the node lifecycle;

@@ -124,11 +124,9 @@ class World:
     async def killed(self) -> None:
         """Kill the process."""
         assert self._showing is not None
-        tasks = [self._showing, *self.controller._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.controller._tasks = []
+        self._showing.cancel()
+        await self.controller._tasks.cancel()
+        await asyncio.gather(self._showing, return_exceptions=True)
 
     async def settled(self, seconds: float = 5.0) -> None:
         await asyncio.sleep(seconds)

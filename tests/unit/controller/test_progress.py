@@ -16,6 +16,7 @@ from trimtab.controller.progress import (
     MAX_TOLERANCE,
     MIN_TOLERANCE,
     PROGRESS_REGISTRY,
+    RESTART_TIME,
     Component,
     PlanSchedule,
     Problem,
@@ -249,6 +250,72 @@ async def test_a_supervised_task_that_is_killed_is_inactive(progress: Progress) 
     supervisor._tasks["task"].cancel()
     await asyncio.sleep(INACTIVITY + 1)
     assert found(progress) == [("them: task", reasons.INACTIVE)]
+
+
+async def test_expected_work_is_due_at_once(progress: Progress) -> None:
+    component = part_of(progress)
+    component.succeed(due_in=2 * INACTIVITY)
+    await asyncio.sleep(INACTIVITY - 1)
+    assert component.inactive_seconds() == 0.0
+    component.expect()
+    component.expect()
+    await asyncio.sleep(INACTIVITY + 1)
+    assert found(progress) == [("it", reasons.INACTIVE)]
+    component.begin()
+    component.expect()  # it is in progress
+    component.succeed()
+    await asyncio.sleep(2 * INACTIVITY)
+    assert found(progress) == []
+
+
+async def test_component_whose_task_ended_has_the_time_of_a_restart(progress: Progress) -> None:
+    component = part_of(progress)
+    component.mark_dead()
+    progress.keep_dead(component)
+    await asyncio.sleep(RESTART_TIME - 1)
+    assert found(progress) == []
+    await asyncio.sleep(2)
+    assert found(progress) == [("it", reasons.INACTIVE)]
+
+
+@pytest.mark.parametrize("fault", ["hangs", "fails", "nothing"])
+async def test_periodic_task_reports_each_step(progress: Progress, fault: str) -> None:
+    steps = 0
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps > 3 and fault == "hangs":
+            await asyncio.Event().wait()
+        if steps > 3 and fault == "fails":
+            raise ValueError("x")
+
+    supervisor = TaskSupervisor("them", LoopClock())
+    supervisor.start_periodic("task", step, 10.0)
+    await asyncio.sleep(FAILING + INACTIVITY)
+    expected = {"hangs": [("them: task", reasons.INACTIVE)], "fails": [("them: task", reasons.FAILING)], "nothing": []}
+    assert found(progress) == expected[fault]
+    await supervisor.cancel()
+
+
+async def test_queue_that_takes_no_key_is_inactive_unless_it_is_paused(progress: Progress) -> None:
+    paused = True
+
+    async def reconcile(key: str) -> None:
+        del key
+
+    queue = WorkQueue(
+        reconcile, workers=2, clock=LoopClock(), metrics=WorkQueueMetrics().queue("q"), paused=lambda: paused
+    )
+    task = asyncio.create_task(queue.run())
+    queue.add("a")
+    await asyncio.sleep(2 * INACTIVITY)
+    assert found(progress) == []
+    queue._move_up = lambda _now: None  # type: ignore[method-assign]
+    queue.add("b")
+    await asyncio.sleep(INACTIVITY + 1)
+    assert found(progress) == [("work queue q", reasons.INACTIVE)]
+    await ended(task)
 
 
 async def test_queue_with_hung_workers_is_inactive(progress: Progress) -> None:

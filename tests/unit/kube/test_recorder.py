@@ -279,10 +279,13 @@ async def test_stop_drops_and_counts_events_after_its_deadline(api, clock):
 
     api.before = hang
     events = recorder(api, clock)
-    events.start()
+    sending = asyncio.create_task(events.run())
+    await asyncio.sleep(0)
     for number in range(3):
         tell(events, note=str(number))
     await events.stop(deadline=0.05)
+    sending.cancel()
+    await asyncio.wait({sending})
     tell(events, note="too late")
     assert events.statistics().dropped == {"Stopped": 4}
 

@@ -11,10 +11,11 @@ import pytest
 
 from tests.fakes.clock import START, LoopClock
 from tests.fixtures.golden import Golden
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Unreachable
 from trimtab.kube.resources import LEASES, NODES, PODS
 from trimtab.kube.watching.informer import Informer, InformerState
-from trimtab.kube.watching.prober import PROBE_AFTER, WatchProber
+from trimtab.kube.watching.prober import CHECK_PERIOD, PROBE_AFTER, WatchProber
 from trimtab.kube.watching.store import Store
 
 pytestmark = pytest.mark.looptime(start=0)
@@ -73,10 +74,15 @@ class Watched:
         return self.clock.now() - verified_at
 
     async def for_(self, seconds: float) -> None:
-        task = asyncio.create_task(self.proof.run())
-        await asyncio.sleep(seconds)
-        task.cancel()
-        await asyncio.wait({task})
+        async with self.probing():
+            await asyncio.sleep(seconds)
+
+    @asynccontextmanager
+    async def probing(self) -> AsyncIterator[None]:
+        tasks = TaskSupervisor("taint manager", self.clock)
+        tasks.start_periodic("watch verification", self.proof.probe, CHECK_PERIOD)
+        yield
+        await tasks.cancel()
 
 
 async def test_silent_watches_are_verified_by_probes() -> None:
@@ -172,16 +178,14 @@ async def test_reconnected_watch_is_trusted_after_it_delivers_missed_events(skew
 async def test_reconnected_watch_without_events_is_probed_soon(chunks: list[bytes], soon: bool) -> None:
     watched = Watched()
     watched.server.chunks = chunks
-    task = asyncio.create_task(watched.proof.run())
-    await asyncio.sleep(3)
-    nodes = watched.informers[0]
-    nodes.state, nodes.unconfirmed = InformerState(phase="Watching", error="", since=watched.clock.now()), True
-    await asyncio.sleep(1.6)
-    assert (watched.proof.stalled_reason((NODES,)) is None) == soon
-    nodes.state = InformerState(phase="Watching", error="", since=watched.clock.now())
-    assert watched.proof.stalled_reason((NODES,)) is not None, "cut once more"
-    task.cancel()
-    await asyncio.wait({task})
+    async with watched.probing():
+        await asyncio.sleep(3)
+        nodes = watched.informers[0]
+        nodes.state, nodes.unconfirmed = InformerState(phase="Watching", error="", since=watched.clock.now()), True
+        await asyncio.sleep(1.6)
+        assert (watched.proof.stalled_reason((NODES,)) is None) == soon
+        nodes.state = InformerState(phase="Watching", error="", since=watched.clock.now())
+        assert watched.proof.stalled_reason((NODES,)) is not None, "cut once more"
 
 
 async def test_list_verifies_a_watch() -> None:

@@ -19,20 +19,20 @@ from trimtab.runtime.settings import Settings
 async def test_failed_task_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    began = 0
+    began, failing = 0, list[bool]()
     again = asyncio.Event()
 
     class Reclaimer:
         def __init__(self, *_: Any) -> None:
             pass
 
-        async def run(self) -> None:
+        async def reclaim_after_removals(self) -> None:
             nonlocal began
             began += 1
             if began == 1:
                 raise KeyError("x")
+            failing.append(any(component.error for component in made.progress.components))
             again.set()
-            await asyncio.Event().wait()
 
     monkeypatch.setattr(app, "MemoryReclaimer", Reclaimer)
     async with fake_server() as server:
@@ -48,6 +48,6 @@ async def test_failed_task_is_logged_and_restarted(
         running = asyncio.create_task(made.run())
         await asyncio.wait_for(again.wait(), 10)
         assert "reclaim memory failed" in caplog.text
-        assert any(component.error for component in made.progress.components)
+        assert failing == [True]
         made.stop()
         await asyncio.wait_for(running, 10)

@@ -139,14 +139,13 @@ async def until(condition: Any, seconds: float = 10.0) -> None:
 
 async def test_removed_crd_does_not_end_kopf_before_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_operator, "COLLECTION_RETRIES", (0.05, 0.05))
-    missing, watched, failed = [], [], []
+    missing, failed = [], []
     async with serving() as (api, transport):
         operator = registered(
             KopfOperator(
                 transport,
                 (TAINT_MANAGERS,),
                 missing=lambda: missing.append(1),
-                watched=lambda: watched.append(1),
                 failed=lambda: failed.append(1),
             )
         )
@@ -158,7 +157,6 @@ async def test_removed_crd_does_not_end_kopf_before_stop(monkeypatch: pytest.Mon
         await until(lambda: len(missing) == 3)
         await asyncio.sleep(0.2)
         assert not running.done()
-        assert watched
         operator.stop()
         await asyncio.wait_for(running, 10)
         assert not failed
@@ -214,6 +212,21 @@ async def test_a_root_task_that_fails_is_reported_at_once_and_raised() -> None:
         api.removed.set()
         await until(lambda: failed)
         with pytest.raises(Exception, match="broken"):
+            await asyncio.wait_for(running, 10)
+
+
+async def test_watcher_that_ends_is_reported_at_once() -> None:
+    failed: list[int] = []
+    async with serving() as (api, transport):
+        operator = registered(KopfOperator(transport, (TAINT_MANAGERS,), failed=lambda: failed.append(1)))
+        running = operator.start()
+        await until(lambda: api.watches)
+        await asyncio.sleep(2 * kopf_operator.WATCHER_POLL)
+        [watcher] = [task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")]
+        watcher.cancel()
+        await until(lambda: failed)
+        api.removed.set()
+        with pytest.raises(RuntimeError, match="watcher for taintmanagers"):
             await asyncio.wait_for(running, 10)
 
 

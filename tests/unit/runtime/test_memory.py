@@ -10,6 +10,7 @@ from tests.builders import node, pod
 from tests.fakes.clock import LoopClock
 from tests.protobuf import encode_object
 from trimtab.cluster.shared_snapshot import SharedSnapshot
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.objects import LabelSelector
 from trimtab.kube.rules.selectors import label_matcher
 from trimtab.kube.watching.informer import prune_in_slices
@@ -61,7 +62,7 @@ async def test_memory_of_deleted_pods_is_reclaimed(monkeypatch) -> None:
     shared.apply(None, node("n1").build())
     kept = watches.codec.decode(encode_object(pod("kept").on("n1").manifest()))
     watches.store.apply(kept)
-    await MemoryReclaimer(watches, shared, clock=LoopClock()).reclaim()
+    await MemoryReclaimer(watches, shared).reclaim()
     before = watches.interner.statistics()
     for number in range(40):
         watches.store.apply(watches.codec.decode(hostile(number)))
@@ -70,7 +71,7 @@ async def test_memory_of_deleted_pods_is_reclaimed(monkeypatch) -> None:
     label_matcher(LabelSelector())
     for key in [key for key in watches.store.objects if "hostile" in key]:
         watches.store.remove(key)
-    await MemoryReclaimer(watches, shared, clock=LoopClock()).reclaim()
+    await MemoryReclaimer(watches, shared).reclaim()
     after = watches.interner.statistics()
     assert (after.specs, after.values) == (before.specs, before.values)
     async with shared.borrow() as snapshot:
@@ -83,8 +84,8 @@ async def test_memory_of_deleted_pods_is_reclaimed(monkeypatch) -> None:
 async def test_memory_is_not_reclaimed_without_removals(monkeypatch) -> None:
     monkeypatch.setattr(memory, "trim", lambda: None)
     shared = SharedSnapshot()
-    watches, clock = FakeWatches(shared), LoopClock()
-    running = asyncio.create_task(MemoryReclaimer(watches, shared, clock=clock).run())
+    watches, tasks = FakeWatches(shared), TaskSupervisor("process", LoopClock())
+    tasks.start_periodic("reclaim memory", MemoryReclaimer(watches, shared).reclaim_after_removals, RECLAIM_PERIOD)
     await asyncio.sleep(3.5 * RECLAIM_PERIOD)
     assert watches.reclaimed == 0
     watches.store.apply(watches.codec.decode(hostile(1)))
@@ -93,7 +94,7 @@ async def test_memory_is_not_reclaimed_without_removals(monkeypatch) -> None:
     watches.store.remove("shop/hostile-1")
     await asyncio.sleep(3 * RECLAIM_PERIOD)
     assert watches.reclaimed == 1
-    running.cancel()
+    await tasks.cancel()
 
 
 def test_heap_is_trimmed_if_the_c_library_supports_it() -> None:

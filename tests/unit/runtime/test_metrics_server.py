@@ -23,7 +23,9 @@ from prometheus_client import Counter as Metric
 
 from tests.fakes.clock import SetClock
 from tests.fakes.server import FakeServer, fake_server, json
+from tests.fixtures.waiting import eventually_async
 from trimtab.api import reasons
+from trimtab.controller.progress import PROGRESS_REGISTRY, Progress
 from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.errors import InputError
 from trimtab.runtime.http.certificate import LIFETIME, RENEW_BEFORE_EXPIRY, ServingCertificate, _write_self_signed
@@ -83,6 +85,22 @@ async def test_they_are_served_while_this_loop_hangs() -> None:
             client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
             client.settimeout(2)
             assert client.recv(12) == b"HTTP/1.1 200"
+
+
+async def test_server_that_ends_or_hangs_is_a_lack_of_progress() -> None:
+    progress = Progress()
+    PROGRESS_REGISTRY.set(progress)
+    async with serving() as (server, _):
+        [component] = progress.components
+        assert (component.name, component.inactive_seconds()) == ("metrics server", 0.0)
+        assert server._loop is not None
+        [beating] = [each for each in asyncio.all_tasks(server._loop) if "heartbeat" in each.get_name()]
+        server._loop.call_soon_threadsafe(beating.cancel)
+        await eventually_async(lambda: component.inactive_seconds() > 0.1, "the hang is noticed")
+        [main] = [each for each in asyncio.all_tasks(server._loop) if "heartbeat" not in each.get_name()]
+        server._loop.call_soon_threadsafe(main.cancel)
+        await eventually_async(lambda: component.dead, "the end is noticed")
+    PROGRESS_REGISTRY.set(None)
 
 
 async def test_error_for_an_address_in_use_names_the_option() -> None:

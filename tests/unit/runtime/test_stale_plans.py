@@ -10,6 +10,7 @@ import pytest
 from tests.fakes.clock import LoopClock
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.progress import PlanSchedule, Progress
 from trimtab.kube.api import Conflict, NotFound, Unreachable
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
@@ -72,7 +73,8 @@ class Case:
         self.component = self.progress.component("autoscaler")
         self.component.plan_schedule = PlanSchedule(CLUSTER_AUTOSCALERS, NAME, 10.0)
         reporter = StalePlanReporter(self.server, lambda: self.progress.components, LoopClock())  # type: ignore[arg-type]
-        self.task = asyncio.create_task(reporter.run())
+        self.tasks = TaskSupervisor("supervisor", LoopClock())
+        self.tasks.start_periodic("report stale plans", reporter.check, PERIOD)
 
 
 async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_planned() -> None:
@@ -89,7 +91,7 @@ async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_p
     await asyncio.sleep(PERIOD + 1)
     assert (case.server.conditions, case.server.state) == ([READY, WELL], "IterationCompleted")
     assert case.server.writes == 2
-    case.task.cancel()
+    await case.tasks.cancel()
 
 
 async def test_status_written_by_the_controller_takes_precedence() -> None:
@@ -101,7 +103,7 @@ async def test_status_written_by_the_controller_takes_precedence() -> None:
     case.component.succeed(due_in=10.0)
     await asyncio.sleep(PERIOD + 1)
     assert case.server.conditions == [READY, written]
-    case.task.cancel()
+    await case.tasks.cancel()
 
 
 @pytest.mark.parametrize("failure", [Unreachable("x"), Conflict("x", status=409)], ids=["unreachable", "conflict"])
@@ -111,7 +113,7 @@ async def test_failed_report_is_retried(failure: Exception) -> None:
     case.server.failures = [failure, failure]
     await asyncio.sleep(90)
     assert case.server.reason == reasons.PLAN_STALE
-    case.task.cancel()
+    await case.tasks.cancel()
 
 
 async def test_deleted_object_is_not_reported() -> None:
@@ -122,5 +124,5 @@ async def test_deleted_object_is_not_reported() -> None:
     case.component.succeed()
     await asyncio.sleep(3 * PERIOD)
     assert case.server.writes == 1
-    assert not case.task.done()
-    case.task.cancel()
+    assert not case.tasks.problems
+    await case.tasks.cancel()

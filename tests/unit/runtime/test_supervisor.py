@@ -24,7 +24,7 @@ from trimtab.controller.progress import Progress
 from trimtab.kube.connection.transport import Transport
 from trimtab.runtime import app, supervisor
 from trimtab.runtime.health.probes import ProbeServer
-from trimtab.runtime.health.watchdog import Watchdog
+from trimtab.runtime.health.watchdog import MAX_HANG, Watchdog
 from trimtab.runtime.leader_election.elector import NEVER, ElectionTimings, LeaderElector
 from trimtab.runtime.settings import Settings
 from trimtab.runtime.supervisor import Supervisor
@@ -266,6 +266,32 @@ async def test_a_part_without_progress_ends_the_process_with_the_lease_released(
         assert not made[0].leading()
 
 
+@pytest.mark.parametrize("task", ["watch progress", "lead", "wait for a signal"])
+async def test_supervisor_task_that_ends_ends_the_process_with_the_lease_released(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    async with cluster(tmp_path) as (leases, path):
+        running = asyncio.create_task(Supervisor(settings(path), watchdog=NoWatchdog(), exit_process=dies).run())
+        await until(lambda: bool(made) and made[0].led.is_set())
+        [killed] = [each for each in asyncio.all_tasks() if each.get_name() == task]
+        killed.cancel()
+        with pytest.raises(Died):
+            await asyncio.wait_for(running, 10)
+        assert f"task {task} was cancelled" in caplog.text
+        assert leases.holder == ""
+
+
+async def test_watchdog_is_reset_only_while_progress_is_checked(tmp_path: Path) -> None:
+    watchdog = NoWatchdog()
+    async with cluster(tmp_path) as (_, path):
+        running = asyncio.create_task(Supervisor(settings(path), watchdog=watchdog, exit_process=dies).run())
+        await until(lambda: len(watchdog.set) > 1)
+        assert set(watchdog.set) == {MAX_HANG}
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(running, 10)
+        assert watchdog.set[-1] != MAX_HANG
+
+
 async def test_a_lease_that_is_lost_while_the_process_stops_ends_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,11 +324,10 @@ async def test_failed_supervisor_task_is_restarted(
         def __init__(self, *_: Any) -> None:
             pass
 
-        async def run(self) -> None:
+        async def check(self) -> None:
             began.append(time.monotonic())
             if len(began) == 1:
                 raise KeyError("x")
-            await asyncio.Event().wait()
 
     monkeypatch.setattr(supervisor, "StalePlanReporter", Failing)
     async with cluster(tmp_path) as (_, path):

@@ -19,6 +19,7 @@ from tests.fakes.clock import LoopClock
 from tests.fakes.recorder import FakeRecorder
 from trimtab.api.plan import rfc3339
 from trimtab.api.scheduler_policy import QueueCounts, SchedulingCounts
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.kube.api import Conflict, Forbidden, NotFound, ServerError
 from trimtab.kube.objects import Pod, PodCondition
 from trimtab.kube.verbs import STRATEGIC_PATCH
@@ -101,12 +102,12 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.reporter.run())
+        tasks = TaskSupervisor("scheduler", self.clock)
+        self.reporter.start(tasks)
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await tasks.cancel()
 
 
 # --- the condition PodScheduled -----------------------------------------------------------------------------------

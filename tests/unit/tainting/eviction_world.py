@@ -7,7 +7,6 @@ to order, and lets pods end after a while. What it holds survives a kill of the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from tests.fakes.clock import START, LoopClock
 from tests.fakes.taint_reporter import FakeTaintReporter
 from tests.unit.tainting.deadlines import pod as make_pod
 from trimtab.api.taint_manager import TaintManagerSpec
+from trimtab.controller.loop import TaskSupervisor
 from trimtab.controller.timers import Timers
 from trimtab.disruption.evictor import EvictionLimits, Evictor
 from trimtab.kube.api import Api, Conflict, Forbidden, NotFound, TooManyRequests, Unreachable
@@ -278,16 +278,15 @@ class Manager:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(self.ending.run()), asyncio.create_task(self.timers.run())]
+        tasks = TaskSupervisor("taint manager", self.cluster.clock)
+        tasks.start("eviction queue", self.ending.run)
+        tasks.start("eviction rates", self.ending.run_timers)
+        tasks.start("deadline timers", self.timers.run)
         await asyncio.sleep(0)
         try:
             yield
-            assert not any(task.done() for task in tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.cancel()
 
     def _see(self, old: Pod | Node | None, new: Pod | Node | None) -> None:
         now = self.cluster.clock.now()

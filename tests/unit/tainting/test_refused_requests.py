@@ -122,7 +122,7 @@ async def _marking(cell: Cell) -> AsyncIterator[None]:
             marks.put({"n1": START})
             await asyncio.sleep(0.2)
 
-    tasks = [asyncio.create_task(marks.run()), asyncio.create_task(passes())]
+    tasks = [asyncio.create_task(run()) for run in (marks.run, marks.scan, passes)]
     try:
         yield
     finally:

@@ -7,7 +7,6 @@ so that the limits are already set when one is created.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -38,7 +37,7 @@ from trimtab.autoscaling.machine_autoscalers.status import (
 from trimtab.autoscaling.machine_autoscalers.targets import TargetKey, Targets, mirrors_of
 from trimtab.autoscaling.machine_autoscalers.writer import LeadershipLost, ObjectWriter, StaleObject
 from trimtab.autoscaling.permissions import machine_autoscaler_permissions
-from trimtab.controller.loop import Loop, end_tasks
+from trimtab.controller.loop import Loop, TaskSupervisor
 from trimtab.controller.metrics import WorkQueueMetrics
 from trimtab.controller.permissions import permissions
 from trimtab.controller.work_queue import WorkQueue
@@ -145,7 +144,8 @@ class MachineAutoscalerController(Loop):
         self._permissions = permissions()
         self._end_subscription = self._permissions.subscribe(self._permissions_changed)
         self._written: dict[str, WrittenStatus] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = TaskSupervisor("machine autoscalers", clock)
+        self._started = False
 
     def observe(self, body: Mapping[str, Any], *, deleted: bool = False) -> None:
         """Handle a watch event for a MachineAutoscaler.
@@ -180,21 +180,20 @@ class MachineAutoscalerController(Loop):
 
     def start(self) -> None:
         """Start the work queue and the relists."""
-        self._tasks = [
-            asyncio.create_task(self._queue.run(), name="machine autoscalers"),
-            asyncio.create_task(self._iterate_until_closed(), name="list machine autoscalers"),
-        ]
+        self._tasks.start("queue", self._queue.run)
+        self._tasks.start("lists", self._iterate_until_closed)
+        self._started = True
 
     async def stop(self) -> None:
         """Start no new work, and wait for outstanding requests."""
-        if not self._tasks:
+        if not self._started:
             return
         self.close()
         self._end_subscription()
         self._permissions.release(KEY)
         await self._queue.drain(STOP_TIMEOUT)
-        await end_tasks(self._tasks)
-        self._tasks = []
+        await self._tasks.cancel()
+        self._started = False
 
     async def _iterate(self) -> float:
         """List all MachineAutoscalers, to detect deletions that watches missed."""

@@ -54,6 +54,22 @@ class RecorderLimits(Struct, frozen=True, kw_only=True):
     refusal: float = 60.0
 
 
+class SendingProgress(Protocol):
+    """Receives reports on progress. :class:`trimtab.controller.progress.Component` implements it."""
+
+    def expect(self) -> None:
+        """Report that an event was queued."""
+        ...
+
+    def begin(self) -> None:
+        """Report that an event is being sent."""
+        ...
+
+    def idle(self) -> None:
+        """Report that no event is queued."""
+        ...
+
+
 class EventCorrelator:
     """Combines occurrences into events, and rate-limits them per object. It performs no I/O and reads no clock.
 
@@ -194,8 +210,11 @@ class RecorderStatistics(Struct, frozen=True):
 class EventRecorder:
     """A :class:`Recorder` that writes to the API server in a background task.
 
-    Use it as an async context manager, or call :meth:`start` and :meth:`stop`. Call :meth:`event` only from the event
-    loop's thread. It may be called before :meth:`start`.
+    Use it as an async context manager, or run :meth:`run` as a task and call :meth:`stop` before its end. Call
+    :meth:`event` only from the event loop's thread. It may be called before :meth:`run`.
+
+    Attributes:
+        progress: told when an event was queued, and when none is left.
     """
 
     def __init__(
@@ -208,7 +227,7 @@ class EventRecorder:
         limits: RecorderLimits | None = None,
         retries: Backoff = RETRIES,
     ) -> None:
-        """Create a recorder. It sends nothing before :meth:`start`.
+        """Create a recorder. It sends nothing before :meth:`run`.
 
         Args:
             api: the API server.
@@ -233,10 +252,11 @@ class EventRecorder:
         self._dropped: Counter[str] = Counter()
         self._drops_logged = -_DROPS_LOGGED_EVERY
         self._task: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._running = self._stopping = False
+        self.progress: SendingProgress | None = None
 
     async def __aenter__(self) -> Self:
-        self.start()
+        self._task = asyncio.create_task(self.run(), name="event-recorder")
         return self
 
     async def __aexit__(
@@ -244,23 +264,22 @@ class EventRecorder:
     ) -> None:
         await self.stop()
 
-    def start(self) -> None:
-        """Start the background task that sends events."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="event-recorder")
-
     async def stop(self, deadline: float = 5.0) -> None:
-        """Send the queued events without a rate limit for at most ``deadline`` seconds, and drop the rest."""
+        """Send the queued events without a rate limit for at most ``deadline`` seconds, and drop the rest.
+
+        :meth:`run` must still be running.
+        """
         self._stopping = True
         for event in self._correlator.unwritten():
             self._enqueue(event)
+        if self._running or self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline):
+                    await self._queue.join()
         task, self._task = self._task, None
         if task is not None:
-            drained = asyncio.ensure_future(self._queue.join())
-            await asyncio.wait({drained}, timeout=deadline)
-            for each in (drained, task):
-                each.cancel()
-            await asyncio.gather(drained, task, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         while not self._queue.empty():
             self._drop(self._queue.get_nowait().occurrence, STOPPED)
 
@@ -308,6 +327,8 @@ class EventRecorder:
             self._drop(event.occurrence, QUEUE_FULL)
         else:
             event.queued = True
+            if self.progress is not None:
+                self.progress.expect()
 
     def _drop(self, occurrence: Occurrence, cause: str) -> None:
         self._dropped[cause] += 1
@@ -323,23 +344,34 @@ class EventRecorder:
                 dict(self._dropped),
             )
 
-    async def _run(self) -> None:
-        while True:
-            event = await self._queue.get()
-            event.queued = False  # later occurrences need another write
-            try:
-                if not self._stopping:
-                    await self._clock.sleep(self._rate.wait(self._clock.monotonic()))
-                    self._rate.take(self._clock.monotonic())
-                await self._deliver(event)
-            except Exception:  # a failed event must not stop the recorder
-                logger.exception("Cannot write an event on %s", event.occurrence.regarding)
-                self._drop(event.occurrence, UNDELIVERED)
-            except asyncio.CancelledError:
-                self._drop(event.occurrence, STOPPED)
-                raise
-            finally:
-                self._queue.task_done()
+    async def run(self) -> None:
+        """Send events until cancelled."""
+        self._running = True
+        try:
+            while True:
+                if self.progress is not None and self._queue.empty():
+                    self.progress.idle()
+                await self._send(await self._queue.get())
+        finally:
+            self._running = False
+
+    async def _send(self, event: Event) -> None:
+        if self.progress is not None:
+            self.progress.begin()
+        event.queued = False  # later occurrences need another write
+        try:
+            if not self._stopping:
+                await self._clock.sleep(self._rate.wait(self._clock.monotonic()))
+                self._rate.take(self._clock.monotonic())
+            await self._deliver(event)
+        except Exception:  # a failed event must not stop the recorder
+            logger.exception("Cannot write an event on %s", event.occurrence.regarding)
+            self._drop(event.occurrence, UNDELIVERED)
+        except asyncio.CancelledError:
+            self._drop(event.occurrence, STOPPED)
+            raise
+        finally:
+            self._queue.task_done()
 
     async def _deliver(self, event: Event) -> None:
         """Write one event, with retries after transient errors."""

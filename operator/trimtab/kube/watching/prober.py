@@ -105,11 +105,9 @@ class WatchProber:
             unconfirmed.append(f"the watch lags behind for {', '.join(lagging)}")
         return f"the watch hangs for {', '.join(silent)}" if silent else "; ".join(unconfirmed) or None
 
-    async def run(self) -> None:
-        """Probe silent watches until cancelled."""
-        while True:
-            await asyncio.gather(*(self._check(each) for each in self._informers))
-            await self._clock.sleep(CHECK_PERIOD)
+    async def probe(self) -> None:
+        """Probe the silent watches. Call it every :data:`CHECK_PERIOD` seconds."""
+        await asyncio.gather(*(self._check(each) for each in self._informers))
 
     def _verified_at(self, informer: Informer[Any]) -> float | None:
         """Return when the informer's watch was last verified.

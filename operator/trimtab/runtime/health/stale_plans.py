@@ -38,7 +38,7 @@ Body = dict[str, Any]
 
 
 class StalePlanReporter:
-    """Sets and restores the condition ``Degraded``. Run :meth:`run` as a task.
+    """Sets and restores the condition ``Degraded``. Call :meth:`check` periodically.
 
     Args:
         api: the API client. It must send no request unless this process is the leader.
@@ -52,14 +52,11 @@ class StalePlanReporter:
         self._clock = clock
         self._replaced: dict[Subject, Body | None] = {}
 
-    async def run(self) -> None:
-        """Report overdue plans until cancelled."""
-        while True:
-            await self.check()
-            await self._clock.sleep(PERIOD)
-
     async def check(self) -> None:
-        """Set the condition for plans that have become overdue, and restore it for plans that no longer are."""
+        """Set the condition for plans that have become overdue, and restore it for plans that no longer are.
+
+        Call it every :data:`PERIOD` seconds.
+        """
         stale: dict[Subject, tuple[PlanSchedule, float]] = {}
         for component in self._components():
             plan_schedule = component.plan_schedule

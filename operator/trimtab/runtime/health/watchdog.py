@@ -17,9 +17,6 @@ MAX_HANG: Final = 60.0
 The Lease expires after 15 s, so a follower takes over before the process ends.
 """
 
-REARM_PERIOD: Final = 5.0
-"""Seconds between two resets of the timer."""
-
 
 class Watchdog:
     """The watchdog timer of this process; :mod:`faulthandler` supports only one."""

@@ -1,4 +1,7 @@
-"""A server with its own thread and event loop, so that its clients delay neither the Lease nor the controllers."""
+"""A server with its own thread and event loop, so that its clients delay neither the Lease nor the controllers.
+
+The thread reports its progress. If its event loop hangs or its server ends, the health checks notice it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,16 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Final
 
+from trimtab.controller.progress import Component, track_component
 from trimtab.kube.errors import InputError
 
 log = logging.getLogger(__name__)
+
+HEARTBEAT_PERIOD: Final = 1.0
+"""Seconds between two reports of the thread's event loop."""
 
 STOP_TIMEOUT: Final = 3.0
 """Seconds for which :meth:`ServerThread.stop` waits for the thread."""
@@ -30,7 +38,8 @@ class ServerThread(ABC):
     def __init__(self, name: str, *, option: str, host: str, port: int) -> None:
         self._name = name
         self._where = f"{option} {host}:{port}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        context = copy_context()  # it has the registry of components
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name=name, daemon=True)
         self._listening: Future[int] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -72,12 +81,24 @@ class ServerThread(ABC):
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._main())
-        except Exception as error:
+        except BaseException as error:  # a task that is cancelled ends the server as well
             if not self._listening.done():
                 self._listening.set_exception(error)
                 return
             log.exception("The %s server failed", self._name)
 
     async def _main(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        await self._serve(self._stopping)
+        self._loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._stopping = stopping
+        with track_component(f"{self._name} server", ends=stopping.is_set) as component:
+            beating = asyncio.create_task(_beat(component), name=f"{self._name} server: heartbeat")
+            try:
+                await self._serve(stopping)
+            finally:
+                beating.cancel()
+
+
+async def _beat(component: Component) -> None:
+    while True:
+        component.succeed(HEARTBEAT_PERIOD)
+        await asyncio.sleep(HEARTBEAT_PERIOD)

@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from trimtab.controller.progress import current_component
 from trimtab.kube.api import Api, ApiError, Unreachable
 from trimtab.kube.clock import Clock
 from trimtab.kube.errors import InputError
@@ -161,9 +162,13 @@ class FrontProxy:
 
     async def run(self) -> None:
         """Read the configuration periodically."""
+        component = current_component()
         while True:
+            component.begin()
             await self.read()
-            await self._clock.sleep(READ_PERIOD if self.config is not None else RETRY_PERIOD)
+            period = READ_PERIOD if self.config is not None else RETRY_PERIOD
+            component.succeed(period)
+            await self._clock.sleep(period)
 
     async def read(self) -> None:
         """Read the configuration once. If that fails, the previous one remains in use unless it is no longer valid."""

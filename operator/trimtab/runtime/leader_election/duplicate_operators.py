@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from trimtab.api import reasons
+from trimtab.controller.progress import current_component
 from trimtab.kube import verbs
 from trimtab.kube.api import Api, ApiError, Conflict, Forbidden, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
@@ -132,9 +133,12 @@ class DuplicateOperatorDetector:
 
     async def run(self) -> None:
         """Check and renew until cancelled, then release the Lease."""
+        component = current_component()
         try:
             while True:
+                component.begin()
                 await self._check_and_renew()
+                component.succeed(CHECK_PERIOD)
                 await self._clock.sleep(CHECK_PERIOD)
         finally:
             await self._release()

@@ -25,6 +25,7 @@ from typing import Final, Self
 
 from msgspec import Struct
 
+from trimtab.controller.progress import register_component
 from trimtab.kube.api import Api, ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK, Clock
 from trimtab.runtime.leader_election.lease_lock import Lease, LeaseLock
@@ -153,8 +154,15 @@ class LeaderElector:
         If the API server rejects the request, for example because of a missing permission or namespace, log the error
         and retry.
         """
-        while not await self._try_acquire_or_renew():
-            await self._clock.sleep(self._until_next_attempt())
+        component = register_component("leader election")
+        while True:
+            component.begin()
+            if await self._try_acquire_or_renew():
+                break
+            pause = self._until_next_attempt()
+            component.succeed(pause)
+            await self._clock.sleep(pause)
+        component.succeed()  # from now on, `until_lost` notices if the task hangs
         logger.info("Became the leader: %s holds %s", self.identity, self._lock)
         self._renewing = asyncio.create_task(self._renew(), name="leader-election")
 

@@ -6,7 +6,6 @@ again. A waiting pod is an entry in the queue and not a task; a fixed number of 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -47,9 +46,6 @@ logger = logging.getLogger(__name__)
 
 WORKERS: Final = 32
 """Number of pods that are evicted concurrently. All controllers share the connections to the API server."""
-
-RESTART_DELAY: Final = 1.0
-"""Seconds until the queue is restarted after an unexpected exception."""
 
 REQUESTER: Final = Requester(TAINTING, "cluster")
 
@@ -201,16 +197,11 @@ class EvictionQueue:
 
     async def run(self) -> None:
         """Process the queue until cancelled. After a cancellation, the next process queues the overdue pods again."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run_timers(), name="due pods: rates")
-            while True:
-                try:
-                    await self._queue.run()
-                except Exception:  # one pod must not stop the evictions of all others
-                    logger.exception(
-                        "the eviction queue of the taint manager failed; restarting in %g s", RESTART_DELAY
-                    )
-                await self._services.clock.sleep(RESTART_DELAY)
+        await self._queue.run()
+
+    async def run_timers(self) -> None:
+        """Lift rate limits when the taints of failed nodes make pods due, until cancelled."""
+        await self._queue.run_timers()
 
     async def stop(self, seconds: float = 10.0) -> None:
         """Start no further attempt, and wait up to ``seconds`` for in-flight requests.

@@ -7,7 +7,6 @@ allows the next taint, and every ``nodeMonitorPeriod``.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from typing import Final
 
 from trimtab.api import reasons
 from trimtab.api.taint_manager import NAME, ZoneStatus
-from trimtab.controller.loop import Loop
+from trimtab.controller.loop import Loop, TaskSupervisor
 from trimtab.controller.progress import PlanSchedule
 from trimtab.kube.objects import NODE_LEASES, Lease, Node
 from trimtab.kube.resources import TAINT_MANAGERS
@@ -156,17 +155,15 @@ class NodeLifecycleController(Loop):
         if record is None:
             return
         self._state = restore_state(record, now=self._services.clock.now())
+        tasks = TaskSupervisor("node lifecycle", self._services.clock)
+        tasks.start("node updates", self._updater.run)
+        tasks.start("patches of pods", self._marker.run)
+        tasks.start("scans of not-ready nodes", self._marker.scan)
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._updater.run(), name="update nodes"),
-                    group.create_task(self._marker.run(), name="mark pods of became_not_ready nodes"),
-                ]
-                await self._iterate_until_closed()
-                await self._end()
-                for task in tasks:
-                    task.cancel()
+            await self._iterate_until_closed()
+            await self._end()
         finally:
+            await tasks.cancel()
             await self._record_writer.cancel()
 
     async def stop(self) -> None:

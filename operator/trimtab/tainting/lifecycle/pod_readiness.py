@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from trimtab.controller.progress import Component, current_component
 from trimtab.controller.work_queue import Retry, WorkQueue
 from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.retry import Backoff
@@ -59,6 +60,7 @@ class PodReadinessMarker:
         self._errors: list[str] = []
         self._expedited_at = 0.0
         self._changed = asyncio.Event()
+        self._component = Component("pod readiness")  # until it runs
         self._queue = WorkQueue(
             self._mark,
             workers=WORKERS,
@@ -78,21 +80,28 @@ class PodReadinessMarker:
         self._failed = failed
         if failed:
             self._changed.set()
+            self._component.expect()
         else:
             self._sent.clear()
 
     async def run(self) -> None:
         """Patch pods until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._queue.run(), name="mark pods")
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                try:
-                    await self._queue_pods()
-                except Exception:  # an error with one pod must not prevent the patches of the others
-                    log.exception("failed to set pods on not-ready nodes to not ready")
-                await self._services.clock.sleep(SCAN_PERIOD)
+        await self._queue.run()
+
+    async def scan(self) -> None:
+        """Queue the pods that must be patched whenever nodes have failed, until cancelled."""
+        component = self._component = current_component()
+        while True:
+            component.idle()
+            await self._changed.wait()
+            component.begin()
+            self._changed.clear()
+            try:
+                await self._queue_pods()
+            except Exception:  # an error with one pod must not prevent the patches of the others
+                log.exception("failed to set pods on not-ready nodes to not ready")
+            component.succeed(SCAN_PERIOD)
+            await self._services.clock.sleep(SCAN_PERIOD)
 
     async def _queue_pods(self) -> None:
         """Queue the pods that must be patched. Pods that are backing off keep their backoff."""

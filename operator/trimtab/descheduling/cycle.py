@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec import Struct
 from trimtab.api import reasons
 from trimtab.api.descheduler_policy import DeschedulerPolicy
 from trimtab.api.descheduler_status import EvictionMemory, LastRun
+from trimtab.api.descheduling_run import RunPlan
 from trimtab.api.plan import SURGE, Evict, Plan
 from trimtab.api.scalars import to_time
 from trimtab.api.schedule import closes_at
@@ -112,12 +114,9 @@ class Cycle:
         # 1. Plan for the current state of the cluster.
         planned = await self._plan(started)
         plan = planned.plan
-        deps.metrics.planned_by(self._policy.name, spec.mode, plan)
-        log_plan(self._policy, plan)
+        recorded = await in_thread(partial(self._report_plan, planned))
         # 2. Record the plan in a DeschedulingRun, unless the newest run already records it.
-        run = await self._runs.record(
-            self._policy, run_plan(self._policy, plan, nodes=planned.nodes, pods=planned.pods)
-        )
+        run = await self._runs.record(self._policy, recorded)
         outcomes: list[Outcome] = []
         # 3. In mode Act, evict the pods and write the outcomes to the run; in other modes, only announce the plan.
         if spec.mode == "Act" and plan.actions:
@@ -195,6 +194,13 @@ class Cycle:
             present = frozenset(pod.uid for pod in found if pod is not None)
             unknown = missing_namespaces(self._policy.spec, snapshot)
         return _CyclePlan(plan=plan, nodes=nodes, pods=pods, present=present, missing_namespaces=unknown)
+
+    def _report_plan(self, planned: _CyclePlan) -> RunPlan:
+        """Report the plan in the metrics and the log, and return its record. It may have 100,000 entries."""
+        policy, plan = self._policy, planned.plan
+        self._deps.metrics.planned_by(policy.name, policy.spec.mode, plan)
+        log_plan(policy, plan)
+        return run_plan(policy, plan, nodes=planned.nodes, pods=planned.pods)
 
     def _plan_on(self, snapshot: Snapshot, now: float) -> Plan:
         """Assess earlier evictions, then plan with the result.

@@ -29,6 +29,12 @@ from trimtab.runtime.health.watches import DISCONNECTED_PHASES, AnyInformer, rep
 VERSION_TIMEOUT: Final = 5.0
 """Timeout in seconds for reading the API server's version. After the timeout, the informers start with a WatchList."""
 
+FREEZE_PERIOD: Final = 0.1
+"""Seconds between two checks, during the first fill of the stores, whether new objects must be frozen."""
+
+FREEZE_STEP: Final = 1000
+"""Minimum number of new objects that are frozen. Garbage that is frozen with them is never freed."""
+
 WATCHED_NAMESPACES: Final[Mapping[Resource, str]] = {LEASES: NODE_LEASES}
 """Resources that are watched in one namespace only.
 
@@ -201,11 +207,21 @@ class Informers:
             self._abilities.watch_list = not await streams_lists(self._api, timeout=VERSION_TIMEOUT)
 
     async def _freeze(self) -> None:
-        """Exclude the initially listed objects from garbage collection, because they live long and are slow to scan."""
-        for informer in self._informers:
-            await informer.synced()
-        gc.collect()
-        gc.freeze()
+        """Exclude the initially listed objects from garbage collection, because they live long and are slow to scan.
+
+        They are excluded while they arrive: a collection of 150,000 pods would block the event loop for 0.1 s.
+        """
+        synced = asyncio.gather(*(informer.synced() for informer in self._informers))
+        frozen = 0
+        try:
+            while not synced.done():
+                await asyncio.wait({synced}, timeout=FREEZE_PERIOD)
+                objects = sum(map(len, self._stores.values()))
+                if objects >= frozen + FREEZE_STEP or synced.done():
+                    gc.freeze()
+                    frozen = objects
+        finally:
+            synced.cancel()
 
 
 async def _run(informer: AnyInformer, asked: asyncio.Task[None]) -> None:

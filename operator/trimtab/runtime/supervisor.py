@@ -135,7 +135,8 @@ class Supervisor:
             def leading() -> bool:
                 return elector is None or elector.leading
 
-            app = _application(settings)(
+            application = await asyncio.to_thread(_application, settings)  # its imports take half a second
+            app = application(
                 settings,
                 config,
                 identity=self._identity,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +23,7 @@ from trimtab.api.decode import read_status
 from trimtab.api.descheduler_status import DeschedulerStatus, EvictionMemory, LastRun
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import outline
+from trimtab.cluster.shared_snapshot import in_thread
 from trimtab.controller.reporter import ConditionChange, change_conditions
 from trimtab.controller.status_writer import StatusWriter
 from trimtab.descheduling.dependencies import DeschedulerDependencies
@@ -204,7 +206,7 @@ class PolicyStatus:
     async def done(self, result: CycleResult, *, next_run: float) -> None:
         """Report that a cycle has ended and that the next one is due at ``next_run`` (seconds since the epoch)."""
         self._cycle = None
-        self._status = status_after(self._status, result, next_run=next_run)
+        self._status = await in_thread(partial(status_after, self._status, result, next_run=next_run))
         self._clear_waiting_evictions()
         self._set(*conditions_after(result))
         self._metrics.cycles.labels(self._name, result.mode, "Completed").inc()

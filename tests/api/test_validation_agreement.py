@@ -19,7 +19,7 @@ from trimtab.cluster.kinds import REQUIRED
 from trimtab.kube.api import ApiError, Invalid
 from trimtab.kube.errors import InputError
 from trimtab.kube.resources import DAEMON_SETS, PRIORITY_CLASSES
-from trimtab.kube.wire import read_objects
+from trimtab.kube.wire.files.reader import read_objects
 from trimtab_local.client import Client
 
 RESOURCES = {resource.kind: resource for resource in (*REQUIRED, DAEMON_SETS)}

@@ -12,8 +12,8 @@ from tests.differential.api_client import Manifest
 from trimtab.cluster.disruption_signals import as_draining
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.objects import Pod
-from trimtab.kube.wire import Interner
 from trimtab.kube.wire.decode import decode_json, decode_object
+from trimtab.kube.wire.intern import Interner
 from trimtab.placement.placer import Placer
 from trimtab.placement.registry import DEFAULT, Profile
 

@@ -121,7 +121,7 @@ def read_cluster(
     from trimtab.cluster.workloads.rollouts import rollouts_of
     from trimtab.inspection.node_stats import NodeStats
     from trimtab.kube.resources import DEPLOYMENTS, NODE_METRICS, POD_METRICS
-    from trimtab.kube.wire import read_objects
+    from trimtab.kube.wire.files.reader import read_objects
     from trimtab.kube.wire.identity import GROUPS, kind_of
 
     source = sys.stdin.buffer if cluster == STDIN else Path(cluster)

@@ -31,9 +31,9 @@ class PodComplexity:
 
     def count(self, pod: Pod, amount: int) -> None:
         """Add a pod (``amount`` 1) or remove it (-1)."""
-        if pod.terminal:
-            return
         spec = pod.spec
+        if not (spec.complexity or spec.topology_spread or spec.affinity.has_pod_terms) or pod.terminal:
+            return  # almost all pods
         self._too_complex += amount if spec.complexity else 0
         terms = terms_of(spec)
         if not terms:

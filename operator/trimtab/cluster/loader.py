@@ -28,9 +28,9 @@ from trimtab.kube.objects import KubeObject
 from trimtab.kube.resources import Resource
 from trimtab.kube.retry import Backoff
 from trimtab.kube.watching.informer import PAGE_SIZE, UNSUPPORTED_FORMAT
-from trimtab.kube.wire import Interner
 from trimtab.kube.wire.codec import Codec, ListSplitter, Page
 from trimtab.kube.wire.identity import JSON_ONLY
+from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_codec import JsonCodec
 from trimtab.kube.wire.protobuf import ProtobufCodec
 

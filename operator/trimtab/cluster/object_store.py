@@ -65,9 +65,14 @@ K = TypeVar("K", bound=KubeObject)
 
 
 class ObjectStore:
-    """Objects by kind and key. Each kind has a revision and a change log, with which caches detect changes."""
+    """Objects by kind and key. Each kind has a revision and a change log, with which caches detect changes.
+
+    Attributes:
+        version: the number of changes to objects of any kind. It is cheaper to compare than revisions.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._objects: dict[type[KubeObject], dict[str, KubeObject]] = {}
         self._revisions: dict[type[KubeObject], int] = {}
         self._changes: dict[type[KubeObject], ChangeLog[str]] = {}
@@ -95,6 +100,7 @@ class ObjectStore:
             del self._objects[kind][key]
         else:
             self._objects.setdefault(kind, {})[key] = obj
+        self.version += 1
         self._revisions[kind] = self._revisions.get(kind, 0) + 1
         changes = self._changes.get(kind)
         if changes is not None:

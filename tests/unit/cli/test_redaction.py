@@ -45,7 +45,7 @@ from trimtab.cli import redaction
 from trimtab.cli.redaction import redact
 from trimtab.cluster.kinds import AUTOSCALING, OWNERS, VERTICAL_AUTOSCALING, VOLUMES
 from trimtab.inspection.history import entries_of
-from trimtab.kube.wire import decode_object
+from trimtab.kube.wire.decode import decode_object
 
 SECRET = "s3cr3t"
 EXAMPLES = Path(__file__).parents[3] / "examples"

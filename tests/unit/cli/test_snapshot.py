@@ -52,7 +52,8 @@ from trimtab.cluster.snapshot import Snapshot
 from trimtab.inspection.node_stats import NodeStats
 from trimtab.kube.api import Forbidden, Gone, NotFound, Unreachable
 from trimtab.kube.resources import Resource
-from trimtab.kube.wire import decode_object, read_objects
+from trimtab.kube.wire.decode import decode_object
+from trimtab.kube.wire.files.reader import read_objects
 
 OBJECTS = {
     "nodes": [node("n1"), node("n2").zone("a")],

@@ -25,7 +25,7 @@ from trimtab.inspection.planning import CHANGED_SECONDS, UNCHANGED_SECONDS
 from trimtab.inspection.status import status_document
 from trimtab.kube.api import NotFound
 from trimtab.kube.objects import Node
-from trimtab.kube.wire import read_objects
+from trimtab.kube.wire.files.reader import read_objects
 from trimtab.runtime.inspection.inspector import Inspector
 from trimtab.runtime.inspection.questions import PREFIX, NotServed, parse_question
 

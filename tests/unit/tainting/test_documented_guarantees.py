@@ -18,7 +18,7 @@ from tests.builders import machine_set, node, pod
 from trimtab.cluster.snapshot import Snapshot
 from trimtab.kube.errors import InputError
 from trimtab.kube.objects import Pod, Taint
-from trimtab.kube.wire import read_objects
+from trimtab.kube.wire.files.reader import read_objects
 from trimtab.placement.placer import Placer
 from trimtab.tainting.deadlines import TolerationRule, deadline, observe_taints
 

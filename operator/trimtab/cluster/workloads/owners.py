@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from trimtab.kube.objects import TERMINAL_PHASES, Pod
+from trimtab.kube.objects import TERMINAL_PHASES, OwnerReference, Pod
 
 
 class OwnerKey(NamedTuple):
@@ -71,6 +71,7 @@ class Owners:
         self._pods: dict[OwnerKey, dict[str, None]] = {}
         self._uids: dict[tuple[str, str, str], set[str]] = {}
         """The known UIDs by namespace, kind and name of the owner. Usually there is one."""
+        self._latest: tuple[Sequence[OwnerReference], str, OwnerKey | None] = ((), "", None)
         self._colocated: set[OwnerKey] = set()
         self._changed: list[Pod] | None = None
         """The pods that changed since the last call of :meth:`with_colocated_pods`, or ``None`` if there were too many.
@@ -113,7 +114,10 @@ class Owners:
 
     def add(self, key: str, pod: Pod) -> None:
         """Add a pod to its owner."""
-        owner = owner_key(pod)
+        owners, namespace, owner = self._latest
+        if pod.owners is not owners or pod.namespace != namespace:  # lists are sorted, so siblings follow each other
+            owner = owner_key(pod)
+            self._latest = pod.owners, pod.namespace, owner
         if owner is None:
             return
         siblings = self._pods.get(owner)

@@ -154,7 +154,8 @@ class Replacements:
         self._examples: dict[OwnerKey, Pod | None] = {}
         self._vertical_targets: set[tuple[str, str, str]] | None = None
         self._newest: dict[OwnerKey, ReplicaSet] | None = None
-        self._revision = -1
+        self._revision = self._version = -1
+        self._latest: tuple[Pod | None, Pod] = (None, Pod("", ""))
 
     def of(self, pod: Pod) -> Pod:
         """Return the pod that will be created in place of a bound pod, not bound to a node.
@@ -163,20 +164,28 @@ class Replacements:
         """
         if not pod.node:
             return pod
+        latest, replacement = self._latest
+        if pod is latest and self._snapshot.objects.version == self._version:
+            return replacement  # planners ask several times for the same pod
         known = self._find(pod)
         if known is None:
-            return replace(pod, node="")
-        return replace(pod, node="", spec=known.spec, labels=known.labels, nominated_node="")
+            replacement = replace(pod, node="")
+        else:
+            replacement = replace(pod, node="", spec=known.spec, labels=known.labels, nominated_node="")
+        self._latest = pod, replacement
+        return replacement
 
     def _find(self, pod: Pod) -> _Known | None:
         """Return the prediction, or ``None`` if the replacement is like the pod."""
-        revision = self._snapshot.objects.revision(*_READ)
-        if revision != self._revision:
-            self._known.clear()
-            self._examples.clear()
-            self._vertical_targets = None
-            self._newest = None
-            self._revision = revision
+        objects = self._snapshot.objects
+        if objects.version != self._version:
+            self._version, revision = objects.version, objects.revision(*_READ)
+            if revision != self._revision:
+                self._known.clear()
+                self._examples.clear()
+                self._vertical_targets = None
+                self._newest = None
+                self._revision = revision
         key = (pod.namespace, id(pod.owners), id(pod.spec), id(pod.labels), pod.generation == 1)
         known = self._known.get(key)
         if known is None:

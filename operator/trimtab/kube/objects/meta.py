@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -39,6 +40,12 @@ class ClusterScoped(Struct, frozen=True, gc=False):
         return self.name
 
 
+@lru_cache(maxsize=1024)
+def _qualified_kind(kind: str, api_version: str) -> str:
+    group = api_version.rpartition("/")[0]
+    return kind if group in _BUILT_IN_GROUPS else f"{kind}.{group}"
+
+
 class OwnerReference(Struct, frozen=True, gc=False):
     """metav1.OwnerReference. ``controller`` is true for the managing controller, which recreates a deleted pod."""
 
@@ -54,8 +61,7 @@ class OwnerReference(Struct, frozen=True, gc=False):
 
         A cluster may have the same kind in several groups. References without ``apiVersion`` are those of Kubernetes.
         """
-        group = self.api_version.rpartition("/")[0]
-        return self.kind if group in _BUILT_IN_GROUPS else f"{self.kind}.{group}"
+        return _qualified_kind(self.kind, self.api_version)
 
     @property
     def qualified_name(self) -> str:

@@ -20,7 +20,8 @@ from trimtab.kube.errors import InputError
 from trimtab.kube.printable import CONTROLS, printable
 from trimtab.kube.rules.quantity import QuantityError, amount
 from trimtab.kube.rules.selectors import SelectorError, parse_field_selector, parse_label_selector
-from trimtab.kube.wire import decode_object, read_objects
+from trimtab.kube.wire.decode import decode_object
+from trimtab.kube.wire.files.reader import read_objects
 from trimtab.kube.wire.files.strict_yaml import load_all
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.json_codec import JsonCodec

@@ -30,8 +30,8 @@ from trimtab.kube.objects import (
     MachineSet,
     Taint,
 )
-from trimtab.kube.wire import read_objects
 from trimtab.kube.wire.decode import decode_object
+from trimtab.kube.wire.files.reader import read_objects
 from trimtab.kube.wire.projection.machine import propagated_labels
 
 OPENSHIFT: dict[str, Any] = {

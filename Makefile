@@ -63,6 +63,10 @@ bench: $(STAMP) ## measure
 bench-live: $(STAMP) ## OPTIONS='--kubeconfig FILE --peer DESCHEDULER': a plan on a live cluster, compared with the real descheduler
 	$(BIN)/python benchmarks/live.py $(OPTIONS)
 
+.PHONY: bench-lag
+bench-lag: $(STAMP) ## OPTIONS='--slices --seconds 300': how long the operator's event loops are busy, with 5,000 nodes, 150,000 pods and 100 changes a second
+	$(BIN)/python benchmarks/loop_lag.py $(OPTIONS)
+
 .PHONY: bench-reaction
 bench-reaction: $(STAMP) ## the autoscaler live on a local control plane: how soon it asks for nodes, and what nodes cost in requests
 	$(BIN)/python benchmarks/reaction.py $(OPTIONS)

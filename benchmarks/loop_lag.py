@@ -1,6 +1,6 @@
 """Measures the lag of the operator's event loops while every controller plans and pods and nodes change.
 
-``python benchmarks/loop_lag.py [--json] [--nodes N] [--pods N] [--rate N] [--seconds S] [--source DIR]``
+``python benchmarks/loop_lag.py [--json] [--nodes N] [--pods N] [--rate N] [--seconds S] [--source DIR] [--slices]``
 
 The operator runs as a process, against a server that is a process of its own: it sends the nodes and the pods of
 ``wire.py`` as a WatchList and then ``--rate`` changes a second, of which one in ten is of a node. A policy, a
@@ -9,6 +9,9 @@ runs are alike.
 
 A task on each event loop is due 50 times a second. Its lags are the result: from the start until all caches are filled
 (``fill``), and afterwards for ``--seconds`` (``churn``). ``--source`` is the directory of another checkout to measure.
+
+The lag depends on what else the machine does. ``--slices`` measures instead the CPU time of each callback that the
+event loops run, with asyncio in place of uvloop, and lists the longest ones with their tasks.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-if __package__ in (None, ""):
+if __package__ in (None, "") and not any(each.startswith("--measure") for each in sys.argv):
     sys.path[:0] = [str(ROOT / "operator"), str(ROOT / "local"), str(ROOT)]
 
 PERIOD: Final = 0.02
@@ -41,6 +44,9 @@ BATCHES: Final = 20
 """Number of batches of changes in a second."""
 
 Lags = list[float]
+
+LONG: Final = 0.01
+"""Minimum seconds of CPU time of a callback that is recorded."""
 
 
 # --- the task on each event loop --------------------------------------------------------------------------------------
@@ -73,11 +79,38 @@ def measure_loops(path: Path) -> None:
         return run(self, ticking(main), **options)
 
     asyncio.Runner.run = run_ticking  # type: ignore[method-assign]
+    _write_on_signal(path, lags)
+
+
+def measure_slices(path: Path) -> None:
+    """Record the long callbacks of each event loop that this process starts; see :func:`measure_loops`."""
+    import uvloop
+
+    found: dict[str, list[tuple[float, str]]] = {}
+    run = asyncio.Handle._run  # noqa: SLF001
+
+    def measured(self: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run(self)
+        if (seconds := time.thread_time() - began) >= LONG:
+            callback = self._callback  # type: ignore[attr-defined]
+            task = getattr(callback, "__self__", None)
+            name = task.get_name() if isinstance(task, asyncio.Task) else repr(callback)
+            found.setdefault(threading.current_thread().name, []).append((seconds, name))
+
+    uvloop.new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
+    asyncio.Task = asyncio.tasks.Task = asyncio.tasks._PyTask  # type: ignore[attr-defined,misc]  # noqa: SLF001
+    asyncio.Handle._run = measured  # type: ignore[method-assign]  # noqa: SLF001
+    _write_on_signal(path, found)
+
+
+def _write_on_signal(path: Path, found: dict[str, list[Any]]) -> None:
+    """Write what was found since the last time to a file, on SIGUSR1, in a thread."""
 
     def write() -> None:
         while signal.sigwait([signal.SIGUSR1]):
-            taken = {name: list(each) for name, each in lags.items()}
-            for each in lags.values():
+            taken = {name: list(each) for name, each in found.items()}
+            for each in found.values():
                 each.clear()
             partial = path.with_suffix(".partial")
             partial.write_text(json.dumps(taken))
@@ -119,6 +152,7 @@ class _Server:
             SCHEDULER_POLICIES,
             TAINT_MANAGERS,
         )
+        from trimtab.runtime.kopf_operator import KOPF_PREFIX
 
         self._nodes, self._pods, self._rate = nodes, pods, rate
         specs: dict[Any, dict[str, Any] | None] = {
@@ -148,7 +182,13 @@ class _Server:
         self._objects: dict[str, dict[str, Any]] = {}
         for number, (each, spec) in enumerate(specs.items()):
             if spec is not None:
-                metadata = {"name": "default", "uid": f"uid-{number}", "generation": 1, "resourceVersion": "5"}
+                metadata = {
+                    "name": "default",
+                    "uid": f"uid-{number}",
+                    "generation": 1,
+                    "resourceVersion": "5",
+                    "finalizers": [f"{KOPF_PREFIX}/finalizer"],  # without it, Kopf waits for its own patch
+                }
                 made = {"apiVersion": each.api_version, "kind": each.kind, "metadata": metadata, "spec": spec}
                 self._objects[each.path("default")] = made
         self._lease: dict[str, Any] | None = None
@@ -166,9 +206,14 @@ class _Server:
         found = self._discovery().get(path)
         if found is not None:
             return web.json_response(found)
-        if request.method == "POST":
+        if request.method == "POST" and "/authorization.k8s.io/" in path:
             rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
             return web.json_response({"status": {"allowed": True, "resourceRules": rules}}, status=201)
+        if request.method == "POST":
+            made = json.loads(await request.read())
+            made["metadata"] |= {"uid": f"uid-{time.time_ns()}", "resourceVersion": "5", "generation": 1}
+            self._objects[f"{path}/{made['metadata'].get('name')}"] = made
+            return web.json_response(made, status=201)
         if request.method == "PATCH":
             return web.json_response(self._patched(path.removesuffix("/status"), json.loads(await request.read())))
         if "watch" in request.query:
@@ -177,9 +222,10 @@ class _Server:
         return web.json_response({"kind": "List", "metadata": {"resourceVersion": "9"}, "items": items})
 
     def _patched(self, path: str, patch: Any) -> dict[str, Any]:
-        found = self._objects.get(path) or {"metadata": {"name": "x", "resourceVersion": "1"}}
+        found = self._objects.setdefault(path, {"metadata": {"name": "x", "resourceVersion": "1"}})
         if isinstance(patch, dict):
-            found["status"] = {**(found.get("status") or {}), **(patch.get("status") or {})}
+            _merge(found, {key: value for key, value in patch.items() if key != "spec"})
+            found["metadata"]["resourceVersion"] = "5"
         return found
 
     async def _watch(self, request: Any) -> Any:
@@ -213,14 +259,11 @@ class _Server:
         return response
 
     def _chunks(self, kind: str) -> Iterator[bytes]:
-        from benchmarks.wire import frame, pod
+        from benchmarks.wire import frame
 
         made: Iterator[bytes] = iter(())
         if kind == "Pod":
-            made = (
-                frame("ADDED", kind, pod(each, own_spec=each % 50 == 0).SerializeToString())
-                for each in range(self._pods)
-            )
+            made = (frame("ADDED", kind, self._pod(each).SerializeToString()) for each in range(self._pods))
         elif kind == "Node":
             made = (frame("ADDED", kind, _node(each)) for each in range(self._nodes))
         while chunk := b"".join(itertools.islice(made, 300)):
@@ -228,7 +271,7 @@ class _Server:
 
     async def _changes(self, kind: str) -> AsyncIterator[bytes]:
         """Yield changes at the rate: pods are updated, replaced by others, and nodes report their state."""
-        from benchmarks.wire import frame, pod
+        from benchmarks.wire import frame
 
         each_second = self._rate * (0.9 if kind == "Pod" else 0.1)
         numbers, added, owed, version = itertools.count(17, 7919), itertools.count(self._pods), 0.0, 2_000_001
@@ -245,11 +288,11 @@ class _Server:
                 if kind == "Node":
                     frames.append(frame("MODIFIED", kind, _node(number % self._nodes, version)))
                     continue
-                message = pod(number % self._pods)
+                message = self._pod(number % self._pods)
                 message.metadata.resource_version = str(version)
                 if number % 5 == 0:
                     frames.append(frame("DELETED", kind, message.SerializeToString()))
-                    message = pod(next(added))
+                    message = self._pod(next(added))
                     message.metadata.resource_version = str(version)
                     frames.append(frame("ADDED", kind, message.SerializeToString()))
                 else:
@@ -258,16 +301,25 @@ class _Server:
             if frames:
                 yield b"".join(frames)
 
+    def _pod(self, number: int) -> Any:
+        """Return a pod next to its siblings, of which RemoveDuplicates moves all but one."""
+        from benchmarks.wire import pod
+
+        message = pod(number, own_spec=number % 50 == 0)
+        message.spec.node_name = f"node-{number // 30 % self._nodes}"
+        return message
+
     def _discovery(self) -> dict[str, Any]:
-        groups: dict[str, list[dict[str, Any]]] = {}
+        crds = "apiextensions.k8s.io/v1"
+        groups = {crds: [_kind("customresourcedefinitions", "CustomResourceDefinition", namespaced=False)]}
         for each in self._ours:
-            verbs = ["get", "list", "watch", "patch"]
-            entry = {"name": each.plural, "singularName": each.kind.lower(), "kind": each.kind, "verbs": verbs}
-            groups.setdefault(each.api_version, []).append({**entry, "namespaced": each.namespaced})
+            kind = _kind(each.plural, each.kind, namespaced=each.namespaced)
+            groups.setdefault(each.api_version, []).append(kind)
+        core = [_kind("namespaces", "Namespace", namespaced=False), _kind("events", "Event", namespaced=True)]
         found: dict[str, Any] = {
             "/version": {"major": "1", "minor": "32", "gitVersion": "v1.32.0"},
             "/api": {"versions": ["v1"]},
-            "/api/v1": {"resources": []},
+            "/api/v1": {"resources": core},
             **{f"/apis/{name}": {"resources": listed} for name, listed in groups.items()},
         }
         versions = [{"groupVersion": name, "version": name.partition("/")[2]} for name in groups]
@@ -278,6 +330,11 @@ class _Server:
             ]
         }
         return found
+
+
+def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
+    verbs = ["get", "list", "watch", "patch"]
+    return {"name": plural, "singularName": kind.lower(), "kind": kind, "verbs": verbs, "namespaced": namespaced}
 
 
 def _node(number: int, version: int = 1) -> bytes:
@@ -301,6 +358,17 @@ def _node(number: int, version: int = 1) -> bytes:
             "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
         }
     )
+
+
+def _merge(found: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Apply a merge patch."""
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        elif isinstance(value, dict):
+            _merge(found.setdefault(key, {}), value)
+        else:
+            found[key] = value
 
 
 def _not_found() -> Any:
@@ -335,17 +403,27 @@ def _until(condition: Callable[[], bool], what: str, seconds: float = 300.0) -> 
         time.sleep(0.2)
 
 
-def _take(process: subprocess.Popen[bytes], path: Path) -> dict[str, Lags]:
-    """Return the lags since the last call, by the name of the event loop's thread."""
+def _take(process: subprocess.Popen[bytes], path: Path) -> dict[str, list[Any]]:
+    """Return the lags or long callbacks since the last call, by the name of the event loop's thread."""
     path.unlink(missing_ok=True)
     process.send_signal(signal.SIGUSR1)
     _until(path.exists, "the lags", 60.0)
-    taken: dict[str, Lags] = json.loads(path.read_text())
+    taken: dict[str, list[Any]] = json.loads(path.read_text())
     return taken
 
 
-def measure(*, nodes: int, pods: int, rate: float, seconds: float, source: Path = ROOT) -> Iterator[dict[str, Any]]:
+def measure(
+    *,
+    nodes: int,
+    pods: int,
+    rate: float,
+    seconds: float,
+    source: Path = ROOT,
+    slices: bool = False,
+    controllers: str = CONTROLLERS,
+) -> Iterator[dict[str, Any]]:
     """Yield a result for each phase and event loop."""
+    results = _slices if slices else _lags
     import socket
     import urllib.request
 
@@ -361,8 +439,9 @@ def measure(*, nodes: int, pods: int, rate: float, seconds: float, source: Path 
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            operator = [str(Path(__file__)), "--measure", str(lags), "run", f"--kubeconfig={kubeconfig}"]
-            options = [f"--listen=127.0.0.1:{port}", "--lease-namespace=x", f"--controllers={CONTROLLERS}"]
+            measuring = "--measure-slices" if slices else "--measure-lag"
+            operator = [str(Path(__file__)), measuring, str(lags), "run", f"--kubeconfig={kubeconfig}"]
+            options = [f"--listen=127.0.0.1:{port}", "--lease-namespace=x", f"--controllers={controllers}"]
             log = Path(os.environ.get("TRIMTAB_BENCH_LOG", directory / "operator.log"))
             with _process(*operator, *options, log=log, source=source) as process:
                 began = time.monotonic()
@@ -374,10 +453,10 @@ def measure(*, nodes: int, pods: int, rate: float, seconds: float, source: Path 
                     return False
 
                 _until(ready, "the caches to be filled")
-                yield from _results("fill", time.monotonic() - began, _take(process, lags))
+                yield from results("fill", time.monotonic() - began, _take(process, lags))
                 time.sleep(seconds)
                 assert process.poll() is None, log.read_text()
-                yield from _results("churn", seconds, _take(process, lags))
+                yield from results("churn", seconds, _take(process, lags))
 
 
 def _kubeconfig(server: str) -> dict[str, Any]:
@@ -391,7 +470,20 @@ def _kubeconfig(server: str) -> dict[str, Any]:
     }
 
 
-def _results(phase: str, seconds: float, taken: dict[str, Lags]) -> Iterator[dict[str, Any]]:
+def _slices(phase: str, seconds: float, taken: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for loop, callbacks in sorted(taken.items()):
+        callbacks.sort(reverse=True)
+        yield {
+            "name": f"slices-{phase}",
+            "loop": loop,
+            "seconds": round(seconds, 1),
+            f"above_{1000 * LONG:.0f}_ms": len(callbacks),
+            "above_50_ms": sum(each > 0.05 for each, _ in callbacks),
+            "longest": [f"{1000 * each:.1f} ms {name}" for each, name in callbacks[:8]],
+        }
+
+
+def _lags(phase: str, seconds: float, taken: dict[str, Lags]) -> Iterator[dict[str, Any]]:
     for loop, lags in sorted(taken.items()):
         if not lags:
             continue
@@ -409,8 +501,8 @@ def _results(phase: str, seconds: float, taken: dict[str, Lags]) -> Iterator[dic
 
 def main() -> None:
     """Print the results."""
-    if sys.argv[1:2] == ["--measure"]:
-        measure_loops(Path(sys.argv[2]))
+    if sys.argv[1:2] in (["--measure-lag"], ["--measure-slices"]):
+        (measure_slices if sys.argv[1] == "--measure-slices" else measure_loops)(Path(sys.argv[2]))
         from trimtab.cli.main import main as trimtab
 
         sys.argv[:] = ["trimtab", *sys.argv[3:]]
@@ -422,14 +514,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--source", type=Path, default=ROOT)
+    parser.add_argument("--slices", action="store_true")
+    parser.add_argument("--controllers", default=CONTROLLERS)
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve is not None:
         serve(given.serve, given.nodes, given.pods, given.rate)
         return
-    for result in measure(
-        nodes=given.nodes, pods=given.pods, rate=given.rate, seconds=given.seconds, source=given.source.resolve()
-    ):
+    sizes = {"nodes": given.nodes, "pods": given.pods, "rate": given.rate, "seconds": given.seconds}
+    for result in measure(**sizes, source=given.source.resolve(), slices=given.slices, controllers=given.controllers):
         print(json.dumps(result) if given.json else "  ".join(f"{key}={value}" for key, value in result.items()))
 
 

@@ -265,7 +265,7 @@ async def _passes(shared: SharedSnapshot, lister: Lister) -> dict[str, Any]:
         "grown_mb": [round(each, 1) for each in grown],
         "peak_grown_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before, 1),
         "resized": len(server.resized),
-        "unneeded": len(server.status["unneeded"]) + server.status["unneededOmitted"],
+        "unneeded": len(server.status["unneeded"] or ()) + (server.status["unneededOmitted"] or 0),
         "calls": server.calls,
         "sent_kb": server.bytes // 1024,
     }

@@ -95,7 +95,7 @@ def test_escape_sequences_reach_neither_terminal_nor_log(
             "apiVersion: trimtab.dev/v1alpha1\nkind: DeschedulerPolicy\nmetadata: {name: p}\n"
             "spec: {strategies: {PodLifeTime: {enabled: true, params: {maxPodLifeTimeSeconds: 1}}}}\n"
         )
-        command = [sys.executable, "-m", "trimtab", "plan", "--policy", str(policy), "--verbose"]
+        command = [sys.executable, "-m", "trimtab", "plan", "--policy", str(policy), "--all"]
         shown = subprocess.run(
             [*command, f"--kubeconfig={joint.cluster.kubeconfig}"], capture_output=True, text=True, timeout=60
         )

@@ -57,8 +57,15 @@ Lease, or those for which a watch may be silent.
 SHORT: Final = ("Task", "work ", "write ", "http ", "wait for the end", "end of ", "stop of ", "check of permissions")
 """Beginnings of the names of tasks that do one thing and end, or only wait for the end of the process."""
 
-UNNOTICED: Final = ("cleaner of ", "insights revision waiter", "pause", "time-limited waiting ", "worker for ")
-"""Beginnings of the names of tasks whose end is of no consequence: Kopf starts others, or nobody waits for them."""
+UNNOTICED: Final = (
+    "cleaner of ",
+    "credentials retriever",
+    "insights revision waiter",
+    "pause",
+    "time-limited waiting ",
+    "worker for ",
+)
+"""Beginnings of the names of tasks whose end is of no consequence: Kopf starts others, or nothing waits for them."""
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ A component is a loop, a watch, a work queue or a status writer. It reports what
 
 A component is *inactive* while it makes no progress although progress is due. While work is in progress, the inactivity
 starts at the last report of progress. Between two iterations, it starts at the time at which the next iteration is due.
-A component whose task ended unexpectedly (:meth:`Component.mark_dead`) is inactive for :data:`RESTART_TIME` at most,
-unless another component registers with the same name. cluster-autoscaler's ``--max-inactivity`` and
+A component whose task ended unexpectedly (:meth:`Component.mark_dead`) is a problem after :data:`RESTART_TIME` at the
+latest, unless another component registers with the same name by then. cluster-autoscaler's ``--max-inactivity`` and
 ``--max-failing-time`` have the same meaning for its single loop.
 
 A task of :class:`~trimtab.controller.loop.TaskSupervisor` reports to :func:`current_component`.

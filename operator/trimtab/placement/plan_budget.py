@@ -12,8 +12,8 @@ however many or expensive, cannot use up the time of the others. After the deadl
 are not evicted (reason ``PlanDeadlineExceeded``).
 
 :class:`PlanBackoff` gives a namespace that used more time than the average, and whose pods were skipped, little time in
-the next plans, so that these do not take until the deadline as well. Its pods have all of their time again after a
-minute, and after twice as long each time that they do not suffice with it, up to half an hour.
+the next plans, so that these do not take until the deadline as well. After a minute, one plan gives the namespace all
+of its time. If that does not suffice, the backoff doubles, up to half an hour.
 """
 
 from __future__ import annotations

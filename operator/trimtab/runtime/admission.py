@@ -188,8 +188,7 @@ class AdmissionApp:
             policy = self._policy = ActiveRules(partial(Reviewer, own_namespace=self._namespace), changed=self._wake)
             self._stores[PLACEMENT_ADMISSIONS].subscribe(policy.observe)
             maintenance = self._maintenance = self._webhook_maintenance(api, metrics)
-            recorder = EventRecorder(api, instance=self._replica)
-            recorder.progress = register_component("event recorder")
+            recorder = EventRecorder(api, instance=self._replica, progress=register_component("event recorder"))
             background.start("write events", recorder.run)
             stack.push_async_callback(recorder.stop)
             reporter = AdmissionReporter(

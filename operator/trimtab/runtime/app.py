@@ -141,8 +141,7 @@ class App:
             prometheus = None
             if settings.prometheus is not None:
                 prometheus = await stack.enter_async_context(Prometheus(settings.prometheus.server()))
-            recorder = EventRecorder(api, instance=self._identity)
-            recorder.progress = register_component("event recorder")
+            recorder = EventRecorder(api, instance=self._identity, progress=register_component("event recorder"))
             background.start("write events", recorder.run)
             stack.push_async_callback(recorder.stop)
             kinds = SNAPSHOT_KINDS if settings.inspection else snapshot_resources(settings.controllers)

@@ -36,6 +36,16 @@ def drained() -> Fleet:
     return fleet
 
 
+def admitted_for_policy(fleet: Fleet, operator: Operator, name: str) -> Permit:
+    """The permit of a DeschedulerPolicy to evict a pod."""
+    pod = fleet.caches.lister.pod(f"shop/{name}")
+    assert pod is not None
+    requester = Requester(DESCHEDULER, "spread")
+    permit = operator.evictor.admit(EvictionRequest(namespace="shop", pod=name, uid=pod.uid, requester=requester), pod)
+    assert isinstance(permit, Permit)
+    return permit
+
+
 def sent(fleet: Fleet) -> list[str]:
     """The requests in order, by the last segment of their paths."""
     return [call.path.rpartition("/")[2] for call in fleet.calls]
@@ -460,14 +470,8 @@ class TestRollback:
     async def test_waiting_for_eviction_limits_extends_the_eviction_timeout(self, held_for: float, reason: str) -> None:
         fleet = drained()
         operator = Operator(fleet, limits=EvictionLimits(max_concurrent=1))
-        other = EvictionRequest(
-            namespace="shop", pod="w2", uid="pod-shop-w2", requester=Requester(DESCHEDULER, "spread")
-        )
         async with running(operator):
-            pod = fleet.caches.lister.pod("shop/w2")
-            assert pod is not None
-            permit = operator.evictor.admit(other, pod)
-            assert isinstance(permit, Permit)
+            permit = admitted_for_policy(fleet, operator, "w2")
             asyncio.get_running_loop().call_later(held_for, operator.evictor.cancel, permit)
             await operator.until(lambda: bool(operator.outcomes), seconds=1000)
         [outcome] = operator.outcomes
@@ -477,14 +481,8 @@ class TestRollback:
     async def test_pod_that_another_controller_evicted_is_not_evicted_once_the_watch_shows_it(self) -> None:
         fleet = drained()
         operator = Operator(fleet)
-        other = EvictionRequest(
-            namespace="shop", pod="w1", uid="pod-shop-w1", requester=Requester(DESCHEDULER, "spread")
-        )
         async with running(operator):
-            pod = fleet.caches.lister.pod("shop/w1")
-            assert pod is not None
-            permit = operator.evictor.admit(other, pod)
-            assert isinstance(permit, Permit)
+            permit = admitted_for_policy(fleet, operator, "w1")
             operator.evictor.conclude(permit, AttemptResult(EVICTED, reasons.EVICTED, ""))
             await asyncio.sleep(30)
             assert {state.phase for state in operator.removals.active.values()} == {Phase.EVICTING}
@@ -510,14 +508,8 @@ class TestRollback:
         ledgers = []
         made = removal_review.BudgetLedger
         monkeypatch.setattr(removal_review, "BudgetLedger", lambda snapshot: ledgers.append(snapshot) or made(snapshot))
-        other = EvictionRequest(
-            namespace="shop", pod="w2", uid="pod-shop-w2", requester=Requester(DESCHEDULER, "spread")
-        )
         async with running(operator):
-            pod = fleet.caches.lister.pod("shop/w2")
-            assert pod is not None
-            permit = operator.evictor.admit(other, pod)
-            assert isinstance(permit, Permit)
+            permit = admitted_for_policy(fleet, operator, "w2")
             await asyncio.sleep(70)
             assert {state.phase for state in operator.removals.active.values()} == {Phase.EVICTING}
             assert 60 / 6 <= len(short) <= 70 / 5, short

@@ -23,13 +23,13 @@ class Server:
     def __init__(self) -> None:
         self.version = 1
         self.deletion: str | None = None
-        self.reachable = True
+        self.reachable = self.listed = True
 
     async def request(self, _method: str, _path: str, **_: Any) -> dict[str, Any]:
         if not self.reachable:
             raise Unreachable("no route")
         metadata = {"uid": "u1", "resourceVersion": str(self.version), "deletionTimestamp": self.deletion}
-        return {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": metadata}]}
+        return {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": metadata}] * self.listed}
 
 
 class Case:
@@ -39,15 +39,15 @@ class Case:
         self.server = Server()
         self.progress = Progress(asyncio.get_running_loop().time)
         PROGRESS_REGISTRY.set(self.progress)
-        check = KopfWatchCheck(self.server, TAINT_MANAGERS, LoopClock())  # type: ignore[arg-type]
+        self.check = check = KopfWatchCheck(self.server, TAINT_MANAGERS, LoopClock())  # type: ignore[arg-type]
         registry = kopf.OperatorRegistry()
         check.register(registry)
         [handler] = registry._watching._handlers
         self._handle: Any = handler.fn
         self.task = asyncio.create_task(check.run())
 
-    async def arrives(self, version: int) -> None:
-        await self._handle(uid="u1", meta={"resourceVersion": str(version)})
+    async def arrives(self, version: int, type_: str | None = "MODIFIED") -> None:
+        await self._handle(uid="u1", meta={"resourceVersion": str(version)}, type=type_)
 
     @property
     def inactive(self) -> float:
@@ -76,6 +76,32 @@ async def test_listed_version_that_does_not_arrive_is_no_progress(arrived: int |
     await case.arrives(6)
     await asyncio.sleep(CHECK_PERIOD)
     assert case.inactive == 0.0
+    case.task.cancel()
+
+
+async def test_object_that_does_not_change_is_not_late_after_an_outage() -> None:
+    case = Case()
+    await case.arrives(1, None)
+    for reachable in (True, False, True):
+        case.server.reachable = reachable
+        await asyncio.sleep(5 * CHECK_PERIOD)
+        assert case.inactive == 0.0
+    case.task.cancel()
+
+
+async def test_object_that_arrives_before_it_is_listed_is_not_late() -> None:
+    case = Case()
+    case.server.listed = False
+    await case.arrives(1)
+    await asyncio.sleep(CHECK_PERIOD)
+    case.server.listed = True
+    await asyncio.sleep(10 * CHECK_PERIOD)
+    assert case.inactive == 0.0
+    case.server.listed = False
+    await case.arrives(1, "DELETED")
+    await asyncio.sleep(10 * CHECK_PERIOD)
+    assert case.inactive == 0.0
+    assert case.check._arrived == {}
     case.task.cancel()
 
 

@@ -212,9 +212,6 @@ class EventRecorder:
 
     Use it as an async context manager, or run :meth:`run` as a task and call :meth:`stop` before its end. Call
     :meth:`event` only from the event loop's thread. It may be called before :meth:`run`.
-
-    Attributes:
-        progress: told when an event was queued, and when none is left.
     """
 
     def __init__(
@@ -226,6 +223,7 @@ class EventRecorder:
         clock: Clock = SYSTEM_CLOCK,
         limits: RecorderLimits | None = None,
         retries: Backoff = RETRIES,
+        progress: SendingProgress | None = None,
     ) -> None:
         """Create a recorder. It sends nothing before :meth:`run`.
 
@@ -236,6 +234,7 @@ class EventRecorder:
             clock: provides the time.
             limits: the rate and size limits, or ``None`` for the defaults.
             retries: the backoff of one event after transient errors.
+            progress: receives reports on the progress of :meth:`run`; ``None`` for no reports.
         """
         self._api = api
         self._instance = instance
@@ -253,7 +252,7 @@ class EventRecorder:
         self._drops_logged = -_DROPS_LOGGED_EVERY
         self._task: asyncio.Task[None] | None = None
         self._running = self._stopping = False
-        self.progress: SendingProgress | None = None
+        self._progress = progress
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run(), name="event-recorder")
@@ -327,8 +326,8 @@ class EventRecorder:
             self._drop(event.occurrence, QUEUE_FULL)
         else:
             event.queued = True
-            if self.progress is not None:
-                self.progress.expect()
+            if self._progress is not None:
+                self._progress.expect()
 
     def _drop(self, occurrence: Occurrence, cause: str) -> None:
         self._dropped[cause] += 1
@@ -349,15 +348,15 @@ class EventRecorder:
         self._running = True
         try:
             while True:
-                if self.progress is not None and self._queue.empty():
-                    self.progress.idle()
+                if self._progress is not None and self._queue.empty():
+                    self._progress.idle()
                 await self._send(await self._queue.get())
         finally:
             self._running = False
 
     async def _send(self, event: Event) -> None:
-        if self.progress is not None:
-            self.progress.begin()
+        if self._progress is not None:
+            self._progress.begin()
         event.queued = False  # later occurrences need another write
         try:
             if not self._stopping:

@@ -54,8 +54,11 @@ class KopfWatchCheck:
         """Register the handler that records what arrives."""
 
         @kopf.on.event(self._resource.group, self._resource.version, self._resource.plural, registry=registry)
-        async def record(uid: str | None, meta: kopf.Meta, **_: Any) -> None:
-            self._arrived[uid or ""] = str(meta.get("resourceVersion", ""))
+        async def record(uid: str | None, meta: kopf.Meta, type: str | None, **_: Any) -> None:  # noqa: A002
+            if type == "DELETED":
+                self._arrived.pop(uid or "", None)
+            else:
+                self._arrived[uid or ""] = str(meta.get("resourceVersion", ""))
 
     async def run(self) -> None:
         """Check periodically until cancelled."""
@@ -69,7 +72,6 @@ class KopfWatchCheck:
             if not any(self._is_late(uid, version) for uid, version in expected.items() if uid in listed):
                 component.succeed(CHECK_PERIOD + LIST_TIMEOUT)
                 expected = listed
-                self._arrived = {uid: version for uid, version in self._arrived.items() if uid in listed}
             await self._clock.sleep(CHECK_PERIOD)
 
     async def _list(self) -> dict[str, str]:

@@ -43,11 +43,11 @@ def recompute(shape: Shape | None = None, *, due: int = 10_000, lead: float = 2.
     for _ in range(ROUNDS):
         book = TaintDeadlineTracker(lister.items_on, TolerationRule())
         started, busy = time.perf_counter(), time.process_time()
-        book.resync(nodes, lister.bound(), now=NOW)
+        book.resync(nodes, lister.items(), now=NOW)
         rounds.append(time.perf_counter() - started)
         worked.append(time.process_time() - busy)
     deadlines = len(book.deadlines)
-    again = _timed(lambda: book.resync(nodes, lister.bound(), now=NOW))
+    again = _timed(lambda: book.resync(nodes, lister.items(), now=NOW))
     pods = list(snapshot.pods.values())[:: max(1, shape.pods // 10_000)]
     one_pod = _timed(lambda: [book.pod_changed(pod, _patient(pod), now=NOW) for pod in pods]) / len(pods)
     one_node = _timed(lambda: [book.node_changed(node, _freed(node), now=NOW) for node in nodes]) / len(nodes)

@@ -10,7 +10,8 @@ they match.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Set, ValuesView
-from itertools import islice
+from functools import lru_cache
+from itertools import chain, islice
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -45,7 +46,7 @@ class BoundTerm:
 
     Instances are immutable.
 
-    The term stores derived values: its hash, the compiled selectors and its lookup keys. A separate cache with a size
+    The term stores derived values: its hash and the compiled selectors. A separate cache with a size
     limit would thrash if a pod had more terms than the limit.
 
     Args:
@@ -58,7 +59,6 @@ class BoundTerm:
     __slots__ = (
         "_hash",
         "_incoming",
-        "_keys",
         "_picks",
         "namespace_selector",
         "namespaces",
@@ -79,7 +79,6 @@ class BoundTerm:
         self.namespace_selector = namespace_selector
         self._hash = hash((topology_key, selector, namespaces, namespace_selector))
         self._incoming: BoundTerm | None = None
-        self._keys: tuple[Keys, ...] | None = None
         self._picks: LabelMatcher | None = None
 
     def __hash__(self) -> int:
@@ -110,27 +109,22 @@ class BoundTerm:
             self._picks = label_matcher(self.selector)
         return self._picks(labels)
 
-    @property
-    def keys(self) -> tuple[Keys, ...]:
-        """Return the alternative key sets by which the term can be indexed.
+    def key_sets(self) -> Iterator[Keys]:
+        """Yield the alternative key sets by which the term can be indexed; none if it cannot be indexed.
 
         Every pod that the term matches has exactly one key of each set. The sets that usually match the fewest pods
-        come first. The result is empty if no requirement of the term can be indexed.
+        come first.
         """
-        if self._keys is None:
-            self._keys = (
-                *selector_keys(self.selector),
-                *namespace_keys(self.namespaces, self.namespace_selector),
-            )
-        return self._keys
+        yield from selector_keys(self.selector)
+        yield from namespace_keys(self.namespaces, self.namespace_selector)
 
     @property
     def first_keys(self) -> Keys | None:
-        """Return the first set of :attr:`keys`, or ``None`` if no requirement of the term can be indexed.
+        """Return the first of :meth:`key_sets`, or ``None`` if no requirement of the term can be indexed.
 
         It indexes terms where the number of pods per key is not known.
         """
-        return next(iter(self.keys), None)
+        return next(self.key_sets(), None)
 
     @property
     def incoming(self) -> BoundTerm:
@@ -153,10 +147,17 @@ def bind(term: PodAffinityTerm, namespace: str) -> BoundTerm:
     If the term has neither namespaces nor a namespace selector, it applies to the pod's own namespace (framework
     ``getNamespacesFromPodAffinityTerm``).
     """
-    namespaces = frozenset(term.namespaces)
-    if not namespaces and term.namespace_selector is None:
-        namespaces = frozenset((namespace,))
+    if not term.namespaces and term.namespace_selector is None:
+        namespaces = _only(namespace)
+    else:
+        namespaces = frozenset(term.namespaces)
     return BoundTerm(term.topology_key, term.selector, namespaces, term.namespace_selector)
+
+
+@lru_cache(maxsize=4096)
+def _only(namespace: str) -> frozenset[str]:
+    """Return a set of one namespace. It is shared, because it needs twice as much memory as a term."""
+    return frozenset((namespace,))
 
 
 def as_incoming(term: BoundTerm) -> BoundTerm:
@@ -196,10 +197,12 @@ def terms_of(pod: Pod) -> TermsOf:
     Preferred anti-affinity has a negative weight.
     """
     affinity = pod.spec.affinity
+    anti = tuple([bind(term, pod.namespace) for term in affinity.anti_required])
+    if not (affinity.pod_required or affinity.pod_preferred or affinity.anti_preferred):
+        return TermsOf(anti)
     drawing = [(bind(term, pod.namespace), _REQUIRED) for term in affinity.pod_required]
     drawing += [(bind(each.term, pod.namespace), each.weight) for each in affinity.pod_preferred]
     drawing += [(bind(each.term, pod.namespace), -each.weight) for each in affinity.anti_preferred]
-    anti = tuple(bind(term, pod.namespace) for term in affinity.anti_required)
     return TermsOf(anti, tuple(drawing))
 
 
@@ -259,14 +262,17 @@ class CarriedTerms:
             del self._known[each.term, each.weight]
         self._index.remove((each.keys, each) for each in terms)
 
-    def matching_terms(self, group: PodClass, picks: Callable[[BoundTerm], bool]) -> dict[DomainCounter, int]:
+    def matching_terms(
+        self, group: PodClass, keys: Iterable[Key], picks: Callable[[BoundTerm], bool]
+    ) -> dict[DomainCounter, int]:
         """Return the counter and the weight of each term that matches a class of pods.
 
         Args:
             group: the class.
+            keys: the class's keys (:func:`pod_keys`).
             picks: returns whether a term matches the class. It is called only for terms that may match.
         """
-        near = self._index.near(group.keys, group.labels)
+        near = self._index.near(keys, group.labels)
         return {each.counter: each.weight for each in near if picks(each.term)}
 
 
@@ -301,6 +307,9 @@ _SELECTION_ROUNDS: Final = 64
 The number is large because the descheduler plans less often than the autoscaler.
 """
 
+_UNGROUPED: Final = 2
+"""Maximum number of terms of a spec whose counters are updated one by one."""
+
 _ROUNDS: Final = 2
 """A counter is considered unused if this number of consecutive plans and validations did not read it."""
 
@@ -316,7 +325,6 @@ class PodClass:
         "against",
         "by_slot",
         "drawn",
-        "keys",
         "labels",
         "leaving",
         "namespace",
@@ -325,19 +333,22 @@ class PodClass:
         "watchers",
     )
 
-    def __init__(
-        self, number: int, namespace: str, labels: Labels, keys: list[Key], watchers: CountsByTopology
-    ) -> None:
+    def __init__(self, number: int, namespace: str, labels: Labels, watchers: CountsByTopology) -> None:
         self.number = number
         self.namespace = namespace
         self.labels = labels
-        self.keys = keys
         self.by_slot: dict[int, int] = {}
-        self.leaving: dict[int, int] = {}
+        self.leaving: dict[int, int] | None = None  # most classes have no terminating pods
         self.watchers = watchers
-        self.stay_watchers: list[SlotCounter] = []
+        self.stay_watchers: list[SlotCounter] | None = None
         self.against: dict[DomainCounter, int] | None = None
         self.drawn: dict[DomainCounter, int] | None = None
+
+    def add_stay_watcher(self, counter: SlotCounter) -> None:
+        """Add a counter that is updated for the pods of the class that are not terminating."""
+        if self.stay_watchers is None:
+            self.stay_watchers = []
+        self.stay_watchers.append(counter)
 
 
 class _SharedCounts:
@@ -463,19 +474,24 @@ class _Selection:
 class _TermsOfSpec:
     """The affinity terms that all pods with one namespace and spec share.
 
-    The counters are created when the first of these pods is bound.
+    The counters are created when the first of these pods is bound. Most specs have one or two terms, whose counters
+    need no grouping by topology key.
     """
 
-    __slots__ = ("anti", "counted", "counters", "incoming", "pods", "spec", "terms")
+    __slots__ = ("counted", "grouped", "incoming", "pods", "spec", "terms")
 
-    def __init__(self, spec: PodSpec, terms: TermsOf, counters: CountsByTopology) -> None:
+    def __init__(self, spec: PodSpec, terms: TermsOf) -> None:
         self.spec = spec  # keeps the spec alive, so that its id is not reused
         self.terms = terms
-        self.counted: list[CarriedTerm] | None = None
-        self.anti: list[DomainCounter] = []
-        self.counters = counters
+        self.counted: tuple[CarriedTerm, ...] | None = None
+        self.grouped: CountsByTopology | None = None
         self.incoming: tuple[BoundTerm, ...] | None = None
         self.pods = 0
+
+    @property
+    def anti(self) -> Iterator[DomainCounter]:
+        """Return the counters of the required anti-affinity terms."""
+        return (each.counter for each in (self.counted or ())[: len(self.terms.anti)])
 
 
 class AffinityIndex:
@@ -561,20 +577,48 @@ class AffinityIndex:
                         known.pop(term.counter, None)
             kind.drop(dropped)
 
+    def add_all(self, placed: Iterable[tuple[Pod, int]]) -> None:
+        """Add pods, each with its slot, to an empty index."""
+        with_terms = []
+        classes = self._classes
+        for pod, slot in placed:
+            group = classes.get((pod.namespace, pod.labels)) or self.pod_class(pod.namespace, pod.labels)
+            if pod.spec.affinity.has_pod_terms:
+                with_terms.append((pod, group, slot))
+            else:
+                self._count_labels(pod, group, slot, 1)
+        for pod, group, slot in with_terms:  # after all classes, so that terms are indexed by their rarest key
+            self._count_labels(pod, group, slot, 1)
+            self._count_terms(pod, slot, 1)
+
     def count(self, pod: Pod, slot: int, amount: int) -> None:
         """Add a pod on a slot (``amount`` 1) or remove it (-1)."""
+        self._count_labels(pod, self.pod_class(pod.namespace, pod.labels), slot, amount)
+        if pod.spec.affinity.has_pod_terms:
+            self._count_terms(pod, slot, amount)
+
+    def count_move(self, pod: Pod, old: int, new: int) -> None:
+        """Move a pod from slot ``old`` to slot ``new``; -1 means no node."""
         group = self.pod_class(pod.namespace, pod.labels)
+        has_terms = pod.spec.affinity.has_pod_terms
+        for slot, amount in ((old, -1), (new, 1)):
+            if slot >= 0:
+                self._count_labels(pod, group, slot, amount)
+                if has_terms:
+                    self._count_terms(pod, slot, amount)
+
+    def _count_labels(self, pod: Pod, group: PodClass, slot: int, amount: int) -> None:
         was_empty = not group.by_slot
         _add(group.by_slot, slot, amount)
         self._empty += (not group.by_slot) - was_empty
         group.watchers.add(slot, amount)
         if pod.deleted is not None:
+            if group.leaving is None:
+                group.leaving = {}
             _add(group.leaving, slot, amount)
-        else:
+        elif group.stay_watchers is not None:
             for counter in group.stay_watchers:
                 counter.add(slot, amount)
-        if pod.spec.affinity.has_pod_terms:
-            self._count_terms((pod.namespace, id(pod.spec)), self._carried(pod), slot, amount)
 
     def pod_class(self, namespace: str, labels: Labels) -> PodClass:
         """Return the class of the pods in a namespace with exactly these labels. Create the class if necessary.
@@ -585,18 +629,22 @@ class AffinityIndex:
         found = self._classes.get(key)
         if found is None:
             keys = pod_keys(namespace, labels, self._namespace_labels(namespace))
-            found = self._classes[key] = PodClass(
-                len(self._classes), namespace, labels, keys, CountsByTopology(self._nodes)
-            )
+            found = PodClass(len(self._classes), namespace, labels, CountsByTopology(self._nodes))
+            self._classes[key] = found
             self._empty += 1
             self._class_index.add(keys, labels, found)
-            watches = self._watches.near(keys, labels)
-            self._sharing.add_class(found, [counter for terms, counter in watches if self._all_match(terms, found)])
-            for term, stay_counter in self._stay_watches.near(keys, labels):
-                # a counter of several terms is found once for each of them that may match
-                if self._all_match((term,), found) and stay_counter not in found.stay_watchers:
-                    found.stay_watchers.append(stay_counter)
+            if self._watches or self._stay_watches:
+                self._watch(found, keys)
         return found
+
+    def _watch(self, group: PodClass, keys: list[Key]) -> None:
+        """Find the counters whose terms match a new class."""
+        watches = self._watches.near(keys, group.labels)
+        self._sharing.add_class(group, [counter for terms, counter in watches if self._all_match(terms, group)])
+        for term, stay_counter in self._stay_watches.near(keys, group.labels):
+            # a counter of several terms is found once for each of them that may match
+            if self._all_match((term,), group) and stay_counter not in (group.stay_watchers or ()):
+                group.add_stay_watcher(stay_counter)
 
     def matching(self, terms: tuple[BoundTerm, ...], topology_key: str) -> DomainCounter:
         """Return a counter, per domain of ``topology_key``, of the pods that match all ``terms``.
@@ -650,9 +698,9 @@ class AffinityIndex:
             self._stay_watches.add(keys, (term, counter))
             matching |= {id(group): group for group in self._class_index.near(keys) if self._all_match((term,), group)}
         for group in matching.values():
-            group.stay_watchers.append(counter)
+            group.add_stay_watcher(counter)
             for slot, number in group.by_slot.items():
-                staying = number - group.leaving.get(slot, 0)
+                staying = number - (0 if group.leaving is None else group.leaving.get(slot, 0))
                 if staying:
                     counter.add(slot, staying)
         return counter
@@ -699,7 +747,7 @@ class AffinityIndex:
         """
         group = self.pod_class(pod.namespace, pod.labels)
         if group.against is None:
-            group.against = self._repelling.matching_terms(group, lambda term: self._all_match((term,), group))
+            group.against = self._matching_terms(self._repelling, group)
         return group.against.keys()
 
     @property
@@ -740,8 +788,12 @@ class AffinityIndex:
         """
         group = self.pod_class(pod.namespace, pod.labels)
         if group.drawn is None:
-            group.drawn = self._drawing.matching_terms(group, lambda term: self._all_match((term,), group))
+            group.drawn = self._matching_terms(self._drawing, group)
         return [(counter, weight or hard_weight) for counter, weight in group.drawn.items()]
+
+    def _matching_terms(self, carried: CarriedTerms, group: PodClass) -> dict[DomainCounter, int]:
+        keys = pod_keys(group.namespace, group.labels, self._namespace_labels(group.namespace))
+        return carried.matching_terms(group, keys, lambda term: self._all_match((term,), group))
 
     def carried_terms(self, pod: Pod) -> tuple[BoundTerm, ...]:
         """Return the pod's own required anti-affinity terms, with resolved namespaces.
@@ -764,27 +816,40 @@ class AffinityIndex:
         key = (pod.namespace, id(pod.spec))
         found = self._carrying.get(key)
         if found is None:
-            found = self._carrying[key] = _TermsOfSpec(pod.spec, terms_of(pod), CountsByTopology(self._nodes))
+            found = self._carrying[key] = _TermsOfSpec(pod.spec, terms_of(pod))
         return found
 
-    def _count_terms(self, key: tuple[str, int], carried: _TermsOfSpec, slot: int, amount: int) -> None:
-        if carried.counted is None:
-            terms = carried.terms
-            carried.counted = [self._counted(self._repelling, term, 1) for term in terms.anti]
-            carried.anti = [each.counter for each in carried.counted]
-            carried.counted += [self._counted(self._drawing, term, weight) for term, weight in terms.drawing]
-            for each in carried.counted:
-                carried.counters.append(each.counter.topology, each.counter.counts)
+    def _count_terms(self, pod: Pod, slot: int, amount: int) -> None:
+        carried = self._carried(pod)
+        counted = carried.counted
+        if counted is None:
+            counted = self._start_counting(carried)
         carried.pods += amount
         if not carried.pods:
-            self._idle.add(key)
+            self._idle.add((pod.namespace, id(pod.spec)))
         elif carried.pods == amount:
-            self._idle.discard(key)
-        carried.counters.add(slot, amount)
+            self._idle.discard((pod.namespace, id(pod.spec)))
+        if carried.grouped is not None:
+            carried.grouped.add(slot, amount)
+        else:
+            for each in counted:
+                each.counter.add(slot, amount)
         self._changed_carriers.extend(carried.anti)
         if len(self._changed_carriers) > 2 * _CHANGES:
             self._forgotten_changes += len(self._changed_carriers) - _CHANGES
             del self._changed_carriers[:-_CHANGES]
+
+    def _start_counting(self, carried: _TermsOfSpec) -> tuple[CarriedTerm, ...]:
+        terms = carried.terms
+        counted = [self._counted(self._repelling, term, 1) for term in terms.anti]
+        if terms.drawing:
+            counted += [self._counted(self._drawing, term, weight) for term, weight in terms.drawing]
+        if len(counted) > _UNGROUPED:
+            carried.grouped = CountsByTopology(self._nodes)
+            for each in counted:
+                carried.grouped.append(each.counter.topology, each.counter.counts)
+        carried.counted = tuple(counted)
+        return carried.counted
 
     def _counted(self, carried: CarriedTerms, term: BoundTerm, weight: int) -> CarriedTerm:
         """Return the entry of a term. A new term is added and matched against the existing classes."""
@@ -800,8 +865,8 @@ class AffinityIndex:
 
     def _rarest(self, terms: tuple[BoundTerm, ...]) -> Keys | None:
         """Return the key set that narrows down the classes matching all terms the most (:meth:`PodIndex.rarest`)."""
-        options = (keys for term in terms for keys in term.keys)
-        absent = (label for term in terms for label in absent_keys(term.selector))
+        options = chain.from_iterable(term.key_sets() for term in terms)
+        absent = chain.from_iterable(absent_keys(term.selector) for term in terms)
         return self._class_index.rarest(options, absent)
 
     def _all_match(self, terms: Iterable[BoundTerm], group: PodClass) -> bool:

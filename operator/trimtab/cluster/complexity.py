@@ -9,6 +9,25 @@ from trimtab.kube.objects import Pod, PodSpec
 from trimtab.kube.wire.limits import DEFAULT_LIMITS, ComplexityLimits
 
 
+class _Namespace:
+    """What the pods of one namespace with affinity terms or spread constraints sum up to.
+
+    Attributes:
+        pods: the number of pods.
+        terms: the number of terms of their distinct specs.
+        specs: the specs by their ids. They are kept alive, so that the ids are not reused.
+        further: the number of pods with the same spec in addition to the first.
+    """
+
+    __slots__ = ("further", "pods", "specs", "terms")
+
+    def __init__(self) -> None:
+        self.pods = 0
+        self.terms = 0
+        self.specs: dict[int, PodSpec] = {}
+        self.further: Counter[int] = Counter()
+
+
 class PodComplexity:
     """Counts the affinity terms and spread constraints per namespace, and reports which pods exceed the limits.
 
@@ -23,10 +42,7 @@ class PodComplexity:
 
     def __init__(self, limits: ComplexityLimits = DEFAULT_LIMITS) -> None:
         self._most = limits.namespace_terms
-        self._pods: Counter[tuple[str, int]] = Counter()
-        self._specs: dict[tuple[str, int], PodSpec] = {}  # keeps the specs alive, so that their ids are not reused
-        self._terms: Counter[str] = Counter()
-        self._stating: Counter[str] = Counter()
+        self._namespaces: dict[str, _Namespace] = {}
         self._too_complex = 0
 
     def count(self, pod: Pod, amount: int) -> None:
@@ -38,29 +54,35 @@ class PodComplexity:
         terms = terms_of(spec)
         if not terms:
             return
-        key = (pod.namespace, id(spec))
-        before = self._pods[key]
-        self._stating[pod.namespace] += amount
-        if not before:
-            self._specs[key] = spec
-            self._terms[pod.namespace] += terms
-        self._pods[key] = before + amount
-        if not self._pods[key]:
-            del self._pods[key], self._specs[key]
-            self._terms[pod.namespace] -= terms
-            if not self._stating[pod.namespace]:
-                del self._terms[pod.namespace], self._stating[pod.namespace]
+        found = self._namespaces.get(pod.namespace)
+        if found is None:
+            found = self._namespaces[pod.namespace] = _Namespace()
+        found.pods += amount
+        key = id(spec)
+        if key not in found.specs:
+            found.specs[key] = spec
+            found.terms += terms
+        elif amount > 0 or key in found.further:
+            found.further[key] += amount
+            if not found.further[key]:
+                del found.further[key]
+        else:
+            del found.specs[key]
+            found.terms -= terms
+            if not found.pods:
+                del self._namespaces[pod.namespace]
 
     def beyond(self, namespace: str) -> bool:
         """Return whether the pods of a namespace together exceed the limit per namespace."""
-        return self._terms.get(namespace, 0) > self._most
+        found = self._namespaces.get(namespace)
+        return found is not None and found.terms > self._most
 
     def refusal(self, pod: Pod) -> tuple[str, str] | None:
         """Return the reason code and message if a pod is too complex to be moved or placed, otherwise ``None``."""
         if pod.spec.complexity:
             return reasons.POD_TOO_COMPLEX, f"the pod has {pod.spec.complexity}"
-        if self._terms and self.beyond(pod.namespace) and terms_of(pod.spec):
-            number = self._terms[pod.namespace]
+        if self._namespaces and self.beyond(pod.namespace) and terms_of(pod.spec):
+            number = self._namespaces[pod.namespace].terms
             message = (
                 f"the pods of namespace {pod.namespace} have {number:,} affinity terms and spread constraints "
                 f"(at most {self._most:,}), and this pod has some"
@@ -70,7 +92,7 @@ class PodComplexity:
 
     def numbers(self) -> dict[str, int]:
         """Return the number of pods that are too complex to be moved or placed, by reason code."""
-        beyond = sum(number for namespace, number in self._stating.items() if self.beyond(namespace))
+        beyond = sum(each.pods for each in self._namespaces.values() if each.terms > self._most)
         return {reasons.POD_TOO_COMPLEX: self._too_complex, reasons.NAMESPACE_TOO_COMPLEX: beyond}
 
 

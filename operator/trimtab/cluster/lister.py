@@ -7,7 +7,7 @@ indices before they call listeners, so a listener, like all code on the event lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Mapping
 from typing import Protocol
 
 from trimtab.cluster.workloads.owners import OwnerKey, owner_key, owns
@@ -84,13 +84,13 @@ class Lister:
         """Return the key and the pod of every pod bound to a node, including terminal pods, in no particular order."""
         return self._by_node.items(node)
 
+    def items(self) -> ItemsView[str, Pod]:
+        """Return the key and the pod of every pod, including unbound and terminal pods, in the order of the store."""
+        return self._pods.objects.items()
+
     def pending(self, scheduler: str) -> list[Pod]:
         """Return the pending pods with this ``schedulerName``, excluding terminating and terminal pods."""
         return [pod for _, pod in self._pending.items(scheduler)]
-
-    def bound(self) -> Iterator[tuple[str, Pod]]:
-        """Yield the key and the pod of every bound pod, in the order of the store."""
-        return (item for item in self._pods.objects.items() if item[1].node)
 
     def owned_by(self, owner: OwnerKey) -> list[Pod]:
         """Return the pods of a controller, including pending and terminal ones, ordered by ``namespace/name``."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from sys import getrefcount
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -144,6 +144,13 @@ class DomainCounter:
         """Return the sum of the counts. Pods on nodes without the label are not counted."""
         return sum(self.counts.values())
 
+    def add(self, slot: int, amount: int) -> None:
+        """Add ``amount`` to the count of the slot's domain, if the node has the label."""
+        if self.topology.known:
+            domain = self.topology.ids.item(slot)
+            if domain >= 0:
+                self.counts.add(domain, amount)
+
     def at(self, slot: int) -> int:
         """Return the count of the slot's domain, or 0 if the node lacks the label."""
         return self.counts.get(int(self.topology.ids[slot]), 0)
@@ -164,6 +171,9 @@ class DomainCounter:
         return found
 
 
+_Counts: TypeAlias = dict[TopologyKey, list[DomainCounts]]
+
+
 class CountsByTopology:
     """Counts of one kind of pods by topology key. All of them are updated for each of these pods.
 
@@ -173,38 +183,48 @@ class CountsByTopology:
         nodes: the node table.
     """
 
-    __slots__ = ("_by_topology", "_known", "_nodes", "_updated")
+    __slots__ = ("_by_topology", "_known", "_nodes", "_unknown")
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._by_topology: dict[TopologyKey, list[DomainCounts]] = {}
-        self._updated: list[tuple[TopologyKey, list[DomainCounts]]] = []
-        self._known = -1
-        """The number of known columns when ``_updated`` was built."""
+        self._by_topology: _Counts | None = None  # most kinds of pods have no counts
+        self._unknown: _Counts | None = None
+        """The counts of labels that no node had when ``_known`` columns were known."""
+        self._known = 0
 
     def append(self, topology: TopologyKey, counts: DomainCounts) -> None:
         """Add counts that are to be updated."""
-        of_key = self._by_topology.get(topology)
-        if of_key is None:
-            of_key = self._by_topology[topology] = []
-            self._known = -1
-        of_key.append(counts)
+        if topology.known:
+            self._by_topology = _with(self._by_topology, topology, [counts])
+        else:
+            self._unknown = _with(self._unknown, topology, [counts])
 
     def add(self, slot: int, amount: int) -> None:
         """Add ``amount`` to the counts of the domains that contain a slot."""
-        if not self._by_topology:
+        if self._unknown is not None and self._known != self._nodes.known_columns:
+            self._find_known(self._unknown)
+        if self._by_topology is None:
             return
-        if self._known != self._nodes.known_columns:
-            self._known = self._nodes.known_columns
-            self._updated = [(topology, each) for topology, each in self._by_topology.items() if topology.known]
-        for (
-            topology,
-            of_key,
-        ) in self._updated:  # the domain is looked up once per key; a pod may match hundreds of terms
+        for topology, of_key in self._by_topology.items():
+            # the domain is looked up once per key; a pod may match hundreds of terms
             domain = topology.ids.item(slot)
             if domain >= 0:
                 for counts in of_key:
                     counts.add(domain, amount)
+
+    def _find_known(self, unknown: _Counts) -> None:
+        self._known = self._nodes.known_columns
+        for topology in [topology for topology in unknown if topology.known]:
+            self._by_topology = _with(self._by_topology, topology, unknown.pop(topology))
+        self._unknown = unknown or None
+
+
+def _with(known: _Counts | None, topology: TopologyKey, counts: list[DomainCounts]) -> _Counts:
+    """Add counts to a mapping, which is created if it is ``None``."""
+    if known is None:
+        return {topology: counts}
+    known.setdefault(topology, []).extend(counts)
+    return known
 
 
 class SlotCounter:

@@ -58,6 +58,10 @@ _SPARE_COLUMNS: Final = 16
 """Number of unused resource columns that are kept. Plans use such columns for node groups that have no node yet."""
 
 
+_MANY_PODS: Final = 10_000
+"""Number of pods from which the affinity index is exempt from garbage collection."""
+
+
 class PodAccounting:
     """The resources, host ports, volumes and affinity terms of the pods on each node.
 
@@ -206,11 +210,12 @@ class PodAccounting:
             self._nodes.count_rows(np.stack(rows)[which], out, into)
 
     def _move_others(self, pod: Pod, old: int, new: int) -> None:
-        for slot, amount in ((old, -1), (new, 1)):
-            if slot >= 0:
-                self._count_others(pod, slot, amount)
-                if self._affinity is not None:
-                    self._affinity.count(pod, slot, amount)
+        if not self.amounts(pod.spec).amounts_only:
+            for slot, amount in ((old, -1), (new, 1)):
+                if slot >= 0:
+                    self._count_others(pod, slot, amount)
+        if self._affinity is not None:
+            self._affinity.count_move(pod, old, new)
 
     def _count_others(self, pod: Pod, slot: int, amount: int) -> None:
         spec = pod.spec
@@ -241,22 +246,10 @@ class PodAccounting:
         """Return the affinity index, which is built on first access."""
         if self._affinity is None:
             self._affinity = AffinityIndex(self._nodes, self._namespace_labels)
-            with collector_paused():
-                self._count_all(self._affinity)
+            placed = list(self._placed())
+            with collector_paused(exempt=len(placed) >= _MANY_PODS):
+                self._affinity.add_all(placed)
         return self._affinity
-
-    def _count_all(self, affinity: AffinityIndex) -> None:
-        """Add all placed pods to an empty index."""
-        with_terms = []
-        for pod, slot in self._placed():
-            if pod.spec.affinity.has_pod_terms:
-                with_terms.append((pod, slot))
-            else:
-                affinity.count(pod, slot, 1)
-        for pod, _ in with_terms:  # all classes first, so that terms are indexed by their rarest key
-            affinity.pod_class(pod.namespace, pod.labels)
-        for pod, slot in with_terms:
-            affinity.count(pod, slot, 1)
 
     def forget_affinity(self, *, if_overgrown: bool = False) -> None:
         """Drop the affinity index. It is rebuilt on the next access.

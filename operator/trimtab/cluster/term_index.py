@@ -45,6 +45,8 @@ def selector_keys(selector: LabelSelector | None) -> Iterator[Keys]:
     for pair in selector.match_labels.items():
         yield (pair,)
     expressions = selector.match_expressions
+    if not expressions:
+        return
     for each in sorted((each for each in expressions if each.operator == "In"), key=lambda each: len(each.values)):
         yield tuple((each.key, value) for value in dict.fromkeys(each.values))
     for each in expressions:
@@ -93,6 +95,10 @@ class TermIndex(Generic[T]):
         self._for_all: list[T] = []
         self._absent: set[str] = set()
 
+    def __bool__(self) -> bool:
+        """Return whether the index may contain items."""
+        return bool(self._by_key or self._for_all)
+
     def add(self, keys: Keys | None, item: T) -> None:
         """Add an item with a key set of its term. If ``keys`` is ``None``, the item is considered for every pod.
 
@@ -139,7 +145,8 @@ class PodIndex(Generic[T]):
     """Indexes groups of pods by their keys. All pods of a group have the same namespace and labels."""
 
     def __init__(self) -> None:
-        self._all: list[tuple[Mapping[str, str], T]] = []
+        self._items: list[T] = []
+        self._labels: list[Mapping[str, str]] = []
         self._by_key: defaultdict[Key, list[T]] = defaultdict(list)
         self._without: dict[str, list[T]] = {}
 
@@ -151,7 +158,8 @@ class PodIndex(Generic[T]):
             labels: the pods' labels.
             item: the group.
         """
-        self._all.append((labels, item))
+        self._items.append(item)
+        self._labels.append(labels)
         for key in keys:
             self._by_key[key].append(item)
         for label, without in self._without.items():
@@ -169,23 +177,23 @@ class PodIndex(Generic[T]):
             absent: the label keys that no matching group has.
         """
         found: Keys | None = None
-        fewest = len(self._all)
+        by_key, fewest = self._by_key, len(self._items)
         for keys in options:
-            size = sum(len(self._by_key.get(key, ())) for key in keys)
+            size = sum([len(by_key[key]) for key in keys if key in by_key])
             if size < fewest or found is None:
                 found, fewest = keys, size
-            if not size:
+            if size <= 1:  # further requirements cannot narrow the search
                 return found
         for label in absent:
-            size = len(self._all) - len(self._by_key.get((label,), ()))
-            if size < fewest and size * _FEW < len(self._all):
+            size = len(self._items) - len(by_key.get((label,), ()))
+            if size < fewest and size * _FEW < len(self._items):
                 found, fewest = ((_ABSENT, label),), size
         return found
 
     def near(self, keys: Keys | None) -> Iterator[T]:
         """Yield the groups that have any of the keys, or all groups if ``keys`` is ``None``."""
         if keys is None:
-            yield from [item for _, item in self._all]
+            yield from list(self._items)
             return
         for key in keys:
             yield from self._lacking(key[1]) if key[0] == _ABSENT else self._by_key.get(key, ())
@@ -193,5 +201,7 @@ class PodIndex(Generic[T]):
     def _lacking(self, label: str) -> list[T]:
         found = self._without.get(label)
         if found is None:
-            found = self._without[label] = [item for labels, item in self._all if label not in labels]
+            found = self._without[label] = [
+                item for item, labels in zip(self._items, self._labels, strict=True) if label not in labels
+            ]
         return found

@@ -12,15 +12,23 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused(*, exempt: bool = False) -> Iterator[None]:
     """Disable the collector for the duration of the block.
 
     It is disabled for all threads, so the block must be short. If it is already disabled, it stays disabled.
+
+    Args:
+        exempt: whether to exempt all objects that exist after the block from later collections. Otherwise, traversing
+            many new objects blocks all threads after the block, for 0.1 s per 50,000 pods with different terms. Exempt
+            objects are still deleted when nothing refers to them, unless they refer to each other. So this is only for
+            data that a process builds rarely.
     """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if exempt:
+            gc.freeze()
         if enabled:
             gc.enable()

@@ -92,7 +92,7 @@ class DeadlineObserver:
         nodes: Iterable[Node] = lister.nodes.values()
         if not read_annotations:
             nodes = [_without_annotation(node) for node in nodes]
-        self._forward(self.tracker.resync(nodes, lister.bound(), now=self._services.clock.now()))
+        self._forward(self.tracker.resync(nodes, lister.items(), now=self._services.clock.now()))
 
     @contextmanager
     def _resync_on_error(self, subject: Node | Pod | Lease | None) -> Iterator[None]:

@@ -6,6 +6,8 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.builders import HOSTNAME, ZONE, budget, expression, node, pod, replica_set, selector
 from tests.fixtures.golden import Golden
@@ -705,6 +707,38 @@ class TestRehearsals:
         moves = tuple(PodMove(f"shop/{name}", "n2") for name in "bz")
         assert not rehearsal.run([RemoveNode("n1", "", "", moves, "")]).stranded
         assert not [pod.key for pod in placer.snapshot.pods.values() if pod.node != "n1"]
+
+    def test_places_are_not_tried_if_there_are_enough_for_the_largest_pods(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Four pods on two other nodes, which is too few to know that without a rehearsal."""
+        monkeypatch.setattr(Rehearsal, "_first_stranded", lambda *_: pytest.fail("it is rehearsed"))
+        of = group(size=1)
+        others = [node(f"m{number}").allocatable(cpu="1", memory="16Gi") for number in range(2)]
+        pods = [web(name, "n1", cpu="500m" if name == "d" else "200m") for name in "abcd"]
+        assert set(removed(planned(worker("n1", of), of, *others, *pods))) == {"n1"}
+        with pytest.raises(pytest.fail.Exception, match="it is rehearsed"):
+            planned(worker("n1", of), of, *others, *pods, web("e", "m1", cpu="500m"))
+
+    @given(
+        free=st.lists(st.integers(0, 4), min_size=1, max_size=4),
+        sizes=st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=8),
+        ssd=st.integers(0, 3),
+    )
+    def test_pods_that_fit_in_any_order_are_never_stranded(
+        self, free: list[int], sizes: list[tuple[int, bool]], ssd: int
+    ) -> None:
+        nodes = [node("n1").allocatable(cpu="64", memory="64Gi")]
+        for number, cpu in enumerate(free):
+            other = node(f"m{number}").allocatable(cpu=str(cpu), memory="64Gi")
+            nodes.append(other.labels(disk="ssd") if number <= ssd else other)
+        pods = [web(f"p{number}", "n1", cpu=str(cpu)) for number, (cpu, _) in enumerate(sizes)]
+        pods = [each.node_selector(disk="ssd") if picky else each for each, (_, picky) in zip(pods, sizes, strict=True)]
+        placer = Placer(Snapshot([builder.build() for builder in (*nodes, *pods)]))
+        removals = [RemoveNode("n1", "", "", tuple(PodMove(f"shop/p{each}", "m0") for each in range(len(pods))), "")]
+        rehearsal = Rehearsal(placer, leaving=(), pending=(), draining=(), budget=UNLIMITED)
+        if rehearsal._fits_in_any_order(removals):
+            assert [rehearsal._first_stranded(removals, variant) for variant in range(10)] == [None] * 10
 
     @pytest.fixture
     def two(self) -> list[Any]:

@@ -94,8 +94,8 @@ def test_replicas_count_once_and_forks_restore_the_count():
     assert snapshot.complexity.refusal(replicas[0]) is None
     for each in replicas:
         snapshot.remove(each)
-    assert not snapshot.complexity._terms
-    assert not snapshot.complexity._specs
+    assert not snapshot.complexity._namespaces
+    assert not snapshot.complexity._namespaces
 
 
 def test_terminal_pods_do_not_count():
@@ -119,5 +119,5 @@ def test_terminal_pods_do_not_count():
         snapshot.remove(each)
     assert snapshot.complexity.refusal(fresh) is None
     snapshot.remove(fresh)
-    assert not snapshot.complexity._specs
+    assert not snapshot.complexity._namespaces
     assert snapshot.complexity.numbers() == {reasons.POD_TOO_COMPLEX: 0, reasons.NAMESPACE_TOO_COMPLEX: 0}

@@ -40,7 +40,7 @@ def test_objects_are_found_by_name_node_and_owner() -> None:
     assert lister.pod("shop/web-1") is web
     assert (lister.pods_on("n1"), lister.pods_on("n2")) == ([web], [])
     assert lister.owned_by(OWNER) == [pending, web]
-    assert list(lister.bound()) == [("shop/web-1", web)]
+    assert list(lister.items()) == [("shop/web-1", web), ("shop/web-0", pending)]
     assert (lister.lease("n1"), lister.lease("n2")) == (lease, None)
     assert [each and each.name for each in (lister.node("n1"), lister.node("n3"))] == ["n1", None]
 
@@ -166,6 +166,6 @@ def equals_a_search(caches: Caches) -> None:
         key = OwnerKey("shop", "ReplicaSet", owner, owner)
         assert lister.owned_by(key) == of[key]
     assert all(lister.pod(each.key) is each for each in there)
-    assert sorted(lister.bound()) == [(each.key, each) for each in there if each.node]
+    assert sorted(lister.items()) == [(each.key, each) for each in there]
     assert len(lister._by_node) == len({each.node for each in there if each.node})
     assert len(lister._by_owner) == len({owner_key(each) for each in there} - {None})

@@ -158,7 +158,7 @@ def test_lookup_keys_find_every_selected_pod(world: list[Any], stated: PodAffini
     term = bind(stated, "shop")
     pods: PodIndex[str] = PodIndex()
     filed: list[TermIndex[BoundTerm]] = []
-    for keys in (*term.keys, pods.rarest(term.keys, absent_keys(term.selector)), None):
+    for keys in (*term.key_sets(), pods.rarest(term.key_sets(), absent_keys(term.selector)), None):
         filed.append(TermIndex())
         filed[-1].add(keys, term)
     picked = set()
@@ -169,7 +169,7 @@ def test_lookup_keys_find_every_selected_pod(world: list[Any], stated: PodAffini
             picked.add(each.key)
             keys = pod_keys(each.namespace, each.labels, labels)
             assert all(list(index.near(keys, each.labels)) == [term] for index in filed)
-    for keys in (*term.keys, pods.rarest(term.keys, absent_keys(term.selector)), None):
+    for keys in (*term.key_sets(), pods.rarest(term.key_sets(), absent_keys(term.selector)), None):
         near = list(pods.near(keys))
         assert picked <= set(near)
         assert len(near) == len(set(near))

@@ -76,7 +76,7 @@ async def test_memory_of_deleted_pods_is_reclaimed(monkeypatch) -> None:
     assert (after.specs, after.values) == (before.specs, before.values)
     async with shared.borrow() as snapshot:
         assert len(snapshot._accounting._amounts) == 1
-        assert not snapshot.complexity._specs
+        assert not snapshot.complexity._namespaces
     assert label_matcher.cache_info().currsize == 0
     assert len(trimmed) == 2
 

@@ -138,7 +138,10 @@ class EquivalenceClasses:
 
     def of(self, pod: Pod) -> EquivalenceClass:
         """Return the equivalence class of a pod."""
-        key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations), self._holds(pod))
+        return self._of(pod, self._holds(pod.node))
+
+    def _of(self, pod: Pod, holds: bool) -> EquivalenceClass:
+        key = (pod.namespace, id(pod.spec), id(pod.labels), id(pod.owners), id(pod.annotations), holds)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._make(pod)
@@ -146,7 +149,8 @@ class EquivalenceClasses:
 
     def on(self, node: str) -> ClassifiedPods:
         """Return the pods of a node with their classes, sorted by ``namespace/name``."""
-        return tuple((pod, self.of(pod)) for pod in self._placer.snapshot.pods_on(node))
+        classify, holds = self._of, self._holds(node)
+        return tuple([(pod, classify(pod, holds)) for pod in self._placer.snapshot.pods_on(node)])
 
     def drain(self, pods: ClassifiedPods) -> NodeDrain:
         """Evaluate the drain rules for a node's pods, and charge the evictions to the PodDisruptionBudgets.
@@ -182,25 +186,26 @@ class EquivalenceClasses:
     def _judge(self, pod: Pod) -> DrainVerdict:
         return SKIP if pod.priority < self._priority_cutoff else judge(pod, self._context_of(pod))
 
-    def _holds(self, pod: Pod) -> bool:
-        return pod.node not in self._held_too_long
+    def _holds(self, node: str) -> bool:
+        return node not in self._held_too_long
 
     def _context_of(self, pod: Pod) -> DrainContext:
-        return self._context if self._holds(pod) else self._without_holds
+        return self._context if self._holds(pod.node) else self._without_holds
 
     def _make(self, pod: Pod) -> EquivalenceClass:
         expendable = pod.priority < self._priority_cutoff
         sample = replace(pod, node="", deleted=None, phase="Running")
         # An expendable pod is deleted with its node, but its PodDisruptionBudget is respected.
         verdict = DRAIN if expendable else judge_template(sample, self._context_of(pod))
+        is_daemon = of_daemon_set(pod)
         needed = replace(self._placer.replacement(pod), deleted=None, phase="Running")
         placement_class = self._placement_class_of(needed)
         return EquivalenceClass(
             template=(pod.spec, pod.labels, pod.owners, pod.annotations),
             verdict=verdict,
             budgets=bool(self._context.budgets.matching(pod)),
-            is_daemon=of_daemon_set(pod),
-            needs_placement=not expendable and verdict.outcome is not DrainOutcome.SKIP and not of_daemon_set(pod),
+            is_daemon=is_daemon,
+            needs_placement=not expendable and verdict.outcome is not DrainOutcome.SKIP and not is_daemon,
             placement_class=placement_class,
             repelled_class=self._repelled_class_of(needed) if placement_class is None else None,
         )

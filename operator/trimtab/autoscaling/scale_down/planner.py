@@ -263,20 +263,19 @@ class _ScaleDownPlanner:
                 waiting = UnneededPeriod(min(self._records.get(name, self._now), self._now), 0.0)
             over = waiting.is_over(self._now) and self._delay_of(name) is None
             pods = self._classes.on(name)
+            running = [pod_class for pod, pod_class in pods if is_running(pod)]
             have = self._snapshot.nodes.allocatable[slot]
             candidate = RemovalCandidate(
                 node=node,
                 slot=slot,
                 group=group,
                 pods=pods,
-                moving=sum(pod_class.needs_placement and is_running(pod) for pod, pod_class in pods),
+                moving=sum([pod_class.needs_placement for pod_class in running]),
                 saving=float(have[CPU] / largest[CPU] + have[MEMORY] / largest[MEMORY]),
                 since=waiting.since,
                 needed=waiting.needed,
                 tier=0 if over else 1 + (name not in self._records),
-                blocked=any(
-                    pod_class.verdict.outcome in _BLOCKING_OUTCOMES and is_running(pod) for pod, pod_class in pods
-                ),
+                blocked=any(pod_class.verdict.outcome in _BLOCKING_OUTCOMES for pod_class in running),
             )
             found.append(candidate)
         if not found:

@@ -6,7 +6,8 @@ fits on many nodes can take the only place of another. That one is then left wit
 again. Cluster-autoscaler plans with one way as well, and its users report such loops.
 
 A rehearsal places the pods as kube-scheduler does, in several orders. It is not needed if every pod fits on so many
-nodes that the others cannot take them all, see :meth:`.simulation.Simulation.leaves_choice`.
+nodes that the others cannot take them all (:meth:`.simulation.Simulation.leaves_choice`), or if the nodes have enough
+room in any order.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from trimtab.api.plan import RemoveNode
 from trimtab.cluster.disruption_signals import as_draining
+from trimtab.cluster.resources import BoolArray
 from trimtab.kube.objects import Node, Pod
 from trimtab.placement.placer import Placer
 from trimtab.placement.plan_budget import PlanBudget
@@ -101,6 +104,8 @@ class Rehearsal:
             while later and len(rehearsed) < MAX_REMOVALS:
                 rehearsed.append(later.popleft())
             complete = True
+            if self._fits_in_any_order(rehearsed):
+                break
             for variant in range(2 + _SHUFFLED):
                 while rehearsed:
                     if self._budget.over:
@@ -114,6 +119,34 @@ class Rehearsal:
                     rehearsed = [removal for removal in rehearsed if removal.node != stranded.node]
                     complete = not later  # another removal takes its place, and must be rehearsed as well
         return RehearsalResult(found)
+
+    def _fits_in_any_order(self, removals: Sequence[RemoveNode]) -> bool:
+        """Return whether every pod certainly finds a node, whatever the order and the choices of the scheduler.
+
+        That is so if as many pods of the largest requests fit on the nodes that are eligible for all pods: as long as
+        fewer pods are placed, one of these nodes has room for another. It is not judged if the placement of a pod
+        depends on other pods.
+        """
+        placer, snapshot = self._placer, self._placer.snapshot
+        nodes = snapshot.nodes
+        pods = [placer.replacement(snapshot.pods[move.pod]) for removal in removals for move in removal.moves]
+        pods += [*map(placer.replacement, self._leaving), *self._pending]
+        specs = {(id(pod.spec), pod.namespace, id(pod.labels)): pod for pod in pods}.values()
+        if any(placer.refusal(pod) is not None or not placer.ignores_other_pods(pod) for pod in specs):
+            return False
+        among: BoolArray = nodes.used.copy()
+        among[
+            [
+                nodes.slot_of[name]
+                for name in (*(node.name for node in self._draining), *(removal.node for removal in removals))
+            ]
+        ] = False
+        for pod in specs:
+            among &= placer.eligible(pod)
+        largest = np.max([snapshot.row(pod.spec) for pod in specs], axis=0, initial=0)
+        wanted = np.flatnonzero(largest)
+        free = nodes.allocatable[np.ix_(among, wanted)] - nodes.requested[np.ix_(among, wanted)]
+        return int(np.maximum(free // largest[wanted], 0).min(axis=1, initial=len(pods)).sum()) >= len(pods)
 
     def _first_stranded(self, removals: Sequence[RemoveNode], variant: int) -> StrandedPod | None:
         snapshot = self._placer.snapshot

@@ -327,14 +327,14 @@ def place_after_removals(
     """
     snapshot = placer.snapshot
     none = ExistingPlacements((), (), list(groups))
+    removed = [node for node in snapshot.nodes.at if node is not None and is_being_removed(node)]
+    if not removed:
+        return none
     spread = [
         [pod for pod in group if hard_constraints(pod.spec) and now < _waiting_since(pod, now) + REMOVALS_COUNT_FOR]
         for group in groups
     ]
     if not any(spread):
-        return none
-    removed = [node for node in snapshot.nodes.at if node is not None and is_being_removed(node)]
-    if not removed:
         return none
     with snapshot.fork():
         for node in removed:

@@ -147,7 +147,7 @@ def find_conflicts(found: Sequence[PodClass], snapshot: Snapshot) -> ClassConfli
     made: dict[int, set[int]] = {}
     for each in counted:
         for term in _anti_terms(each.first):
-            for other in index.near(index.rarest(term.keys, absent_keys(term.selector))):
+            for other in index.near(index.rarest(term.key_sets(), absent_keys(term.selector))):
                 if _selects(term, other.first, snapshot):
                     made.setdefault(each.number, set()).add(other.number)
                     made.setdefault(other.number, set()).add(each.number)

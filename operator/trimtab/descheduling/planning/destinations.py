@@ -300,11 +300,13 @@ class DestinationFinder:
     def find(self, pod: Pod) -> int | Refusal:
         """Return the slot of the target node with the most free capacity, or the reason why there is none."""
         context, room = self._context, self._room
-        row, eligible, likes = self._shape_of(pod)
-        plain = self._placer.ignores_other_pods(self._placer.replacement(pod))
+        replacement = self._placer.replacement(pod)
+        row, eligible, likes = self._shape_of(replacement)
+        plain = self._placer.ignores_other_pods(replacement)
         uses = self._uses(pod)
-        for least, known in self._stuck.get(likes, ()) if plain else ():
-            if all(one >= other for one, other in zip(uses, least, strict=True)):
+        stuck = self._stuck.get(likes) if plain else None
+        for least, known in stuck or ():
+            if uses == least or all(one >= other for one, other in zip(uses, least, strict=True)):
                 return known
         slots_below_targets = self._slots_below_targets(pod)
         objections = [slots for slots, _ in context.objections(pod)]
@@ -325,17 +327,15 @@ class DestinationFinder:
             return refusal
         if room.best(row, eligible, (), slots_below_targets) is None:
             # The refusal applies to all pods of the shape with the same or higher usage, regardless of their node.
-            stuck = self._stuck.setdefault(likes, [])
-            stuck[:] = [(uses, refusal), *stuck[: _STUCK - 1]]
+            self._stuck[likes] = [(uses, refusal), *(stuck or ())[: _STUCK - 1]]
         return refusal
 
     def take(self, pod: Pod, slot: int) -> None:
         """Reserve a slot's capacity for a moved pod."""
-        self._room.take(slot, self._shape_of(pod).row)
+        self._room.take(slot, self._shape_of(self._placer.replacement(pod)).row)
 
-    def _shape_of(self, pod: Pod) -> PodShape:
+    def _shape_of(self, asked: Pod) -> PodShape:
         """Return the shape of the pod that will need a node."""
-        asked = self._placer.replacement(pod)
         found = self._shapes.get(id(asked.spec))  # the snapshot and the placer keep the specs, so ids stay valid
         if found is None:
             row, eligible = self._snapshot.row(asked.spec), self._placer.eligible(asked)

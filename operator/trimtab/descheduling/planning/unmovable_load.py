@@ -33,11 +33,15 @@ class _TemplateResult(Enum):
     DOES_NOT_COUNT = auto()
     UNLESS_BOUND_BY_NAME = auto()
     """A pod counts only if no scheduler placed it."""
+    UNLESS_EXCLUDED = auto()
+    """A pod also counts if rules exclude it from all other nodes."""
     OPEN = auto()
+    """A pod also counts if it is unmovable itself, which differs between the pods."""
 
 
 _COUNTS: Final = _TemplateResult.COUNTS
 _DOES_NOT_COUNT: Final = _TemplateResult.DOES_NOT_COUNT
+_OPEN: Final = _TemplateResult.OPEN
 _UNLESS_BOUND_BY_NAME: Final = _TemplateResult.UNLESS_BOUND_BY_NAME
 
 _KEY: Final = attrgetter("key")
@@ -157,9 +161,8 @@ class UnmovableLoads:
 
     def _unmovable(self, slot: int) -> Iterator[Pod]:
         snapshot, last = self._context.snapshot, self._last
-        for _, pod in list(snapshot.items_on(snapshot.nodes.node(slot).name)):  # the loop removes pods temporarily
-            if pod.deleted is not None or pod.phase in TERMINAL_PHASES:
-                continue
+        there = snapshot.items_on(snapshot.nodes.node(slot).name)
+        for pod in [pod for _, pod in there]:  # a list, because the loop removes pods temporarily
             known = last.get(id(pod.spec))
             if (
                 known is None
@@ -169,10 +172,20 @@ class UnmovableLoads:
             ):
                 known = last[id(pod.spec)] = self._template(pod)
             verdict = known.verdict
+            if verdict is _DOES_NOT_COUNT:
+                continue
+            if verdict is _UNLESS_BOUND_BY_NAME and not pod.conditions and pod.phase != "Pending":
+                continue  # most pods
+            if pod.deleted is not None or pod.phase in TERMINAL_PHASES:
+                continue
             if verdict is _UNLESS_BOUND_BY_NAME:
-                if (pod.conditions or pod.phase == "Pending") and bound_by_name(pod):  # skips the check for most pods
+                if bound_by_name(pod):
                     yield pod
-            elif verdict is _COUNTS or (verdict is not _DOES_NOT_COUNT and self._counts(pod, slot)):
+            elif (
+                verdict is _COUNTS
+                or self._is_excluded(pod, slot)
+                or (verdict is _OPEN and self._context.unmovable(pod) is not None)
+            ):
                 yield pod
 
     def _template(self, pod: Pod) -> _Template:
@@ -192,12 +205,15 @@ class UnmovableLoads:
         unmovable = self._context.unmovable_by_template(pod)
         if unmovable:
             return _TemplateResult.COUNTS
-        if unmovable is None or _has_node_rules(pod) or _has_pod_rules(pod):
+        if unmovable is None:
             return _TemplateResult.OPEN
+        if _has_node_rules(pod) or _has_pod_rules(pod):
+            return _TemplateResult.UNLESS_EXCLUDED
         return _TemplateResult.UNLESS_BOUND_BY_NAME
 
-    def _counts(self, pod: Pod, slot: int) -> bool:
-        if self._context.unmovable(pod) is not None or bound_by_name(pod):
+    def _is_excluded(self, pod: Pod, slot: int) -> bool:
+        """Return whether rules exclude the pod from all other nodes, or no scheduler placed it."""
+        if bound_by_name(pod):
             return True
         if _has_node_rules(pod) and self._suitable(pod) <= {slot}:
             return True
@@ -226,14 +242,17 @@ class UnmovableLoads:
 
     def _is_kept_out(self, pod: Pod, slot: int) -> bool:
         """Return whether rules about other pods exclude the pod from all other eligible nodes."""
-        context, key = self._context, (pod.namespace, id(pod.spec), id(pod.labels))
+        key = (pod.namespace, id(pod.spec), id(pod.labels))
+        found = self._welcome.get(key)
+        if found is not None and not found[1] <= {slot}:
+            return False
+        context = self._context
         with context.plan_state.budget.charged(pod.namespace):
-            found = self._welcome.get(key)
             if found is None:
                 slots = np.flatnonzero(self._slots_without_conflicts(context.placer.replacement(pod)))[:2].tolist()
                 found = self._welcome[key] = (pod, frozenset(slots))  # kept, so that the ids stay valid
-            if not found[1] <= {slot}:
-                return False
+                if not found[1] <= {slot}:
+                    return False
             mark = context.snapshot.mark()  # check again without the pod, which may exclude its own replacement
             try:
                 return set(np.flatnonzero(self._slots_without_conflicts(context.placer.displace(pod))).tolist()) <= {

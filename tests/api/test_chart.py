@@ -877,10 +877,14 @@ def test_eviction_limits_change_no_rbac_and_by_default_only_the_taint_manager_de
     taint_manager: str, deletes: set[str], evicts: set[str]
 ) -> None:
     names = {
-        "maxConcurrentEvictions": "max-concurrent-evictions",
-        "maxConcurrentEvictionsPerNamespace": "max-concurrent-evictions-per-namespace",
         "evictionsPerMinute": "evictions-per-minute",
         "evictionsPerMinutePerNamespace": "evictions-per-minute-per-namespace",
+        "evictionsPerMinutePerNode": "evictions-per-minute-per-node",
+        "evictionsPerMinutePerOwner": "evictions-per-minute-per-owner",
+        "maxConcurrentEvictions": "max-concurrent-evictions",
+        "maxConcurrentEvictionsPerNamespace": "max-concurrent-evictions-per-namespace",
+        "maxConcurrentEvictionsPerNode": "max-concurrent-evictions-per-node",
+        "maxConcurrentEvictionsPerOwner": "max-concurrent-evictions-per-owner",
     }
     limits = ",".join(f"disruption.limits.{name}={number}" for number, name in enumerate(names, start=1))
     plain = render("--set", f"controllers.taintManager.{taint_manager}")

@@ -544,6 +544,14 @@ _LIMITS: Final = {
         "max-concurrent-evictions-per-namespace",
         "Maximum number of evictions in progress at the same time in one namespace; 0 for no limit.",
     ),
+    "max_concurrent_per_node": (
+        "max-concurrent-evictions-per-node",
+        "Maximum number of evictions in progress at the same time on one node; 0 for no limit.",
+    ),
+    "max_concurrent_per_owner": (
+        "max-concurrent-evictions-per-owner",
+        "Maximum number of evictions in progress at the same time of pods with the same controller; 0 for no limit.",
+    ),
     "per_minute": (
         "evictions-per-minute",
         (
@@ -555,11 +563,19 @@ _LIMITS: Final = {
         "evictions-per-minute-per-namespace",
         "Maximum number of evictions per minute in one namespace; 0 for no limit.",
     ),
+    "per_minute_per_node": (
+        "evictions-per-minute-per-node",
+        "Maximum number of evictions per minute on one node; 0 for no limit.",
+    ),
+    "per_minute_per_owner": (
+        "evictions-per-minute-per-owner",
+        "Maximum number of evictions per minute of pods with the same controller; 0 for no limit.",
+    ),
 }
 
 
 def eviction_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the four eviction limits, and pass them to the command as one parameter.
+    """Add the options for the eviction limits, and pass them to the command as one parameter.
 
     The command gets ``eviction_limits``: :class:`~trimtab.disruption.evictor.EvictionLimits`, or ``None`` if none of
     the options is given.

@@ -204,17 +204,37 @@ class HistoryWriter:
         try:
             bounded = _bounded(entry)
         except msgspec.ValidationError:
-            log.exception("Cannot record an action in the history: %s", printable(repr(entry)))
-            self._drop(1)
+            log.exception("Failed to record an action in the history: %s", printable(repr(entry)))
+            self._drop(1, "an entry is invalid")
             return
         if self._repeats_refusal(bounded):
             return
         self._queue.append((bounded, stored_size(bounded) + 1))
         while len(self._queue) > self._limits.queue:
             self._queue.popleft()
-            self._drop(1)
+            self._drop(1, self._problem or "too many entries")
         self._wakeup.wake()
         self._component.expect()
+
+    async def recent(self, *, since: float) -> list[HistoryEntry]:
+        """Return the entries of the own records from ``since`` (seconds since the epoch) on, the newest first.
+
+        Raises:
+            ApiError: the API server refuses a request.
+            Unreachable: there was no response.
+        """
+        found: list[HistoryEntry] = []
+        if not self._limits.records:
+            return found
+        for name in reversed(await self._own_records()):
+            try:
+                entries = _entries(await verbs.get(self._api, HISTORY_RECORDS, name)) or ()
+            except NotFound:
+                continue
+            found += [entry for entry in reversed(entries) if entry.time.timestamp() >= since]
+            if not entries or entries[0].time.timestamp() < since:
+                break  # earlier records are older
+        return found
 
     async def run(self) -> None:
         """Write entries until cancelled."""
@@ -231,7 +251,7 @@ class HistoryWriter:
             except (ApiError, Unreachable) as error:
                 delay = self._failed(error)
             except Exception:  # the history must not end the process
-                log.exception("Cannot write the history, retrying")
+                log.exception("Failed to write the history; retrying")
                 delay = RETRY.maximum
             component.succeed(delay)
             await self._clock.sleep(delay)
@@ -245,7 +265,7 @@ class HistoryWriter:
             async with asyncio.timeout(FINAL_TIMEOUT):
                 await self._flush()
         except (ApiError, Unreachable, TimeoutError) as error:
-            log.warning("Stopped before %d entries of the history were written: %s", self.waiting(), error)
+            log.warning("Shutting down with %d history entries not written: %s", self.waiting(), error)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -268,8 +288,8 @@ class HistoryWriter:
                     raise  # the CRD is not installed
                 stored = await self._read_back(wanted)
             except Invalid as error:
-                log.warning("The API server rejects entries of the history: %s", printable(str(error)))
-                self._drop(len(self._unwritten()))
+                log.warning("The API server rejected history entries; dropping them: %s", printable(str(error)))
+                self._drop(len(self._unwritten()), "the API server rejected them")
                 self._wanted = self._current = None
                 continue
             if stored is None:  # the record was changed or deleted
@@ -394,7 +414,7 @@ class HistoryWriter:
         """Log the first of several failures, and return the seconds until the next attempt."""
         text = printable(str(error))
         if not self._problem:
-            log.warning("Cannot write the history, retrying: %s", text)
+            log.warning("Failed to write the history; retrying: %s", text)
         self._problem = text
         delay = RETRY.delay(self._failures)
         self._failures += 1
@@ -404,12 +424,12 @@ class HistoryWriter:
 
     def _recovered(self) -> None:
         if self._failures:
-            log.info("The history is written again; %d entries were dropped", self._dropped)
+            log.info("Writing the history recovered; %d entries were dropped meanwhile", self._dropped)
         self._failures, self._problem, self._dropped = 0, "", 0
 
-    def _drop(self, number: int) -> None:
+    def _drop(self, number: int, reason: str) -> None:
         if not self._dropped:
-            log.warning("Dropping the oldest entries of the history: %s", self._problem or "too many entries")
+            log.warning("Dropping history entries: %s", reason)
         self._dropped += number
         if self._metrics is not None:
             self._metrics.dropped.inc(number)

@@ -8,7 +8,7 @@ from typing import Final
 
 from trimtab.api.descheduler_policy import Limits
 from trimtab.api.reasons import LIMIT_REACHED
-from trimtab.cluster.workloads.owners import owner_key
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.disruption.outcome import Refusal
 from trimtab.kube.objects import Pod
 
@@ -16,8 +16,10 @@ LimitScope = tuple[str, ...]
 """The scope that a limit applies to.
 
 It is ``("node", name)``, ``("namespace", name)``, ``("owner", namespace, kind, name)``, or ``("causing", namespace)``
-for the namespace of the pod that causes the eviction.
+for the namespace of the pod that causes the eviction. :data:`ALL` stands for all evictions.
 """
+
+ALL: Final[LimitScope] = ("",)
 
 NODE: Final = "node"
 NAMESPACE: Final = "namespace"
@@ -120,7 +122,7 @@ class LimitCounter:
         for place in limit_scopes(pod) if self._by_place else ():
             name, limit = self._limit(place)
             if limit is not None and self._planned.count(place) >= limit:
-                return self._limit_refusal(name, limit, f" for {_describe_scope(place)}")
+                return self._limit_refusal(name, limit, f" for {describe_scope(place)}")
         return None
 
     def take(self, pod: Pod, causing: str = "") -> None:
@@ -150,12 +152,17 @@ class LimitCounter:
 
 def limit_scopes(pod: Pod) -> tuple[LimitScope, ...]:
     """Return the scopes whose limits an eviction of the pod counts against."""
-    owner = owner_key(pod)
-    found: tuple[LimitScope, ...] = ((NODE, pod.node), (NAMESPACE, pod.namespace))
+    return scopes(pod.node, pod.namespace, owner_key(pod))
+
+
+def scopes(node: str, namespace: str, owner: OwnerKey | None) -> tuple[LimitScope, ...]:
+    """Return the scopes of a pod's node, namespace and controller, without :data:`ALL`."""
+    found: tuple[LimitScope, ...] = ((NODE, node), (NAMESPACE, namespace))
     return found if owner is None else (*found, (OWNER, *owner[:3]))
 
 
-def _describe_scope(place: LimitScope) -> str:
+def describe_scope(place: LimitScope) -> str:
+    """Return the kind and name of a scope's object."""
     if place[0] == OWNER:
         return f"{place[2]} {place[1]}/{place[3]}"
     return " ".join(place)

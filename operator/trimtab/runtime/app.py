@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from trimtab.api.history_record import HistoryEntry
 from trimtab.cluster.kinds import SNAPSHOT_KINDS
 from trimtab.cluster.own_writes import RecordingApi
 from trimtab.cluster.shared_snapshot import SharedSnapshot
@@ -27,9 +28,11 @@ from trimtab.controller.other_operators import OTHER_OPERATORS, OtherOperators
 from trimtab.controller.permissions import PERMISSIONS, PermissionChecker, PermissionRegistry
 from trimtab.controller.progress import PROGRESS_REGISTRY, Progress, register_component
 from trimtab.controller.reporter import report_safely
-from trimtab.disruption.evictor import Evictor
+from trimtab.disruption.evictor import EvictionLimits, Evictor
 from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.owner_events import OwnerEvents
+from trimtab.disruption.limits import MINUTE
+from trimtab.kube.api import ApiError, Unreachable
 from trimtab.kube.clock import SYSTEM_CLOCK
 from trimtab.kube.connection.config import ServerConfig
 from trimtab.kube.connection.transport import Transport
@@ -56,6 +59,9 @@ from trimtab.runtime.served_resources import ServedResources
 from trimtab.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
+
+RESTORE_TIMEOUT: Final = 10.0
+"""Maximum seconds for which a new leader reads the evictions of the last minute before its controllers start."""
 
 COUNT_PERIOD: Final = 5.0
 """Seconds between two updates of the metrics about caches and custom resources."""
@@ -194,7 +200,9 @@ class App:
             stack.push_async_callback(watches.stop)
             watching = watches.start()
             server = self._config.server
-            log.info("Watching the API server %s", server, extra={"server": server, "identity": self._identity})
+            log.info(
+                "Started the watches on API server %s", server, extra={"server": server, "identity": self._identity}
+            )
             watching.append(asyncio.create_task(definitions.run(), name="definitions"))
             if settings.inspection is not None:
                 watching.append(self._inspect(stack, settings.inspection, api, shared, watches))
@@ -207,6 +215,7 @@ class App:
                     acting.push_async_callback(history.stop)
                     background.start("write the history", history.run)
                     acting.push_async_callback(background.cancel, "write the history")
+                    await self._restore_evictions(evictor, history, watches)
                     await self._run_controllers(api, handlers, definitions, watching)
 
     def _inspect(
@@ -275,6 +284,21 @@ class App:
             failed.result()
         return not self._stop.is_set()
 
+    async def _restore_evictions(self, evictor: Evictor, history: HistoryWriter, watches: Informers) -> None:
+        """Count the evictions that the previous leader made in the last minute toward the limits."""
+        if evictor.limits == EvictionLimits():
+            return
+        entries: list[HistoryEntry] = []
+        try:
+            async with asyncio.timeout(RESTORE_TIMEOUT):
+                await watches.synced()
+                entries = await history.recent(since=SYSTEM_CLOCK.now() - MINUTE)
+        except (ApiError, Unreachable, TimeoutError) as error:
+            log.warning("Failed to read the evictions of the last minute from the history: %s", error)
+        counted = evictor.restore(entries, (pod for _, pod in watches.lister.items()))
+        if counted:
+            log.info("Counted %d evictions of the last minute toward the eviction limits", counted)
+
     def _duplicate_detector(self, api: Transport, recorder: EventRecorder) -> DuplicateOperatorDetector:
         settings = self._settings
         return DuplicateOperatorDetector(
@@ -312,7 +336,7 @@ class App:
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         if not self._stop.is_set():
             names = ", ".join(sorted(task.get_name() for task in done))
-            log.error("Task %s failed; stopping", names)
+            log.error("Task %s failed; shutting down", names)
             self._failing()
             self._stop.set()
         await asyncio.wait(running)
@@ -345,9 +369,8 @@ class App:
                 if checking.done():
                     checking.result()
                 if not (self._stop.is_set() or running.done()):
-                    log.warning(
-                        "The CRD %s.%s was removed; its controller waits for it", resource.plural, resource.group
-                    )
+                    message = "CRD %s.%s was removed; its controller waits until it is installed again"
+                    log.warning(message, resource.plural, resource.group)
             finally:  # if this task is cancelled, the controllers must still finish their requests
                 await end_tasks([checking])
                 operator.stop()

@@ -201,6 +201,10 @@ class Informers:
                     return f"there are {maker.name}, but no {resource.name} can be read ({state.error})"
         return None
 
+    async def synced(self) -> None:
+        """Wait until all caches are filled."""
+        await asyncio.gather(*(informer.synced() for informer in self._informers))
+
     async def _detect_streaming_lists(self) -> None:
         """Make informers start with a list if the API server streams lists, because it is cheaper than a WatchList."""
         with suppress(Unreachable):  # the informers retry on their own
@@ -211,7 +215,7 @@ class Informers:
 
         They are excluded while they arrive: a collection of 150,000 pods would block the event loop for 0.1 s.
         """
-        synced = asyncio.gather(*(informer.synced() for informer in self._informers))
+        synced = asyncio.ensure_future(self.synced())
         frozen = 0
         try:
             while not synced.done():

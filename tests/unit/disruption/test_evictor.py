@@ -12,14 +12,23 @@ from prometheus_client import CollectorRegistry
 from tests.fixtures.golden import Golden
 from tests.unit.disruption.world import World, budget_refusal
 from trimtab.api import reasons
+from trimtab.api.scalars import to_time
 from trimtab.cluster.workloads.owners import owner_key
 from trimtab.disruption.evictor import EvictionLimits, Evictor, PendingEviction, Permit
-from trimtab.disruption.evictor.evictor import WATCH_LAG
+from trimtab.disruption.evictor.evictor import REFUSAL_EXPIRY, WATCH_LAG
+from trimtab.disruption.evictor.history import history_entry
 from trimtab.disruption.evictor.metrics import EvictorMetrics
-from trimtab.disruption.evictor.requests import AUTOSCALER, DESCHEDULER, TAINTING, EvictionRequest, Requester
+from trimtab.disruption.evictor.requests import (
+    AUTOSCALER,
+    DESCHEDULER,
+    EVICTION_CONDITION,
+    TAINTING,
+    EvictionRequest,
+    Requester,
+)
 from trimtab.disruption.outcome import EVICTED, FAILED, REFUSED, SKIPPED, STARTED, AttemptResult
 from trimtab.kube.api import Forbidden, Unreachable
-from trimtab.kube.objects import LabelSelector, Pod, PodDisruptionBudget
+from trimtab.kube.objects import LabelSelector, Pod, PodCondition, PodDisruptionBudget
 
 pytestmark = pytest.mark.looptime
 
@@ -276,13 +285,117 @@ async def test_namespace_limit_is_separate():
     one, two = world.add("web-1"), world.add("web-2", owner="db")
     other = msgspec.structs.replace(world.add("x-1", owner="x"), namespace="bank")
     permit = admitted(world, one)
-    assert "in namespace shop" in waits(world, two).message
+    assert "for namespace shop" in waits(world, two).message
     admitted(world, other)
     world.evictor.conclude(permit, TAKEN)
     world.drop(one)
     waits(world, two), "one of six a minute at once"
     await asyncio.sleep(10.0)
     admitted(world, two)
+
+
+@pytest.mark.parametrize(
+    ("limits", "scope"),
+    [
+        (EvictionLimits(max_concurrent_per_node=1), "node n1"),
+        (EvictionLimits(max_concurrent_per_owner=1), "ReplicaSet shop/web"),
+        (EvictionLimits(per_minute_per_node=1), "node n1"),
+        (EvictionLimits(per_minute_per_owner=1), "ReplicaSet shop/web"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_node_and_owner_limits_are_separate(limits: EvictionLimits, scope: str) -> None:
+    world = World(limits=limits)
+    one, two = world.add("web-1"), world.add("web-2")
+    other = world.add("db-1", owner="db", node="n2")
+    permit = admitted(world, one, node="n1")
+    waiting = waits(world, two, POLICY, node="n1")
+    assert waiting.reason == reasons.WAITING_FOR_EVICTION_LIMIT
+    assert f"for {scope}" in waiting.message
+    admitted(world, other, POLICY, node="n2")
+    admitted(world, two, TAINTS, deadline=0.0, node="n1", how="Delete")
+    world.evictor.conclude(permit, TAKEN)
+    world.drop(one)
+    await asyncio.sleep(61.0)
+    world.evictor.cancel(next(iter(world.evictor._permits)))
+    admitted(world, world.add("web-3", owner="web3", node="n3"), node="n3")
+
+
+async def test_drain_precedes_a_policy_that_has_waited_less_than_a_minute_longer():
+    world = World(limits=EvictionLimits(max_concurrent=1))
+    pods = [world.add(f"web-{number}", owner=f"o{number}") for number in range(3)]
+    permit = admitted(world, pods[0], TAINTS)
+    waits(world, pods[1], POLICY)
+    for _ in range(4):
+        await asyncio.sleep(4.0)
+        waits(world, pods[1], POLICY)
+    waits(world, pods[2], DRAIN)
+    world.evictor.cancel(permit)
+    waits(world, pods[1], POLICY), "the drain comes first, although it waits for a shorter time"
+    world.evictor.cancel(admitted(world, pods[2], DRAIN))
+    permit = admitted(world, pods[1], POLICY)
+    waits(world, pods[2], POLICY)
+    for _ in range(20):
+        await asyncio.sleep(4.0)
+        waits(world, pods[2], POLICY)
+    waits(world, pods[0], DRAIN)
+    world.evictor.cancel(permit)
+    waits(world, pods[0], DRAIN), "the policy has waited for more than a minute longer"
+    admitted(world, pods[2], POLICY)
+
+
+async def test_refused_eviction_with_a_deadline_keeps_its_place_at_the_budget():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    world.evictor.budgets.budget_changed(None, budget(0))
+    world.api.fail(budget_refusal(), path="/eviction")
+    permit = admitted(world, one, TAINTS, deadline=0.0)
+    assert (await world.evictor.evict(permit, world.api, timeout=10.0)).result == REFUSED
+    world.evictor.budgets.budget_changed(budget(0), budget(1))
+    waiting = waits(world, two, POLICY)
+    assert (waiting.reason, waiting.waits_for) == (reasons.WAITING_FOR_BUDGET, TAINTS)
+    world.evictor.budgets.budget_changed(budget(1), budget(2))
+    world.evictor.cancel(admitted(world, two, POLICY))
+    world.evictor.budgets.budget_changed(budget(2), budget(1))
+    world.evictor.cancel(admitted(world, one, TAINTS, deadline=0.0))
+    admitted(world, two, POLICY)
+
+
+async def test_refused_eviction_that_is_not_repeated_loses_its_place_at_the_budget():
+    world = World()
+    one, two = world.add("web-1"), world.add("web-2")
+    world.evictor.budgets.budget_changed(None, budget(1))
+    world.api.fail(budget_refusal(), path="/eviction")
+    await world.evictor.evict(admitted(world, one, TAINTS, deadline=0.0), world.api, timeout=10.0)
+    waits(world, two, POLICY)
+    await asyncio.sleep(REFUSAL_EXPIRY + 1)
+    admitted(world, two, POLICY)
+
+
+async def test_limits_count_the_evictions_before_a_restart():
+    limits = EvictionLimits(max_concurrent=2, per_minute=60, per_minute_per_owner=2)
+    world = World(restart=None, limits=limits)
+    now = world.clock.now()
+    done = [world.add(f"old-{number}", owner="db") for number in range(2)]
+    old = history_entry(request(done[0], POLICY), TAKEN, done[0], now=now - 61.0)
+    assert old is not None
+    entries = [
+        old,
+        msgspec.structs.replace(old, uid="uid-1", time=to_time(now - 10.0)),
+        msgspec.structs.replace(old, uid="uid-2", time=to_time(now - 50.0)),
+        msgspec.structs.replace(old, uid="uid-3", time=to_time(now - 1.0), result="Refused"),
+    ]
+    kind, reason = EVICTION_CONDITION
+    condition = PodCondition(kind, "True", reason, "", now - 1.0)
+    leaving = world.add("leaving", owner="api", deleted=now + 30.0, conditions=(condition,))
+    assert world.evictor.restore(entries, [*done, leaving]) == 3
+    assert "evictionsPerMinutePerOwner is 2" in waits(world, done[0], POLICY).message
+    one, two = (world.add(f"web-{number}", owner=f"o{number}") for number in (1, 2))
+    permit = admitted(world, one)
+    assert "maxConcurrentEvictions is 2, and 2 evictions" in waits(world, two).message
+    world.evictor.cancel(permit)
+    await asyncio.sleep(21.0)
+    admitted(world, done[0], POLICY)
 
 
 async def test_rate_limit_spans_all_controllers():

@@ -12,6 +12,7 @@ from trimtab.disruption.evictor.evictor import (
     Evictor,
     PendingEviction,
     Permit,
+    scopes_of,
 )
 
-__all__ = ["ClusterView", "EvictionLimits", "EvictionRecord", "Evictor", "PendingEviction", "Permit"]
+__all__ = ["ClusterView", "EvictionLimits", "EvictionRecord", "Evictor", "PendingEviction", "Permit", "scopes_of"]

@@ -14,25 +14,32 @@ Admission makes these checks in this order, before the first ``await`` of the re
    a deadline does not wait for another requester's response, only for the watch after it was granted.
 2. If the request requires it (``settle``), the owner has recovered from its last eviction by any requester.
 3. Unless the request is ``overdue``, outstanding evictions that the status of the pod's PodDisruptionBudget does not
-   show yet do not use it up.
-4. The operator-wide limits: concurrent evictions and evictions per minute, per namespace and in total.
+   show yet do not use it up, and neither do the requests that take precedence.
+4. The operator-wide limits: concurrent evictions and evictions per minute, in total and per namespace, node and owner.
 
 Requests with a deadline (evictions of pods on a tainted node, and of preemption victims) wait only for the limit of
 concurrent requests, because a limit on voluntary evictions must neither keep a pod on a failed node nor delay a pod
-with a high priority. They still count toward the limits, so that voluntary evictions wait for them. Requesters that
-wait for the same limit are admitted in the order in which they began to wait. All state is in memory. After a restart,
-the status of budgets and the state of owners' pods show which evictions have been made.
+with a high priority. They still count toward the limits, so that voluntary evictions wait for them.
+
+Requesters that wait for the same limit or the same PodDisruptionBudget are admitted in the order in which they began to
+wait. Requests with a deadline take precedence, and drains and node pressure precede the descheduler if they began to
+wait at most :data:`HEAD_START` later, so that no requester waits forever. A request that a PodDisruptionBudget refused
+keeps its place until its requester repeats it. All state is in memory. After a restart, the status of budgets and the
+state of owners' pods show which evictions have been made, and the history shows those of the last minute
+(:meth:`Evictor.restore`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from trimtab.api.history_record import HistoryEntry
 from trimtab.api.reasons import (
+    DISRUPTION_BUDGET,
     WAITING_FOR_BUDGET,
     WAITING_FOR_EVICTION,
     WAITING_FOR_EVICTION_LIMIT,
@@ -41,7 +48,7 @@ from trimtab.api.reasons import (
 )
 from trimtab.api.scalars import to_time
 from trimtab.api.waiting_evictions import WaitingEvictions, keep_unchanged
-from trimtab.cluster.workloads.owners import OwnerKey
+from trimtab.cluster.workloads.owners import OwnerKey, owner_key
 from trimtab.controller.history import History, NoHistory
 from trimtab.disruption.background_evictions import BACKGROUND_TIMEOUT
 from trimtab.disruption.evictor.eviction_api import (
@@ -56,8 +63,14 @@ from trimtab.disruption.evictor.metrics import EvictorMetrics
 from trimtab.disruption.evictor.outstanding_disruptions import OutstandingDisruptions
 from trimtab.disruption.evictor.owner_events import OwnerEvents
 from trimtab.disruption.evictor.owner_recovery import OwnerRecovery
-from trimtab.disruption.evictor.requests import EvictionRequest, EvictionResponse, Requester
-from trimtab.disruption.limits import pace_of
+from trimtab.disruption.evictor.requests import (
+    DESCHEDULER,
+    EVICTION_CONDITION,
+    EvictionRequest,
+    EvictionResponse,
+    Requester,
+)
+from trimtab.disruption.limits import ALL, MINUTE, LimitScope, describe_scope, limit_scopes, pace_of, scopes
 from trimtab.disruption.outcome import DELETED, EVICTED, REFUSED, STARTED, AttemptResult
 from trimtab.kube.api import Api
 from trimtab.kube.clock import Clock
@@ -71,6 +84,16 @@ HISTORY_SIZE: Final = 1000
 
 REQUEST_EXPIRY: Final = 5.0
 """Seconds after which a waiting request is dropped if its requester has not repeated it."""
+
+REFUSAL_EXPIRY: Final = 30.0
+"""The same for a request that a PodDisruptionBudget refused. Requesters repeat it less often."""
+
+HEAD_START: Final = 60.0
+"""Seconds by which a request of a lower rank must have waited longer to precede a request of the next rank."""
+
+_RANKS: Final = {DESCHEDULER: 2}
+_DRAIN_RANK: Final = 1
+"""Ranks of requests without a deadline, by controller. Requests with a deadline have rank 0."""
 
 WATCH_LAG: Final = 600.0
 """Seconds for which a granted eviction is not requested again, if the watch is late.
@@ -88,7 +111,14 @@ DEFAULT_GRACE_PERIOD: Final = 30
 """Kubernetes' default for ``terminationGracePeriodSeconds``."""
 
 CLEANUP_PERIOD: Final = 60.0
-"""Seconds between two cleanups of the state of evictions and namespaces."""
+"""Seconds between two cleanups of the state of evictions and scopes."""
+
+
+_EARLIER: Final = Requester("an earlier", "process")
+"""The requester of evictions that an earlier process made."""
+
+BUDGET: Final = "budget"
+"""The kind of the scopes of requests that wait for a PodDisruptionBudget."""
 
 
 class EvictionLimits(Struct, frozen=True, kw_only=True):
@@ -100,15 +130,38 @@ class EvictionLimits(Struct, frozen=True, kw_only=True):
         max_concurrent: maximum concurrent evictions. An eviction counts toward it from the request until the pod no
             longer exists, but at most until 30 s after its grace period. An eviction with a deadline counts until the
             API server responds to its request.
-        max_concurrent_per_namespace: maximum concurrent evictions per namespace.
+        max_concurrent_per_namespace: the same per namespace.
+        max_concurrent_per_node: the same per node.
+        max_concurrent_per_owner: the same per controller of the pods (ReplicaSet, StatefulSet, ...).
         per_minute: maximum evictions in any minute.
-        per_minute_per_namespace: maximum evictions per namespace in any minute.
+        per_minute_per_namespace: the same per namespace.
+        per_minute_per_node: the same per node.
+        per_minute_per_owner: the same per controller of the pods.
     """
 
     max_concurrent: int | None = None
     max_concurrent_per_namespace: int | None = None
+    max_concurrent_per_node: int | None = None
+    max_concurrent_per_owner: int | None = None
     per_minute: int | None = None
     per_minute_per_namespace: int | None = None
+    per_minute_per_node: int | None = None
+    per_minute_per_owner: int | None = None
+
+    def concurrent_of(self, kind: str) -> int | None:
+        """Return the limit on concurrent evictions for a kind of scope."""
+        limit: int | None = getattr(self, f"max_concurrent_per_{kind}" if kind else "max_concurrent")
+        return limit
+
+    def per_minute_of(self, kind: str) -> int | None:
+        """Return the limit on evictions per minute for a kind of scope."""
+        limit: int | None = getattr(self, f"per_minute_per_{kind}" if kind else "per_minute")
+        return limit
+
+
+def scopes_of(request: EvictionRequest) -> tuple[LimitScope, ...]:
+    """Return the scopes whose limits an eviction counts toward."""
+    return (ALL, *scopes(request.node, request.namespace, request.workload))
 
 
 class PendingEviction(Struct, frozen=True, kw_only=True):
@@ -121,7 +174,7 @@ class PendingEviction(Struct, frozen=True, kw_only=True):
         waits_for: the requester whose evictions the request waits for; ``None`` if it waits for several requesters or
             for none.
         since: the time at which the request began to wait, in seconds on the monotonic clock.
-        scope: the namespace whose limit it waits for; ``""`` if it waits for an operator-wide limit or for no limit.
+        scope: the scope whose limit it waits for; :data:`ALL` if it waits for no limit.
     """
 
     request: EvictionRequest
@@ -129,7 +182,7 @@ class PendingEviction(Struct, frozen=True, kw_only=True):
     message: str
     waits_for: Requester | None
     since: float
-    scope: str = ""
+    scope: LimitScope = ALL
 
 
 class EvictionRecord(Struct, frozen=True, kw_only=True):
@@ -199,11 +252,16 @@ class _TerminatingPod(Struct):
 
 
 class _Waiter(Struct):
-    """A waiting request, and the time at which its requester last asked for admission."""
+    """A waiting request, what it waits for, and the time until which its requester may repeat it."""
 
     waiting: PendingEviction
     limit: str
-    asked: float
+    scope: LimitScope
+    until: float
+
+
+_WaiterKey: TypeAlias = tuple[str, Requester]
+"""The UID of the pod, and the requester."""
 
 
 class Evictor:
@@ -245,15 +303,59 @@ class Evictor:
         self._owners = OwnerRecovery()
         self._permits: dict[Permit, None] = {}
         self._terminating: dict[str, _TerminatingPod] = {}
-        self._waiters: dict[tuple[str, Requester], _Waiter] = {}
-        self._window = _sliding_window(self.limits.per_minute)
-        self._namespace_windows: dict[str, SlidingWindow] = {}
+        self._waiters: dict[_WaiterKey, _Waiter] = {}
+        self._lines: dict[tuple[str, LimitScope], dict[_WaiterKey, _Waiter]] = {}
+        """The waiters by the limit and scope that they wait for."""
+        self._windows: dict[LimitScope, SlidingWindow] = {}
         self._cleanup_at = 0.0
         self._metrics = metrics
         self._recorded = history or NoHistory()
         self._owner_events = owner_events
         if metrics is not None:
             metrics.follow(self.waiting, lambda: len(self._permits))
+
+    def restore(self, entries: Iterable[HistoryEntry], pods: Iterable[Pod]) -> int:
+        """Count the evictions of an earlier process toward the limits, and return the number of those counted.
+
+        Call it before the first request. An earlier process that was killed has not recorded its last evictions, so
+        terminating pods that the Eviction API evicted are counted as well.
+
+        Args:
+            entries: the actions of the last minute in the history.
+            pods: all pods in the cache.
+        """
+        now, now_epoch = self._now(), self._clock.now()
+        counted: dict[str, tuple[float, tuple[LimitScope, ...]]] = {}
+        for entry in entries:
+            if entry.action in ("Evict", "Delete", "Preempt") and entry.result in ("Succeeded", "Started"):
+                kind, _, name = entry.owner.rpartition("/")
+                owner = OwnerKey(entry.namespace, kind, name) if kind else None
+                counted[entry.uid] = entry.time.timestamp(), (ALL, *scopes(entry.node, entry.namespace, owner))
+        for pod in pods:
+            if pod.deleted is None or pod.terminal:
+                continue
+            at = next((each.since for each in pod.conditions if (each.type, each.reason) == EVICTION_CONDITION), None)
+            if at is not None:
+                counted.setdefault(pod.uid, (at, (ALL, *limit_scopes(pod))))
+                self._restore_terminating(pod, now, now_epoch)
+        recent = [(at, places) for at, places in counted.values() if now_epoch - MINUTE < at <= now_epoch]
+        for at, places in sorted(recent):
+            for window in self._windows_in(places):
+                window.take(now - (now_epoch - at))
+        return len(recent)
+
+    def _restore_terminating(self, pod: Pod, now: float, now_epoch: float) -> None:
+        """Count a pod that was evicted before the restart toward the concurrent evictions until it no longer exists."""
+        request = EvictionRequest(
+            namespace=pod.namespace,
+            pod=pod.name,
+            uid=pod.uid,
+            requester=_EARLIER,
+            node=pod.node,
+            owner=owner_key(pod),
+        )
+        until = now + (pod.deleted or now_epoch) - now_epoch + TERMINATION_MARGIN
+        self._terminating[pod.uid] = _TerminatingPod(request, until, unseen=now, moving=now)
 
     # --- admission -----------------------------------------------------------------------------------------------
 
@@ -271,8 +373,8 @@ class Evictor:
         found = found or self._budget(request, pod, now) or self._limit(request, now)
         if found is not None:
             return found
-        self._waiters.pop((request.uid, request.requester), None)
-        for pace in self._windows_of(request.namespace):
+        self._forget_waiter((request.uid, request.requester))
+        for pace in self._windows_of(request):
             pace.take(now)
         if request.how == "Evict":
             self.budgets.hold(pod, request.requester)
@@ -444,6 +546,7 @@ class Evictor:
         request, now, repeated = permit.request, self._now(), False
         if answer.result not in (EVICTED, DELETED, STARTED):
             self._release(permit, uncertain=answer.uncertain)
+            self._keep_place(permit, answer)
         else:
             del self._permits[permit]
             known = self._terminating.get(request.uid)
@@ -455,16 +558,7 @@ class Evictor:
                 self.budgets.granted(permit.pod, now=now)
             if (owner := request.workload) is not None:
                 self._owners.grant(owner, request.uid, now=now)
-            grace = request.grace_period
-            if grace is None:
-                grace = permit.pod.spec.termination_grace_period
-            ends = (
-                0
-                if request.deadline is not None
-                else (DEFAULT_GRACE_PERIOD if grace is None else grace) + TERMINATION_MARGIN
-            )
-            moving = now + BACKGROUND_TIMEOUT if answer.result == STARTED and request.how == "Evict" else now
-            self._terminating[request.uid] = _TerminatingPod(request, now + ends, now + WATCH_LAG, moving)
+            self._terminating[request.uid] = self._terminating_pod(permit, answer, now)
         if not repeated and (not answer.retry or answer.result == REFUSED):
             entry = history_entry(request, answer, permit.pod, now=self._clock.now())
             if entry is not None:
@@ -473,6 +567,16 @@ class Evictor:
                     self._owner_events.evicted(entry, permit.pod)
         if not answer.retry and not repeated:
             self.record(request, answer)
+
+    def _terminating_pod(self, permit: Permit, answer: AttemptResult, now: float) -> _TerminatingPod:
+        request, grace = permit.request, permit.request.grace_period
+        if grace is None:
+            grace = permit.pod.spec.termination_grace_period
+        ends = 0.0
+        if request.deadline is None:
+            ends = (DEFAULT_GRACE_PERIOD if grace is None else grace) + TERMINATION_MARGIN
+        moving = now + BACKGROUND_TIMEOUT if answer.result == STARTED and request.how == "Evict" else now
+        return _TerminatingPod(request, now + ends, now + WATCH_LAG, moving)
 
     def record(self, request: EvictionRequest, answer: AttemptResult) -> None:
         """Add the result of a request to the history and the metrics."""
@@ -506,6 +610,18 @@ class Evictor:
         """Record that another component carries out the eviction. It then counts against no PodDisruptionBudget."""
         self.budgets.release(permit.pod)
 
+    def _keep_place(self, permit: Permit, answer: AttemptResult) -> None:
+        """Let a request that a PodDisruptionBudget refused wait for the budget until its requester repeats it."""
+        if not answer.retry or answer.reason != DISRUPTION_BUDGET:
+            return
+        budget = self.budgets.budget_of(permit.pod)
+        if budget is not None:
+            message = f"PodDisruptionBudget {budget.name} allows no disruption now"
+            scope: LimitScope = (BUDGET, budget.key)
+            self._wait(
+                permit.request, WAITING_FOR_BUDGET, message, None, limit=BUDGET, scope=scope, expiry=REFUSAL_EXPIRY
+            )
+
     def _release(self, permit: Permit, *, uncertain: bool) -> None:
         request = permit.request
         del self._permits[permit]
@@ -518,7 +634,7 @@ class Evictor:
         self._return_rate(permit)
 
     def _return_rate(self, permit: Permit) -> None:
-        for pace in self._windows_of(permit.request.namespace):
+        for pace in self._windows_of(permit.request):
             pace.give_back(permit.admitted_at)
 
     # --- admission checks -------------------------------------------------------------------------------------------
@@ -543,67 +659,78 @@ class Evictor:
     def _budget(self, request: EvictionRequest, pod: Pod, now: float) -> PendingEviction | None:
         if request.how != "Evict" or request.overdue:
             return None
+        budget = self.budgets.budget_of(pod)
+        if budget is None:
+            return None
+        scope = (BUDGET, budget.key)
         found = self.budgets.exhausted(pod, now=now)
-        return None if found is None else self._wait(request, WAITING_FOR_BUDGET, found.message, found.requester)
+        if found is not None:
+            message, requester = found.message, found.requester
+        else:
+            ahead = self._ahead(request, BUDGET, scope, now)
+            if not ahead or budget.disruptions_allowed > len(ahead) + self.budgets.outstanding(budget, pod, now=now):
+                return None
+            first = ahead[0].request
+            message = f"PodDisruptionBudget {budget.name} is needed first for the eviction of {first.pod}"
+            requester = first.requester
+        return self._wait(request, WAITING_FOR_BUDGET, message, requester, limit=BUDGET, scope=scope)
 
     def _limit(self, request: EvictionRequest, now: float) -> PendingEviction | None:
-        limits, namespace = self.limits, request.namespace
-        found = self._concurrency_limited(request, "maxConcurrentEvictions", limits.max_concurrent, "", now)
-        found = found or self._concurrency_limited(
-            request, "maxConcurrentEvictionsPerNamespace", limits.max_concurrent_per_namespace, namespace, now
-        )
-        if found is not None or request.deadline is not None:
-            return found
-        found = self._rate_limited(request, "evictionsPerMinute", limits.per_minute, self._window, "", now)
-        if found is None and limits.per_minute_per_namespace is not None:
-            pace = self._namespace_windows.get(namespace) or _sliding_window(limits.per_minute_per_namespace)
-            found = self._rate_limited(
-                request, "evictionsPerMinutePerNamespace", limits.per_minute_per_namespace, pace, namespace, now
-            )
-        return found
+        scopes = scopes_of(request)
+        for scope in scopes:
+            found = self._concurrency_limited(request, scope, now)
+            if found is not None:
+                return found
+        for scope in () if request.deadline is not None else scopes:
+            found = self._rate_limited(request, scope, now)
+            if found is not None:
+                return found
+        return None
 
-    def _concurrency_limited(
-        self, request: EvictionRequest, name: str, limit: int | None, namespace: str, now: float
-    ) -> PendingEviction | None:
+    def _concurrency_limited(self, request: EvictionRequest, scope: LimitScope, now: float) -> PendingEviction | None:
+        limit, name = self.limits.concurrent_of(scope[0]), _limit_name("maxConcurrentEvictions", scope)
         if limit is None:
             return None
         if request.deadline is None:
             busy = [each.request for each in self._permits] + [each.request for each in self._still_terminating(now)]
+            ahead = len(self._ahead(request, name, scope, now))
         else:  # the request waits for in-flight requests, not for rollouts, rechecks or slowly terminating pods
             busy = [each.request for each in self._permits if each.in_flight]
-        if namespace:
-            busy = [each for each in busy if each.namespace == namespace]
-        ahead = 0 if request.deadline is not None else self._waiting_longer(request, name, namespace, now)
+            ahead = 0
+        if scope != ALL:
+            busy = [each for each in busy if scope in scopes_of(each)]
         if len(busy) + ahead < limit:
             return None
         others = {each.requester for each in busy}
-        message = f"{name} is {limit}, and {len(busy)} evictions are in progress" + _where(namespace)
-        return self._wait(
-            request, WAITING_FOR_EVICTION_LIMIT, message, _single_requester(others), limit=name, scope=namespace
-        )
+        number = "1 eviction is" if len(busy) == 1 else f"{len(busy)} evictions are"
+        message = f"{name} is {limit}, and {number} in progress{_where(scope)}"
+        requester = _single_requester(others)
+        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, requester, limit=name, scope=scope)
 
-    def _rate_limited(
-        self, request: EvictionRequest, name: str, limit: int | None, pace: SlidingWindow, namespace: str, now: float
-    ) -> PendingEviction | None:
+    def _rate_limited(self, request: EvictionRequest, scope: LimitScope, now: float) -> PendingEviction | None:
+        limit, name = self.limits.per_minute_of(scope[0]), _limit_name("evictionsPerMinute", scope)
         if limit is None:
             return None
-        wait = pace.wait(now)
-        if wait <= 0.0 and not self._waiting_longer(request, name, namespace, now):
+        window = self._windows.get(scope)
+        wait = 0.0 if window is None else window.wait(now)
+        if wait <= 0.0 and not self._ahead(request, name, scope, now):
             return None
-        message = f"{name} is {limit}" + _where(namespace) + f", and the next may start in {wait:.0f}s"
-        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=namespace)
+        message = f"{name} is {limit}" + _where(scope) + f", and the next may start in {wait:.0f}s"
+        return self._wait(request, WAITING_FOR_EVICTION_LIMIT, message, None, limit=name, scope=scope)
 
-    def _waiting_longer(self, request: EvictionRequest, name: str, namespace: str, now: float) -> int:
-        """Return the number of other requesters' requests that have waited longer for the same limit."""
+    def _ahead(self, request: EvictionRequest, limit: str, scope: LimitScope, now: float) -> list[PendingEviction]:
+        """Return the requests of other requesters that precede a request at the same limit, the first one first."""
         mine = self._waiters.get((request.uid, request.requester))
-        since = now if mine is None else mine.waiting.since
-        self._drop_expired(now)
-        return sum(
-            (each.limit, each.waiting.scope) == (name, namespace)
-            and each.waiting.since < since
+        order = _order(request, now if mine is None else mine.waiting.since)
+        found = [
+            each.waiting
+            for each in self._lines.get((limit, scope), {}).values()
+            if now <= each.until
+            and each.waiting.request.uid != request.uid
             and not each.waiting.request.requester.same_object(request.requester)
-            for each in self._waiters.values()
-        )
+            and _order(each.waiting.request, each.waiting.since) < order
+        ]
+        return sorted(found, key=lambda each: _order(each.request, each.since))
 
     def _wait(
         self,
@@ -613,20 +740,37 @@ class Evictor:
         waits_for: Requester | None,
         *,
         limit: str = "",
-        scope: str = "",
+        scope: LimitScope = ALL,
+        expiry: float = REQUEST_EXPIRY,
     ) -> PendingEviction:
-        now = self._now()
-        known = self._waiters.get((request.uid, request.requester))
-        since = now if known is None or now - known.asked > REQUEST_EXPIRY else known.waiting.since
+        now, key = self._now(), (request.uid, request.requester)
+        known = self._waiters.get(key)
+        since = now if known is None or now > known.until else known.waiting.since
         waiting = PendingEviction(
-            request=request, reason=reason, message=message, waits_for=waits_for, since=since, scope=scope
+            request=request,
+            reason=reason,
+            message=message,
+            waits_for=waits_for,
+            since=since,
+            scope=ALL if limit in ("", BUDGET) else scope,
         )
-        self._waiters[request.uid, request.requester] = _Waiter(waiting, limit, now)
+        self._forget_waiter(key)
+        self._waiters[key] = self._lines.setdefault((limit, scope), {})[key] = _Waiter(
+            waiting, limit, scope, now + expiry
+        )
         return waiting
 
+    def _forget_waiter(self, key: _WaiterKey) -> None:
+        waiter = self._waiters.pop(key, None)
+        if waiter is not None:
+            line = self._lines[waiter.limit, waiter.scope]
+            del line[key]
+            if not line:
+                del self._lines[waiter.limit, waiter.scope]
+
     def _drop_expired(self, now: float) -> None:
-        for key in [key for key, each in self._waiters.items() if now - each.asked > REQUEST_EXPIRY]:
-            del self._waiters[key]
+        for key in [key for key, each in self._waiters.items() if now > each.until]:
+            self._forget_waiter(key)
 
     def _still_terminating(self, now: float) -> list[_TerminatingPod]:
         for uid, each in tuple(self._terminating.items()):
@@ -635,13 +779,16 @@ class Evictor:
                 del self._terminating[uid]
         return [each for each in self._terminating.values() if now < each.until]
 
-    def _windows_of(self, namespace: str) -> list[SlidingWindow]:
-        """Return the windows of the rate limits that an eviction in the namespace counts toward."""
-        found = [] if self.limits.per_minute is None else [self._window]
-        if self.limits.per_minute_per_namespace is not None:
-            found.append(
-                self._namespace_windows.setdefault(namespace, _sliding_window(self.limits.per_minute_per_namespace))
-            )
+    def _windows_of(self, request: EvictionRequest) -> list[SlidingWindow]:
+        """Return the windows of the rate limits that an eviction counts toward."""
+        return self._windows_in(scopes_of(request))
+
+    def _windows_in(self, places: Iterable[LimitScope]) -> list[SlidingWindow]:
+        found = []
+        for scope in places:
+            limit = self.limits.per_minute_of(scope[0])
+            if limit is not None:
+                found.append(self._windows.setdefault(scope, SlidingWindow(*pace_of(limit))))
         return found
 
     def _clean_up(self, now: float) -> None:
@@ -650,20 +797,27 @@ class Evictor:
         self._cleanup_at = now + CLEANUP_PERIOD
         self._still_terminating(now)
         self._drop_expired(now)
-        for pace in (self._window, *self._namespace_windows.values()):
+        for pace in self._windows.values():
             pace.wait(now)  # drops entries that are older than a minute
-        self._namespace_windows = {name: pace for name, pace in self._namespace_windows.items() if pace}
+        self._windows = {scope: pace for scope, pace in self._windows.items() if pace}
 
     def _now(self) -> float:
         return self._clock.monotonic()
 
 
-def _sliding_window(per_minute: int | None) -> SlidingWindow:
-    return SlidingWindow() if per_minute is None else SlidingWindow(*pace_of(per_minute))
+def _order(request: EvictionRequest, since: float) -> tuple[bool, float]:
+    """Return the sort key by which requests at the same limit are admitted."""
+    if request.deadline is not None:
+        return False, request.deadline
+    return True, since + HEAD_START * _RANKS.get(request.requester.controller, _DRAIN_RANK)
 
 
-def _where(namespace: str) -> str:
-    return f" in namespace {namespace}" if namespace else ""
+def _limit_name(name: str, scope: LimitScope) -> str:
+    return f"{name}Per{scope[0].capitalize()}" if scope[0] else name
+
+
+def _where(scope: LimitScope) -> str:
+    return "" if scope == ALL else f" for {describe_scope(scope)}"
 
 
 def _single_requester(requesters: set[Requester]) -> Requester | None:

@@ -78,7 +78,7 @@ class OutstandingDisruptions:
             pod: the pod to evict.
             now: seconds on the monotonic clock.
         """
-        budget = self._budget(pod)
+        budget = self.budget_of(pod)
         if budget is None:
             return None
         spent = self._outstanding(budget.key, now)
@@ -91,9 +91,13 @@ class OutstandingDisruptions:
         )
         return BudgetExhausted(message, others[-1].requester)
 
+    def outstanding(self, budget: PodDisruptionBudget, pod: Pod, *, now: float) -> int:
+        """Return the number of outstanding disruptions of a budget, without that of the pod."""
+        return sum(uid != pod.uid for uid in self._outstanding(budget.key, now))
+
     def hold(self, pod: Pod, requester: Requester) -> None:
         """Record the outstanding disruption of an eviction that is about to be requested."""
-        budget = self._budget(pod)
+        budget = self.budget_of(pod)
         if budget is not None and pod.name not in budget.disrupted_pods:
             self._outstanding_by_budget.setdefault(budget.key, {})[pod.uid] = OutstandingDisruption(pod.name, requester)
 
@@ -124,7 +128,7 @@ class OutstandingDisruptions:
         else:
             self._outstanding_by_budget.pop(key, None)
 
-    def _budget(self, pod: Pod) -> PodDisruptionBudget | None:
+    def budget_of(self, pod: Pod) -> PodDisruptionBudget | None:
         """Return the PodDisruptionBudget that the pod's eviction counts against.
 
         The result is ``None`` if no budget applies to the pod, and also if several do, because the API server then

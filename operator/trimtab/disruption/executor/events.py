@@ -77,14 +77,16 @@ def _log(outcome: Outcome) -> None:
         return
     fields |= {"reason": outcome.reason, "detail": outcome.message}
     if outcome.result == STARTED:
-        log.info("evicting pod %s from node %s: %s", action.key, action.node, outcome.message, extra=fields)
+        log.info(
+            "Eviction of pod %s from node %s in progress: %s", action.key, action.node, outcome.message, extra=fields
+        )
         return
     level = logging.INFO
     if outcome.result in {REFUSED, FAILED}:
         level = logging.WARNING
     elif outcome.reason in {CYCLE_DEADLINE, WINDOW_CLOSED, SHUTTING_DOWN}:  # may apply to thousands of pods at once
         level = logging.DEBUG
-    log.log(level, "pod %s not evicted from node %s: %s", action.key, action.node, outcome.message, extra=fields)
+    log.log(level, "Pod %s not evicted from node %s: %s", action.key, action.node, outcome.message, extra=fields)
 
 
 _LOGGED: Final = {"evict": "Evicted", "restart": "Replaced", "remove": "Removed terminal"}

@@ -22,7 +22,7 @@ from trimtab.api.reasons import (
     WAITING_FOR_OWNER,
 )
 from trimtab.controller.loop import end_tasks
-from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction, Permit
+from trimtab.disruption.evictor import ClusterView, Evictor, PendingEviction, Permit, scopes_of
 from trimtab.disruption.evictor.eviction_api import evict_once, resolve_lost_response
 from trimtab.disruption.evictor.requests import DESCHEDULER, EvictionRequest, Requester
 from trimtab.disruption.executor.events import report_outcome
@@ -36,7 +36,7 @@ from trimtab.disruption.executor.owner_queue import (
     watch_started,
 )
 from trimtab.disruption.executor.rollout_restart import confirm_restart, restart
-from trimtab.disruption.limits import pace_of
+from trimtab.disruption.limits import LimitScope, pace_of
 from trimtab.disruption.outcome import (
     EVICTED,
     EVICTED_RESPONSE_LOST,
@@ -269,7 +269,7 @@ class OutcomeRecorder:
                 if observe is not None:
                     observe(outcome)
         except Exception:  # a failure in reporting must not stop the next eviction
-            log.exception("failed to report the outcome of pod %s", eviction.action.key)
+            log.exception("Failed to report the eviction outcome of pod %s", eviction.action.key)
 
     def release(self, eviction: QueuedEviction) -> None:
         """Release the reservations of an action whose pod was not evicted."""
@@ -303,7 +303,7 @@ class Execution:
         self._rechecking: dict[asyncio.Task[Refusal | None], OwnerQueue] = {}
         self._abandoned: list[asyncio.Task[Refusal | None]] = []
         self._started: list[OwnerQueue] = []
-        self._held: dict[str, float] = {}  # by namespace ("" for all): the time until which a reached limit blocks it
+        self._held: dict[LimitScope, float] = {}  # the time until which a reached limit blocks the actions in a scope
         self._recorder = OutcomeRecorder(len(actions), dependencies, options)
 
     async def run(self) -> list[Outcome]:
@@ -379,14 +379,16 @@ class Execution:
             if self._options.pace.wait(self._now()) > 0.0 or self._options.not_ready_reason():
                 return
             queue = self._queue.pop()
-            held_until = self._held_until(queue.head.action.namespace)
+            held_until = self._held_until(queue)
             if self._now() < held_until and not queue.head.uncertain:
                 self._queue.put(queue, at=held_until)
             else:
                 self._advance(queue)
 
-    def _held_until(self, namespace: str) -> float:
-        return max(self._held.get("", 0.0), self._held.get(namespace, 0.0))
+    def _held_until(self, queue: OwnerQueue) -> float:
+        if not self._held:
+            return 0.0
+        return max(self._held.get(scope, 0.0) for scope in scopes_of(self._request(queue, queue.head)))
 
     def _has_room(self) -> bool:
         return len(self._in_flight) + len(self._rechecking) < self._settings.max_in_flight
@@ -404,7 +406,7 @@ class Execution:
         try:
             ended = self._admit(queue, eviction, rechecked=rechecked)
         except Exception as error:  # one pod that cannot be checked must not stop the others
-            log.exception("failed to recheck pod %s before its eviction", eviction.action.key)
+            log.exception("Failed to recheck pod %s before its eviction", eviction.action.key)
             ended = self._failed_check(eviction, error)
         if ended is not None:
             self._end(queue, ended)
@@ -521,7 +523,7 @@ class Execution:
         error, eviction = task.exception(), queue.head
         if isinstance(error, Exception):
             if eviction.last is None:
-                log.error("failed to recheck pod %s before its eviction", eviction.action.key, exc_info=error)
+                log.error("Failed to recheck pod %s before its eviction", eviction.action.key, exc_info=error)
             eviction.last = self._failed_check(eviction, error)
             again_at = self._now() + self._delay(eviction, eviction.last)
             if self._closing() or again_at >= self._options.deadline:
@@ -545,7 +547,7 @@ class Execution:
         try:
             answer = task.result()
         except Exception as error:  # a bug in one request must not stop the others
-            log.exception("failed to evict pod %s: unexpected error", eviction.action.key)
+            log.exception("Failed to evict pod %s: unexpected error", eviction.action.key)
             answer = AttemptResult(FAILED, EVICTION_FAILED, f"{type(error).__name__}: {error}")
         if answer.result == STARTED:
             if eviction.permit is not None:

@@ -12,12 +12,15 @@ A task on each event loop is due 50 times a second. Its lags are the result: fro
 
 The lag depends on what else the machine does. ``--slices`` measures instead the CPU time of each callback that the
 event loops run, with asyncio in place of uvloop, and lists the longest ones with their tasks.
+
+Both list the garbage collections, which block the event loops in whatever thread they run.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import os
@@ -43,10 +46,11 @@ CONTROLLERS: Final = "descheduler,autoscaler,tainting,scheduler"
 BATCHES: Final = 20
 """Number of batches of changes in a second."""
 
-Lags = list[float]
-
 LONG: Final = 0.01
-"""Minimum seconds of CPU time of a callback that is recorded."""
+"""Minimum seconds of CPU time of a callback, and of a garbage collection, that is recorded."""
+
+COLLECTIONS: Final = "garbage collections"
+"""The name under which garbage collections are recorded, in place of an event loop's thread."""
 
 
 # --- the task on each event loop --------------------------------------------------------------------------------------
@@ -54,7 +58,7 @@ LONG: Final = 0.01
 
 def measure_loops(path: Path) -> None:
     """Add the task to each event loop that this process starts, and write its lags to a file as JSON on SIGUSR1."""
-    lags: dict[str, Lags] = {}
+    lags: dict[str, list[Any]] = {}
 
     async def tick(name: str) -> None:
         found = lags.setdefault(name, [])
@@ -104,8 +108,24 @@ def measure_slices(path: Path) -> None:
     _write_on_signal(path, found)
 
 
+def _record_collections(found: dict[str, list[Any]]) -> None:
+    """Record the long garbage collections of this process, with the generation and the thread."""
+    began = 0.0
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.thread_time()
+        elif (seconds := time.thread_time() - began) >= LONG:
+            name = f"generation {info['generation']} in {threading.current_thread().name}"
+            found.setdefault(COLLECTIONS, []).append((seconds, name))
+
+    gc.callbacks.append(collected)
+
+
 def _write_on_signal(path: Path, found: dict[str, list[Any]]) -> None:
-    """Write what was found since the last time to a file, on SIGUSR1, in a thread."""
+    """Write what was found since the last time to a file, on SIGUSR1, in a thread. Also record garbage collections."""
+    _record_collections(found)
 
     def write() -> None:
         while signal.sigwait([signal.SIGUSR1]):
@@ -483,7 +503,8 @@ def _slices(phase: str, seconds: float, taken: dict[str, list[Any]]) -> Iterator
         }
 
 
-def _lags(phase: str, seconds: float, taken: dict[str, Lags]) -> Iterator[dict[str, Any]]:
+def _lags(phase: str, seconds: float, taken: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    yield from _slices(phase, seconds, {COLLECTIONS: taken.pop(COLLECTIONS, [])})
     for loop, lags in sorted(taken.items()):
         if not lags:
             continue

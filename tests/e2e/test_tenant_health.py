@@ -66,6 +66,7 @@ UNNOTICED: Final = (
     "credentials retriever",
     "insights revision waiter",
     "pause",
+    "startup/cleanup activities",
     "time-limited waiting ",
     "worker for ",
 )

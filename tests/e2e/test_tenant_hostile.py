@@ -182,7 +182,7 @@ def test_random_hostile_tenants_affect_no_other(joint: JointCluster, leader: Ope
     assert lease(joint) == before
     assert memory < MEMORY_LIMIT
     assert lags.quantile(0.5) < LAG
-    assert not re.search(r"Lease .* is lost", leader.log.read_text())
+    assert not re.search(r"Lease .* was lost", leader.log.read_text())
     ends = [each for each in joint.audit.ours("pods", "pods/eviction", verbs=("delete", "create")) if is_end(each)]
     assert [each.summary for each in ends if each.object_ref.namespace != tenant.namespace] == []
     assert len(joint.evictions()) == evicted

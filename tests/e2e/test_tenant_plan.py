@@ -122,7 +122,7 @@ def test_affinity_terms_of_one_tenant_delay_no_other(joint: JointCluster, leader
         before.get("leaseTransitions"),
     )
     assert memory < MEMORY_LIMIT
-    assert not re.search(r"Lease .* is lost", leader.log.read_text())
+    assert not re.search(r"Lease .* was lost", leader.log.read_text())
     require_end(joint.client, leader)
 
 

@@ -315,6 +315,9 @@ CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
 PLAN_STALE: Final = "PlanStale"
 """Degraded: the next plan is overdue by several intervals. The message contains the numbers. A supervisor outside of
 the planner sets this reason, so that it is reported even if the planner hangs."""
+STATUS_STALE: Final = "StatusStale"
+"""Degraded: the API server has rejected or not answered the updates of the status for one to three minutes, so that the
+rest of the status may be out of date. The message contains the number of seconds and the last error."""
 CYCLE_FAILED: Final = "CycleFailed"
 """Degraded: the last cycle failed. The message contains the error."""
 NAMESPACE_NOT_FOUND: Final = "NamespaceNotFound"

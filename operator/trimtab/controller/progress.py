@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, TypeAlias
 from weakref import WeakSet
 
 from msgspec import Struct
@@ -54,6 +54,10 @@ MAX_TOLERANCE: Final = 180.0
 """Minimum and maximum of the resulting tolerance in seconds. Intervals range from a second to a day, and planning may
 take as long as its deadline.
 """
+
+
+Subject: TypeAlias = tuple[Resource, str]
+"""The resource and name of a cluster-scoped custom object."""
 
 
 class PlanSchedule(Struct, frozen=True):
@@ -84,6 +88,7 @@ class Component:
         name: name of the component.
         error: the latest failure; empty while the component succeeds.
         plan_schedule: the interval at which the component makes plans; ``None`` if it makes no plans.
+        status_of: the object whose status the component writes; ``None`` if it writes none.
         allowed_silence: seconds for which the work in progress is expected to report no progress.
     """
 
@@ -93,6 +98,7 @@ class Component:
         self.allowed_silence = 0.0
         self.error = ""
         self.plan_schedule: PlanSchedule | None = None
+        self.status_of: Subject | None = None
         self._now = now
         self._active = now()
         self._began: float | None = None

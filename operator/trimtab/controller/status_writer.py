@@ -146,6 +146,7 @@ class StatusWriter(LatestWriter[S]):
             retried=TRANSIENT,
             kind=f"the status of {resource.kind}",
         )
+        self._component.status_of = (resource, name)
         self._api = api
         self._resource = resource
         self._name = name
@@ -177,7 +178,7 @@ class StatusWriter(LatestWriter[S]):
         try:
             self.start_from(msgspec.convert(dict(wire), type(self.value)))
         except msgspec.ValidationError as error:
-            log.warning("Cannot decode the status of %s; rebuilding it: %s", self, error)
+            log.warning("Failed to decode the status of %s; rebuilding it: %s", self, error)
 
     def start_from(self, status: S) -> None:
         """Start from a decoded status in the cluster."""
@@ -258,8 +259,8 @@ class StatusWriter(LatestWriter[S]):
         if self._deleted:
             self._component.succeed()
         if retried:
-            log.warning("Cannot write the status of %s: %s", self, error)
+            log.warning("Failed to write the status of %s; retrying: %s", self, error)
         elif isinstance(error, ApiError) and not self._deleted:
             log.error("The API server rejected the status of %s: %s", self, error)
         elif not self._deleted:
-            log.error("Cannot write the status of %s", self, exc_info=error)
+            log.error("Failed to write the status of %s: unexpected error", self, exc_info=error)

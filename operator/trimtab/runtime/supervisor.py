@@ -39,8 +39,8 @@ from trimtab.kube.connection.config import ServerConfig, load_config
 from trimtab.kube.connection.transport import Transport
 from trimtab.runtime.controller_thread import ControllerThread
 from trimtab.runtime.health.probes import Check, ProbeServer
-from trimtab.runtime.health.stale_plans import PERIOD as STALE_PLAN_PERIOD
-from trimtab.runtime.health.stale_plans import StalePlanReporter
+from trimtab.runtime.health.staleness import PERIOD as STALENESS_PERIOD
+from trimtab.runtime.health.staleness import StalenessReporter
 from trimtab.runtime.health.watchdog import Watchdog
 from trimtab.runtime.leader_election.elector import LeaderElector, unique_identity
 from trimtab.runtime.memory import tune_allocator
@@ -161,8 +161,8 @@ class Supervisor:
                 await self._serve_metrics(stack, config, settings.metrics)
             background = TaskSupervisor("supervisor", SYSTEM_CLOCK)
             stack.push_async_callback(background.cancel)
-            stale = StalePlanReporter(LeaderOnlyApi(api, leading), lambda: app.progress.components, SYSTEM_CLOCK)
-            background.start_periodic("report stale plans", stale.check, STALE_PLAN_PERIOD)
+            stale = StalenessReporter(LeaderOnlyApi(api, leading), lambda: app.progress.components, SYSTEM_CLOCK)
+            background.start_periodic("report stale plans and statuses", stale.check, STALENESS_PERIOD)
             thread = ControllerThread(app.run)
             thread.start()
             await self._supervise(thread, app, elector)
@@ -230,7 +230,7 @@ class Supervisor:
     def _exit_after_lost_lease(self, elector: LeaderElector | None) -> NoReturn:
         """Exit immediately, because another process may already be the leader."""
         because = "" if elector is None else elector.lost_reason
-        log.error("%s: exiting, so that two leaders never act at once", because)
+        log.error("Exiting so that two leaders never act at once: %s", because)
         self._exit()
 
     async def _abandon_controllers(self, elector: LeaderElector | None, because: str) -> NoReturn:
@@ -238,7 +238,7 @@ class Supervisor:
 
         ``leading`` is false from then on, which prevents the controllers from sending requests.
         """
-        log.error("%s: exiting; the stacks of all threads follow", because)
+        log.error("Exiting (%s); the stacks of all threads follow", because)
         with suppress(Exception):
             faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
         if elector is not None:

@@ -329,7 +329,7 @@ async def test_failed_supervisor_task_is_restarted(
             if len(began) == 1:
                 raise KeyError("x")
 
-    monkeypatch.setattr(supervisor, "StalePlanReporter", Failing)
+    monkeypatch.setattr(supervisor, "StalenessReporter", Failing)
     async with cluster(tmp_path) as (_, path):
         running = asyncio.create_task(Supervisor(settings(path), watchdog=NoWatchdog(), exit_process=dies).run())
         await until(lambda: len(began) == 2)

@@ -1,8 +1,9 @@
-"""Reports overdue plans in the condition ``Degraded`` of custom objects, independently of the controllers.
+"""Reports overdue plans and statuses in the condition ``Degraded`` of custom objects, independently of the controllers.
 
 The reporter runs on the supervisor's event loop with its own connection, so it works even if the controllers' loop
-hangs. While a plan is overdue, it replaces the condition ``Degraded``, and restores the previous one afterwards. If the
-controller writes the status in the meantime, the controller's condition takes precedence.
+hangs. While a plan or the write of a status is overdue, it replaces the condition ``Degraded``, and restores the
+previous one afterwards. If the controller writes the status in the meantime, the controller's condition takes
+precedence. The API server may accept the condition although it rejects the controller's status, which is much larger.
 """
 
 from __future__ import annotations
@@ -17,27 +18,25 @@ from trimtab.api import reasons
 from trimtab.api.conditions import DEGRADED, Condition
 from trimtab.api.scalars import to_time
 from trimtab.api.state import state_of
-from trimtab.controller.progress import Component, PlanSchedule
+from trimtab.controller.progress import MIN_TOLERANCE, Component, Subject
 from trimtab.kube.api import Api, ApiError, NotFound, Unreachable
 from trimtab.kube.clock import Clock
-from trimtab.kube.resources import Resource
 from trimtab.kube.verbs import merge_patch
 
 log = logging.getLogger(__name__)
 
 PERIOD: Final = 5.0
-"""Seconds between two checks for overdue plans, and between two attempts to report one."""
+"""Seconds between two checks, and between two attempts to report the same problem."""
 
 TIMEOUT: Final = 5.0
 """Timeout of one request, in seconds."""
 
-Subject = tuple[Resource, str]
-"""The resource and name of a cluster-scoped custom object for which a controller makes plans."""
-
 Body = dict[str, Any]
 
+_STALE: Final = (reasons.PLAN_STALE, reasons.STATUS_STALE)
 
-class StalePlanReporter:
+
+class StalenessReporter:
     """Sets and restores the condition ``Degraded``. Call :meth:`check` periodically.
 
     Args:
@@ -53,20 +52,40 @@ class StalePlanReporter:
         self._replaced: dict[Subject, Body | None] = {}
 
     async def check(self) -> None:
-        """Set the condition for plans that have become overdue, and restore it for plans that no longer are.
+        """Set the condition of objects that have become stale, and restore that of objects that no longer are.
 
         Call it every :data:`PERIOD` seconds.
         """
-        stale: dict[Subject, tuple[PlanSchedule, float]] = {}
-        for component in self._components():
-            plan_schedule = component.plan_schedule
-            if plan_schedule is not None and component.plan_is_stale():
-                stale[plan_schedule.resource, plan_schedule.name] = plan_schedule, component.plan_overdue_seconds()
-        for subject, (plan_schedule, seconds) in stale.items():
+        stale = self._stale()
+        for subject, (reason, message) in stale.items():
             if subject not in self._replaced:
-                await self._attempt(subject, self._report(subject, plan_schedule, seconds))
+                await self._attempt(subject, self._report(subject, reason, message))
         for subject in self._replaced.keys() - stale.keys():
             await self._attempt(subject, self._withdraw(subject))
+
+    def _stale(self) -> dict[Subject, tuple[str, str]]:
+        """Return the reason and message for each object whose plan or status is overdue."""
+        found: dict[Subject, tuple[str, str]] = {}
+        components = list(self._components())
+        tolerances: dict[Subject, float] = {}
+        for component in components:
+            schedule = component.plan_schedule
+            if schedule is not None:
+                subject = (schedule.resource, schedule.name)
+                tolerances[subject] = max(tolerances.get(subject, 0.0), schedule.tolerance)
+                if component.plan_is_stale():
+                    seconds = component.plan_overdue_seconds()
+                    text = f"the next plan is overdue by {seconds:.0f} s; the interval is {schedule.interval:g} s"
+                    found[subject] = reasons.PLAN_STALE, text
+        for component in components:
+            if component.status_of is None or component.status_of in found:
+                continue
+            seconds = max(component.inactive_seconds(), component.failing_seconds())
+            if seconds > tolerances.get(component.status_of, MIN_TOLERANCE):
+                cause = f": {component.error}" if component.error else ""
+                text = f"the status could not be updated for {seconds:.0f} s and may be out of date{cause}"
+                found[component.status_of] = reasons.STATUS_STALE, text
+        return found
 
     async def _attempt(self, subject: Subject, change: Any) -> None:
         resource, name = subject
@@ -75,11 +94,11 @@ class StalePlanReporter:
         except NotFound:
             self._replaced.pop(subject, None)
         except (ApiError, Unreachable) as error:
-            log.warning("Cannot update the condition Degraded of %s %s; retrying: %s", resource.kind, name, error)
+            log.warning("Failed to update the condition Degraded of %s %s; retrying: %s", resource.kind, name, error)
         except Exception:  # a bug in one report must not prevent the others
-            log.exception("Cannot update the condition Degraded of %s %s; retrying", resource.kind, name)
+            log.exception("Failed to update the condition Degraded of %s %s; retrying", resource.kind, name)
 
-    async def _report(self, subject: Subject, plan_schedule: PlanSchedule, seconds: float) -> None:
+    async def _report(self, subject: Subject, reason: str, message: str) -> None:
         body = await self._read(subject)
         before = _degraded(body)
         now = to_time(self._clock.now()).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -87,19 +106,19 @@ class StalePlanReporter:
         condition = {
             "type": DEGRADED,
             "status": "True",
-            "reason": reasons.PLAN_STALE,
-            "message": f"the next plan is overdue by {seconds:.0f} s; the interval is {plan_schedule.interval:g} s",
+            "reason": reason,
+            "message": message,
             "lastTransitionTime": before["lastTransitionTime"] if before is not None and degraded else now,
             "observedGeneration": body["metadata"].get("generation", 0),
         }
         await self._write(subject, body, condition)
-        self._replaced[subject] = None if before is not None and before["reason"] == reasons.PLAN_STALE else before
-        log.warning("%s %s: %s", plan_schedule.resource.kind, plan_schedule.name, condition["message"])
+        self._replaced[subject] = None if before is not None and before["reason"] in _STALE else before
+        log.warning("%s %s is degraded: %s", subject[0].kind, subject[1], message)
 
     async def _withdraw(self, subject: Subject) -> None:
         body = await self._read(subject)
         now = _degraded(body)
-        if now is not None and now["reason"] == reasons.PLAN_STALE:
+        if now is not None and now["reason"] in _STALE:
             await self._write(subject, body, self._replaced[subject])
         del self._replaced[subject]
 

@@ -1,4 +1,4 @@
-"""An overdue plan is reported in the object's conditions without its controller, and withdrawn."""
+"""An overdue plan or status is reported in the object's conditions without its controller, and withdrawn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from tests.fakes.clock import LoopClock
 from trimtab.api import reasons
 from trimtab.api.cluster_autoscaler import NAME
+from trimtab.api.cluster_autoscaler_status import ClusterAutoscalerStatus
 from trimtab.controller.loop import TaskSupervisor
-from trimtab.controller.progress import PlanSchedule, Progress
-from trimtab.kube.api import Conflict, NotFound, Unreachable
+from trimtab.controller.progress import PROGRESS_REGISTRY, PlanSchedule, Progress
+from trimtab.controller.status_writer import StatusWriter
+from trimtab.kube.api import ApiError, Conflict, NotFound, Unreachable
 from trimtab.kube.resources import CLUSTER_AUTOSCALERS
-from trimtab.runtime.health.stale_plans import PERIOD, StalePlanReporter
+from trimtab.runtime.health.staleness import PERIOD, StalenessReporter
 
 pytestmark = pytest.mark.looptime
 PATH = CLUSTER_AUTOSCALERS.path(NAME)
@@ -72,9 +74,9 @@ class Case:
         self.progress = Progress(asyncio.get_running_loop().time)
         self.component = self.progress.component("autoscaler")
         self.component.plan_schedule = PlanSchedule(CLUSTER_AUTOSCALERS, NAME, 10.0)
-        reporter = StalePlanReporter(self.server, lambda: self.progress.components, LoopClock())  # type: ignore[arg-type]
+        reporter = StalenessReporter(self.server, lambda: self.progress.components, LoopClock())  # type: ignore[arg-type]
         self.tasks = TaskSupervisor("supervisor", LoopClock())
-        self.tasks.start_periodic("report stale plans", reporter.check, PERIOD)
+        self.tasks.start_periodic("report stale plans and statuses", reporter.check, PERIOD)
 
 
 async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_planned() -> None:
@@ -91,6 +93,38 @@ async def test_a_planner_that_hangs_is_reported_once_and_withdrawn_when_it_has_p
     await asyncio.sleep(PERIOD + 1)
     assert (case.server.conditions, case.server.state) == ([READY, WELL], "IterationCompleted")
     assert case.server.writes == 2
+    await case.tasks.cancel()
+
+
+class FailingWriter(StatusWriter[ClusterAutoscalerStatus]):
+    """Writes a status of a ClusterAutoscaler, which the API server rejects."""
+
+    async def _send(self, value: ClusterAutoscalerStatus) -> None:
+        raise ApiError("too large", status=413)
+
+
+async def test_rejected_status_is_reported_and_withdrawn_after_a_write() -> None:
+    case = Case()
+    PROGRESS_REGISTRY.set(case.progress)
+    writer = FailingWriter(
+        case.server,  # type: ignore[arg-type]
+        LoopClock(),
+        resource=CLUSTER_AUTOSCALERS,
+        name=NAME,
+        empty=ClusterAutoscalerStatus(),
+    )
+    case.component.succeed(due_in=10_000.0)
+    for number in range(12):
+        writer.put(ClusterAutoscalerStatus(observed_generation=number + 1))
+        await asyncio.sleep(8)
+        expected = "AllWell" if number < 8 else reasons.STATUS_STALE
+        assert case.server.reason == expected
+    [message] = [each["message"] for each in case.server.conditions if each["type"] == "Degraded"]
+    assert "too large" in message
+    writer._component.succeed()
+    await asyncio.sleep(PERIOD + 1)
+    assert (case.server.conditions, case.server.writes) == ([READY, WELL], 2)
+    await writer.cancel()
     await case.tasks.cancel()
 
 

@@ -23,7 +23,7 @@ def others(operator: OperatorProcess) -> float:
 
 
 def reported(operator: OperatorProcess) -> int:
-    return operator.log.read_text().count(f"{ANOTHER_OPERATOR_ACTIVE}:")
+    return operator.log.read_text().count(f"({ANOTHER_OPERATOR_ACTIVE}):")
 
 
 def events(stage: Stage) -> set[str]:

@@ -113,7 +113,7 @@ class ActiveRules(Generic[C]):
                 self.problem = str(problem)
         if rules is None:
             force = "the previous version stays in force" if self.applied is not None else "no rule is in force"
-            log.error("The PlacementAdmission is invalid; %s: %s", force, self.problem)
+            log.error("The PlacementAdmission is invalid: %s; %s", self.problem, force)
             return
         self.applied, self.rules, self.problem = new, rules, ""
         log.info("Applying generation %d of the PlacementAdmission", new.generation)

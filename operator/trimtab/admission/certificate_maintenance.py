@@ -141,7 +141,7 @@ class CertificateMaintenance(Loop):
         except (ApiError, Unreachable) as error:
             # No exception, because a process that exits after --max-failing-time would no longer answer requests.
             if (problem := str(error) or type(error).__name__) != self.problem:
-                log.warning("Cannot update the certificates or the %s: %s", self._what, problem)
+                log.warning("Failed to update the certificate Secret or the %s; retrying: %s", self._what, problem)
             self.problem = problem
             self._retries += 1
             return RETRY.delay(self._retries - 1)
@@ -189,7 +189,7 @@ class CertificateMaintenance(Loop):
                 f"Secret {self._certificate_settings.namespace}/{self._certificate_settings.secret}: {reason}"
             )
             if self.certificate_problem != self._unusable and not self._certificate_settings.issue:
-                log.warning("Cannot use the certificate: %s", self.certificate_problem)
+                log.warning("No usable serving certificate found: %s", self.certificate_problem)
             self._unusable = self.certificate_problem
             return None
         self.certificate_problem = self._unusable = ""

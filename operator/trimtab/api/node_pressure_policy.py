@@ -212,11 +212,15 @@ class MemoryStall(Spec, frozen=True):
 
     percent: Annotated[
         Annotated[float, Meta(gt=0, le=100)],
-        doc("The threshold is met while memory.psi.full of the node is at or above this percentage of time."),
+        doc(
+            "Threshold as a percentage of time. It is met while memory.psi.full of the node, averaged over window, is "
+            "at or above it."
+        ),
     ]
-    window: Annotated[Literal["avg10", "avg60", "avg300"], doc("The average of 10, 60 or 300 seconds to compare.")] = (
-        "avg60"
-    )
+    window: Annotated[
+        Literal["avg10", "avg60", "avg300"],
+        doc("Period over which memory.psi.full is averaged before it is compared with percent: 10, 60 or 300 seconds."),
+    ] = "avg60"
     grace_period: Annotated[
         Duration,
         doc("How long the threshold must be met before pods are evicted.", DURATION_RULE, ZERO_RULE),
@@ -231,11 +235,14 @@ class FailedPodCleanup(Spec, frozen=True):
 
     after: Annotated[
         Duration,
-        doc("Minimum time since the eviction after which a pod is deleted.", DURATION_RULE, ZERO_RULE),
+        doc("How long a pod that the kubelet evicted is kept before it is deleted.", DURATION_RULE, ZERO_RULE),
     ] = "1h"
     keep_per_owner: Annotated[
         NaturalInt,
-        doc("Number of most recently evicted pods of each owner that are kept, for example to read their messages."),
+        doc(
+            "Number of most recently evicted pods of each owner, e.g. a ReplicaSet, that are not deleted, so that "
+            "their messages can be read. If it is not 0, pods without a controller are never deleted."
+        ),
     ] = 1
 
 
@@ -289,30 +296,31 @@ class NodePressurePolicySpec(Spec, frozen=True):
         Mode,
         doc(
             "Simulate: report in status and events which pods would be evicted, and change nothing. Act: evict pods, "
-            "and set the condition and the taint of nodes under pressure."
+            "and set a condition and a taint on nodes under pressure."
         ),
     ] = SIMULATE
     node_selector: Annotated[
         Selector | None,
         doc(
-            "Only nodes whose labels match are handled. If unset, all nodes match. If several policies match a node, "
-            "the first one by name handles it."
+            "Selects the nodes that the policy handles, by their labels. If unset, all nodes are selected. If several "
+            "policies select a node, the one whose name comes first in alphabetical order handles it."
         ),
     ] = None
     eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard thresholds by signal, in the kubelet's syntax: memory.available: 500Mi or 10%. A threshold is met "
-            "while less than this is available. At a hard threshold, a pod is evicted at once, with a grace period of "
-            "at most hardEvictionMaxPodGracePeriod.",
+            "Hard thresholds by signal, as in a KubeletConfiguration, e.g. memory.available: 500Mi. A percentage, "
+            "e.g. 10%, refers to the capacity; 0% and 100% disable a threshold. A threshold is met while less than "
+            "this is available. Then a pod is evicted immediately, with a grace period of at most "
+            "hardEvictionMaxPodGracePeriod.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_soft: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Soft thresholds by signal, in the kubelet's syntax. Pods are evicted once a threshold has been met for "
-            "its evictionSoftGracePeriod.",
+            "Soft thresholds by signal, in the format of evictionHard. Pods are evicted once a threshold has been met "
+            "for its evictionSoftGracePeriod.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
@@ -328,30 +336,32 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_minimum_reclaim: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "How much more than its threshold must be available before a threshold that was met counts as no longer "
-            "met, by signal. It prevents an eviction each time that the signal crosses the threshold.",
+            "Minimum reclaim by signal, as a quantity or a percentage of the capacity. A threshold that has been met "
+            "for its grace period remains met until this much more than the threshold is available. This prevents "
+            "repeated evictions while a signal is close to its threshold.",
             Rule(rule=_IS_RECLAIM, message=RECLAIM_FORM),
         ),
     ] = field(default_factory=dict)
     eviction_max_pod_grace_period: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum grace period in seconds of a pod that is evicted because of a soft threshold. If unset, each pod "
-            "has its own terminationGracePeriodSeconds; the kubelet would kill it at once."
+            "Maximum termination grace period, in seconds, of pods that are evicted because of a soft threshold. If "
+            "unset, each pod's own terminationGracePeriodSeconds applies, whereas a kubelet without this setting uses "
+            "0."
         ),
     ] = None
     hard_eviction_max_pod_grace_period: Annotated[
         PositiveInt,
         doc(
-            "Maximum grace period in seconds of a pod that is evicted because of a hard threshold. The kubelet's is "
-            "always 1."
+            "Maximum termination grace period, in seconds, of pods that are evicted because of a hard threshold. The "
+            "kubelet always uses 1."
         ),
     ] = 1
     eviction_pressure_transition_period: Annotated[
         Duration,
         doc(
-            "How long no threshold of a condition may have been met before the condition and the taint of the node are "
-            "removed.",
+            "How long to wait after the last threshold of a condition, e.g. MemoryPressure, is no longer met before "
+            "the condition and its taint are removed from the node.",
             DURATION_RULE,
             ZERO_RULE,
         ),
@@ -359,7 +369,7 @@ class NodePressurePolicySpec(Spec, frozen=True):
     monitoring_interval: Annotated[
         Duration,
         doc(
-            "Period between two readings of each node's signals. Kubelets measure every 10s or so.",
+            "How often the signals of each node are read. Kubelets measure them about every 10s.",
             DURATION_RULE,
             INTERVAL_RULE,
         ),
@@ -367,9 +377,10 @@ class NodePressurePolicySpec(Spec, frozen=True):
     eviction_forecast: Annotated[
         Duration | None,
         doc(
-            "If a soft threshold is met, and the trend of its signal reaches the hard threshold within this time, pods "
-            "are evicted without waiting for the rest of the soft threshold's grace period. The hard threshold is that "
-            "in evictionHard, otherwise that in kubeletEvictionHard. If unset, trends are only reported.",
+            "If a soft threshold is met, and the trend of its signal reaches the hard threshold within this time, "
+            "pods are evicted before the soft threshold's grace period ends. The hard threshold is that in "
+            "evictionHard or, if evictionHard does not contain the signal, that in kubeletEvictionHard. If unset, "
+            "trends cause no evictions; trimtab plan shows them.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -378,35 +389,44 @@ class NodePressurePolicySpec(Spec, frozen=True):
     kubelet_eviction_hard: Annotated[
         Mapping[str, ThresholdText],
         _signal_map(
-            "Hard thresholds at which the kubelets of these nodes kill pods. They are used in forecasts and to warn "
-            "about thresholds of the policy that are not above them. Defaults to the kubelet's defaults.",
+            "The evictionHard setting of the kubelets on these nodes. If unset, the kubelet's defaults are assumed. "
+            "trimtab uses it for evictionForecast, and reports in the condition Conflicting if a kubelet evicts at "
+            "the same threshold as this policy or earlier.",
             Rule(rule=_IS_THRESHOLD, message=THRESHOLD_FORM),
         ),
     ] = field(default_factory=dict)
     ranking: Annotated[
         Ranking,
         doc(
-            "Which pod is evicted first. UsagePriority, as the kubelet: pods that use more than they request, then "
-            "lower priority, then larger usage above the request. QoS, as OpenShift 3: BestEffort pods, Burstable, "
-            "Guaranteed, and larger usage above the request within a class."
+            "Order in which pods are evicted. UsagePriority, as in the kubelet: first pods that use more than they "
+            "request, then pods with a lower priority, then pods with a larger usage above their request. QoS, as in "
+            "OpenShift 3: first BestEffort, then Burstable, then Guaranteed pods, and within a class those with a "
+            "larger usage above their request."
         ),
     ] = USAGE_PRIORITY
     taint_nodes: Annotated[
         bool,
-        doc("Whether nodes under pressure get the taint pressure.trimtab.dev/<resource>:NoSchedule. Used in mode Act."),
+        doc(
+            "Whether nodes under pressure get a NoSchedule taint with the key pressure.trimtab.dev/memory, "
+            "pressure.trimtab.dev/disk or pressure.trimtab.dev/pid. Has no effect in mode Simulate."
+        ),
     ] = True
     delete_after: Annotated[
         Duration | None,
         doc(
-            "If a hard threshold is met, and the API server has refused to evict a pod for this time, for example "
-            "because of its PodDisruptionBudget, the pod is deleted. If unset, no running pod is ever deleted.",
+            "How long the API server may refuse to evict a pod, e.g. because of its PodDisruptionBudget, before the "
+            "pod is deleted instead. Pods are deleted only while a hard threshold is met. If unset, running pods are "
+            "never deleted.",
             DURATION_RULE,
             ZERO_RULE,
         ),
     ] = None
     failed_pods: Annotated[
         FailedPodCleanup | None,
-        doc("Deletes pods that kubelets of these nodes evicted. If unset, they are not deleted."),
+        doc(
+            "Deletes pods in phase Failed that the kubelets of these nodes evicted. Has no effect in mode Simulate. "
+            "If unset, these pods are not deleted."
+        ),
     ] = None
 
     @property
@@ -433,53 +453,101 @@ PRESSURE_CONDITIONS: Final[tuple[PressureCondition, ...]] = ("MemoryPressure", "
 
 
 class SignalStatus(Status, frozen=True):
-    """The value of one signal of a node."""
+    """A signal of the node, and its threshold that is met."""
 
-    signal: Annotated[Annotated[str, Meta(max_length=64)], doc("The eviction signal.")]
-    available: Annotated[BigCount, doc("What is available, in bytes, inodes or PIDs.")] = 0
-    threshold: Annotated[BigCount, doc("The threshold that is met, in the same unit.")] = 0
-    hard: Annotated[bool, doc("Whether the threshold is a hard one.")] = False
-    since: Annotated[datetime | None, doc("When the threshold was first met.")] = None
+    signal: Annotated[
+        Annotated[str, Meta(max_length=64)],
+        doc("Eviction signal, e.g. memory.available. The signal of memoryStall is memory.psi.full."),
+    ]
+    available: Annotated[
+        BigCount,
+        doc(
+            "Value of the signal: the available bytes, inodes or PIDs. The unit of memory.psi.full is 0.01% of the "
+            "time."
+        ),
+    ] = 0
+    threshold: Annotated[BigCount, doc("The threshold that is met, in the same unit as available.")] = 0
+    hard: Annotated[
+        bool, doc("true: the threshold is in evictionHard. false: it is in evictionSoft or memoryStall.")
+    ] = False
+    since: Annotated[datetime | None, doc("Time since which the threshold has been met.")] = None
 
 
 class NodePressureStatus(Status, frozen=True):
-    """A node under pressure."""
+    """A node on which a threshold is met, or was met within evictionPressureTransitionPeriod."""
 
-    name: Annotated[ObjectName, doc("The node's name.")]
-    conditions: Annotated[tuple[PressureCondition, ...], bounded("The resources that run low.", limit=3, **ATOMIC)] = ()
+    name: Annotated[ObjectName, doc("Name of the node.")]
+    conditions: Annotated[
+        tuple[PressureCondition, ...],
+        bounded(
+            "Pressure conditions of the node according to this policy. In mode Act, the node has conditions of these "
+            "types with the prefix pressure.trimtab.dev/.",
+            limit=3,
+            **ATOMIC,
+        ),
+    ] = ()
     signals: Annotated[
-        tuple[SignalStatus, ...], bounded("The signals whose thresholds are met.", limit=len(SIGNALS) * 2, **ATOMIC)
+        tuple[SignalStatus, ...],
+        bounded(
+            "Signals whose thresholds are met. Empty if the signals are unknown, and during "
+            "evictionPressureTransitionPeriod, when no threshold is met any more.",
+            limit=len(SIGNALS) * 2,
+            **ATOMIC,
+        ),
     ] = ()
     reason: Annotated[
         Annotated[str, Meta(max_length=128)],
-        doc("Why pods are, or are not, being evicted from the node: a reason code."),
+        doc(
+            "Why pods are, or are not, being evicted from the node, as a reason code, e.g. SoftGracePeriod or "
+            "KubeletEvicts."
+        ),
     ] = ""
     message: Annotated[ShortText, doc("Details of the reason, for example the pod that is being evicted.")] = ""
 
 
 class UnreadNode(Status, frozen=True):
-    """A node whose signals are unknown."""
+    """A node whose signals are unknown, all or some of them."""
 
-    name: Annotated[ObjectName, doc("The node's name.")]
-    reason: Annotated[Annotated[str, Meta(max_length=128)], doc("Why: a reason code.")] = ""
-    since: Annotated[datetime | None, doc("When the signals were last known; unset if never.")] = None
-    message: Annotated[ShortText, doc("Details, such as the error of the last request.")] = ""
+    name: Annotated[ObjectName, doc("Name of the node.")]
+    reason: Annotated[
+        Annotated[str, Meta(max_length=128)],
+        doc("Why the signals are unknown, as a reason code, e.g. StatsUnreachable."),
+    ] = ""
+    since: Annotated[
+        datetime | None,
+        doc("When all signals were last known. Unset if they have been unknown since the operator started."),
+    ] = None
+    message: Annotated[ShortText, doc("Details of the reason, e.g. the error of the last request to the kubelet.")] = ""
 
 
 class PressureCounts(Status, frozen=True):
     """Current numbers of nodes, and totals since the NodePressurePolicy was created."""
 
     nodes: Annotated[NaturalInt, doc("Number of nodes that the policy handles.")] = 0
-    read: Annotated[NaturalInt, doc("Number of nodes with current signals.")] = 0
-    from_metrics: Annotated[
-        NaturalInt, doc("Number of nodes of which only the memory is known, from metrics.k8s.io.")
+    read: Annotated[
+        NaturalInt,
+        doc(
+            "Number of nodes whose signals were read recently, from the kubelet or, if that fails, from metrics.k8s.io."
+        ),
     ] = 0
-    under_pressure: Annotated[NaturalInt, doc("Number of nodes under pressure.")] = 0
+    from_metrics: Annotated[
+        NaturalInt,
+        doc(
+            "Number of the nodes counted in read whose signals are from metrics.k8s.io, which contains only "
+            "memory.available."
+        ),
+    ] = 0
+    under_pressure: Annotated[
+        NaturalInt,
+        doc("Number of nodes on which a threshold is met, or was met within evictionPressureTransitionPeriod."),
+    ] = 0
     evicted: Annotated[BigCount, doc("Number of pods evicted since the NodePressurePolicy was created.")] = 0
     deleted: Annotated[
-        BigCount, doc("Number of pods deleted after refused evictions since the NodePressurePolicy was created.")
+        BigCount, doc("Number of pods deleted because of deleteAfter since the NodePressurePolicy was created.")
     ] = 0
-    cleaned_up: Annotated[BigCount, doc("Number of failed pods deleted since the NodePressurePolicy was created.")] = 0
+    cleaned_up: Annotated[
+        BigCount, doc("Number of pods deleted because of failedPods since the NodePressurePolicy was created.")
+    ] = 0
 
 
 class NodePressurePolicyStatus(Status, frozen=True):
@@ -490,22 +558,39 @@ class NodePressurePolicyStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the policy is valid and its nodes are watched); Progressing (pods are evicted); "
-            "Degraded (signals of nodes are unknown, or evictions are refused); Conflicting (another policy handles "
-            "some of the selected nodes, or a kubelet evicts at the same threshold or earlier); Contended (another "
-            "operator process runs the same controllers; set only after one was detected)."
+            "Conditions: Ready (the policy is valid and its nodes are watched); Progressing (pods are being evicted); "
+            "Degraded (signals of nodes are unknown, evictions are refused, or nodes cannot be updated); Conflicting "
+            "(another policy handles some of the selected nodes, or a kubelet evicts at the same threshold or "
+            "earlier); Contended (another operator process runs the same controllers; set only after one was "
+            "detected); PermissionsMissing (the service account lacks permissions that the policy needs)."
         ),
     ] = ()
-    counts: Annotated[PressureCounts, doc("Current and cumulative numbers.")] = PressureCounts()
+    counts: Annotated[
+        PressureCounts,
+        doc(
+            "Current numbers of nodes, and numbers of evicted and deleted pods since the NodePressurePolicy was "
+            "created."
+        ),
+    ] = PressureCounts()
     nodes: Annotated[
         tuple[NodePressureStatus, ...], bounded("Nodes under pressure, sorted by name.", limit=MAX_NODES, **ATOMIC)
     ] = ()
-    nodes_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from nodes.")] = 0
+    nodes_omitted: Annotated[
+        NaturalInt, doc("Number of nodes under pressure that are not listed in nodes, because the list is too long.")
+    ] = 0
     unread: Annotated[
         tuple[UnreadNode, ...],
-        bounded("Nodes whose signals are unknown, sorted by name.", limit=MAX_UNREAD, **ATOMIC),
+        bounded(
+            "Nodes whose signals are unknown, all or some of them, sorted by name. Nodes that are counted in "
+            "counts.fromMetrics are not listed.",
+            limit=MAX_UNREAD,
+            **ATOMIC,
+        ),
     ] = ()
-    unread_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from unread.")] = 0
+    unread_omitted: Annotated[
+        NaturalInt,
+        doc("Number of nodes with unknown signals that are not listed in unread, because the list is too long."),
+    ] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
 
 

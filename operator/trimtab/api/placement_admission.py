@@ -102,12 +102,12 @@ NodeSelectorText = Annotated[str, Meta(max_length=1024, pattern=SELECTOR)]
 
 ONE_FOR_ALL: Final = f"must be {NAME}: there is one {KIND} for the whole cluster"
 INVALID_SELECTOR: Final = "must be key=value pairs separated by commas"
-PROTECTED_TAINTS_OF_CHECK: Final = "protectedTaints and additionalChecks Tolerations are only valid together"
+PROTECTED_TAINTS_OF_CHECK: Final = "protectedTaints and Tolerations in additionalChecks are only valid together"
 VALUE_OF_EQUAL: Final = "must be empty with operator Exists"
 KEY_OF_EXISTS: Final = "operator must be Exists if key is empty"
 SECONDS_OF_NO_EXECUTE: Final = "effect must be NoExecute if tolerationSeconds is set"
-SOME_SUBJECT: Final = "at least one of groups and namespaces"
-SOME_CHARACTERISTIC: Final = "at least one of resources and podLabels"
+SOME_SUBJECT: Final = "at least one of groups and namespaces must be set"
+SOME_CHARACTERISTIC: Final = "at least one of resources and podLabels must be set"
 ONE_POOL_PER_TAINT: Final = "two pools cannot have the same taint"
 ONE_CLASS_PER_TAINT: Final = "two classes cannot have the same taint"
 
@@ -144,7 +144,7 @@ FailClosed = Annotated[FailurePolicy, doc(_FAILURE_POLICY)]
 
 
 class ProtectedTaint(Spec, frozen=True):
-    """Taints that pods must not tolerate."""
+    """Taints that pods must not tolerate: those with this key and, if set, this value and effect."""
 
     key: Annotated[LabelKey, doc("Key of the taint.")]
     value: Annotated[LabelValue | None, doc("Value of the taint. If unset, taints with any value are protected.")] = (
@@ -175,7 +175,8 @@ class PodNodeConstraints(Spec, frozen=True):
     node_selector_label_blacklist: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of node labels that pods must not select. spec.nodeName is restricted even if the list is empty.",
+            "Keys of node labels that pods must not use in spec.nodeSelector. spec.nodeName is restricted even if the "
+            "list is empty.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -183,18 +184,23 @@ class PodNodeConstraints(Spec, frozen=True):
     additional_checks: Annotated[
         tuple[AdditionalCheck, ...],
         bounded(
-            "Further ways to select a node, which OpenShift's plugin does not check. NodeAffinity: blacklisted labels "
-            "and metadata.name in required and preferred node affinity. Tolerations: tolerations that match "
-            "protectedTaints. GatedPodUpdates: changes of the node selector and node affinity of a pod with scheduling "
-            "gates. EphemeralContainers: ephemeral containers in a pod that the user may not create. "
-            "DaemonSets: the pod templates of DaemonSets.",
+            "Further ways to select a node that are restricted. OpenShift's plugin does not check them. NodeAffinity: "
+            "required and preferred node affinity for blacklisted labels and metadata.name. Tolerations: tolerations "
+            "of protectedTaints. GatedPodUpdates: changes of the node selector and node affinity of a pod with "
+            "scheduling gates. EphemeralContainers: ephemeral containers that are added to a pod that the user could "
+            "not create. DaemonSets: the pod templates of DaemonSets.",
             limit=5,
             **SET,
         ),
     ] = ()
     protected_taints: Annotated[
         tuple[ProtectedTaint, ...],
-        bounded("Taints that pods must not tolerate, for the check Tolerations.", limit=MAX_TOLERATIONS, **ATOMIC),
+        bounded(
+            "Taints that pods must not tolerate. Required if additionalChecks contains Tolerations, and only valid "
+            "then.",
+            limit=MAX_TOLERATIONS,
+            **ATOMIC,
+        ),
     ] = ()
     failure_policy: FailClosed = "Fail"
 
@@ -209,14 +215,17 @@ class PodNodeSelector(Spec, frozen=True):
 
     cluster_default_node_selector: Annotated[
         NodeSelectorText,
-        doc("Node selector of namespaces without an annotation, as key=value pairs separated by commas."),
+        doc(
+            "Node selector of namespaces that have no node selector annotation, as key=value pairs separated by "
+            "commas. If empty, these namespaces have no node selector."
+        ),
     ] = ""
     namespace_whitelists: Annotated[
         dict[NamespaceName, NodeSelectorText],
         bounded(
-            "Permitted node selectors by namespace, as key=value pairs separated by commas. The node selector of a "
-            "pod, including that of the namespace, may contain only these pairs. Namespaces that are not listed "
-            "permit every node selector.",
+            "Permitted node selectors by namespace, as key=value pairs separated by commas. A pod whose node "
+            "selector, including that of the namespace, contains other pairs is refused. Namespaces that are not "
+            "listed permit every node selector.",
             limit=MAX_NAMESPACES,
         ),
     ] = msgspec.field(default_factory=dict)
@@ -230,9 +239,9 @@ class PodNodeSelector(Spec, frozen=True):
     exempt_daemon_set_pods: Annotated[
         bool,
         doc(
-            "Whether DaemonSet pods are exempt. The DaemonSet controller creates pods for all nodes that match the "
-            "template and ignores the namespace's node selector. It recreates the pods that the kubelets of other "
-            "nodes reject."
+            "Whether pods that the DaemonSet controller creates are exempt. The controller ignores the namespace's "
+            "node selector and creates a pod for each node that matches the pod template. If the node does not match "
+            "the namespace's node selector, the kubelet rejects the pod, and the controller creates it again."
         ),
     ] = False
     failure_policy: FailClosed = "Fail"
@@ -245,24 +254,24 @@ class DefaultTolerationSeconds(Spec, frozen=True):
     """Adds tolerations of not-ready and unreachable nodes to pods that have none."""
 
     not_ready_toleration_seconds: Annotated[
-        Seconds, doc("tolerationSeconds for the taint node.kubernetes.io/not-ready:NoExecute.")
+        Seconds, doc("tolerationSeconds of the toleration of the taint node.kubernetes.io/not-ready:NoExecute.")
     ] = 300
     unreachable_toleration_seconds: Annotated[
-        Seconds, doc("tolerationSeconds for the taint node.kubernetes.io/unreachable:NoExecute.")
+        Seconds, doc("tolerationSeconds of the toleration of the taint node.kubernetes.io/unreachable:NoExecute.")
     ] = 300
     adjust_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether tolerations that kube-apiserver has added are changed to these values. kube-apiserver adds its "
-            "defaults before webhooks are called, and they cannot be distinguished from a user's tolerations with the "
-            "same tolerationSeconds."
+            "Whether tolerations that kube-apiserver has added get the tolerationSeconds of this rule. They are "
+            "recognized by apiServerDefaultSeconds, so tolerations with that value that a user has set are changed "
+            "too."
         ),
     ] = True
     api_server_default_seconds: Annotated[
         Seconds,
         doc(
-            "tolerationSeconds of the tolerations that kube-apiserver adds (its flags "
-            "--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds)."
+            "tolerationSeconds of the tolerations that kube-apiserver adds before it calls webhooks: the value of its "
+            "flags --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds."
         ),
     ] = 300
     failure_policy: FailClosed = "Ignore"
@@ -291,20 +300,24 @@ class PodToleration(Spec, frozen=True):
 
     key: Annotated[
         Annotated[str, Meta(max_length=317, pattern=f"^$|{LABEL_KEY}")],
-        doc("Key of the taint. If empty, the toleration matches all keys."),
+        doc("Key of the taint. If empty, the toleration matches all keys, and operator must be Exists."),
     ] = ""
     operator: Annotated[
         Literal["Equal", "Exists"],
-        doc("Equal: the value of the taint must be equal. Exists: the taint may have any value."),
+        doc("Equal: the taint must have the same value. Exists: the taint may have any value."),
     ] = "Equal"
-    value: Annotated[LabelValue, doc("Value of the taint, for the operator Equal.")] = ""
+    value: Annotated[LabelValue, doc("Value of the taint. Must be empty if operator is Exists.")] = ""
     effect: Annotated[
         Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
         doc("Effect of the taint. If empty, the toleration matches all effects."),
     ] = ""
     toleration_seconds: Annotated[
         int | None,
-        doc("How long the pod tolerates a NoExecute taint. If unset, the pod tolerates it forever.", format="int64"),
+        doc(
+            "How many seconds a pod tolerates the taint before it is evicted. Only valid with effect NoExecute. If "
+            "unset, the pod is not evicted.",
+            format="int64",
+        ),
     ] = None
 
 
@@ -318,7 +331,8 @@ class PodTolerationRestriction(Spec, frozen=True):
     default_tolerations: Annotated[
         tuple[PodToleration, ...],
         bounded(
-            "Tolerations that are added to pods of namespaces without their own default tolerations.",
+            "Tolerations that are added to pods in namespaces without the annotation "
+            "scheduler.alpha.kubernetes.io/defaultTolerations.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -326,8 +340,8 @@ class PodTolerationRestriction(Spec, frozen=True):
     tolerations_whitelist: Annotated[
         tuple[PodToleration, ...],
         bounded(
-            "Tolerations that pods may have in namespaces without their own whitelist. An empty list permits all "
-            "tolerations.",
+            "Tolerations that pods may have in namespaces without the annotation "
+            "scheduler.alpha.kubernetes.io/tolerationsWhitelist. If empty, they may have any toleration.",
             limit=MAX_TOLERATIONS,
             **ATOMIC,
         ),
@@ -335,8 +349,9 @@ class PodTolerationRestriction(Spec, frozen=True):
     allow_api_server_defaults: Annotated[
         bool,
         doc(
-            "Whether pods may have the tolerations that kube-apiserver adds (not-ready and unreachable for 300 "
-            "seconds, memory-pressure) and those that other rules add, even if the whitelist does not contain them."
+            "Whether pods may have these tolerations even if the whitelist does not contain them: not-ready and "
+            "unreachable for 300 seconds, which kube-apiserver adds; memory-pressure, which this rule adds to pods "
+            "that are not BestEffort; and those that the other rules add."
         ),
     ] = True
     failure_policy: FailClosed = "Fail"
@@ -350,7 +365,7 @@ class ExtendedResourceToleration(Spec, frozen=True):
 
     ignored_resources: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
-        bounded("Extended resources for which no toleration is added.", limit=MAX_LABELS, **SET),
+        bounded("Names of extended resources for which no toleration is added.", limit=MAX_LABELS, **SET),
     ] = ()
     failure_policy: FailClosed = "Ignore"
 
@@ -376,7 +391,10 @@ Group = Annotated[str, Meta(min_length=1, max_length=253)]
 
 
 class DedicatedPool(Spec, frozen=True):
-    """Nodes that are reserved for the pods of some groups and namespaces."""
+    """A pool of nodes that are reserved for user groups and namespaces.
+
+    At least one of groups and namespaces is required.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -386,26 +404,37 @@ class DedicatedPool(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the pool. Messages contain it.")]
-    taint: Annotated[NodeTaint, doc("Taint of the nodes. Only pods of the pool may tolerate it.")]
+    name: Annotated[Name, doc("Name of the pool, as shown to users whose requests are refused.")]
+    taint: Annotated[
+        NodeTaint,
+        doc(
+            "Taint that the nodes of the pool have. trimtab does not add it to nodes. Pods of the pool get a "
+            "toleration of it, and other pods must not tolerate it."
+        ),
+    ]
     groups: Annotated[
         tuple[Group, ...],
         bounded(
-            "Groups of users, e.g. team-a or system:serviceaccounts:team-a. Pods and workloads that these users "
-            "create run on the nodes.",
+            "User groups, e.g. team-a or system:serviceaccounts:team-a. Pods and workloads that a member creates "
+            "belong to the pool, in any namespace, and run only on its nodes.",
             limit=MAX_LABELS,
             **SET,
         ),
     ] = ()
     namespaces: Annotated[
         tuple[NamespaceName, ...],
-        bounded("Namespaces whose pods and workloads run on the nodes.", limit=MAX_NAMESPACES, **SET),
+        bounded(
+            "Namespaces whose pods belong to the pool and run only on its nodes, regardless of the user who creates "
+            "them.",
+            limit=MAX_NAMESPACES,
+            **SET,
+        ),
     ] = ()
     node_label: Annotated[
         NodeLabel | None,
         doc(
-            "Label of the nodes. Pods of the pool get a required node affinity for it. If unset, the key and value of "
-            "the taint are used."
+            "Label that the nodes of the pool have. Pods of the pool get a required node affinity for it. If unset, "
+            "it is the key and value of the taint."
         ),
     ] = None
 
@@ -420,13 +449,21 @@ class DedicatedNodes(Spec, frozen=True):
 
     pools: Annotated[
         tuple[DedicatedPool, ...],
-        bounded("The pools of dedicated nodes.", limit=MAX_POOLS, least=1, **_unique_taints(ONE_POOL_PER_TAINT)),
+        bounded(
+            "The pools of reserved nodes. Their names and taints must be unique.",
+            limit=MAX_POOLS,
+            least=1,
+            **_unique_taints(ONE_POOL_PER_TAINT),
+        ),
     ]
     failure_policy: FailClosed = "Fail"
 
 
 class HardwareClass(Spec, frozen=True):
-    """Nodes with special hardware, such as GPUs, and the pods that use it."""
+    """A class of special hardware: the nodes that have it, and the pods that use it.
+
+    At least one of resources and podLabels is required.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -437,31 +474,43 @@ class HardwareClass(Spec, frozen=True):
         ),
     )
 
-    name: Annotated[Name, doc("Name of the class. Messages contain it.")]
-    taint: Annotated[NodeTaint, doc("Taint of the nodes. Pods that use the hardware get a toleration of it.")]
+    name: Annotated[Name, doc("Name of the class, as shown to users whose requests are refused.")]
+    taint: Annotated[
+        NodeTaint,
+        doc(
+            "Taint that the nodes with the hardware have. trimtab does not add it to nodes. Pods that use the "
+            "hardware get a toleration of it."
+        ),
+    ]
     resources: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=317)], ...],
-        bounded("Resources that the hardware provides, e.g. nvidia.com/gpu.", limit=MAX_LABELS, **SET),
+        bounded(
+            "Resources that the hardware provides, e.g. nvidia.com/gpu. A pod that requests one of them uses the "
+            "hardware.",
+            limit=MAX_LABELS,
+            **SET,
+        ),
     ] = ()
     pod_labels: Annotated[
         dict[LabelKey, LabelValue],
         bounded(
-            "Labels of pods that use the hardware without requesting a resource. A pod must have all of them.",
+            "Labels of pods that use the hardware without requesting one of resources. A pod uses the hardware if it "
+            "has all of these labels.",
             limit=MAX_LABELS,
         ),
     ] = msgspec.field(default_factory=dict)
     node_label: Annotated[
         NodeLabel | None,
         doc(
-            "Label of the nodes. Pods that use the hardware get a required node affinity for it. If unset, they get no "
-            "node affinity."
+            "Label that the nodes with the hardware have. Pods that use the hardware get a required node affinity for "
+            "it. If unset, they get no node affinity."
         ),
     ] = None
     exclusive: Annotated[
         bool,
         doc(
-            "Whether other pods that tolerate the taint are refused. DaemonSets and spec.nodeName are treated as in "
-            "dedicatedNodes."
+            "Whether pods that tolerate the taint but do not use the hardware are refused. DaemonSets may tolerate "
+            "it, and pods may set spec.nodeName, if the user may create pods/binding in the namespace."
         ),
     ] = False
 
@@ -471,19 +520,25 @@ class SpecialHardware(Spec, frozen=True):
 
     classes: Annotated[
         tuple[HardwareClass, ...],
-        bounded("The classes of hardware.", limit=MAX_POOLS, least=1, **_unique_taints(ONE_CLASS_PER_TAINT)),
+        bounded(
+            "The classes of hardware, e.g. one for each GPU model. Their names and taints must be unique.",
+            limit=MAX_POOLS,
+            least=1,
+            **_unique_taints(ONE_CLASS_PER_TAINT),
+        ),
     ]
     failure_policy: FailClosed = "Fail"
 
 
 class PlacementAdmissionSpec(Spec, frozen=True):
-    """The rules for pods and pod templates. A rule that is unset does not run."""
+    """The rules that are applied to pods and pod templates. A rule that is unset is not applied."""
 
     mode: Annotated[
         Literal["Enforce", "Warn"],
         doc(
-            "Enforce: requests are changed and refused. Warn: requests are neither changed nor refused; clients get a "
-            "warning instead, the counts show what would happen, and all failure policies are Ignore."
+            "Enforce: the rules change and refuse requests. Warn: the rules change and refuse nothing. Clients get "
+            "warnings instead, status.counts shows what would happen in mode Enforce, and all failure policies are "
+            "Ignore."
         ),
     ] = "Enforce"
     exempt_namespaces: Annotated[
@@ -495,33 +550,63 @@ class PlacementAdmissionSpec(Spec, frozen=True):
         ),
     ] = ()
     pod_node_constraints: Annotated[
-        PodNodeConstraints | None, doc("Restricts which users may select the node of a pod.")
+        PodNodeConstraints | None,
+        doc(
+            "Refuses pods and pod templates that set spec.nodeName or select nodes by a blacklisted label, unless the "
+            "user may create pods/binding in the namespace. It corresponds to OpenShift's admission plugin "
+            "PodNodeConstraints."
+        ),
     ] = None
     pod_node_selector: Annotated[
-        PodNodeSelector | None, doc("Adds the node selector of the namespace to its pods.")
+        PodNodeSelector | None,
+        doc(
+            "Adds the node selector of the namespace to its pods, and refuses pods whose own node selector conflicts "
+            "with it. The node selector of a namespace is its annotation scheduler.alpha.kubernetes.io/node-selector "
+            "or openshift.io/node-selector, or else clusterDefaultNodeSelector."
+        ),
     ] = None
     default_toleration_seconds: Annotated[
         DefaultTolerationSeconds | None,
-        doc("Adds tolerations of not-ready and unreachable nodes to pods that have none."),
+        doc(
+            "Adds tolerations of the taints node.kubernetes.io/not-ready and node.kubernetes.io/unreachable to pods "
+            "that have none."
+        ),
     ] = None
     pod_toleration_restriction: Annotated[
         PodTolerationRestriction | None,
-        doc("Adds the default tolerations of the namespace, and restricts which tolerations pods may have."),
+        doc(
+            "Adds the default tolerations of the namespace to its pods, and refuses pods with tolerations that are "
+            "not on the whitelist."
+        ),
     ] = None
     extended_resource_toleration: Annotated[
         ExtendedResourceToleration | None,
-        doc("Adds a toleration for each extended resource that a pod requests."),
+        doc(
+            "Adds a toleration for each extended resource that a pod requests. The toleration has the name of the "
+            "resource as its key, operator Exists and effect NoSchedule."
+        ),
     ] = None
-    dedicated_nodes: Annotated[DedicatedNodes | None, doc("Reserves nodes for groups and namespaces.")] = None
+    dedicated_nodes: Annotated[
+        DedicatedNodes | None,
+        doc(
+            "Reserves nodes for the pods of user groups and namespaces. These pods get a toleration and a required "
+            "node affinity, and other pods that tolerate the taint of the nodes are refused. DaemonSets may tolerate "
+            "it, and pods may set spec.nodeName, if the user may create pods/binding in the namespace."
+        ),
+    ] = None
     special_hardware: Annotated[
-        SpecialHardware | None, doc("Keeps pods that do not need special hardware off the nodes that have it.")
+        SpecialHardware | None,
+        doc(
+            "Adds tolerations to pods that use special hardware, e.g. GPUs, so that they can run on the nodes with "
+            "it. The taint of these nodes keeps other pods off."
+        ),
     ] = None
 
 
 class RuleCount(Status, frozen=True):
-    """Number of requests for which a rule had a result."""
+    """Number of requests with the same rule and result."""
 
-    rule: Annotated[RuleName, doc("The rule.")]
+    rule: Annotated[RuleName, doc("Name of the rule that was applied.")]
     result: Annotated[
         Result,
         doc(
@@ -530,17 +615,23 @@ class RuleCount(Status, frozen=True):
             "A request that is changed and admitted counts as Mutated and as Allowed."
         ),
     ]
-    count: Annotated[BigCount, doc("Number of requests since the PlacementAdmission was created.")] = 0
+    count: Annotated[
+        BigCount,
+        doc(
+            "Number of requests with this rule and result since the PlacementAdmission was created. Dry runs are not "
+            "counted."
+        ),
+    ] = 0
 
 
 class RecentRefusal(Status, frozen=True):
-    """A request that was refused."""
+    """A request that a rule refused. If several rules refused it, there is one entry for each rule."""
 
     time: Annotated[datetime, doc("When the request was refused.")]
     rule: Annotated[RuleName, doc("The rule that refused the request.")]
-    kind: Annotated[ObjectName, doc("Kind of the object, e.g. Pod.")]
-    namespace: Annotated[ObjectName, doc("Namespace of the object.")]
-    name: Annotated[ObjectName, doc("Name of the object; its generateName if it has no name yet.")]
+    kind: Annotated[ObjectName, doc("Kind of the refused object, e.g. Pod.")]
+    namespace: Annotated[ObjectName, doc("Namespace of the refused object.")]
+    name: Annotated[ObjectName, doc("Name of the refused object, or its generateName if it has no name yet.")]
     message: Annotated[ShortText, doc("The message that the client received.")] = ""
 
 
@@ -550,10 +641,18 @@ class ReplicaStatus(Status, frozen=True):
     name: Annotated[ObjectName, doc("Name of the replica's pod.")]
     last_seen: Annotated[
         datetime,
-        doc("When the replica last updated this status. Replicas that do not update it for three minutes are removed."),
+        doc(
+            "When the replica last updated this status. A replica that has not updated it for three minutes is "
+            "removed from the list."
+        ),
     ]
-    certificate_expires: Annotated[datetime | None, doc("When the serving certificate of the replica expires.")] = None
-    problem: Annotated[ShortText, doc("Why the replica cannot apply the rules; empty if it can.")] = ""
+    certificate_expires: Annotated[
+        datetime | None,
+        doc("When the serving certificate of the replica expires. Unset if the replica has no certificate."),
+    ] = None
+    problem: Annotated[
+        ShortText, doc("Why the replica cannot apply the rules or maintain its certificate. Empty if it can.")
+    ] = ""
 
 
 class PlacementAdmissionStatus(Status, frozen=True):
@@ -564,19 +663,20 @@ class PlacementAdmissionStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the rules are valid and the webhooks are registered); Degraded (something prevents "
-            "the rules from being applied)."
+            "Conditions: Ready (the rules are valid and the webhooks are registered); Degraded (the rules are "
+            "invalid, or a replica reports a problem); PermissionsMissing (the service account lacks permissions that "
+            "the PlacementAdmission needs)."
         ),
     ] = ()
     mutated: Annotated[
         BigCount,
         doc(
-            "Number of requests since the PlacementAdmission was created that were changed, or would have been in mode "
-            "Enforce."
+            "Number of requests that the rules changed, or would have changed in mode Enforce, since the "
+            "PlacementAdmission was created."
         ),
     ] = 0
     refused: Annotated[
-        BigCount, doc("Number of requests since the PlacementAdmission was created that were refused.")
+        BigCount, doc("Number of requests that the rules refused since the PlacementAdmission was created.")
     ] = 0
     counts: Annotated[
         tuple[RuleCount, ...],
@@ -584,16 +684,16 @@ class PlacementAdmissionStatus(Status, frozen=True):
     ] = ()
     recent_refusals: Annotated[
         tuple[RecentRefusal, ...],
-        bounded("The most recent refusals, the latest first.", limit=MAX_REFUSALS, **ATOMIC),
+        bounded("The most recent refusals by the rules, the latest first.", limit=MAX_REFUSALS, **ATOMIC),
     ] = ()
     replicas: Annotated[
         tuple[ReplicaStatus, ...],
-        bounded("The replicas that answer admission requests.", limit=MAX_REPLICAS, **list_map("name")),
+        bounded("The replicas that answer admission requests, sorted by name.", limit=MAX_REPLICAS, **list_map("name")),
     ] = ()
 
 
 class PlacementAdmission(Spec, frozen=True):
-    """Configures placement admission: rules for the placement of pods that are applied when pods are created.
+    """Configures placement admission: webhooks that check and change how new pods and pod templates select nodes.
 
     There is one PlacementAdmission per cluster, named default. Without it, no rule applies.
     """

@@ -72,15 +72,31 @@ class ExtenderTLS(Spec, frozen=True):
     ca_data: Annotated[
         Annotated[str, Meta(max_length=65_536)],
         doc(
-            "Base64-encoded PEM bundle of CA certificates for verifying the server. Defaults to the system's "
-            "trust store."
+            "Base64-encoded PEM bundle of CA certificates for verifying the server, in addition to those in caFile. "
+            "If both are unset, the system's trust store is used."
         ),
     ] = ""
-    ca_file: Annotated[TlsFile, doc("Path of a PEM file with CA certificates. Must be under /etc/trimtab.")] = ""
-    cert_file: Annotated[
-        TlsFile, doc("Path of a PEM file with the client certificate. Must be under /etc/trimtab.")
+    ca_file: Annotated[
+        TlsFile,
+        doc(
+            "Path of a PEM file with CA certificates for verifying the server, under /etc/trimtab in the operator's "
+            "container."
+        ),
     ] = ""
-    key_file: Annotated[TlsFile, doc("Path of a PEM file with the client key. Must be under /etc/trimtab.")] = ""
+    cert_file: Annotated[
+        TlsFile,
+        doc(
+            "Path of a PEM file with the client certificate, under /etc/trimtab in the operator's container. Requires "
+            "keyFile."
+        ),
+    ] = ""
+    key_file: Annotated[
+        TlsFile,
+        doc(
+            "Path of a PEM file with the key of the client certificate, under /etc/trimtab in the operator's "
+            "container. Requires certFile."
+        ),
+    ] = ""
 
 
 class Extender(Spec, frozen=True):
@@ -109,7 +125,12 @@ class Extender(Spec, frozen=True):
     ] = ""
     weight: Annotated[
         int,
-        Meta(ge=0, le=100_000, description="The factor by which scores are multiplied. Required with prioritizeVerb."),
+        Meta(
+            ge=0,
+            le=100_000,
+            description="Factor by which the extender's scores are multiplied. Must be at least 1 if prioritizeVerb "
+            "is set.",
+        ),
     ] = 0
     bind_verb: Annotated[
         Verb,
@@ -121,14 +142,14 @@ class Extender(Spec, frozen=True):
     preempt_verb: Annotated[
         Verb,
         doc(
-            "Verb for preempt requests. The extender may then reject candidate nodes for preemption or change "
-            "their victims. If empty, it takes no part in preemption."
+            "Verb for preempt requests. The extender may then reject the node that was selected for a preemption, or "
+            "exclude some of the victims on it. If empty, the extender takes no part in preemption."
         ),
     ] = ""
     http_timeout: Annotated[
         GoDuration,
         doc(
-            "Timeout of a request, at most 60s. If a filter request times out, the scheduling attempt fails, "
+            "Timeout of each request, at most 60s. If a filter request times out, the scheduling attempt fails, "
             "unless ignorable is true.",
             GO_DURATION_RULE,
             Rule(
@@ -156,15 +177,22 @@ class Extender(Spec, frozen=True):
         ),
     ] = ()
     ignorable: Annotated[
-        bool, doc("Whether pods are scheduled without the extender if it does not respond or reports an error.")
+        bool,
+        doc(
+            "Whether pods are scheduled without the extender if it does not respond or reports an error. Failed bind "
+            "requests are never ignored."
+        ),
     ] = False
-    tls_config: Annotated[ExtenderTLS | None, doc("TLS settings. Only valid if urlPrefix is an https URL.")] = None
+    tls_config: Annotated[
+        ExtenderTLS | None, doc("TLS settings for requests to the extender. Only valid if urlPrefix is an https URL.")
+    ] = None
 
 
 Extenders = Annotated[
     tuple[Extender, ...],
     bounded(
-        "Scheduler extenders (HTTP services), called in this order.",
+        "Scheduler extenders: HTTP services that filter and score nodes, bind pods or approve preemptions. Filter and "
+        "preempt requests are sent in the order of the list.",
         limit=MAX_EXTENDERS,
         **{
             **ATOMIC,

@@ -31,7 +31,7 @@ from trimtab.kube.objects import (
 )
 
 LABEL_KEY: Final = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
-LabelKey = Annotated[str, Meta(description="Label key.", min_length=1, max_length=317, pattern=LABEL_KEY)]
+LabelKey = Annotated[str, Meta(description="Key of a node label.", min_length=1, max_length=317, pattern=LABEL_KEY)]
 LabelValue = Annotated[str, Meta(max_length=63)]
 
 MAX_CONSTRAINTS: Final = 8
@@ -53,7 +53,7 @@ InclusionPolicy = Literal["Honor", "Ignore"]
 class DefaultConstraint(Spec, frozen=True):
     """A default topology spread constraint for pods that do not define any.
 
-    It counts the pods that are selected by the Services and the controller of the pod.
+    It has no labelSelector: it counts the pods that the Services and the controller of the pod select.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
@@ -127,8 +127,8 @@ class PodTopologySpreadArgs(Spec, frozen=True):
     defaulting_type: Annotated[
         Literal["System", "List"],
         doc(
-            "System: spread over hosts (maxSkew 3) and zones (maxSkew 5) with whenUnsatisfiable: "
-            "ScheduleAnyway. List: use defaultConstraints, which may be empty."
+            "System: the defaults of kube-scheduler, which spread over hosts (maxSkew 3) and zones (maxSkew 5) with "
+            "whenUnsatisfiable ScheduleAnyway. List: defaultConstraints, which may be empty."
         ),
     ] = "System"
     default_constraints: Annotated[
@@ -178,11 +178,15 @@ class NodeRequirement(Spec, frozen=True):
 class NodeFieldRequirement(Spec, frozen=True):
     """A requirement on a node's name."""
 
-    key: Annotated[Literal["metadata.name"], doc("The field: metadata.name.")]
-    operator: Annotated[Literal["In", "NotIn"], doc("Whether the node must have the name, or must not have it.")]
+    key: Annotated[Literal["metadata.name"], doc("Field of the node. Only metadata.name is supported.")]
+    operator: Annotated[
+        Literal["In", "NotIn"], doc("In: the node must have the name in values. NotIn: the node must not have it.")
+    ]
     values: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
-        Meta(description="The name of the node.", min_length=1, max_length=1, extra_json_schema=ATOMIC),
+        Meta(
+            description="The name of the node, as the only item.", min_length=1, max_length=1, extra_json_schema=ATOMIC
+        ),
     ]
 
     def compile(self) -> LabelRequirement:
@@ -191,7 +195,7 @@ class NodeFieldRequirement(Spec, frozen=True):
 
 
 class NodeTerm(Spec, frozen=True):
-    """A term. Its requirements are ANDed."""
+    """A node selector term. A node matches it if the node meets all of its requirements."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -202,10 +206,11 @@ class NodeTerm(Spec, frozen=True):
     )
 
     match_expressions: Annotated[
-        tuple[NodeRequirement, ...], bounded("Requirements on labels.", limit=MAX_EXPRESSIONS, **ATOMIC)
+        tuple[NodeRequirement, ...], bounded("Requirements on the labels of the node.", limit=MAX_EXPRESSIONS, **ATOMIC)
     ] = ()
     match_fields: Annotated[
-        tuple[NodeFieldRequirement, ...], bounded("Requirements on the node's name.", limit=MAX_EXPRESSIONS, **ATOMIC)
+        tuple[NodeFieldRequirement, ...],
+        bounded("Requirements on the name of the node.", limit=MAX_EXPRESSIONS, **ATOMIC),
     ] = ()
 
     def compile(self) -> NodeSelectorTerm:

@@ -134,10 +134,10 @@ LEGACY_WEIGHT: Final = 100_000
 Weight = Annotated[int, Meta(ge=1, le=LEGACY_WEIGHT)]
 PluginWeight = Annotated[int, Meta(ge=0, le=LEGACY_WEIGHT)]
 
-ONE_FORM: Final = "at most one of provider, policy and profile"
-ONE_PREDICATE_ARGUMENT: Final = "exactly one of serviceAffinity and labelsPresence"
+ONE_FORM: Final = "at most one of provider, policy and profile may be set"
+ONE_PREDICATE_ARGUMENT: Final = "exactly one of serviceAffinity and labelsPresence must be set"
 ONE_PRIORITY_ARGUMENT: Final = (
-    "exactly one of serviceAntiAffinity, labelPreference and requestedToCapacityRatioArguments"
+    "exactly one of serviceAntiAffinity, labelPreference and requestedToCapacityRatioArguments must be set"
 )
 UNKNOWN_PREDICATE: Final = f"unknown predicate without an argument; allowed are {', '.join(PREDICATES)}"
 UNKNOWN_PRIORITY: Final = f"unknown priority without an argument; allowed are {', '.join(PRIORITIES)}"
@@ -170,13 +170,19 @@ _ASCENDING: Final[dict[str, Any]] = {**ATOMIC, "x-kubernetes-validations": [_ASC
 class ServiceAffinity(Spec, frozen=True):
     """Requires that all pods of a Service run on nodes with the same values of these labels."""
 
-    labels: Annotated[tuple[LabelKey, ...], bounded("Keys of node labels.", limit=MAX_LABELS, least=1, **ATOMIC)]
+    labels: Annotated[
+        tuple[LabelKey, ...],
+        bounded("Keys of the node labels, e.g. topology.kubernetes.io/region.", limit=MAX_LABELS, least=1, **ATOMIC),
+    ]
 
 
 class LabelsPresence(Spec, frozen=True):
     """Requires that nodes have all of these labels, or none of them. The values are ignored."""
 
-    labels: Annotated[tuple[LabelKey, ...], bounded("Keys of node labels.", limit=MAX_LABELS, least=1, **ATOMIC)]
+    labels: Annotated[
+        tuple[LabelKey, ...],
+        bounded("Keys of the node labels that nodes must have or must not have.", limit=MAX_LABELS, least=1, **ATOMIC),
+    ]
     presence: Annotated[bool, doc("true: nodes must have all of the labels. false: nodes must have none of them.")] = (
         False
     )
@@ -206,34 +212,50 @@ class Predicate(Spec, frozen=True):
     name: Annotated[
         RuleName, doc("The name of a predicate, e.g. PodFitsResources. A predicate with an argument can have any name.")
     ]
-    argument: Annotated[PredicateArgument | None, doc("Argument of a custom predicate.")] = None
+    argument: Annotated[
+        PredicateArgument | None,
+        doc("Argument of a custom predicate: exactly one of serviceAffinity and labelsPresence."),
+    ] = None
 
 
 class ServiceAntiAffinity(Spec, frozen=True):
     """Spreads the pods of a Service over the values of a node label."""
 
-    label: Annotated[LabelKey, doc("Key of the node label.")]
+    label: Annotated[LabelKey, doc("Key of the node label, e.g. topology.kubernetes.io/zone.")]
 
 
 class LabelPreference(Spec, frozen=True):
     """Prefers nodes that have a label, or that do not have it."""
 
-    label: Annotated[LabelKey, doc("Key of the node label.")]
-    presence: Annotated[bool, doc("Whether nodes with the label are preferred.")] = False
+    label: Annotated[LabelKey, doc("Key of the node label that nodes should have or should not have.")]
+    presence: Annotated[
+        bool, doc("true: nodes with the label are preferred. false: nodes without the label are preferred.")
+    ] = False
 
 
 class UtilizationPoint(Spec, frozen=True):
-    """A point of a function from utilization to score. The function is linear between two points."""
+    """A point of the function from utilization to score. The function is linear between two points."""
 
     utilization: Annotated[
-        int, Meta(ge=0, le=100, description="Requested amount of the resource as a percentage of allocatable.")
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="Utilization of a resource: the requested amount as a percentage of the node's allocatable "
+            "amount.",
+        ),
     ]
-    score: Annotated[int, Meta(ge=0, le=10, description="Score of a node with that utilization.")]
+    score: Annotated[int, Meta(ge=0, le=10, description="Score of a node with this utilization.")]
 
 
 Shape = Annotated[
     tuple[UtilizationPoint, ...],
-    bounded("Points of the function, in ascending order of utilization.", limit=MAX_SHAPE, least=1, **_ASCENDING),
+    bounded(
+        "Points of the function from utilization to score, in ascending order of utilization.",
+        limit=MAX_SHAPE,
+        least=1,
+        **_ASCENDING,
+    ),
 ]
 
 
@@ -278,7 +300,13 @@ class Priority(Spec, frozen=True):
     weight: Annotated[
         Weight, doc("The factor by which the score is multiplied before the scores of all priorities are added.")
     ]
-    argument: Annotated[PriorityArgument | None, doc("Argument of a custom priority.")] = None
+    argument: Annotated[
+        PriorityArgument | None,
+        doc(
+            "Argument of a custom priority: exactly one of serviceAntiAffinity, labelPreference and "
+            "requestedToCapacityRatioArguments."
+        ),
+    ] = None
 
 
 class Policy(Spec, frozen=True):
@@ -290,12 +318,17 @@ class Policy(Spec, frozen=True):
 
     predicates: Annotated[
         Annotated[tuple[Predicate, ...], Meta(max_length=MAX_RULES)] | None,
-        doc("Conditions that a node must meet to be feasible for a pod.", **list_map("name")),
+        doc(
+            "Conditions that a node must meet to be feasible for a pod. If unset, those of DefaultProvider apply. The "
+            "conditions that are mandatory in kube-scheduler (taints, cordoned nodes) always apply.",
+            **list_map("name"),
+        ),
     ] = None
     priorities: Annotated[
         Annotated[tuple[Priority, ...], Meta(max_length=MAX_RULES)] | None,
         doc(
-            "Functions that score the feasible nodes. The node with the highest weighted sum is selected.",
+            "Functions that score the feasible nodes. The node with the highest weighted sum is selected. If unset, "
+            "those of DefaultProvider apply. If empty, all nodes have the same score.",
             **list_map("name"),
         ),
     ] = None
@@ -311,8 +344,8 @@ class Policy(Spec, frozen=True):
     always_check_all_predicates: Annotated[
         bool,
         doc(
-            "Whether to evaluate all predicates for a node even if one has failed, so that the message contains "
-            "all reasons."
+            "Whether to evaluate all predicates for a node even if one has failed, so that the message about an "
+            "unschedulable pod contains all reasons."
         ),
     ] = False
 
@@ -329,10 +362,12 @@ ScoringType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRat
 
 
 class ScoredResource(Spec, frozen=True):
-    """A resource that a scoring strategy takes into account."""
+    """A resource whose requests on a node determine its score, with its weight."""
 
-    name: Annotated[ResourceName, doc("Resource, e.g. cpu, memory or nvidia.com/gpu.")]
-    weight: Annotated[int, Meta(ge=1, le=100, description="Weight of the resource in the score.")] = 1
+    name: Annotated[ResourceName, doc("Name of the resource, e.g. cpu, memory or nvidia.com/gpu.")]
+    weight: Annotated[
+        int, Meta(ge=1, le=100, description="Weight of the resource in the score, relative to the other resources.")
+    ] = 1
 
 
 class ScoringStrategy(Spec, frozen=True):
@@ -356,19 +391,31 @@ class ScoringStrategy(Spec, frozen=True):
     ] = "LeastAllocated"
     resources: Annotated[
         tuple[ScoredResource, ...],
-        bounded("The resources to take into account.", limit=MAX_LABELS, least=1, **list_map("name")),
+        bounded(
+            "Resources whose requests on a node determine its score.", limit=MAX_LABELS, least=1, **list_map("name")
+        ),
     ] = (ScoredResource("cpu"), ScoredResource("memory"))
     shape: Annotated[
         Annotated[tuple[UtilizationPoint, ...], Meta(min_length=1, max_length=MAX_SHAPE)] | None,
-        doc("Points of the function, in ascending order of utilization.", **_ASCENDING),
+        doc(
+            "Points of the function from utilization to score, in ascending order of utilization. Required with type "
+            "RequestedToCapacityRatio, and only valid with it.",
+            **_ASCENDING,
+        ),
     ] = None
 
 
 class PluginScore(Spec, frozen=True):
     """The weight of a score plugin."""
 
-    name: Annotated[ScorePlugin, doc("Plugin, e.g. ImageLocality.")]
-    weight: Annotated[PluginWeight, doc("Weight of the plugin's score. 0 disables the score.")]
+    name: Annotated[ScorePlugin, doc("Name of the score plugin, e.g. ImageLocality.")]
+    weight: Annotated[
+        PluginWeight,
+        doc(
+            "Factor by which the plugin's score is multiplied before all scores are added. 0 disables the plugin's "
+            "score."
+        ),
+    ]
 
 
 class Profile(Spec, frozen=True):
@@ -413,7 +460,7 @@ class Profile(Spec, frozen=True):
     balanced_resources: Annotated[
         tuple[ResourceName, ...],
         bounded(
-            "The resources whose utilization NodeResourcesBalancedAllocation balances. Each has weight 1.",
+            "The resources whose utilization NodeResourcesBalancedAllocation balances. All have the same weight.",
             limit=MAX_LABELS,
             least=1,
             **SET,
@@ -426,7 +473,8 @@ class Profile(Spec, frozen=True):
     ignored_resource_groups: Annotated[
         tuple[ResourceGroup, ...],
         bounded(
-            "API groups of extended resources that NodeResourcesFit ignores, e.g. example.com.",
+            "Groups of extended resources that NodeResourcesFit ignores. The group is the part of a resource's name "
+            "before the slash, e.g. example.com.",
             limit=MAX_LABELS,
             **SET,
         ),
@@ -443,7 +491,10 @@ class Profile(Spec, frozen=True):
 
 
 class SchedulerPolicySpec(Spec, frozen=True):
-    """How pods with this schedulerName are placed."""
+    """The schedulerName of the pods that the policy handles, and how they are placed.
+
+    At most one of provider, policy and profile may be set. If none is set, kube-scheduler's default profile applies.
+    """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -456,19 +507,27 @@ class SchedulerPolicySpec(Spec, frozen=True):
     scheduler_name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=253)],
         doc(
-            "The spec.schedulerName that this policy handles. Set it to default-scheduler to also schedule pods "
-            "that do not set schedulerName; kube-scheduler must then not use that name."
+            "Pods with this spec.schedulerName are scheduled by this policy. Set it to default-scheduler to also "
+            "schedule pods that do not set schedulerName; kube-scheduler must then not use that name."
         ),
     ]
     provider: Annotated[
         Provider | None,
         doc(
-            "Built-in set of predicates and priorities. ClusterAutoscalerProvider packs pods onto few nodes: it "
-            "prefers nodes with the highest ratio of requested to allocatable resources."
+            "Built-in set of predicates and priorities of the legacy kube-scheduler. DefaultProvider prefers nodes "
+            "with the lowest ratio of requested to allocatable resources. ClusterAutoscalerProvider prefers nodes "
+            "with the highest ratio, to pack pods onto few nodes."
         ),
     ] = None
-    policy: Annotated[Policy | None, doc("Legacy scheduler Policy: predicates and priorities.")] = None
-    profile: Annotated[Profile | None, doc("Profile with plugin weights and arguments.")] = None
+    policy: Annotated[
+        Policy | None,
+        doc(
+            "Legacy scheduler Policy (kube-scheduler 1.22 and earlier, OpenShift 3.11) with predicates and priorities."
+        ),
+    ] = None
+    profile: Annotated[
+        Profile | None, doc("Profile of a KubeSchedulerConfiguration, with plugin weights and arguments.")
+    ] = None
     extenders: Extenders = ()
     disable_preemption: Annotated[
         bool, doc("Whether pods that fit on no node wait instead of preempting pods of lower priority.")
@@ -478,8 +537,10 @@ class SchedulerPolicySpec(Spec, frozen=True):
 class QueueCounts(Status, frozen=True):
     """Number of pending pods by their state in the scheduling queue."""
 
-    active: Annotated[NaturalInt, doc("Number of pods in the active queue, waiting for a scheduling attempt.")] = 0
-    backoff: Annotated[NaturalInt, doc("Number of pods waiting for their backoff to expire.")] = 0
+    active: Annotated[NaturalInt, doc("Number of pods that wait for a scheduling attempt, or are being scheduled.")] = 0
+    backoff: Annotated[
+        NaturalInt, doc("Number of pods whose last scheduling attempt failed and that are retried after their backoff.")
+    ] = 0
     unschedulable: Annotated[
         NaturalInt,
         doc(
@@ -497,18 +558,30 @@ class SchedulingCounts(Status, frozen=True):
 
     scheduled: Annotated[BigCount, doc("Number of pods that were bound.")] = 0
     rejected: Annotated[BigCount, doc("Number of scheduling attempts in which a pod fit on no node.")] = 0
-    preempted: Annotated[BigCount, doc("Number of pods that were preempted.")] = 0
+    preempted: Annotated[
+        BigCount, doc("Number of pods that were evicted or deleted to make room for a pod with a higher priority.")
+    ] = 0
     binding_failures: Annotated[
-        BigCount, doc("Number of bindings that the API server refused or did not respond to.")
+        BigCount,
+        doc(
+            "Number of failed attempts to bind a pod to the selected node, e.g. because the API server refused or did "
+            "not respond."
+        ),
     ] = 0
 
 
 class UnschedulableReason(Status, frozen=True):
     """A reason why pods are unschedulable."""
 
-    message: Annotated[ShortText, doc("The message of the pods' PodScheduled condition.")]
-    pods: Annotated[NaturalInt, doc("Number of pods with this message.")] = 0
-    example: Annotated[ShortText, doc("One of the pods, as namespace/name.")] = ""
+    message: Annotated[
+        ShortText,
+        doc(
+            "Message of the pods' PodScheduled condition. Messages that differ only in numbers are counted as one; "
+            "one of them is shown."
+        ),
+    ]
+    pods: Annotated[NaturalInt, doc("Number of unschedulable pods with this message.")] = 0
+    example: Annotated[ShortText, doc("One of these pods, as namespace/name.")] = ""
 
 
 MAX_REASONS: Final = 20
@@ -522,14 +595,18 @@ class SchedulerPolicyStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the policy is valid and its pods are scheduled); Progressing (pods are waiting "
-            "to be scheduled or retried); Degraded (something prevents scheduling); Conflicting (another "
-            "SchedulerPolicy has the same schedulerName; the oldest one is used); Contended (another operator "
-            "process runs the same controllers; set only after one was detected)."
+            "Conditions: Ready (the policy is valid and its pods are scheduled); Progressing (pods are waiting to be "
+            "scheduled or retried); Degraded (something prevents scheduling); Conflicting (another SchedulerPolicy "
+            "has the same schedulerName; the oldest one is used); Contended (another operator process runs the same "
+            "controllers; set only after one was detected); PermissionsMissing (the service account lacks permissions "
+            "that the policy needs)."
         ),
     ] = ()
     queue: Annotated[QueueCounts, doc("Number of pending pods by their state in the scheduling queue.")] = QueueCounts()
-    counts: Annotated[SchedulingCounts, doc("Totals since the SchedulerPolicy was created.")] = SchedulingCounts()
+    counts: Annotated[
+        SchedulingCounts,
+        doc("Numbers of scheduled and preempted pods, and of failed attempts, since the SchedulerPolicy was created."),
+    ] = SchedulingCounts()
     unschedulable: Annotated[
         tuple[UnschedulableReason, ...],
         bounded(

@@ -301,7 +301,7 @@ class ScaleUpExecutor:
             if group in self._marking:
                 self._marking[group] = self._clock.monotonic() + UNSEEN_SECONDS
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("Failed to scale group %s: %s", group, error, exc_info=error, extra={"group": group})
+            log.error("Failed to scale node group %s: %s", group, error, exc_info=error, extra={"group": group})
         if self._wake is not None:
             self._wake()
 
@@ -368,7 +368,9 @@ class ScaleUpExecutor:
         except TimeoutError:
             failure, message = ScaleFailure.TIMED_OUT, f"no answer within {self._seconds:g} s"
         except Exception as error:  # a bug in one provider must not stop other groups
-            log.exception("Unexpected error of the provider of group %s", group.id, extra={"group": group.id})
+            log.exception(
+                "Failed to scale node group %s: unexpected error of its provider", group.id, extra={"group": group.id}
+            )
             failure, message = ScaleFailure.UNREACHABLE, f"{type(error).__name__}: {error}"
         return ScaleResult(group.id, group.target, to, failure=failure, message=message, doubt=True, calls=1)
 

@@ -456,7 +456,7 @@ class TaskSupervisor:
         except TimeoutError:
             log.warning("Task %s did not stop within %g s; cancelling it", name, seconds)
         except Exception:
-            log.exception("Stopping task %s failed; cancelling it", name)
+            log.exception("Failed to stop task %s; cancelling it", name)
         await self.cancel(name)
 
     async def cancel(self, name: str = "") -> None:

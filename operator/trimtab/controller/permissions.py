@@ -334,7 +334,7 @@ class PermissionChecker:
             try:
                 await self._check(refused=refused)
             except (ApiError, Unreachable) as error:  # keep the last results: nothing is known to be missing
-                log.info("Cannot check permissions: %s", error)
+                log.info("Failed to check permissions; keeping the last results: %s", error)
                 self._checked_all = None
             component.succeed(PERIOD)
             await self._pause()

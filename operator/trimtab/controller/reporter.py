@@ -108,7 +108,7 @@ def report_safely(what: str, report: Callable[[], None]) -> None:
     try:
         report()
     except Exception:
-        log.exception("Cannot report %s", what)
+        log.exception("Failed to report %s", what)
 
 
 class LabeledGauge:

@@ -388,10 +388,10 @@ class WorkQueue:
             retry_after = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
             level = logging.WARNING if self.failures(key) else logging.INFO
             seconds = self._back_off(key, Retry(at_least=retry_after))
-            logger.log(level, "%s: retrying in %.1f s: %s", key, seconds, error)
+            logger.log(level, "Failed to reconcile %s; retrying in %.1f s: %s", key, seconds, error)
         except Exception:
             seconds = self._back_off(key, Retry())
-            logger.exception("%s: retrying in %.1f s", key, seconds)
+            logger.exception("Failed to reconcile %s; retrying in %.1f s", key, seconds)
         else:
             if isinstance(result, Retry):
                 self._back_off(key, result)

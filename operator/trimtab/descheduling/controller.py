@@ -174,7 +174,10 @@ class PolicyController(ControllerLoop[DeschedulerPolicy]):
         now = self._deps.clock.now()
         last_start, acted = self._status.restore(status)
         if self._status.cycle_interrupted:
-            log.warning("Policy %s: an earlier process ended while its cycle was evicting pods", self.name)
+            message = (
+                "Policy %s: an earlier process ended during a cycle that evicted pods; the cycle counts as completed"
+            )
+            log.warning(message, self.name)
             acted = now
         self._schedule.restore(last_start, min(acted, now))
 

@@ -212,7 +212,8 @@ class PressureCoordinator(Loop):
         try:
             policies = await self._read_policies()
         except (ApiError, Unreachable) as error:
-            log.warning("Cannot read the NodePressurePolicies to remove conditions and taints of nodes: %s", error)
+            message = "Failed to list the NodePressurePolicies; conditions and taints of nodes are not removed yet: %s"
+            log.warning(message, error)
             return True
         stored = assign_nodes(marked, policies).policies
         unneeded = [node for node in marked if not _acts_on(stored, node)]

@@ -296,7 +296,7 @@ class NodeEvictions:
                 if not await self._try(running, planned):
                     return
         except Exception:  # the next plan tries again
-            log.exception("failed to evict a pod from node %s", job.node)
+            log.exception("Failed to evict pod %s from node %s: unexpected error", running.pod.key, job.node)
         finally:
             del self._running[job.node]
 
@@ -384,7 +384,9 @@ class NodeEvictions:
         self._leaving[job.node] = _Leaving(pod, self._now() + seconds)
         self._refused.pop(pod.uid, None)
         if planned.shortens:  # the pod was counted when its eviction was granted
-            log.info("Shortened the termination of pod %s on node %s: %s", pod.key, job.node, planned.message)
+            log.info(
+                "Shortened the grace period of terminating pod %s on node %s: %s", pod.key, job.node, planned.message
+            )
         if in_background or planned.shortens:
             return
         result = "Deleted" if planned.how == "Delete" else "Evicted"
@@ -438,7 +440,7 @@ class NodeEvictions:
             self._counts[policy.uid, "CleanedUp"] += 1
             self._reporter.cleaned_up(policy, pod)
         elif answer.code is not ResponseCode.GONE:
-            log.info("Cannot delete failed pod %s: %s", pod.key, answer.message)
+            log.info("Failed to delete failed pod %s: %s", pod.key, answer.message)
 
     def _now(self) -> float:
         return self._clock.monotonic()

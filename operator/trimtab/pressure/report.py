@@ -183,11 +183,15 @@ class PressureReporter:
                 self._record_taint(policy, node, name, f"the node no longer has {name}", added=False)
         regarding = ObjectReference.to(NODES, node.name, uid=node.uid)
         for name, message in began.items():
-            log.info("Node %s has %s: %s", node.name, name, message, extra={"node": node.name, "condition": name})
+            log.info(
+                "Node %s has condition %s: %s", node.name, name, message, extra={"node": node.name, "condition": name}
+            )
             note = f"{name}: {message}"
             self._event(regarding, reasons.NODE_PRESSURE_BEGAN, "SetCondition", note, policy, type_=WARNING)
         for name in ended:
-            log.info("Node %s no longer has %s", node.name, name, extra={"node": node.name, "condition": name})
+            log.info(
+                "Node %s no longer has condition %s", node.name, name, extra={"node": node.name, "condition": name}
+            )
             note = f"{name}: no threshold of NodePressurePolicy {policy.name} has been met for the transition period"
             self._event(regarding, reasons.NODE_PRESSURE_ENDED, "RemoveCondition", note, policy)
 
@@ -211,7 +215,7 @@ class PressureReporter:
         """Report that no pod is evicted from a node, because its kubelet evicts pods."""
         regarding = ObjectReference.to(NODES, node.name, uid=node.uid)
         if self._is_new(f"stand-down {node.name}", message):
-            log.info("Node %s: no pod is evicted, because %s", node.name, message, extra={"node": node.name})
+            log.info("Evicting no pod from node %s: %s", node.name, message, extra={"node": node.name})
             note = f"NodePressurePolicy {policy.name} evicts no pod: {message}"
             self._event(regarding, reasons.KUBELET_EVICTS, _EVICT, note, policy)
 
@@ -233,8 +237,8 @@ class PressureReporter:
         if not self._is_new(f"refused {pod.uid}", f"{reason} {message}"):
             return
         fields = {"node": node, "pod": pod.key, "reason": reason, "policy": policy.name}
-        log.warning("Cannot evict pod %s from node %s, retrying: %s", pod.key, node, message, extra=fields)
-        note = f"cannot evict pod {pod.key} from node {node} under pressure, retrying: {message}"
+        log.warning("Failed to evict pod %s from node %s; retrying: %s", pod.key, node, message, extra=fields)
+        note = f"failed to evict pod {pod.key} from node {node} under pressure; retrying: {message}"
         self._event(policy, reason, _EVICT, note, _pod(pod), type_=WARNING)
 
     def simulated(self, policy: ObjectReference, node: str, planned: PlannedEviction) -> None:

@@ -125,7 +125,7 @@ class ResourceMetrics:
 
     def _report(self, problem: str) -> None:
         if problem and not self._problem:
-            log.info("Cannot read the memory of nodes whose kubelets do not respond: %s", problem)
+            log.info("Failed to read the memory usage of nodes whose kubelets do not respond: %s", problem)
         self._problem = problem
 
 

@@ -246,7 +246,7 @@ class AdmissionApp:
             if failed.done():
                 failed.result()
         if self._listening:
-            log.info("Shutting down: answering requests for another %g s", self._admission.shutdown_delay)
+            log.info("Shutting down; answering admission requests for another %g s", self._admission.shutdown_delay)
             server.drain()
             await asyncio.sleep(self._admission.shutdown_delay)
 
@@ -393,7 +393,7 @@ class AdmissionApp:
             async with asyncio.timeout(FINAL_STATUS_TIMEOUT):
                 await reporter.stop()
         except TimeoutError:
-            log.warning("Cannot write the final status within %g s", FINAL_STATUS_TIMEOUT)
+            log.warning("Failed to write the final status of the PlacementAdmission within %g s", FINAL_STATUS_TIMEOUT)
 
     async def _export_metrics(self, metrics: AdmissionMetrics) -> None:
         report_safely("metrics of placement admission", partial(self._export_metrics_once, metrics))

@@ -144,7 +144,7 @@ class KopfOperator:
             ended = await self._until_first_ends(tasks)
             if not self._stop.is_set():
                 failures = ", ".join(sorted(task.get_name() for task in ended))
-                log.error("Kopf failed: %s", failures)
+                log.error("Kopf tasks ended unexpectedly: %s", failures)
                 self._failed()
         finally:
             self._stop.set()
@@ -213,7 +213,7 @@ class _SessionMiddleware:
                 return response
             if response.status == TOO_MANY_REQUESTS and pause is None:
                 return response
-            log.debug("%s answers %d", request.url.path, response.status)
+            log.debug("GET %s returned status %d", request.url.path, response.status)
             response.close()
             if response.status == NOT_FOUND:
                 self._missing()
@@ -246,7 +246,7 @@ def _repair_watch(response: aiohttp.ClientResponse) -> None:
     """Let Kopf receive only events that it can handle."""
     content: Any = _WatchContent(response.content, expired=response.status == GONE)
     if response.status == GONE:
-        log.debug("The API server answers a watch with 410")
+        log.debug("The API server answered a watch with 410 Gone; listing again")
         response.status = OK
     response.content = content
 

@@ -104,10 +104,12 @@ class ServedResources:
             if self._discovered and not announced:
                 announced = True
                 controller, name = self._needed[resource], _name(resource)
-                log.warning("Controller %s waits for the CRD %s: install it (crds/)", controller, name)
+                log.warning(
+                    "Controller %s waits for CRD %s, which is not installed; install it from crds/", controller, name
+                )
             await self._next_change()
         if announced:
-            log.info("Controller %s starts: the CRD %s is installed", self._needed[resource], _name(resource))
+            log.info("Controller %s starts: CRD %s is installed now", self._needed[resource], _name(resource))
 
     async def wait_until_removed(self, resource: Resource) -> None:
         """Wait until the API server no longer serves a resource."""

@@ -153,7 +153,7 @@ class Binder:
         except (VolumeBindingError, ApiError, Unreachable) as error:
             message = f"binding volumes: {error}"
         except Exception as error:
-            log.exception("Cannot bind the volumes of pod %s", binding.queued.pod.key)
+            log.exception("Failed to bind the volumes of pod %s: unexpected error", binding.queued.pod.key)
             message = f"binding volumes: {type(error).__name__}: {error}"
         else:
             self._enqueue(binding)
@@ -169,7 +169,7 @@ class Binder:
         except (ApiError, Unreachable, ExtenderError) as error:
             self._failed(binding, str(error))
         except Exception as error:
-            log.exception("Cannot bind pod %s to node %s", binding.queued.pod.key, binding.node)
+            log.exception("Failed to bind pod %s to node %s: unexpected error", binding.queued.pod.key, binding.node)
             self._failed(binding, f"{type(error).__name__}: {error}")
         else:
             self._bound(binding)

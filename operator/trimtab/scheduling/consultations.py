@@ -122,7 +122,7 @@ class Consultations:
         except ExtenderError as error:
             self._failed(queued, str(error))
         except Exception as error:
-            log.exception("Cannot ask the scheduler extenders about pod %s", queued.pod.key)
+            log.exception("Failed to consult the scheduler extenders about pod %s: unexpected error", queued.pod.key)
             self._failed(queued, f"{type(error).__name__}: {error}")
         else:
             self._keep(queued, verdict)
@@ -144,7 +144,9 @@ class Consultations:
             if left.get(preemption.node):
                 accepted = replace(preemption, victims=tuple(left[preemption.node]))
         except ExtenderError as error:
-            log.warning("No preemption for pod %s: %s", preemption.pod.key, error)
+            log.warning(
+                "Dropped the preemption for pod %s because a scheduler extender failed: %s", preemption.pod.key, error
+            )
         except Exception:
-            log.exception("Cannot ask the scheduler extenders about the preemption of pod %s", preemption.pod.key)
+            log.exception("Failed to consult the scheduler extenders about preemption for pod %s", preemption.pod.key)
         decided(accepted)

@@ -255,7 +255,7 @@ class Scheduler(Loop):
             return await in_thread(plan)
         except PlanError as error:
             culprit = batch[error.number]
-            log.exception("Cannot schedule pod %s", culprit.pod.key, exc_info=error.__cause__)
+            log.exception("Failed to schedule pod %s; retrying", culprit.pod.key, exc_info=error.__cause__)
             self._placers.clear()  # their caches may have caused the error
             self._planner = None
             self._queue.retry(culprit, self._clock.monotonic())
@@ -327,7 +327,7 @@ class Scheduler(Loop):
         self._dependencies.shared.forget(binding.assumption)
         self._queue.retry(queued, self._clock.monotonic())
         if message:
-            log.warning("Cannot bind pod %s to node %s: %s", queued.pod.key, binding.node, message)
+            log.warning("Failed to bind pod %s to node %s; retrying: %s", queued.pod.key, binding.node, message)
             self._reporter.failed(queued.pod, binding.node, message)
         self.wake()
 

@@ -352,7 +352,7 @@ class ExtenderChain:
         except ExtenderError as error:
             if not client.spec.ignorable:
                 raise
-            log.warning("Ignoring scheduler extender %s: %s", client.spec.url_prefix, error)
+            log.warning("Ignoring the failure of scheduler extender %s: %s", client.spec.url_prefix, error)
             return None
 
     async def _filter(self, client: ExtenderClient, pod: Pod, names: Sequence[str]) -> Any:

@@ -159,7 +159,7 @@ class PreemptionExecutor:
         try:
             done = await self._prepare(running, displaced)
         except Exception:  # a bug must not keep the preemptor out of the queue
-            log.exception("failed to preempt pods for pod %s", running.preemption.pod.key)
+            log.exception("Failed to preempt pods for pod %s: unexpected error", running.preemption.pod.key)
         finally:
             ended(done)
 

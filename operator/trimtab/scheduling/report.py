@@ -336,7 +336,7 @@ class PodConditionWriter:
         now = self._clock.monotonic()
         if now - self._failure_logged >= FAILURE_LOG_PERIOD:
             self._failure_logged = now
-            log.warning("Cannot write the condition PodScheduled of pod %s; retrying: %s", pod.key, error)
+            log.warning("Failed to write the condition PodScheduled of pod %s; retrying: %s", pod.key, error)
 
 
 def _pod_scheduled(pod: Pod) -> PodCondition | None:
@@ -607,7 +607,7 @@ class SchedulerReporter:
             type=event.type,
             related=None if related is None else _reference(related),
         )
-        log.info("%s: pod %s: %s", event.reason, pod.key, event.note, extra={"pod": pod.key, "uid": pod.uid})
+        log.info("Event %s on pod %s: %s", event.reason, pod.key, event.note, extra={"pod": pod.key, "uid": pod.uid})
 
 
 def _reference(pod: Pod) -> ObjectReference:

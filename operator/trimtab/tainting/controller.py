@@ -217,7 +217,9 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         manager = decode_taint_manager(dict(body))
         if (former := find_former_values(body, TAINT_MANAGER)) != self._former_values:
             for each in former:
-                log.warning("%s; the object was stored by an earlier version, apply it with the current value", each)
+                log.warning(
+                    "The stored TaintManager has a former value; apply it again with the current value: %s", each
+                )
             self._former_values = former
         return manager
 
@@ -247,7 +249,7 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         if spec is not self._applied:
             pods, nodes = len(observer.tracker.deadlines), len(observer.tracker.taints)
             log.info(
-                "taint manager in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
+                "Taint manager runs in mode %s: %d nodes with NoExecute taints, %d pods with a deadline",
                 spec.mode,
                 nodes,
                 pods,
@@ -274,14 +276,14 @@ class TaintManagerController(ControllerLoop[TaintManager]):
         """
         if self._tasks is None:
             return
-        log.info("taint manager stopping; waiting for in-flight requests")
+        log.info("Stopping the taint manager; waiting for in-flight requests")
         tasks, self._tasks = self._tasks, None
         if self._observer is not None:
             self._observer.tasks = None
         await tasks.stop()
         self._done = self._done.plus(tasks)
         if remove_annotations and (left := await tasks.remove_annotations(REMOVE_TIMEOUT)):
-            log.warning("failed to remove annotation %s from %d nodes; it is no longer updated", SINCE_ANNOTATION, left)
+            log.warning("Failed to remove annotation %s from %d nodes; it is no longer updated", SINCE_ANNOTATION, left)
 
     def _report(self, spec: TaintManagerSpec) -> None:
         now = self._services.clock.monotonic()

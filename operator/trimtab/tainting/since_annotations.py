@@ -159,7 +159,7 @@ class SinceAnnotations:
         try:
             await self._write(node, None)
         except (ApiError, Unreachable) as error:
-            log.warning("failed to remove annotation %s from node %s: %s", SINCE_ANNOTATION, name, error)
+            log.warning("Failed to remove annotation %s from node %s: %s", SINCE_ANNOTATION, name, error)
             return False
         return True
 

@@ -74,7 +74,7 @@ async def test_reporting_errors_are_logged(caplog: pytest.LogCaptureFixture) -> 
     reporting.report(report(group(), scale_up_outcomes=[grown(scale_up())]), SPEC)
     reporting.began(removal())
     await settled()
-    assert "Cannot report events" in caplog.text
+    assert "Failed to report events" in caplog.text
     assert registry.get_sample_value("trimtab_autoscaler_passes_total", {"mode": "Act", "result": "Completed"}) == 1
     assert PATH in api.objects
 

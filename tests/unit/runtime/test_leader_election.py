@@ -298,7 +298,7 @@ async def test_candidate_retries_until_the_server_allows_it(api, error, caplog):
     async with candidate(api, "a") as a:
         await a.acquire()
         assert now() == pytest.approx(40)
-    recorded = [record for record in caplog.records if "Cannot acquire" in record.message]
+    recorded = [record for record in caplog.records if "Failed to acquire" in record.message]
     assert len(recorded) == (0 if isinstance(error, Conflict) else 1)
 
 
@@ -314,7 +314,7 @@ async def test_a_release_that_fails_is_no_error(api, caplog):
     async with candidate(api, "a") as a:
         await a.acquire()
         api.down = True
-    assert "Cannot release" in caplog.text
+    assert "Failed to release" in caplog.text
 
 
 async def test_renewal_that_fails_with_a_defect_loses_the_lease(api):

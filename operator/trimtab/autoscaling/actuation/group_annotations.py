@@ -145,7 +145,7 @@ class GroupAnnotations:
         try:
             await annotate_group(self._api, group, changes, timeout=self._settings.timeout)
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to write annotations %s of node group %s: %s", ", ".join(changes), id_, error)
+            log.warning("Failed to write annotations %s of node group %s; retrying: %s", ", ".join(changes), id_, error)
             return False
         if text:
             backoff.mark_written(text)

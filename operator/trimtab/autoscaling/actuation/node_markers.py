@@ -289,6 +289,6 @@ async def write_unneeded_records(api: Api, found: Iterable[UnneededRecord], sett
                 timeout=settings.timeout,
             )
         except (ApiError, Unreachable) as error:
-            log.debug("Failed to record on node %s since when it is unneeded, will retry: %s", node.name, error)
+            log.debug("Failed to update the unneeded-since annotation of node %s; retrying: %s", node.name, error)
 
     await asyncio.gather(*(one(mark) for mark in found))

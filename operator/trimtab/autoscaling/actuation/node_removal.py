@@ -225,7 +225,7 @@ class NodeRemoval:
         except RemovalEnded as ended:
             outcome = await self._roll_back(ended)
         except Exception as error:  # a bug in one removal must neither stop others nor leave the node tainted
-            log.exception("Failed to remove node %s: unexpected error", self.state.node)
+            log.exception("Failed to remove node %s: unexpected error; rolling back", self.state.node)
             outcome = await self._roll_back(failed(reasons.REMOVAL_FAILED, f"{type(error).__name__}: {error}"))
         self._dependencies.observer.ended(outcome)
         return outcome
@@ -301,7 +301,7 @@ class NodeRemoval:
             raise request_failed(error, reasons.NODE_UPDATE_FAILED, f"the node was not tainted: {error}") from None
         if not exists:
             raise aborted(
-                Refusal(reasons.ALREADY_GONE, "the node is gone, or was replaced by another of the same name")
+                Refusal(reasons.ALREADY_GONE, "the node no longer exists, or was replaced by another of the same name")
             )
         self.state = replace(self.state, cordoned=cordoned)
         self._dependencies.observer.began(self.state)
@@ -467,7 +467,7 @@ class NodeRemoval:
         node = self._dependencies.review.node(self.state.node)
         if node is None or (self.state.uid and node.uid != self.state.uid):
             raise aborted(
-                Refusal(reasons.ALREADY_GONE, "the node is gone, or was replaced by another of the same name")
+                Refusal(reasons.ALREADY_GONE, "the node no longer exists, or was replaced by another of the same name")
             )
         return node
 

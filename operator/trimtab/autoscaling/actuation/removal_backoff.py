@@ -84,7 +84,7 @@ class RemovalBackoff:
         try:
             found = _decode(annotation) if annotation else BackoffRecord()
         except ValueError as error:
-            log.warning("Ignored an invalid annotation with the removal backoff of a node group: %s", error)
+            log.warning("Ignored an invalid removal-backoff annotation of a node group: %s", error)
             return
         latest = datetime.fromtimestamp(now + self._settings.wrong_machine_backoff.maximum, UTC)
         found = replace(found, until=min(found.until, latest))

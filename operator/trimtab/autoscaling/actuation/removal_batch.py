@@ -236,7 +236,8 @@ class RemovalBatches:
             f"{rfc3339(self.clock.now() + seconds)}; after that marks must be {backoff.mark_delay:g}s old"
         )
         backoff.set_message(message)
-        log.warning("%s", message, extra={"reason": reasons.WRONG_MACHINE_REMOVED, "group": group})
+        fields = {"reason": reasons.WRONG_MACHINE_REMOVED, "group": group}
+        log.warning("Node group %s lost the wrong machines: %s", group, message, extra=fields)
         return message
 
     async def stop(self) -> None:
@@ -592,7 +593,7 @@ async def wait_until_removed(
                         group, verdict
                     )
                     raise failed(reasons.WRONG_MACHINE_REMOVED, why)
-                target = "its group is gone" if now is None else f"the target size is {now.target}"
+                target = "its node group no longer exists" if now is None else f"the target size is {now.target}"
                 message = f"machine {found.machine} is kept: {target}"
                 raise failed(
                     reasons.MACHINE_NOT_DELETED, f"{removal.message}; {message}" if removal.message else message

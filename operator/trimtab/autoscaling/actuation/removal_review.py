@@ -177,7 +177,7 @@ class _ReviewBatch(Generic[T]):
             try:
                 found = await self._make(tuple(pending))
             except Exception as error:  # a bug in a rule must not leave a removal waiting
-                log.exception("Failed to review removals of %s", ", ".join(sorted(pending)))
+                log.exception("Failed to review the removals of nodes %s", ", ".join(sorted(pending)))
                 for future in pending.values():
                     if not future.done():
                         future.set_exception(error)
@@ -272,7 +272,7 @@ def review_nodes(
     found: dict[str, RemoveNode | Refusal] = {action.node: action for action in made.actions}
     for kept in made.kept:
         found[kept.name] = Refusal(kept.reason, kept.message)
-    missing = Refusal(reasons.ALREADY_GONE, "the node is gone")
+    missing = Refusal(reasons.ALREADY_GONE, "the node no longer exists")
     return {name: found.get(name, missing) for name in nodes}
 
 

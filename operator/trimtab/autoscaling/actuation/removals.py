@@ -486,10 +486,10 @@ class Removals:
             del self._rolling_back[state.node]
         self._remember_ended(state.node, state.uid, SETTLE_SECONDS)
         if left:
-            log.warning("Failed to roll back node %s, will retry: %s", state.node, left, extra={"node": state.node})
+            log.warning("Failed to roll back node %s; retrying: %s", state.node, left, extra={"node": state.node})
         else:
             self._cleaned_nodes[state.node] = state.uid
-            message = "Rolled back node %s: removed taint, cordon and marks of an earlier process"
+            message = "Rolled back node %s: removed the taint, cordon and marks of an earlier process"
             log.info(message, state.node, extra={"node": state.node})
 
 

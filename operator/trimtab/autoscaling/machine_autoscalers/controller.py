@@ -201,7 +201,7 @@ class MachineAutoscalerController(Loop):
             if self._leading():
                 await self._list()
         except (ApiError, Unreachable) as error:
-            log.warning("Failed to list MachineAutoscalers, will retry: %s", error)
+            log.warning("Failed to list MachineAutoscalers; retrying: %s", error)
             return self._back_off()
         self._failures = 0
         return RELIST_PERIOD if self.synced else NOT_READY_PERIOD

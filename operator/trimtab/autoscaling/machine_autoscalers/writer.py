@@ -63,7 +63,7 @@ class ObjectWriter:
                 )
             except NotFound:
                 self._targets.observe(target, None)
-                raise StaleObject(f"{target.kind} {target.key} is gone") from None
+                raise StaleObject(f"{target.kind} {target.key} no longer exists") from None
             except (Invalid, Conflict) as error:
                 refusal = error
                 continue
@@ -163,7 +163,7 @@ class ObjectWriter:
             )
         except NotFound:
             self._autoscalers.remove(entry.key, uid=entry.metadata.uid)
-            raise StaleObject(f"MachineAutoscaler {entry.key} is gone") from None
+            raise StaleObject(f"MachineAutoscaler {entry.key} no longer exists") from None
         except (Invalid, Conflict) as error:
             if await self._has_changed(entry):
                 raise StaleObject(f"MachineAutoscaler {entry.key} has changed in the meantime") from error

@@ -371,7 +371,7 @@ class StatusConfigMap(LatestWriter[IterationReport | None]):
 
     def _failed(self, error: Exception, *, retried: bool) -> None:  # noqa: ARG002  the next iteration retries
         expected = isinstance(error, ApiError | Unreachable)
-        message = "Failed to write ConfigMap %s/%s, will retry after the next iteration: %s"
+        message = "Failed to write ConfigMap %s/%s; retrying after the next iteration: %s"
         log.warning(message, self._namespace, self._name, error, exc_info=None if expected else error)
 
     async def _read_current(self) -> None:

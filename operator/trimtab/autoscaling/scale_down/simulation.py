@@ -447,7 +447,7 @@ class Simulation:
             with self._budget.charged(pod.namespace):
                 slot = self._nodes.slot_of[target]
                 if not self._placer.feasible(pod)[slot]:
-                    stuck = pod, f"{no_place_message(self._placer, self._room, pod)}, once node {node.name} is gone"
+                    stuck = pod, f"{no_place_message(self._placer, self._room, pod)}, once node {node.name} is removed"
                     break
                 self._placer.reserve(pod, slot)
         self._snapshot.undo(mark)

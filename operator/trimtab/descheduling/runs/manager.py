@@ -163,7 +163,7 @@ class RunManager:
         except (ApiError, Unreachable) as error:
             if policy.spec.mode == "Approve":
                 raise
-            log.warning("Cannot create a DeschedulingRun for policy %s: %s", self._policy, error)
+            log.warning("Failed to create a DeschedulingRun for policy %s: %s", self._policy, error)
             return None
         run = await self._write(run, lifecycle.initial_status(plan, now=self._clock.now()))
         for other in self.runs:  # so that no user approves an outdated plan
@@ -249,9 +249,11 @@ class RunManager:
             if strictly:
                 raise
             passing = isinstance(error, TRANSIENT)
-            action = "will be retried" if passing else "was refused"
-            level = logging.WARNING if passing else logging.ERROR
-            log.log(level, "Status update of DeschedulingRun %s %s: %s", run.name, action, error)
+            if passing:
+                message = "Failed to write the status of DeschedulingRun %s; retrying with its next change: %s"
+            else:
+                message = "The API server rejected the status of DeschedulingRun %s: %s"
+            log.log(logging.WARNING if passing else logging.ERROR, message, run.name, error)
         self._runs[run.name] = changed
         return changed
 
@@ -262,7 +264,7 @@ class RunManager:
             except (NotFound, Conflict):
                 pass
             except (ApiError, Unreachable) as error:
-                log.warning("Cannot delete old DeschedulingRun %s: %s", run.name, error)
+                log.warning("Failed to delete old DeschedulingRun %s: %s", run.name, error)
                 continue
             self.forget(run.name)
 

@@ -95,7 +95,7 @@ class TokenFileCredentials:
         try:
             token = self._file.read_bytes().decode("utf-8", "replace").strip()
         except OSError as error:  # the previous token may still be valid, and the file is read again in a minute
-            logger.warning("Cannot read the token file %s; keeping the previous token: %s", self._file, error)
+            logger.warning("Failed to read the token file %s; keeping the previous token: %s", self._file, error)
             return
         if token and token.isprintable() and "\ufffd" not in token:  # otherwise it is not a valid header value
             self._login = msgspec.structs.replace(self._login, authorization=f"Bearer {token}")
@@ -137,7 +137,7 @@ class ReloadedCredentials:
         try:
             self._login = await asyncio.to_thread(self._load)
         except InputError as error:  # the current credentials may still be valid; otherwise the server responds 401
-            logger.warning("Cannot renew the credentials: %s", error)
+            logger.warning("Failed to renew the credentials; keeping the previous ones: %s", error)
         self._loaded = self._clock.monotonic()
 
 

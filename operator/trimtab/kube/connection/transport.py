@@ -194,7 +194,7 @@ class Transport:
                 wait = max(self._retries.delay(retry, random=random.random), _retry_after(error))
                 if method != "GET" or self._retries.exhausted(retry) or loop.time() + wait >= deadline:
                     raise
-                logger.debug("Retrying in %.1f s: GET %s: %s", wait, path, error)
+                logger.debug("GET %s failed; retrying in %.1f s: %s", path, wait, error)
             await asyncio.sleep(wait)
             retry += 1
 

@@ -216,7 +216,7 @@ class StoreUpdater(Generic[T]):
             case "ERROR":
                 _fail(codec.status(event.raw))
             case other:
-                logger.warning("Ignoring a watch event of unknown type %r for %s", other, self._plural)
+                logger.warning("Ignoring a watch event of unknown type %r in the watch of %s", other, self._plural)
 
     def take(self, decoded: T | Undecodable) -> None:
         """Apply an added or modified object, or record that it cannot be decoded."""
@@ -242,7 +242,7 @@ class StoreUpdater(Generic[T]):
         self.decode_errors += 1
         why = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
         if self.broken.get(key) != why:
-            logger.error("Cannot decode %s %s, omitting it: %s", self._plural, key, why)
+            logger.error("Failed to decode %s %s; omitting it: %s", self._plural, key, why)
         self.broken[key] = why
         self.store.remove(key)
 
@@ -475,7 +475,7 @@ class Informer(Generic[T]):
             abilities.protobuf = False
             return True
         if abilities.watch_list and not self._updater.version and status in UNSUPPORTED_OPTION:
-            logger.info("The API server does not support WatchList for %s; listing: %s", self.resource.plural, error)
+            logger.info("The API server does not support WatchList for %s; using List: %s", self.resource.plural, error)
             abilities.watch_list = False
             return True
         return False
@@ -501,12 +501,12 @@ class Informer(Generic[T]):
         warn = not self._warned and (at_once or now - self._failing_since >= WARN_AFTER)
         self._warned = self._warned or warn
         level = logging.WARNING if warn else logging.DEBUG
-        logger.log(level, "Watching %s failed; retrying in %.1f s: %s", self.resource.plural, wait, error)
+        logger.log(level, "Failed to watch %s; retrying in %.1f s: %s", self.resource.plural, wait, error)
 
     def _recovered(self) -> None:
         if self._warned and self._failing_since is not None:
             seconds = self._clock.monotonic() - self._failing_since
-            logger.info("Watching %s recovered after %.0f s", self.resource.plural, seconds)
+            logger.info("Watch of %s recovered after %.0f s", self.resource.plural, seconds)
         self._failing_since, self._warned = None, False
 
     def _resume_idle(self, silence: IdleTimeout) -> None:
@@ -514,7 +514,7 @@ class Informer(Generic[T]):
 
         The watch is considered disconnected until data arrives, because the connection may have hung.
         """
-        logger.debug("Resuming the silent watch of %s: %s", self.resource.plural, silence)
+        logger.debug("Watch of %s received no data; resuming it: %s", self.resource.plural, silence)
         self._silent = True
         self.unconfirmed = self._synced.is_set()
         self._enter("Retrying", str(silence))

@@ -82,9 +82,9 @@ class ServingCertificate:
             self._stamp = stamp
             self._context = _loaded(certificate, key)
         except (OSError, ValueError) as error:
-            log.warning("Cannot load the certificate %s; keeping the previous one: %s", certificate, error)
+            log.warning("Failed to load the serving certificate %s; keeping the previous one: %s", certificate, error)
         else:
-            log.info("Loaded the certificate %s", certificate)
+            log.info("Loaded the serving certificate %s", certificate)
 
     def _self_signed(self) -> ssl.SSLContext:
         begins = dt.datetime.fromtimestamp(self._clock.now(), dt.UTC)

@@ -222,7 +222,7 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.warning("Cannot accept a connection on port %d: %s", self.port, error)
+                log.warning("Failed to accept a connection on port %d: %s", self.port, error)
                 self._pause(listener, NO_DESCRIPTOR_PAUSE)
                 return
             client = str(address[0])
@@ -319,7 +319,7 @@ class HttpServer:
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:
-            log.exception("The handler of %s failed", request.path)
+            log.exception("Failed to handle the HTTP request %s: unexpected error", request.path)
             return web.Response(status=500)
 
     def _within_rate(self, client: str) -> bool:
@@ -431,7 +431,7 @@ class _Connection(asyncio.Protocol):
             self._socket.close()
             self._ended(self, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("Cannot serve a connection: %r", error)
+            log.warning("Failed to serve a connection: %r", error)
 
     def abort(self) -> None:
         """Close the connection without sending buffered data."""

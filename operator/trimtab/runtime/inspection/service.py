@@ -221,4 +221,4 @@ class InspectionService:
         try:
             await self._maintenance.remove()
         except (ApiError, Unreachable) as error:
-            log.warning("Cannot remove APIService %s: %s", API_SERVICE, error)
+            log.warning("Failed to remove APIService %s: %s", API_SERVICE, error)

@@ -153,11 +153,11 @@ class DuplicateOperatorDetector:
         except (ApiError, Unreachable, TimeoutError) as error:
             if (message := str(error)) != self._last_error:
                 self._last_error = message
-                log.warning("Cannot check for other operators: %s", message)
+                log.warning("Failed to check for other operators: %s", message)
         except Exception as error:  # a malformed Lease must not end this task
             if (message := repr(error)) != self._last_error:
                 self._last_error = message
-                log.exception("Cannot check for other operators")
+                log.exception("Failed to check for other operators: unexpected error")
         else:
             self._last_error = ""
 
@@ -183,7 +183,8 @@ class DuplicateOperatorDetector:
                 break
             if listed is not None:
                 return {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in listed}
-            log.warning("Cannot check for other operators: the list %s exceeds %d bytes", path, MAX_LIST_BYTES)
+            message = "Failed to list %s to check for other operators: the response exceeds %d bytes"
+            log.warning(message, path, MAX_LIST_BYTES)
             self._list_from[path] = now + LIST_RETRY_PERIOD
         try:
             return {
@@ -234,7 +235,7 @@ class DuplicateOperatorDetector:
         if active and not self.others:  # not for each identity: clients may invent identities
             self._report(active)
         elif self.others and not active:
-            log.info("No other operator is active any longer")
+            log.info("No other operator runs the same controllers any longer")
         self.others = active
         self._observe(len(active))
         self._checks += 1
@@ -262,8 +263,10 @@ class DuplicateOperatorDetector:
 
     def _report(self, active: Mapping[str, str]) -> None:
         named = ", ".join(f"{identity} (Lease {lease_key})" for identity, lease_key in sorted(active.items())[:3])
-        note = f"{len(active)} other operators run the same controllers: {named}; they may undo each other's changes"
-        log.warning("%s: %s", reasons.ANOTHER_OPERATOR_ACTIVE, note, extra={"reason": reasons.ANOTHER_OPERATOR_ACTIVE})
+        others = "1 other operator runs" if len(active) == 1 else f"{len(active)} other operators run"
+        note = f"{others} the same controllers: {named}; the operators may undo each other's changes"
+        fields = {"reason": reasons.ANOTHER_OPERATOR_ACTIVE}
+        log.warning("Found other active operators (%s): %s", reasons.ANOTHER_OPERATOR_ACTIVE, note, extra=fields)
         uid = "" if self._ours is None else self._ours.metadata.get("uid", "")
         regarding = ObjectReference.to(LEASES, self._lock.name, namespace=self._lock.namespace, uid=uid)
         self._recorder.event(regarding, reason=reasons.ANOTHER_OPERATOR_ACTIVE, action="Act", note=note, type=WARNING)
@@ -284,4 +287,4 @@ class DuplicateOperatorDetector:
         try:
             await self._lock.write(self._ours.released(now=self._clock.now()), timeout=_RELEASE_TIMEOUT)
         except (ApiError, Unreachable, TimeoutError, asyncio.CancelledError) as error:
-            log.debug("Cannot release %s: %s", self._lock, error)
+            log.debug("Failed to release %s: %s", self._lock, error)

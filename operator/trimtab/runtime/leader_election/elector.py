@@ -209,7 +209,7 @@ class LeaderElector:
         try:
             await self._write_released(self._observed)
         except (ApiError, Unreachable, TimeoutError) as error:
-            logger.warning("Cannot release %s; other candidates wait for its expiry: %s", self._lock, error)
+            logger.warning("Failed to release %s; other candidates wait for its expiry: %s", self._lock, error)
         else:
             logger.info("Released %s", self._lock)
 
@@ -227,7 +227,7 @@ class LeaderElector:
         try:
             await self._renew_until_lost()
         except Exception as error:
-            logger.exception("Renewing %s failed", self._lock)
+            logger.exception("Failed to renew %s: unexpected error", self._lock)
             self._record_loss(f"renewal failed: {error!r}")
 
     async def _renew_until_lost(self) -> None:
@@ -248,7 +248,7 @@ class LeaderElector:
 
     def _record_loss(self, because: str) -> None:
         self.lost_reason = f"{self._lock} was lost: {because}"
-        logger.error("%s", self.lost_reason)
+        logger.error("No longer the leader: %s", self.lost_reason)
         self.lost.set()
 
     async def _try_acquire_or_renew(self) -> bool:
@@ -263,7 +263,7 @@ class LeaderElector:
         except (ApiError, Unreachable, TimeoutError) as error:
             if str(error) != self._last_error:
                 self._last_error = str(error)
-                logger.warning("Cannot acquire or renew %s: %s", self._lock, error)
+                logger.warning("Failed to acquire or renew %s; retrying: %s", self._lock, error)
             return False
         self._last_error = ""
         return taken

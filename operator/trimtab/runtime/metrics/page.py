@@ -123,7 +123,7 @@ class _Rendering:
             return gzip.compress(text, compresslevel=1, mtime=0) if compressed else text
         except Exception:
             self._failed = True
-            log.exception("Cannot render the metrics")
+            log.exception("Failed to render the metrics")
             return None
 
     def _text(self, content_type: str) -> bytes:

@@ -80,7 +80,7 @@ def decide(
             its node has failed in the meantime.
     """
     if pod is None or pod.uid != former.uid:
-        why = "the pod is already gone" if pod is None else "a new pod has the same name"
+        why = "the pod no longer exists" if pod is None else "a new pod has the same name"
         return EvictionDecision(EvictionAction.NOTHING, former, why=gone(why))
     if pod.deleted is not None:
         return EvictionDecision(EvictionAction.NOTHING, former, why=gone("the pod is already terminating"))

@@ -210,7 +210,9 @@ class EvictionQueue:
         """
         self._attempts.stopping = True
         if not await self._queue.drain(seconds):
-            logger.warning("stopped with %d eviction requests still in flight", self._queue.processing)
+            logger.warning(
+                "Stopped the eviction queue with %d eviction requests still in flight", self._queue.processing
+            )
 
     async def _process(self, key: str) -> None:
         entry = self._attempts.entries.get(key)
@@ -220,7 +222,7 @@ class EvictionQueue:
         try:
             await self._attempts.attempt(entry)
         except Exception as error:  # a bug must not end the retries of the pod
-            logger.exception("failed to evict pod %s", key)
+            logger.exception("Failed to evict pod %s: unexpected error", key)
             words = f"{type(error).__name__}: {error}"
             self._attempts.handle_attempt(
                 entry, DuePodAttempt(DuePodResult.FAILED, reasons.DELETION_FAILED, words, uncertain=True)
@@ -478,7 +480,7 @@ class EvictionAttempts:
         if entry.granted:
             return
         if entry.lost_response is not None and why.result is DuePodResult.GONE:
-            words = "the response was lost, and the pod is gone"
+            words = "the response was lost, and the pod no longer exists"
             why = DuePodAttempt(entry.lost_response, reasons.NO_EXECUTE_TAINT, words)
         else:
             self._queue.return_tokens(entry)

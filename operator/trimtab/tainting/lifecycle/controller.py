@@ -173,13 +173,11 @@ class NodeLifecycleController(Loop):
     async def _end(self) -> None:
         self._marker.put({})
         if not await self._updater.settled(STOP_TIMEOUT):
-            log.warning("node lifecycle stopped with requests still in flight")
+            log.warning("Node lifecycle stopped with requests still in flight")
         self._count_tokens()
         self._record()
         if not await self._record_writer.flush(STOP_TIMEOUT):
-            log.warning(
-                "failed to write the record of the node lifecycle: %s", self._record_writer.problem or "timeout"
-            )
+            log.warning("Failed to write the node lifecycle record: %s", self._record_writer.problem or "timeout")
 
     # ── an iteration ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +241,7 @@ class NodeLifecycleController(Loop):
 
     def _hold(self, reason: str) -> None:
         if self.held != reason:
-            log.warning("node lifecycle on hold (%s): no node is tainted", reason)
+            log.warning("Node lifecycle paused (%s): no node is tainted", reason)
             if self._held_since is None:
                 self._held_since = self._services.clock.monotonic()
         self.held = reason
@@ -254,7 +252,7 @@ class NodeLifecycleController(Loop):
             self._hold(plan.held)
             return
         if self.held:
-            log.info("node lifecycle resumed")
+            log.info("Node lifecycle resumed")
         self.held = ""
         if not plan.probes:  # outstanding probes may still show that the watches lag
             self._held_since = None
@@ -299,7 +297,7 @@ class NodeLifecycleController(Loop):
         offset = now - self._services.clock.monotonic()
         step = 0.0 if self._offset is None else offset - self._offset
         if abs(step) > CLOCK_TOLERANCE:
-            log.warning("the host's clock was set by %+.1f s; shifting recorded times", step)
+            log.warning("The host's clock jumped by %+.1f s; adjusting recorded timestamps", step)
             self._state = shift_times(self._state, step)
             self._last_changes = {}
             self._updater.probe_results.clear()

@@ -362,7 +362,7 @@ class NodeUpdater:
         try:
             sent = await self._do(update)
         except Exception:
-            log.exception("failed to update node %s", name)
+            log.exception("Failed to update node %s: unexpected error", name)
             self._failed(update, NodeWriteResult(PatchResult.FAILED, certain=False))
         finally:
             if update.taken and sent:
@@ -409,7 +409,7 @@ class NodeUpdater:
             answer = await probe_node(self._services.api, name, now=self._services.clock.now())
         except (ApiError, Unreachable, InputError) as error:
             self._retry_later(name, PatchResult.FAILED)
-            log.warning("failed to probe silent node %s: %s", name, error)
+            log.warning("Failed to probe node %s, whose heartbeats are overdue; retrying: %s", name, error)
             return False
         if answer is None:
             self._stop_until_deletion_is_visible(update)
@@ -453,7 +453,7 @@ class NodeUpdater:
             return
         failures = self._retry_later(name, written.outcome)
         if written.outcome is PatchResult.FAILED or failures >= MAX_QUIET_FAILURES:
-            log.warning("failed to update node %s; retrying: %s", name, written.error)
+            log.warning("Failed to update node %s; retrying: %s", name, written.error)
         if failures == MAX_QUIET_FAILURES:
             self._report(update, reasons.NODE_UPDATE_FAILED, f"failed to update the node; retrying: {written.error}")
 

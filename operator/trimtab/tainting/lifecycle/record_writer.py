@@ -105,7 +105,7 @@ class RecordWriter(LatestWriter[LifecycleRecord]):
     def _report(self, what: str, error: Exception) -> None:
         problem = f"ConfigMap {self._namespace}/{NAME} could not be {what}: {error}"
         if problem != self.problem:
-            log.warning("%s", problem)
+            log.warning("Failed to access the node lifecycle record: %s", problem)
         self.problem = problem
 
 

@@ -322,6 +322,6 @@ def _log(outcome: DuePodOutcome) -> None:
         why = describe_deadline(deadline)
         log.info("%s pod %s from node %s %.1fs after its deadline (%s)", how, *where, late, why, extra=fields)
     elif outcome.result in (DuePodResult.REFUSED, DuePodResult.FAILED):
-        log.warning("failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
+        log.warning("Failed to evict pod %s from node %s; retrying: %s", *where, outcome.message, extra=fields)
     else:
-        log.debug("no eviction of pod %s from node %s: %s", *where, outcome.message, extra=fields)
+        log.debug("Pod %s not evicted from node %s: %s", *where, outcome.message, extra=fields)

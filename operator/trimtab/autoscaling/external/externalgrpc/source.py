@@ -251,7 +251,7 @@ class ExternalGrpc:
             except CallFailed as error:
                 read.failures[group.id] = f"its provider failed to return its size or instances: {error}"
             except Exception as error:  # an invalid group must not prevent reading the others
-                log.exception("Failed to read group %s of the external provider", group.id)
+                log.exception("Failed to read node group %s of the external provider", group.id)
                 read.failures[group.id] = f"its provider's answer cannot be read: {type(error).__name__}: {error}"
 
 

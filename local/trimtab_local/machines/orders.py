@@ -1,15 +1,14 @@
 """Simulated failures and delays of machines, as annotations of a MachineSet with the prefix ``local.trimtab.dev/``.
 
-====================  ==================================================================================================
-``boot-time``         time from a machine's creation until its node registers, such as ``30s``; default 0 ``fail``
-``errorReason`` of machines that fail at once, and their number: ``InsufficientResources:2``; default all ``never-join``
-``true`` or a number: machines get a provider ID but never a node ``quota``             maximum number of machines;
-further ones fail with InsufficientResources ``hold``              ``true``: no machine is created or deleted, as if the
-controller hung ``ignore-marks``      ``true``: machines to delete are chosen without regard to deletion annotations
-``mark-lag``          time until the controller sees changed deletion annotations, such as ``10s`` ``size-lag``
-time until the controller sees changed replicas, such as ``2s`` ``status-replicas``   number of replicas in the status,
-regardless of the actual number ====================
-==================================================================================================
+- ``boot-time``: time from a machine's creation until its node registers, such as ``30s``; default 0
+- ``fail``: ``errorReason`` of machines that fail at once, and their number: ``InsufficientResources:2``; default all
+- ``never-join``: ``true`` or a number: machines get a provider ID but never a node
+- ``quota``: maximum number of machines; further ones fail with InsufficientResources
+- ``hold``: ``true``: no machine is created or deleted, as if the controller hung
+- ``ignore-marks``: ``true``: machines to delete are chosen without regard to deletion annotations
+- ``mark-lag``: time until the controller sees changed deletion annotations, such as ``10s``
+- ``size-lag``: time until the controller sees changed replicas, such as ``2s``
+- ``status-replicas``: number of replicas in the status, regardless of the actual number
 
 They apply to machines that are created later. ``boot-time``, ``fail`` and ``never-join`` are copied to the machine. To
 use them for a Machine without a MachineSet, add these three annotations to the machine. The numbers of ``fail`` and

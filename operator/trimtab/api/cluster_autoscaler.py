@@ -51,8 +51,20 @@ class ResourceRange(Spec, frozen=True):
 
     cel: ClassVar[tuple[Rule, ...]] = (_MAX_AT_LEAST_MIN,)
 
-    min: Annotated[NaturalInt, doc("The minimum. Scale-down removes no node if the cluster would fall below it.")]
-    max: Annotated[NaturalInt, doc("The maximum. Scale-up adds no node if the cluster would exceed it.")]
+    min: Annotated[
+        NaturalInt,
+        doc(
+            "Minimum for the sum of all nodes in the cluster, as a number of CPU cores or of GiB of memory. A node is "
+            "not removed if the cluster would have less without it."
+        ),
+    ]
+    max: Annotated[
+        NaturalInt,
+        doc(
+            "Maximum for the sum of all nodes in the cluster, as a number of CPU cores or of GiB of memory. A node is "
+            "not added if the cluster would have more with it."
+        ),
+    ]
 
 
 class GPULimit(Spec, frozen=True):
@@ -70,9 +82,12 @@ class GPULimit(Spec, frozen=True):
     ]
     min: Annotated[
         NaturalInt,
-        doc("The minimum. Scale-down removes no node if the cluster would fall below it."),
+        doc("Minimum number of GPUs of this type in the cluster. A node is not removed if the number would be lower."),
     ]
-    max: Annotated[PositiveInt, doc("The maximum. Scale-up adds no node if the cluster would exceed it.")]
+    max: Annotated[
+        PositiveInt,
+        doc("Maximum number of GPUs of this type in the cluster. A node is not added if the number would be higher."),
+    ]
 
 
 class ResourceLimits(Spec, frozen=True):
@@ -98,18 +113,23 @@ class ResourceLimits(Spec, frozen=True):
             f"DaemonSets and static pods do not count. 0 means unlimited. {OURS}"
         ),
     ] = None
-    cores: Annotated[ResourceRange | None, doc("Minimum and maximum number of CPU cores in the cluster.")] = None
+    cores: Annotated[
+        ResourceRange | None,
+        doc("Minimum and maximum number of CPU cores of all nodes in the cluster, including control plane nodes."),
+    ] = None
     memory: Annotated[
         ResourceRange | None,
         doc(
-            "Minimum and maximum memory of the cluster in GiB (2^30 bytes), as plain numbers and not as "
-            "quantities such as 64Gi."
+            "Minimum and maximum memory of all nodes in the cluster, including control plane nodes, in GiB (2^30 "
+            "bytes). The values are plain numbers and not quantities such as 64Gi."
         ),
     ] = None
     gpus: Annotated[
         tuple[GPULimit, ...],
         bounded(
-            "Minimum and maximum number of GPUs in the cluster, one entry per GPU type.", limit=16, **list_map("type")
+            "Minimum and maximum number of GPUs in the cluster, with one entry for each GPU type.",
+            limit=16,
+            **list_map("type"),
         ),
     ] = ()
 
@@ -121,7 +141,7 @@ NAME: Final = "default"
 PRIORITY_THRESHOLD: Final = -10
 """Upstream's default for ``expendable-pods-priority-cutoff``."""
 
-OURS: Final = "Only trimtab has this field."
+OURS: Final = "Only trimtab has this field; OpenShift's ClusterAutoscaler does not."
 
 Expander = Literal["LeastWaste", "Priority", "Random", "MostPods", "LeastNodes", "Price", "Grpc"]
 OnOff = Literal["Enabled", "Disabled"]
@@ -145,7 +165,11 @@ class ScaleDown(Spec, frozen=True):
     ]
     delay_after_add: Annotated[
         GoDuration,
-        doc("How long to wait after a scale-up before nodes are removed.", GO_DURATION_RULE, GO_DURATION_BOUND),
+        doc(
+            "How long to wait after a scale-up was requested before nodes are removed.",
+            GO_DURATION_RULE,
+            GO_DURATION_BOUND,
+        ),
     ] = "10m"
     delay_after_delete: Annotated[
         GoDuration,
@@ -175,9 +199,10 @@ class ScaleDown(Spec, frozen=True):
     utilization_threshold: Annotated[
         Threshold,
         doc(
-            "A node may be unneeded if its utilization is at or below this fraction. Utilization is the sum of "
-            "the pods' requests divided by the node's allocatable amount: the higher of cpu and memory "
-            "utilization, or the GPU utilization on nodes with GPUs. This is a string, so quote it.",
+            "A node is considered for removal only if its utilization is at or below this fraction. Utilization is "
+            "the sum of the pods' requests divided by the node's allocatable amount, for cpu or for memory, "
+            "whichever is higher. gpuUtilizationThreshold applies to nodes with GPUs instead. The value is a string, "
+            "so quote it.",
             THRESHOLD_RULE,
         ),
     ] = "0.5"
@@ -196,7 +221,8 @@ class ScaleDown(Spec, frozen=True):
     gpu_utilization_threshold: Annotated[
         Threshold,
         doc(
-            f"The utilizationThreshold for nodes with GPUs, which applies to their GPU utilization only. {OURS}",
+            "A node with GPUs is considered for removal only if its GPU utilization is at or below this fraction. Its "
+            f"cpu and memory utilization do not matter. {OURS}",
             THRESHOLD_RULE,
         ),
     ] = "0.5"
@@ -205,10 +231,10 @@ class ScaleDown(Spec, frozen=True):
         doc(
             "Maximum time for which pod annotations (cluster-autoscaler.kubernetes.io/safe-to-evict with the "
             "value false or on-completion) may block the removal of a node. After that time the annotations on "
-            "pods of the node are ignored. The time starts when an annotation first blocks the removal. "
-            "Changing the annotation or replacing the pod does not restart it. PodDisruptionBudgets are never "
-            "ignored: if they block a node for longer, the node is reported with the reason HeldTooLong. If "
-            f"unset, annotations block removals indefinitely. {OURS}",
+            "pods of the node are ignored. The time starts when an annotation or a PodDisruptionBudget first blocks "
+            "the removal. Changing the annotation or replacing the pod does not restart it. PodDisruptionBudgets are "
+            "never ignored: if they block a node for longer, status.kept reports the node with the reason "
+            f"HeldTooLong. If unset, annotations block removals indefinitely. {OURS}",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -216,16 +242,17 @@ class ScaleDown(Spec, frozen=True):
     replace: Annotated[
         OnOff,
         doc(
-            "Whether to replace nodes with fewer or cheaper nodes of other node groups if their pods fit there "
-            "(consolidation). The annotation trimtab.dev/price on a node group sets the hourly price of a node. "
-            "The new nodes are added first; then the old nodes are drained, whatever their utilization. This "
-            f"evicts healthy pods. {OURS}"
+            "Whether to replace nodes with new nodes of other node groups that cost less in total, if the pods fit "
+            "there (consolidation). The price of a node per hour is read from the annotation trimtab.dev/price of "
+            "its node group; groups without the annotation are ignored. The new nodes are added first; then the old "
+            f"nodes are drained, regardless of their utilization. This evicts healthy pods. {OURS}"
         ),
     ] = "Disabled"
     replace_threshold: Annotated[
         Threshold,
         doc(
-            f"Minimum saving for a replacement, as a fraction of the price of the replaced nodes. {OURS}",
+            "Minimum saving for replacing nodes, as a fraction of the total price of the replaced nodes. With 0.15, "
+            f"the new nodes must cost at least 15% less than the old ones. The value is a string, so quote it. {OURS}",
             THRESHOLD_RULE,
         ),
     ] = "0.15"
@@ -291,8 +318,9 @@ class ScaleUp(Spec, frozen=True):
     bypassed_schedulers: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
         bounded(
-            "Names of schedulers whose pods trigger a scale-up before the scheduler has reported them as "
-            f"unschedulable. {OURS}",
+            "Names of schedulers whose pending pods may trigger a scale-up immediately. Pods of other schedulers "
+            "trigger a scale-up only after their scheduler has reported them as unschedulable (condition "
+            f"PodScheduled). Equivalent to --bypassed-scheduler-names of cluster-autoscaler. {OURS}",
             limit=16,
             **SET,
         ),
@@ -310,10 +338,10 @@ class ScaleUp(Spec, frozen=True):
     default_architecture: Annotated[
         Architecture | None,
         doc(
-            "Architecture (label kubernetes.io/arch) of new nodes of groups that have no node to learn from and state "
-            "none. Without this field, it is the architecture of all nodes of the cluster, or of its control plane; if "
-            "these differ, none is assumed. Equivalent to CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. "
-            f"{OURS}"
+            "Architecture (label kubernetes.io/arch) that is assumed for the new nodes of a node group if neither "
+            "its object nor an earlier node shows it. If unset, it is the architecture of all nodes of the cluster "
+            "or, if those differ, of all control plane nodes; if those differ too, none is assumed. Equivalent to "
+            f"CAPI_SCALE_ZERO_DEFAULT_ARCH of cluster-autoscaler. {OURS}"
         ),
     ] = None
 
@@ -326,23 +354,24 @@ class ScaleUp(Spec, frozen=True):
 class NodeGroupAutoDiscovery(Spec, frozen=True):
     """Selects the Cluster API and Machine API objects that are treated as node groups of this cluster.
 
-    A Cluster API management cluster can contain machines of several clusters. If its objects belong to several clusters
-    and clusterName is not set, no node group is scaled.
+    A Cluster API management cluster can contain machines of several clusters. If the objects of an API belong to
+    several clusters and clusterName is not set, no node group of that API is scaled.
     """
 
     cluster_name: Annotated[
         str,
         Meta(max_length=253),
         doc(
-            "The cluster whose node groups and machines are scaled. It is matched against spec.clusterName of "
-            "Cluster API objects and, if present, the machine.openshift.io/cluster-api-cluster label of Machine "
-            "API objects."
+            "Name of the cluster whose node groups are scaled. It is compared with spec.clusterName of Cluster API "
+            "objects and with the label machine.openshift.io/cluster-api-cluster, if present, of Machine API objects. "
+            "If empty, all objects of an API must belong to the same cluster; otherwise no node group of that API is "
+            "scaled."
         ),
     ] = ""
     namespaces: Annotated[
         tuple[NamespaceName, ...],
         bounded(
-            "The namespaces whose node groups are scaled. If empty, node groups in all namespaces are scaled.",
+            "Namespaces whose node groups are scaled. If empty, node groups in all namespaces are scaled.",
             limit=64,
             **SET,
         ),
@@ -350,13 +379,22 @@ class NodeGroupAutoDiscovery(Spec, frozen=True):
 
 
 class ClusterAutoscalerSpec(Spec, frozen=True):
-    """When nodes are added and removed, and within which limits. With an empty spec, there are no limits."""
+    """When nodes are added and removed, and within which limits.
+
+    With an empty spec, scale-down is enabled and the total size of the cluster is not limited.
+    """
 
     mode: Annotated[
         Mode,
         doc(f"Act: add and remove nodes. Simulate: only plan and report; nothing in the cluster is changed. {OURS}"),
     ] = "Act"
-    resource_limits: Annotated[ResourceLimits, doc("Minimum and maximum size of the whole cluster.")] = ResourceLimits()
+    resource_limits: Annotated[
+        ResourceLimits,
+        doc(
+            "Limits for the number of nodes, CPU cores, memory and GPUs of the whole cluster. They only prevent nodes "
+            "from being added or removed, and never trigger a scale-up or scale-down."
+        ),
+    ] = ResourceLimits()
     scale_down: Annotated[
         ScaleDown | None,
         doc("Whether and when nodes are removed. If omitted, scale-down is enabled with its defaults."),
@@ -365,15 +403,15 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     max_pod_grace_period: Annotated[
         NaturalInt,
         doc(
-            "Maximum grace period, in seconds, for pods on a node that is removed. Longer values of "
-            "terminationGracePeriodSeconds are reduced to it."
+            "Maximum termination grace period, in seconds, of pods that are evicted because their node is removed. "
+            "A longer terminationGracePeriodSeconds of a pod is reduced to it."
         ),
     ] = 600
     max_node_provision_time: Annotated[
         GoDuration,
         doc(
-            "How long a machine may take to register as a node. After that time the scale-up is considered "
-            "failed, and the pods are considered for scale-up again.",
+            "How long a requested node may take to register. After that time the scale-up counts as failed, its node "
+            "group is not scaled up during a backoff, and the pending pods are considered for scale-up again.",
             GO_DURATION_RULE,
             GO_DURATION_BOUND,
         ),
@@ -382,8 +420,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         int,
         Meta(ge=-MAX_INT32 - 1, le=MAX_INT32),
         doc(
-            "Pods with a priority below this value neither trigger a scale-up nor block a scale-down. They "
-            "are deleted with their node."
+            "Pods with a priority below this value neither trigger a scale-up nor block a scale-down: their node may "
+            "be removed even if they fit on no other node. They are evicted, and their PodDisruptionBudgets apply."
         ),
     ] = PRIORITY_THRESHOLD
     balance_similar_node_groups: Annotated[
@@ -392,7 +430,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     balancing_ignored_labels: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Labels whose values may differ between similar node groups, in addition to hostname, zone and region.",
+            "Keys of node labels that are ignored when the autoscaler looks for similar node groups. Labels with the "
+            "hostname, zone, region or name of the node group are always ignored.",
             limit=64,
             **SET,
         ),
@@ -415,11 +454,11 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
         bounded(
             "How to choose the node group to scale up if the pods fit on new nodes of several groups. Each "
             "expander decides among the node groups that the previous ones ranked equally. LeastWaste: least "
-            "unused cpu and memory. Priority: highest priority in the ConfigMap "
-            "cluster-autoscaler-priority-expander. Random: a random node group, with a fixed seed. The "
-            "following are available only in trimtab. MostPods: most pods scheduled. LeastNodes: fewest new "
-            "nodes. Price: lowest price. Grpc: the node group that the gRPC server configured in the "
-            "operator's settings selects. Defaults to LeastWaste.",
+            "unused cpu and memory on the new nodes. Priority: highest priority in the ConfigMap "
+            "cluster-autoscaler-priority-expander. Random: a random node group. The following exist only in "
+            "trimtab. MostPods: most pending pods that fit. LeastNodes: fewest new nodes. Price: lowest price per "
+            "requested core, from the annotation trimtab.dev/price of the node groups. Grpc: the choice of the "
+            "expander server that the operator's flag --expander-grpc-address names. Defaults to LeastWaste.",
             limit=7,
             **SET,
         ),
@@ -430,9 +469,9 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     startup_taints: Annotated[
         tuple[LabelKey, ...],
         bounded(
-            "Keys of taints that new nodes have until a component on them is ready. A node with such a taint "
-            "counts as upcoming. The taint is ignored when deciding whether pending pods would fit on a new "
-            "node.",
+            "Keys of taints that new nodes have until they are ready for pods, for example until a GPU driver is "
+            "installed. A new node with such a taint counts as upcoming. The taints are ignored in the decision "
+            "whether pending pods fit on a new node.",
             limit=64,
             **SET,
         ),
@@ -444,8 +483,8 @@ class ClusterAutoscalerSpec(Spec, frozen=True):
     log_verbosity: Annotated[
         NaturalInt | None,
         doc(
-            "The log verbosity of OpenShift's autoscaler. trimtab accepts this field but ignores it. Use the "
-            "operator's own settings instead."
+            "Log verbosity of OpenShift's cluster-autoscaler. trimtab accepts and ignores this field; its log level "
+            "is a setting of the operator."
         ),
     ] = None
 

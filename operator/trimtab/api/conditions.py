@@ -53,13 +53,13 @@ class Condition(Status, frozen=True):
         Meta(min_length=1, max_length=316, pattern="^[A-Za-z]([-A-Za-z0-9_./]*[A-Za-z0-9])?$"),
         doc("The type of the condition, in CamelCase, for example Ready."),
     ]
-    status: Annotated[ConditionStatus, doc("True, False or Unknown.")]
+    status: Annotated[ConditionStatus, doc("Status of the condition: True, False or Unknown.")]
     reason: Annotated[
         str,
         Meta(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
-        doc("A reason code in CamelCase."),
+        doc("Why the condition has this status, as a reason code in CamelCase."),
     ]
-    message: Annotated[str, bounded("A human-readable message with details.", limit=_LONGEST_MESSAGE)]
+    message: Annotated[str, bounded("Human-readable message with details of the reason.", limit=_LONGEST_MESSAGE)]
     last_transition_time: Annotated[datetime, doc("When the status of the condition last changed.")]
     observed_generation: Annotated[
         int, Meta(ge=0), doc("The metadata.generation that the condition is based on.", format="int64")

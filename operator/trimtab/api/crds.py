@@ -131,16 +131,18 @@ def _condition_column(type_: str, description: str) -> Column:
 
 def _state(examples: str) -> Column:
     """Return the column State, see :mod:`trimtab.api.state`."""
-    description = f"{examples}, Invalid, Conflict, or why the object is not ready."
+    description = f"Summary of the conditions: {examples}, Degraded, Invalid, Conflict, or why the object is not ready."
     return Column("State", ".status.state", description=description)
 
 
 def _degraded() -> Column:
-    return _condition_column("Degraded", "Whether something prevents trimtab from doing what the spec asks for.")
+    return _condition_column(
+        "Degraded", "Whether a problem prevents a part of what the spec asks for; see the condition Degraded."
+    )
 
 
 def _permissions() -> Column:
-    description = "Whether the service account lacks permissions that the object needs."
+    description = "Whether trimtab's service account lacks permissions that are necessary for the object."
     return Column(
         "PermissionsMissing",
         '.status.conditions[?(@.type=="PermissionsMissing")].status',
@@ -279,9 +281,14 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 ".status.phase",
                 description="Simulated, Pending (waiting for approval), Acting, Completed, Expired or Interrupted.",
             ),
-            Column("Actions", ".spec.plan.planned", type="integer", description="Number of planned actions."),
-            Column("Evicted", ".status.evicted", type="integer", description="Number of evicted pods."),
-            Column("Kept", ".spec.plan.kept", type="integer", description="Number of candidates that are not moved."),
+            Column("Actions", ".spec.plan.planned", type="integer", description="Number of planned evictions."),
+            Column("Evicted", ".status.evicted", type="integer", description="Number of pods that the run evicted."),
+            Column(
+                "Kept",
+                ".spec.plan.kept",
+                type="integer",
+                description="Number of pods and nodes that strategies considered but for which no eviction is planned.",
+            ),
             _age("Time since the run was created."),
         ),
     ),
@@ -292,9 +299,9 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         type=HistoryRecord,
         has_status=False,
         columns=(
-            Column("From", ".spec.first", description="Time of the first action."),
-            Column("To", ".spec.last", description="Time of the last action."),
-            Column("Entries", ".spec.count", type="integer", description="Number of actions."),
+            Column("From", ".spec.first", description="Time of the first action in the record."),
+            Column("To", ".spec.last", description="Time of the last action in the record."),
+            Column("Entries", ".spec.count", type="integer", description="Number of actions in the record."),
             _age(),
         ),
     ),
@@ -357,7 +364,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
             Column("Min", ".spec.minReplicas", type="integer", description="Minimum number of machines."),
             Column("Max", ".spec.maxReplicas", type="integer", description="Maximum number of machines."),
             _state("LimitsSet"),
-            _condition_column("Ready", "Whether the limits are set on the scale target."),
+            _condition_column("Ready", "Whether the minimum and maximum size are set on the scale target."),
             _permissions(),
             _age(),
         ),
@@ -383,10 +390,14 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Deadlines",
                 ".status.counts.podsWithDeadline",
                 type="integer",
-                description="Number of pods with a deadline on their node.",
+                description="Number of pods that do not tolerate a NoExecute taint of their node without a time limit.",
             ),
-            Column("Next", ".status.nextDeadlines[0].due", description="Time of the earliest deadline."),
-            _condition_column("Ready", "Whether the settings are valid and in effect."),
+            Column(
+                "Next",
+                ".status.nextDeadlines[0].due",
+                description="Earliest time at which a pod's toleration of a NoExecute taint ends or ended.",
+            ),
+            _condition_column("Ready", "Whether the spec is valid, and nodes and pods are watched."),
             _degraded(),
             _permissions(),
             _age(),
@@ -412,8 +423,13 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 type="integer",
                 description="Number of pods that fit on no node.",
             ),
-            Column("Bound", ".status.counts.scheduled", type="integer", description="Number of pods that were bound."),
-            _condition_column("Ready", "Whether the policy is valid and pods are placed by it."),
+            Column(
+                "Bound",
+                ".status.counts.scheduled",
+                type="integer",
+                description="Number of pods bound since the policy was created.",
+            ),
+            _condition_column("Ready", "Whether the policy is valid and its pods are scheduled."),
             _degraded(),
             _permissions(),
             _condition_column("Conflicting", "Whether another SchedulerPolicy has the same schedulerName."),
@@ -433,11 +449,13 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Mutated",
                 ".status.mutated",
                 type="integer",
-                description="Number of requests that were changed, or would have been.",
+                description="Number of requests that the rules changed, or would have changed in mode Enforce.",
             ),
             Column("Refused", ".status.refused", type="integer", description="Number of requests that were refused."),
             _condition_column("Ready", "Whether the rules are valid and the webhooks are registered."),
-            _condition_column("Degraded", "Whether something prevents the rules from being applied."),
+            _condition_column(
+                "Degraded", "Whether the rules are invalid or a replica of the operator reports a problem."
+            ),
             _age(),
         ),
         by_default=False,
@@ -460,7 +478,7 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
                 "Pressure",
                 ".status.counts.underPressure",
                 type="integer",
-                description="Number of nodes under pressure.",
+                description="Number of nodes on which a threshold is met or was met recently.",
             ),
             Column(
                 "Evicted",

@@ -104,14 +104,17 @@ class Protections(Spec, frozen=True):
     """Which pods are never evicted.
 
     These pods are always protected: pods with a system-critical priority, pods without a controller, static and mirror
-    pods, DaemonSet pods, pods of a PodGroup, and pods that are already terminating. Pods with local storage and pods in
-    system namespaces are protected unless the protection is listed in disabled.
+    pods, DaemonSet pods, pods of a PodGroup, and pods that are already terminating. Pods with emptyDir or hostPath
+    volumes and pods in system namespaces are protected unless the protection is listed in disabled.
+
+    The pod annotation descheduler.alpha.kubernetes.io/evict with the value "true" exempts a pod from all protections
+    that can be configured here, and from priorityThreshold. With any other value, it protects the pod.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="!has(self.protectedStorageClasses) || (has(self.extra) && 'PodsWithPVC' in self.extra)",
-            message="protectedStorageClasses narrows PodsWithPVC, which must be in extra",
+            message="protectedStorageClasses requires PodsWithPVC in protections.extra",
             field_path=".protectedStorageClasses",
             reason="FieldValueForbidden",
         ),
@@ -120,10 +123,10 @@ class Protections(Spec, frozen=True):
     disabled: Annotated[
         tuple[DefaultProtection, ...],
         bounded(
-            "Default protections to disable. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may be "
-            "evicted; their local data is lost. SystemNamespaces: pods in kube-system and other system namespaces may "
-            "be evicted. FailedBarePods: failed pods without a controller may be deleted; nothing recreates them. No "
-            "other default protection can be disabled.",
+            "Default protections to disable. PodsWithLocalStorage: pods with emptyDir or hostPath volumes may "
+            "be evicted and lose the data in these volumes. SystemNamespaces: pods in system namespaces "
+            "(kube-*, openshift and openshift-*) may be evicted. FailedBarePods: failed pods without a "
+            "controller may be deleted; nothing recreates them. No other default protection can be disabled.",
             limit=3,
             **SET,
         ),
@@ -160,8 +163,9 @@ class Protections(Spec, frozen=True):
     min_replicas: Annotated[
         PositiveInt | None,
         doc(
-            "Pods whose owner has fewer pods than this number are not evicted; for example, 2 protects "
-            "single replicas. With singleReplica: Surge, pods that can be replaced without an outage are "
+            "A pod is not evicted if its owner (ReplicaSet, StatefulSet, …) has fewer pods than this number, "
+            "not counting terminating and terminated pods. For example, 2 protects single replicas. With "
+            "singleReplica: Surge, single replicas that a rolling update can replace without an outage are "
             "exempt."
         ),
     ] = None
@@ -176,12 +180,12 @@ class Protections(Spec, frozen=True):
     max_hold: Annotated[
         Duration | None,
         doc(
-            "How long annotations may prevent the eviction of a workload's pods, for example 24h. This "
+            "How long an annotation may prevent the eviction of a workload's pods, for example 24h. This "
             'applies to descheduler.alpha.kubernetes.io/evict with a value other than "true", and to '
-            "prefer-no-eviction if noEvictionPolicy is Mandatory. The time is counted per workload and "
-            "starts when a strategy first selects one of its pods. Changing the annotation does not restart "
-            "it. After it has elapsed, the annotations no longer protect the workload's pods. "
-            "PodDisruptionBudgets still apply. If unset, annotations protect pods without a time limit.",
+            "prefer-no-eviction if noEvictionPolicy is Mandatory. The period starts when a strategy first "
+            "selects a pod of the workload for eviction; changing the annotation does not restart it. After the "
+            "period, the annotations no longer protect the workload's pods, but PodDisruptionBudgets still "
+            "apply. If unset, annotations protect pods without a time limit.",
             DURATION_RULE,
         ),
     ] = None
@@ -208,8 +212,18 @@ class PriorityThreshold(Spec, frozen=True):
         Rule(rule="has(self.name) != has(self.value)", message="give exactly one of name and value"),
     )
 
-    name: Annotated[Name | None, doc("The PriorityClass whose value is the threshold.")] = None
-    value: Annotated[int, Meta(ge=-MAX_INT32 - 1, le=MAX_INT32), doc("The threshold as a number.")] | None = None
+    name: Annotated[
+        Name | None,
+        doc("The name of the PriorityClass whose value is the threshold. If it does not exist, no pod is evicted."),
+    ] = None
+    value: (
+        Annotated[
+            int,
+            Meta(ge=-MAX_INT32 - 1, le=MAX_INT32),
+            doc("The threshold as a priority value, as in PriorityClass.value."),
+        ]
+        | None
+    ) = None
 
 
 DEFAULT_INTERVAL: Final = 300
@@ -225,57 +239,76 @@ CrossNamespace = Literal["Deny", "Allow"]
 
 
 class Limits(Spec, frozen=True):
-    """Upper limits on evictions. An unset limit means unlimited, except for perMinute."""
+    """Limits on the evictions of this policy. A limit that is unset does not apply; perMinute has a default."""
 
     per_cycle: Annotated[PositiveInt | None, doc("Maximum number of evictions per cycle.")] = None
-    per_node: Annotated[PositiveInt | None, doc("Maximum number of evictions per node and cycle.")] = None
-    per_namespace: Annotated[PositiveInt | None, doc("Maximum number of evictions per namespace and cycle.")] = None
+    per_node: Annotated[PositiveInt | None, doc("Maximum number of pods evicted from each node per cycle.")] = None
+    per_namespace: Annotated[PositiveInt | None, doc("Maximum number of pods evicted in each namespace per cycle.")] = (
+        None
+    )
     per_owner: Annotated[
-        PositiveInt | None, doc("Maximum number of evicted pods per owner (ReplicaSet, StatefulSet, Job, …) and cycle.")
+        PositiveInt | None, doc("Maximum number of pods evicted per owner (ReplicaSet, StatefulSet, Job, …) and cycle.")
     ] = None
     per_causing_namespace: Annotated[
         PositiveInt | None,
         doc(
-            "Maximum number of evictions per cycle that are caused by scheduling rules (anti-affinity, "
-            "affinity, topology spread, node affinity) of pods in any one namespace, whichever namespace the "
-            "evicted pods are in."
+            "Maximum number of evictions per cycle that the pods of each namespace may cause by their "
+            "scheduling rules (anti-affinity, affinity, topology spread constraints or node affinity). The "
+            "evicted pods may be in any namespace."
         ),
     ] = None
     per_minute: Annotated[
         PositiveInt,
         doc(
-            "Maximum rate of evictions, in pods per minute. The rate applies while a plan is executed; it "
-            "does not limit the number of planned evictions. Evictions that are outstanding when the next "
-            "cycle is due are planned again."
+            "Maximum number of evictions per minute. This rate delays the execution of a plan but does not "
+            "limit the number of planned evictions. In mode Act, evictions that have not been executed when the "
+            "next cycle is due are dropped, and that cycle makes a new plan."
         ),
     ] = 30
 
 
 class Cooldown(Spec, frozen=True):
-    """Backoff after an ineffective eviction: the strategy does not evict pods of the same owner during the cooldown.
+    """How long a strategy does not evict an owner's pods again after an eviction that did not help.
 
-    An eviction is ineffective if the replacement pod was scheduled to the same node, stayed Pending, or was scheduled
-    to a node from which the same strategy would evict it again. The cooldown doubles with each further failure. After
-    the configured number of attempts the strategy stops evicting the owner's pods until the pod template or this spec
-    changes, or the policy's annotation trimtab.dev/try-again gets a new value. status.memory and the condition
-    Effective report the affected owners.
+    An eviction did not help if the replacement pod was scheduled to the same node, stayed Pending, or was scheduled to
+    a node from which the same strategy would evict it again. The owner is the workload, such as a Deployment or
+    StatefulSet. The cooldown doubles with each further eviction that did not help. After the number of evictions in
+    attempts, the strategy stops evicting the owner's pods until the pod template or this spec changes, or the policy's
+    annotation trimtab.dev/try-again gets a new value. status.memory and the condition Effective report the affected
+    owners.
     """
 
     initial: Annotated[
-        Duration, doc("The cooldown after the first ineffective eviction.", DURATION_RULE, COOLDOWN_RULE)
+        Duration,
+        doc(
+            "How long the strategy does not evict the owner's pods after the first eviction that did not help, "
+            "for example because the replacement pod was scheduled to the same node.",
+            DURATION_RULE,
+            COOLDOWN_RULE,
+        ),
     ] = "10m"
     maximum: Annotated[
-        Duration, doc("The longest cooldown. It is not doubled beyond this value.", DURATION_RULE, COOLDOWN_RULE)
+        Duration,
+        doc(
+            "The longest cooldown. The cooldown doubles with each consecutive eviction that did not help, up to "
+            "this value.",
+            DURATION_RULE,
+            COOLDOWN_RULE,
+        ),
     ] = "24h"
     attempts: Annotated[
         int,
         Meta(ge=1, le=20),
-        doc("Number of consecutive ineffective evictions after which the strategy stops evicting the owner's pods."),
+        doc(
+            "Number of consecutive evictions that did not help after which the strategy stops evicting the "
+            "owner's pods. It resumes when the pod template or this spec changes, or when the policy's "
+            "annotation trimtab.dev/try-again gets a new value."
+        ),
     ] = 3
     pending_deadline: Annotated[
         Duration,
         doc(
-            "How long a replacement pod may stay Pending before the eviction is considered ineffective.",
+            "How long a replacement pod may stay Pending before the eviction counts as one that did not help.",
             DURATION_RULE,
             COOLDOWN_RULE,
         ),
@@ -293,7 +326,7 @@ class Cooldown(Spec, frozen=True):
 
 
 class Namespaces(Spec, frozen=True):
-    """Includes or excludes namespaces by name.
+    """Selects the namespaces whose pods may be evicted, by name.
 
     If both lists are unset, pods of all namespaces may be evicted except those in system namespaces, which are
     protected by default.
@@ -327,7 +360,7 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         ),
         Rule(
             rule="self.mode != 'Approve' || self.runsHistoryLimit > 0",
-            message="mode Approve needs runs to approve: runsHistoryLimit must be at least 1",
+            message="runsHistoryLimit must be at least 1 in mode Approve",
             field_path=".runsHistoryLimit",
         ),
     )
@@ -355,10 +388,11 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     windows: Annotated[
         tuple[Window, ...],
         bounded(
-            "Maintenance windows. Outside of them, no pod is evicted. If unset, pods may be evicted at any "
-            "time. In mode Act, cycles run only while a window is open. In mode Approve, plans are made at any "
-            "time, but approved runs are executed only while a window is open. Evictions that were not executed "
-            "when a window closes are discarded, and a new plan is made in the next window.",
+            "Maintenance windows. If set, pods are evicted only while a window is open. In mode Act, cycles run "
+            "only while a window is open, and evictions that were not executed when it closes are dropped; a "
+            "new plan is made in the next window. In mode Approve, plans are made at any time, and an approved "
+            "run is executed while a window is open, within its approvalDeadline. If unset, pods may be evicted "
+            "at any time.",
             least=1,
             limit=MAX_WINDOWS,
             **ATOMIC,
@@ -367,8 +401,8 @@ class DeschedulerPolicySpec(Spec, frozen=True):
     approval_deadline: Annotated[
         Duration,
         doc(
-            "In mode Approve, the time within which a DeschedulingRun must be approved after its creation, for "
-            "example 30m. Once approved, it must be executed within the same time.",
+            "In mode Approve, how long after its creation a DeschedulingRun can be approved, for example 30m. "
+            "An approved run must be completed within the same time after its approval; otherwise it expires.",
             DURATION_RULE,
             APPROVAL_RULE,
         ),
@@ -402,11 +436,11 @@ class DeschedulerPolicySpec(Spec, frozen=True):
         CrossNamespace,
         doc(
             "Whether a pod may be evicted because of a pod in another namespace: to satisfy the other pod's "
-            "anti-affinity, or in place of the other pod if that one cannot be moved (for example, because it "
-            "is in a system namespace). Deny: never. Allow: only if the other pod has a higher priority, was "
-            "placed by a scheduler, and is not protected from eviction by its own spec, annotations or "
-            "PodDisruptionBudgets. With either setting, no pod is evicted because of a pod with a lower "
-            "priority, even in the same namespace."
+            "anti-affinity, or to reduce the utilization of a node on which the other pod runs and cannot be "
+            "evicted itself (for example, because it is in a system namespace). Deny: never. Allow: only if the "
+            "other pod has a higher priority, was placed by a scheduler, and is not protected from eviction by "
+            "its own spec, annotations or PodDisruptionBudgets. With either setting, no pod is evicted because "
+            "of a pod with a lower priority, even in the same namespace."
         ),
     ] = "Deny"
     limits: Limits = Limits()

@@ -53,27 +53,27 @@ class RunAction(Status, frozen=True, omit_defaults=True):
     ]
     node: Annotated[ObjectName, doc("The node that the pod runs on.")]
     strategy: Annotated[ObjectName, doc("The strategy that requested the eviction.")]
-    reason: Annotated[ReasonCode, doc("The reason code for the eviction.")]
+    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for the eviction.")]
     target: Annotated[
         ObjectName,
         doc(
-            "The node on which the plan reserved capacity for the replacement; empty for pods that have already "
-            "terminated."
+            "The node on which the plan reserved capacity for the replacement pod; empty for pods that have "
+            "already terminated."
         ),
     ] = ""
-    owner: Annotated[str, bounded("The controller of the pod, as Kind/name.", limit=512)] = ""
+    owner: Annotated[str, bounded("The controller of the pod, as Kind/name; empty if it has none.", limit=512)] = ""
     how: Annotated[
         How,
         doc(
-            "Evict: the pod is evicted through the eviction API. Surge: its Deployment is restarted with a rolling "
-            "update, so that the new pod is Ready before this pod terminates."
+            "How the pod is evicted. Evict: through the eviction API. Surge: its Deployment is restarted with a "
+            "rolling update, so that the new pod is Ready before this pod terminates."
         ),
     ] = "Evict"
     cause: Annotated[
         str,
         bounded(
-            "The pod in another namespace whose scheduling rule causes the eviction, as namespace/name; empty "
-            "if the eviction is not caused by a pod in another namespace.",
+            "The pod in another namespace because of which this pod is evicted, as namespace/name, for example "
+            "a pod with anti-affinity to this pod. Empty if there is none.",
             limit=317,
         ),
     ] = ""
@@ -81,36 +81,45 @@ class RunAction(Status, frozen=True, omit_defaults=True):
 
 
 class KeptCount(Status, frozen=True):
-    """Number of candidates that a strategy did not select for eviction, for a given reason."""
+    """Number of pods and nodes for which one strategy plans no eviction, for one reason."""
 
-    strategy: Annotated[ObjectName, doc("The name of the strategy.")]
-    reason: Annotated[ReasonCode, doc("The reason code.")]
-    count: Annotated[NaturalInt, doc("Number of candidates.")]
+    strategy: Annotated[ObjectName, doc("The strategy that considered the pods and nodes.")]
+    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase: why no eviction is planned.")]
+    count: Annotated[NaturalInt, doc("Number of pods and nodes.")]
 
 
 class RunPlan(Status, frozen=True, omit_defaults=True):
     """The plan, computed from the state of the cluster when the run was created. Immutable."""
 
-    policy: Annotated[Name, doc("The name of the policy.")]
+    policy: Annotated[Name, doc("The name of the DeschedulerPolicy.")]
     policy_uid: Annotated[
-        str, bounded("The UID of the policy. A later policy with the same name has its own runs.", limit=64)
+        str, bounded("The UID of the DeschedulerPolicy. A later policy with the same name has its own runs.", limit=64)
     ]
     policy_generation: Annotated[
         int,
         Meta(ge=0),
-        doc("The generation of the policy's spec. If the spec changes, its pending runs expire.", format="int64"),
+        doc(
+            "The metadata.generation of the policy when the plan was made. In mode Approve, the run expires if "
+            "the policy's spec changes before the run is completed.",
+            format="int64",
+        ),
     ]
     mode: Annotated[Literal["Simulate", "Approve", "Act"], doc("The policy's mode when the plan was made.")]
     time: Annotated[datetime, doc("When the plan was made.")]
     planned: Annotated[NaturalInt, doc("Total number of planned evictions, including those omitted from actions.")]
-    kept: Annotated[NaturalInt, doc("Total number of candidates that are not evicted.")]
+    kept: Annotated[
+        NaturalInt,
+        doc("Total number of pods and nodes that strategies considered but for which no eviction is planned."),
+    ]
     approve_until: Annotated[
-        datetime | None, doc("The run can be approved until this time; unset if there is nothing to approve.")
+        datetime | None,
+        doc("The run can be approved until this time; unset if the mode is not Approve or no eviction is planned."),
     ] = None
     actions: Annotated[
         tuple[RunAction, ...],
         bounded(
-            "The planned evictions in the order of execution. If there are too many, only the first ones are listed.",
+            "The planned evictions in the order of execution. The list may be truncated; actionsOmitted is the "
+            "number of omitted evictions.",
             limit=MAX_ACTIONS,
             **ATOMIC,
         ),
@@ -124,18 +133,23 @@ class RunPlan(Status, frozen=True, omit_defaults=True):
     ] = 0
     kept_reasons: Annotated[
         tuple[KeptCount, ...],
-        bounded("Number of candidates that are not evicted, by strategy and reason.", limit=MAX_KEPT_REASONS, **ATOMIC),
+        bounded(
+            "Number of pods and nodes for which no eviction is planned, by strategy and reason.",
+            limit=MAX_KEPT_REASONS,
+            **ATOMIC,
+        ),
     ] = ()
     kept_pods: Annotated[
         tuple[KeptPod, ...],
         bounded(
-            "Candidates that are not evicted. The list is truncated; keptOmitted contains the number of the others.",
+            "Pods that strategies considered but that are not evicted, and nodes that they could not balance or "
+            "drain. The list may be truncated; keptOmitted is the number of omitted entries.",
             limit=MAX_KEPT_PODS,
             **ATOMIC,
         ),
     ] = ()
     kept_omitted: Annotated[
-        NaturalInt, doc("Number of candidates that are omitted from keptPods to limit its size.")
+        NaturalInt, doc("Number of pods and nodes that are omitted from keptPods to limit its size.")
     ] = 0
     nodes: Annotated[NaturalInt, doc("Number of nodes in the cluster when the plan was made.")] = 0
     pods: Annotated[NaturalInt, doc("Number of pods in the cluster when the plan was made.")] = 0
@@ -162,7 +176,7 @@ class DeschedulingRunSpec(Spec, frozen=True):
     plan: Annotated[
         RunPlan,
         doc(
-            "The plan. It cannot be changed.",
+            "The evictions that the policy planned, and why it planned no others. The plan cannot be changed.",
             Rule(rule="self == oldSelf", message="a plan cannot be changed", reason="FieldValueForbidden"),
         ),
     ]
@@ -176,7 +190,7 @@ class DeschedulingRunSpec(Spec, frozen=True):
 
 
 class RunOutcome(Status, frozen=True, omit_defaults=True):
-    """The outcome of one action."""
+    """The outcome of one planned eviction."""
 
     namespace: Annotated[ObjectName, doc("The namespace of the pod.")]
     pod: Annotated[ObjectName, doc("The name of the pod.")]
@@ -184,14 +198,15 @@ class RunOutcome(Status, frozen=True, omit_defaults=True):
     result: Annotated[
         Result,
         doc(
-            "Evicted: the API server accepted the eviction and the pod is gone or terminating. Started: the "
-            "eviction continues asynchronously and had not finished when the cycle ended. Refused: the API "
-            "server refused the eviction, for example because of a PodDisruptionBudget, or the validation directly "
-            "before the request did. Gone: the pod no longer existed. Skipped: no request was sent, because the "
-            "action was outdated or the cycle ended. Failed: the request failed for another reason."
+            "Evicted: the API server accepted the eviction, and the pod is gone or terminating. Started: the "
+            "eviction was still in progress when the cycle ended, because another controller or a rolling "
+            "restart completes it. Refused: the API server refused the eviction, for example because of a "
+            "PodDisruptionBudget, or the eviction failed the validation directly before the request. Gone: the "
+            "pod no longer existed. Skipped: no request was sent, because the planned eviction was outdated or "
+            "the cycle ended. Failed: the request failed for another reason."
         ),
     ]
-    reason: Annotated[ReasonCode, doc("The reason code of the outcome.")]
+    reason: Annotated[ReasonCode, doc("Reason code, in CamelCase, for the result.")]
     time: Annotated[datetime, doc("When the outcome was observed.")]
     message: Annotated[ShortText, doc("Human-readable details of the outcome.")] = ""
 
@@ -202,15 +217,19 @@ class DeschedulingRunStatus(Status, frozen=True):
     phase: Annotated[
         Phase | None,
         doc(
-            "Simulated: the plan is for information only. Pending: waiting for spec.approved. Acting: the "
-            "evictions are being executed. Completed: every action has an outcome. Expired: superseded by a "
-            "newer run or a changed spec, not approved in time, or not finished in time; it can no longer be "
-            "approved. Interrupted: the operator stopped or the cycle failed during execution; a later cycle "
-            "makes a new plan."
+            "Simulated: the plan is for information only. Pending: the run waits for spec.approved. Acting: the "
+            "evictions are being executed. Completed: every planned eviction has an outcome, or none was "
+            "planned. Expired: the run was superseded by a newer run or a changed spec, not approved in time, "
+            "or not finished in time; it can no longer be approved. Interrupted: the operator stopped or the "
+            "cycle failed during execution; a later cycle makes a new plan."
         ),
     ] = None
     conditions: Annotated[
-        tuple[Condition, ...], condition_list("The conditions Approved (in mode Approve) and Complete.")
+        tuple[Condition, ...],
+        condition_list(
+            "Conditions: Approved (a user has approved the run; set only in mode Approve); Complete (every "
+            "planned eviction has an outcome, or the plan is only simulated)."
+        ),
     ] = ()
     approved_at: Annotated[
         datetime | None,
@@ -219,19 +238,24 @@ class DeschedulingRunStatus(Status, frozen=True):
             "approvalDeadline after this time."
         ),
     ] = None
-    completed: Annotated[datetime | None, doc("When the run ended.")] = None
-    evicted: Annotated[NaturalInt, doc("Number of evicted pods.")] = 0
+    completed: Annotated[datetime | None, doc("When the run ended; unset in the phases Pending and Acting.")] = None
+    evicted: Annotated[NaturalInt, doc("Number of pods that the run evicted.")] = 0
     started: Annotated[
         NaturalInt,
-        doc("Number of pods whose eviction was accepted but that were not deleted yet when the cycle ended."),
+        doc(
+            "Number of pods whose eviction was still in progress when the cycle ended: another controller "
+            "completes it, or a rolling restart of the Deployment replaces the pod."
+        ),
     ] = 0
     refused: Annotated[NaturalInt, doc("Number of evictions that were refused or failed.")] = 0
-    skipped: Annotated[NaturalInt, doc("Number of actions that were not executed, or whose pod no longer existed.")] = 0
+    skipped: Annotated[
+        NaturalInt, doc("Number of planned evictions that were not executed, or whose pod no longer existed.")
+    ] = 0
     repeats: Annotated[
         NaturalInt,
         doc(
-            "Number of later cycles whose plan was identical to this plan or a part of it. No separate run is "
-            "created for such a cycle."
+            "Number of later cycles that produced the same plan or, in mode Approve, a subset of it. No "
+            "separate DeschedulingRun is created for these cycles."
         ),
     ] = 0
     last_repeat: Annotated[datetime | None, doc("Time of the most recent cycle that is counted in repeats.")] = None
@@ -244,10 +268,10 @@ class DeschedulingRunStatus(Status, frozen=True):
 
 
 class DeschedulingRun(Spec, frozen=True):
-    """Records one cycle of a DeschedulerPolicy: the plan, the reasons and the outcome.
+    """Records one cycle of a DeschedulerPolicy: the planned evictions, the reasons and the outcome.
 
-    trimtab creates it. In mode Approve the plan is executed after a user has set spec.approved to true. spec.approved
-    is the only mutable field, so anyone with the patch permission on deschedulingruns can approve runs.
+    trimtab creates DeschedulingRuns. In mode Approve, the plan is executed after a user has set spec.approved to true.
+    spec.approved is the only mutable field, so anyone with the patch permission on deschedulingruns can approve runs.
     """
 
     cel: ClassVar[tuple[Rule, ...]] = (

@@ -22,9 +22,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, doc
+from trimtab.api.base import NaturalInt, ObjectMeta, PositiveInt, Rule, Spec, Status, bounded, doc
 from trimtab.api.conditions import Condition, ObservedGeneration, condition_list
-from trimtab.api.state import state_meta
 
 KIND: Final = "MachineAutoscaler"
 API_VERSION: Final = "autoscaling.openshift.io/v1beta1"
@@ -53,14 +52,14 @@ class ScaleTargetRef(Spec, frozen=True):
     kind: Annotated[
         str,
         Meta(min_length=1, max_length=63),
-        doc("The target's kind: MachineSet, or for Cluster API also MachineDeployment or MachinePool."),
+        doc("Kind of the node group: MachineSet, or for Cluster API also MachineDeployment or MachinePool."),
     ]
-    name: Annotated[str, Meta(min_length=1, max_length=253), doc("The target's name.")]
+    name: Annotated[str, Meta(min_length=1, max_length=253), doc("Name of the node group.")]
     api_version: Annotated[
         str,
         Meta(max_length=253),
         doc(
-            "The target's API version. trimtab supports MachineSets of machine.openshift.io/v1beta1, and "
+            "API version of the node group. trimtab supports MachineSets of machine.openshift.io/v1beta1, and "
             "MachineDeployments, MachineSets and MachinePools of cluster.x-k8s.io; OpenShift's autoscaler "
             "supports only MachineSets of machine.openshift.io/v1beta1."
         ),
@@ -68,7 +67,7 @@ class ScaleTargetRef(Spec, frozen=True):
 
 
 class MachineAutoscalerSpec(Spec, frozen=True):
-    """The minimum and maximum size, and the node group that they apply to."""
+    """The minimum and maximum number of nodes, and the node group that they apply to."""
 
     cel: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -81,43 +80,67 @@ class MachineAutoscalerSpec(Spec, frozen=True):
     min_replicas: Annotated[
         NaturalInt,
         doc(
-            "The minimum size for scale-down. A smaller node group is scaled up to it only if the "
-            "ClusterAutoscaler sets enforceNodeGroupMinSize: Enabled. With 0, the group can be scaled down to "
-            "zero. A group that has never had a node can be scaled up only if its provider, or annotations with "
-            "the prefix capacity.cluster-autoscaler.kubernetes.io, describe its nodes."
+            "Minimum number of nodes. Scale-down does not reduce the node group below it. A group that is smaller is "
+            "scaled up to it only if the ClusterAutoscaler sets enforceNodeGroupMinSize: Enabled. With 0, the group "
+            "can be scaled down to zero. A group that has never had a node can be scaled up only if its provider, or "
+            "annotations with the prefix capacity.cluster-autoscaler.kubernetes.io, describe its nodes."
         ),
     ]
     max_replicas: Annotated[
-        PositiveInt, doc("The maximum size for scale-up. A larger node group is not scaled down to it.")
+        PositiveInt,
+        doc(
+            "Maximum number of nodes. Scale-up does not increase the node group above it. A group that is already "
+            "larger is not scaled down because of it."
+        ),
     ]
     scale_target_ref: Annotated[
         ScaleTargetRef,
-        doc("The node group to scale, in the same namespace. A node group can have only one MachineAutoscaler."),
+        doc(
+            "The node group whose size is limited, in the namespace of the MachineAutoscaler. A node group can have "
+            "only one MachineAutoscaler."
+        ),
     ]
 
 
 class TargetReference(Status, frozen=True):
     """A reference to the node group."""
 
-    kind: Annotated[str, Meta(max_length=63), doc("The target's kind.")]
-    name: Annotated[str, Meta(max_length=253), doc("The target's name.")]
-    api_version: Annotated[str, Meta(max_length=253), doc("The target's API version.")] = ""
+    kind: Annotated[str, Meta(max_length=63), doc("Kind of the node group, for example MachineSet.")]
+    name: Annotated[str, Meta(max_length=253), doc("Name of the node group.")]
+    api_version: Annotated[str, Meta(max_length=253), doc("API version of the node group.")] = ""
 
 
 class MachineAutoscalerStatus(Status, frozen=True):
-    """Whether the limits are in effect. OpenShift's own operator writes only lastTargetRef."""
+    """Whether the minimum and maximum size are in effect. OpenShift's own operator writes only lastTargetRef."""
 
     observed_generation: ObservedGeneration = 0
-    state: Annotated[str, state_meta("the reason of Ready if it is True")] = ""
+    state: Annotated[
+        str,
+        bounded(
+            "Summary of the condition Ready in one word, for kubectl get: LimitsSet, AboveMaximum, BelowMinimum, "
+            "Invalid, Conflict, or the reason of Ready if it is False. Programs should read the conditions.",
+            limit=1024,
+        ),
+    ] = ""
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "The condition Ready: whether the target exists, is not owned by another MachineAutoscaler, and has "
-            "the annotations for the minimum and maximum size."
+            "Conditions: Ready (the node group exists, belongs to no other MachineAutoscaler, and has the annotations "
+            "for the minimum and maximum size); PermissionsMissing (the service account lacks permissions that the "
+            "object needs)."
         ),
     ] = ()
-    last_target_ref: Annotated[TargetReference | None, doc("The target whose annotations were last set.")] = None
-    replicas: Annotated[NaturalInt | None, doc("The current target size of the node group.")] = None
+    last_target_ref: Annotated[
+        TargetReference | None,
+        doc("The node group on which the annotations for the minimum and maximum size were last set."),
+    ] = None
+    replicas: Annotated[
+        NaturalInt | None,
+        doc(
+            "Target size of the node group (its spec.replicas). Unset if the node group does not exist or cannot have "
+            "this MachineAutoscaler."
+        ),
+    ] = None
 
 
 class MachineAutoscaler(Spec, frozen=True):

@@ -132,7 +132,7 @@ def _runs(spec: DeschedulerPolicySpec) -> Errors:
         "spec.approvalDeadline", _in_range(APPROVAL_RULE, SHORTEST_APPROVAL), spec.approval_deadline
     )
     if spec.mode == "Approve" and spec.runs_history_limit < 1:
-        yield FieldError("spec.runsHistoryLimit", "mode Approve needs runs to approve: must be at least 1")
+        yield FieldError("spec.runsHistoryLimit", "must be at least 1 in mode Approve")
 
 
 def _cooldown(spec: DeschedulerPolicySpec) -> Errors:
@@ -149,7 +149,7 @@ def _protections(spec: DeschedulerPolicySpec) -> Errors:
     if spec.protections.min_pod_age is not None:
         yield from parse_errors("spec.protections.minPodAge", parse_duration, spec.protections.min_pod_age)
     if spec.protections.protected_storage_classes and "PodsWithPVC" not in spec.protections.extra:
-        message = "narrows PodsWithPVC, which must be in extra"
+        message = "requires PodsWithPVC in protections.extra"
         yield FieldError("spec.protections.protectedStorageClasses", message)
 
 
@@ -232,7 +232,7 @@ def _check_metrics_source(low: LowNodeUtilization | None) -> Errors:
                 join_path(f"{place}.nodeResourceUtilizationThresholds.{name}", resource),
                 f"the source {PROMETHEUS} measures {METRIC_RESOURCE} and nothing else"
                 if queried
-                else f"is what metricsUtilization measures with the source {PROMETHEUS}",
+                else f"is only valid if metricsUtilization.source is {PROMETHEUS}",
             )
 
 

@@ -68,8 +68,9 @@ class ZoneStatus(Status, frozen=True):
     state: Annotated[
         ZoneState,
         doc(
-            "Normal, PartialDisruption (the fraction of not-ready nodes reaches unhealthyZoneThreshold) or "
-            "FullDisruption (no node is ready). If every zone is in FullDisruption, no node is tainted."
+            "State of the zone: Normal, PartialDisruption (the fraction of not-ready nodes reaches "
+            "unhealthyZoneThreshold) or FullDisruption (no node is ready). If every zone is in FullDisruption, "
+            "no node is tainted."
         ),
     ]
     nodes: Annotated[
@@ -78,61 +79,88 @@ class ZoneStatus(Status, frozen=True):
     ] = 0
     not_ready: Annotated[NaturalInt, doc("Number of nodes in the zone that are not ready.")] = 0
     nodes_per_second: Annotated[
-        float, Meta(ge=0), doc("Rate at which failed nodes of the zone are tainted, in nodes per second.")
+        float, Meta(ge=0), doc("Maximum rate at which failed nodes of the zone are tainted, in nodes per second.")
     ] = 0.0
-    waiting: Annotated[NaturalInt, doc("Number of failed nodes that are queued for tainting.")] = 0
+    waiting: Annotated[NaturalInt, doc("Number of failed nodes of the zone that are queued for a NoExecute taint.")] = 0
 
 
 class NextDeadline(Status, frozen=True):
-    """A pod that is due to be evicted or deleted."""
+    """A pod that is evicted or deleted when its toleration of a NoExecute taint ends."""
 
     namespace: Annotated[ObjectName, doc("The pod's namespace.")]
     pod: Annotated[ObjectName, doc("The pod's name.")]
     node: Annotated[ObjectName, doc("The node that the pod runs on.")]
-    due: Annotated[datetime, doc("When the pod is due for eviction or deletion.")]
-    taint: Annotated[TaintText, doc("The taint that determines the deadline, as key=value:effect.")]
+    due: Annotated[
+        datetime,
+        doc("When the pod's toleration of the taint ends and, except in mode Observe, the pod is evicted or deleted."),
+    ]
+    taint: Annotated[TaintText, doc("The NoExecute taint that determines the deadline, as key=value:effect.")]
     toleration: Annotated[
         TolerationText, doc("The toleration that determines the deadline; empty if no toleration matches the taint.")
     ] = ""
 
 
 class RefusedPod(Status, frozen=True):
-    """An overdue pod whose eviction or deletion was refused."""
+    """A pod that still runs after its toleration of a taint ended.
+
+    Its eviction or deletion was refused, or the API server did not respond.
+    """
 
     namespace: Annotated[ObjectName, doc("The pod's namespace.")]
     pod: Annotated[ObjectName, doc("The pod's name.")]
     node: Annotated[ObjectName, doc("The node that the pod runs on.")]
-    due: Annotated[datetime, doc("When the pod was due for eviction or deletion.")]
-    attempts: Annotated[NaturalInt, doc("Number of eviction or deletion requests so far.")] = 0
+    due: Annotated[datetime, doc("When the pod's toleration of the taint ended.")]
+    attempts: Annotated[NaturalInt, doc("Number of attempts to evict or delete the pod so far.")] = 0
     message: Annotated[
         ShortText,
-        doc("What refused the request, for example an admission webhook or a PodDisruptionBudget, and its message."),
+        doc(
+            "Why the last attempt failed: what refused the request, for example an admission webhook or a "
+            "PodDisruptionBudget, and its message."
+        ),
     ] = ""
 
 
 class StuckNode(Status, frozen=True):
-    """An unreachable node with pods that are past their grace period.
+    """An unreachable node with terminating pods that still exist after their grace period.
 
-    If an administrator adds the taint node.kubernetes.io/out-of-service, kube-controller-manager force-deletes the
-    pods. trimtab never adds this taint.
+    If an administrator adds the taint node.kubernetes.io/out-of-service to the node, kube-controller-manager
+    force-deletes these pods. trimtab never adds this taint.
     """
 
     name: Annotated[ObjectName, doc("The node's name.")]
     terminating: Annotated[
-        NaturalInt, doc("Number of terminating pods on the node that are past their grace period.")
+        NaturalInt, doc("Number of terminating pods on the node that still exist after their grace period.")
     ] = 0
-    message: Annotated[ShortText, doc("What to do about these pods.")] = ""
+    message: Annotated[
+        ShortText,
+        doc("Describes how to force-delete these pods if the node's machine is off, with the kubectl command."),
+    ] = ""
 
 
 class PodCounts(Status, frozen=True):
     """Current numbers of nodes and pods, and totals since the TaintManager was created."""
 
     tainted_nodes: Annotated[NaturalInt, doc("Current number of nodes with a NoExecute taint.")] = 0
-    pods_with_deadline: Annotated[NaturalInt, doc("Current number of pods with a deadline.")] = 0
-    overdue: Annotated[NaturalInt, doc("Current number of pods past their deadline.")] = 0
-    held: Annotated[NaturalInt, doc("Current number of overdue pods whose eviction is delayed by userTaintRates.")] = 0
-    deleted: Annotated[BigCount, doc("Number of pods deleted since the TaintManager was created.")] = 0
-    evicted: Annotated[BigCount, doc("Number of pods evicted since the TaintManager was created.")] = 0
+    pods_with_deadline: Annotated[
+        NaturalInt,
+        doc("Current number of pods that do not tolerate a NoExecute taint of their node, or only for a limited time."),
+    ] = 0
+    overdue: Annotated[
+        NaturalInt,
+        doc(
+            "Current number of pods that still exist after their toleration of a taint ended, in mode Observe "
+            "or because they wait for their eviction or deletion."
+        ),
+    ] = 0
+    held: Annotated[
+        NaturalInt, doc("Current number of pods whose eviction or deletion spec.userTaintRates delays.")
+    ] = 0
+    deleted: Annotated[
+        BigCount, doc("Number of pods deleted without the eviction API since the TaintManager was created.")
+    ] = 0
+    evicted: Annotated[
+        BigCount, doc("Number of pods evicted with the eviction API since the TaintManager was created.")
+    ] = 0
     nodes_tainted: Annotated[
         BigCount, doc("Number of NoExecute taints added to nodes since the TaintManager was created.")
     ] = 0
@@ -146,36 +174,57 @@ class TaintManagerStatus(Status, frozen=True):
     conditions: Annotated[
         tuple[Condition, ...],
         condition_list(
-            "Conditions: Ready (the settings are valid and in effect); Progressing (pods are being evicted, or "
-            "nodes are queued for tainting); Degraded (something prevents evictions or tainting); Contended "
-            "(another operator process runs the same controllers; set only after one was detected)."
+            "Conditions: Ready (the spec is valid, and nodes and pods are watched); Progressing (pods are being "
+            "evicted, or nodes are queued for tainting); Degraded (something prevents evictions or tainting); "
+            "Contended (another operator process runs the same controllers; set only after one was detected); "
+            "PermissionsMissing (the service account lacks permissions that the TaintManager needs)."
         ),
     ] = ()
-    zones: Annotated[tuple[ZoneStatus, ...], bounded("Zones, sorted by name.", limit=MAX_ZONES, **ATOMIC)] = ()
-    zones_omitted: Annotated[NaturalInt, doc("Number of zones omitted from the list.")] = 0
-    counts: Annotated[PodCounts, doc("Current and cumulative numbers of nodes and pods.")] = PodCounts()
+    zones: Annotated[
+        tuple[ZoneStatus, ...],
+        bounded(
+            "Zones of the cluster's nodes, sorted by name. Empty except in mode TaintAndEvict.",
+            limit=MAX_ZONES,
+            **ATOMIC,
+        ),
+    ] = ()
+    zones_omitted: Annotated[NaturalInt, doc("Number of zones that are omitted from zones to limit its size.")] = 0
+    counts: Annotated[
+        PodCounts, doc("Current numbers of nodes and pods, and totals since the TaintManager was created.")
+    ] = PodCounts()
     next_deadlines: Annotated[
         tuple[NextDeadline, ...],
-        bounded("Pods with the earliest deadlines, earliest first.", limit=MAX_DEADLINES, **ATOMIC),
+        bounded(
+            "Pods whose toleration of a NoExecute taint ends first or has ended, earliest first.",
+            limit=MAX_DEADLINES,
+            **ATOMIC,
+        ),
     ] = ()
-    deadlines_omitted: Annotated[NaturalInt, doc("Number of pods with a deadline omitted from nextDeadlines.")] = 0
+    deadlines_omitted: Annotated[
+        NaturalInt, doc("Number of pods with a deadline that are omitted from nextDeadlines to limit its size.")
+    ] = 0
     refused: Annotated[
         tuple[RefusedPod, ...],
         bounded(
-            "Overdue pods whose eviction or deletion was refused, longest overdue first.",
+            "Pods that still run after their toleration of a taint ended, because their eviction or deletion "
+            "was refused or failed, sorted by the time at which it ended.",
             limit=MAX_REFUSED,
             **ATOMIC,
         ),
     ] = ()
-    refused_omitted: Annotated[NaturalInt, doc("Number of pods omitted from refused.")] = 0
+    refused_omitted: Annotated[NaturalInt, doc("Number of pods that are omitted from refused to limit its size.")] = 0
     waiting_evictions: Annotated[tuple[WaitingEvictions, ...], waiting_list()] = ()
     stuck_nodes: Annotated[
         tuple[StuckNode, ...],
         bounded(
-            "Unreachable nodes with pods that are past their grace period, sorted by name.", limit=MAX_STUCK, **ATOMIC
+            "Unreachable nodes with terminating pods that still exist after their grace period, sorted by name.",
+            limit=MAX_STUCK,
+            **ATOMIC,
         ),
     ] = ()
-    stuck_nodes_omitted: Annotated[NaturalInt, doc("Number of nodes omitted from stuckNodes.")] = 0
+    stuck_nodes_omitted: Annotated[
+        NaturalInt, doc("Number of nodes that are omitted from stuckNodes to limit its size.")
+    ] = 0
 
 
 KIND: Final = "TaintManager"
@@ -235,20 +284,23 @@ class KeyPolicy(Spec, frozen=True):
         ),
     )
 
-    key: Annotated[TaintKey, doc("Taint key, e.g. example.com/maintenance. The taint's value is ignored.")]
+    key: Annotated[
+        TaintKey, doc("Key of the taint, for example example.com/maintenance. The value of the taint is ignored.")
+    ]
     policy: Annotated[
         TaintPolicy,
         doc(
-            "Delete: delete the pod at its deadline without checking PodDisruptionBudgets, as "
-            "kube-controller-manager does; intended for taints of failed nodes. Evict: use the Eviction API, "
-            "which respects PodDisruptionBudgets, and delete the pod if it is not evicted within "
-            "maximumWait; intended for taints that drain a node."
+            "How a pod is removed at its deadline, which is when its toleration of the taint ends. Delete: "
+            "delete the pod without checking PodDisruptionBudgets, as kube-controller-manager does; intended "
+            "for taints of failed nodes. Evict: use the eviction API, which respects PodDisruptionBudgets, and "
+            "delete the pod if it is not evicted within maximumWait; intended for taints that drain a node."
         ),
     ]
     maximum_wait: Annotated[
         Duration | None,
         doc(
-            "How long after its deadline a pod may wait for eviction. After that time it is deleted. "
+            "How long a pod may wait for its eviction after its toleration ended, for example because of a "
+            "PodDisruptionBudget. After that time, it is deleted. "
             f"Defaults to {MAXIMUM_WAIT // 60}m. Only valid with policy Evict.",
             DURATION_RULE,
             AT_MOST_A_WEEK,
@@ -264,20 +316,23 @@ class KeyPolicy(Spec, frozen=True):
 
 
 class UserTaintRates(Spec, frozen=True):
-    """Rate limits for evicting pods because of taints that users add, such as maintenance taints.
+    """Rate limits for removing pods because of NoExecute taints that users add, such as maintenance taints.
 
-    Taints that the node lifecycle adds (not-ready, unreachable) are not limited. A rate limit delays pods past their
-    deadline. An unset field means no limit. kube-controller-manager has no such limits.
+    A rate limit delays the eviction or deletion of pods beyond the end of their toleration. Pods on failed nodes
+    (taints not-ready and unreachable) are not limited. An unset field means no limit. kube-controller-manager has no
+    such limits.
     """
 
     total: Annotated[
-        PodRate | None, doc("Maximum number of pods to evict per second in the whole cluster.", AT_LEAST_SLOWEST)
+        PodRate | None,
+        doc("Maximum number of pods to evict or delete per second in the whole cluster.", AT_LEAST_SLOWEST),
     ] = None
     per_zone: Annotated[
-        PodRate | None, doc("Maximum number of pods to evict per second from the nodes of one zone.", AT_LEAST_SLOWEST)
+        PodRate | None,
+        doc("Maximum number of pods to evict or delete per second from the nodes of each zone.", AT_LEAST_SLOWEST),
     ] = None
     per_namespace: Annotated[
-        PodRate | None, doc("Maximum number of pods of one namespace to evict per second.", AT_LEAST_SLOWEST)
+        PodRate | None, doc("Maximum number of pods to evict or delete per second in each namespace.", AT_LEAST_SLOWEST)
     ] = None
 
 
@@ -337,7 +392,7 @@ class NodeLifecycle(Spec, frozen=True):
     large_cluster_size_threshold: Annotated[
         NaturalInt,
         doc(
-            "Number of nodes that a zone must exceed for secondaryNodeEvictionRate to apply "
+            "secondaryNodeEvictionRate applies to zones with more than this number of nodes "
             "(--large-cluster-size-threshold)."
         ),
     ] = 50
@@ -384,52 +439,52 @@ class DefaultTolerations(Spec, frozen=True):
     """Default tolerationSeconds for pods that do not tolerate the taints of failed nodes.
 
     In most clusters the admission plugin DefaultTolerationSeconds has added tolerations of 300s to every pod; a pod's
-    own tolerations take precedence. If a field is unset, pods that do not tolerate the taint are due immediately.
+    own tolerations take precedence. If a field is unset, pods that do not tolerate the taint are evicted or deleted
+    immediately.
     """
 
     default_not_ready_toleration_seconds: Annotated[
         TolerationSeconds | None,
-        doc("tolerationSeconds for node.kubernetes.io/not-ready (--default-not-ready-toleration-seconds)."),
+        doc(
+            "tolerationSeconds of pods without a toleration for the taint node.kubernetes.io/not-ready "
+            "(kube-apiserver's --default-not-ready-toleration-seconds)."
+        ),
     ] = None
     default_unreachable_toleration_seconds: Annotated[
         TolerationSeconds | None,
-        doc("tolerationSeconds for node.kubernetes.io/unreachable (--default-unreachable-toleration-seconds)."),
+        doc(
+            "tolerationSeconds of pods without a toleration for the taint node.kubernetes.io/unreachable "
+            "(kube-apiserver's --default-unreachable-toleration-seconds)."
+        ),
     ] = None
 
 
 class TaintManagerSpec(Spec, frozen=True):
-    """Configuration of taint-based eviction and tainting of failed nodes. By default, deadlines are only reported."""
+    """Configuration of taint-based eviction and tainting of failed nodes. By default, nothing is evicted or tainted."""
 
     mode: Annotated[
         Mode,
         doc(
-            "Observe: report the deadline of each pod on a node with NoExecute taints; do not evict pods or "
-            "taint nodes. EvictPods: also evict or delete pods at their deadline. Runs alongside "
-            "kube-controller-manager, which still deletes pods at the deadlines that it computes itself. "
-            "TaintAndEvict: also taint failed nodes. Requires that the node-lifecycle-controller and "
-            "taint-eviction-controller of kube-controller-manager are disabled."
+            "Observe: report the deadline of each pod on a node with NoExecute taints, which is when its "
+            "toleration ends; do not evict pods or taint nodes. EvictPods: also evict or delete pods at their "
+            "deadline. Runs alongside kube-controller-manager, which still deletes pods at the deadlines that "
+            "it computes itself. TaintAndEvict: also taint failed nodes. Requires that the "
+            "node-lifecycle-controller and taint-eviction-controller of kube-controller-manager are disabled."
         ),
     ] = "Observe"
     taints: Annotated[
         tuple[KeyPolicy, ...],
         bounded(
-            "How pods are removed because of NoExecute taints, by taint key. If a node has several taints, the taint "
-            "that sets the pod's deadline selects the entry. Without an entry for its key, the pod is deleted "
-            "(policy Delete).",
+            "How pods are removed because of NoExecute taints, by taint key. If a node has several such taints, "
+            "the entry for the taint whose toleration ends first applies to the pod. If there is no entry for "
+            "its key, the pod is deleted (policy Delete).",
             limit=64,
             **list_map("key"),
         ),
     ] = ()
-    user_taint_rates: Annotated[
-        UserTaintRates, doc("Rate limits for evicting pods because of taints that users add.")
-    ] = UserTaintRates()
-    node_lifecycle: Annotated[
-        NodeLifecycle, doc("When nodes are considered failed, and the rate at which they are tainted.")
-    ] = NodeLifecycle()
-    default_tolerations: Annotated[
-        DefaultTolerations,
-        doc("Default tolerationSeconds for pods that do not tolerate the taints of failed nodes."),
-    ] = DefaultTolerations()
+    user_taint_rates: UserTaintRates = UserTaintRates()
+    node_lifecycle: NodeLifecycle = NodeLifecycle()
+    default_tolerations: DefaultTolerations = DefaultTolerations()
     toleration_matching: Annotated[
         TolerationMatching,
         doc(

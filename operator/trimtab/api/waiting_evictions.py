@@ -32,8 +32,9 @@ class WaitingEvictions(Status, frozen=True):
         doc(
             "Why the evictions wait: WaitingForEviction (another controller is evicting the same pod), WaitingForOwner "
             "(the pod's owner has not replaced its last evicted pod), WaitingForBudget (evictions in progress use up "
-            "the PodDisruptionBudget), WaitingForEvictionLimit (an operator-wide limit is reached) or WaitingForPlan "
-            "(a planner uses the snapshot that the eviction is checked against)."
+            "the PodDisruptionBudget), WaitingForEvictionLimit (an operator-wide limit of evictions is reached) or "
+            "WaitingForPlan (the eviction is checked against the cluster state once more before it is requested, and "
+            "waits for a controller that is planning with this state)."
         ),
     ]
     since: Annotated[datetime, doc("When the first of the evictions began to wait.")]
@@ -41,12 +42,14 @@ class WaitingEvictions(Status, frozen=True):
         ShortText,
         doc(
             "The controller and the object whose evictions must finish first, separated by a space. For example, "
-            "descheduler default is the DeschedulerPolicy named default. Empty if they wait for several objects or "
-            "for none."
+            '"descheduler default" is the DeschedulerPolicy named default, and "autoscaler removal of node n1" is '
+            "the drain of node n1. Empty if the evictions do not wait for one particular object."
         ),
     ] = ""
-    count: Annotated[NaturalInt, doc("Number of pending evictions.")] = 0
-    message: Annotated[ShortText, doc("Details of the eviction that has waited longest.")] = ""
+    count: Annotated[NaturalInt, doc("Number of pending evictions that this entry stands for.")] = 0
+    message: Annotated[
+        ShortText, doc("What the eviction that has waited longest waits for, for example a PodDisruptionBudget.")
+    ] = ""
 
 
 def waiting_list() -> Meta:

@@ -106,7 +106,10 @@ class Strategies(Spec, frozen=True):
 
     remove_duplicates: Annotated[
         RemoveDuplicates | None,
-        doc("Spreads the pods of each owner evenly over the nodes that can run them."),
+        doc(
+            "Evicts pods so that the pods of each owner (ReplicaSet, StatefulSet, …) are spread evenly over the "
+            "nodes that can run them."
+        ),
     ] = field(default=None, name="RemoveDuplicates")
     low_node_utilization: Annotated[
         LowNodeUtilization | None,
@@ -118,7 +121,10 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="RemovePodsViolatingInterPodAntiAffinity")
     node_affinity: Annotated[
         RemovePodsViolatingNodeAffinity | None,
-        doc("Evicts pods whose node violates their node affinity, if another node satisfies it."),
+        doc(
+            "Evicts pods whose node does not satisfy their node selector or node affinity, if another node that "
+            "satisfies it can run them. params.nodeAffinityType selects required or preferred node affinity."
+        ),
     ] = field(default=None, name="RemovePodsViolatingNodeAffinity")
     too_many_restarts: Annotated[
         RemovePodsHavingTooManyRestarts | None,
@@ -126,7 +132,7 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="RemovePodsHavingTooManyRestarts")
     pod_life_time: Annotated[
         PodLifeTime | None,
-        doc("Evicts pods that exceed a maximum age or have been in a given state for too long."),
+        doc("Evicts pods by age, state, condition or container exit code. Terminated pods that match are deleted."),
     ] = field(default=None, name="PodLifeTime")
     failed_pods: Annotated[
         RemoveFailedPods | None,
@@ -145,7 +151,10 @@ class Strategies(Spec, frozen=True):
     ] = field(default=None, name="RemovePodsViolatingTopologySpreadConstraint")
     high_node_utilization: Annotated[
         HighNodeUtilization | None,
-        doc("Drains underutilized nodes completely, so that fewer nodes are needed."),
+        doc(
+            "Drains underutilized nodes completely, so that fewer nodes are needed. A node that cannot be "
+            "drained completely is left unchanged."
+        ),
     ] = field(default=None, name="HighNodeUtilization")
     inter_pod_affinity: Annotated[
         RemovePodsViolatingInterPodAffinity | None,

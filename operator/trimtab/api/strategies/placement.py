@@ -26,7 +26,9 @@ class DuplicatesParams(Spec, frozen=True):
 class RemoveDuplicatesParams(Spec, frozen=True):
     """Parameters of RemoveDuplicates."""
 
-    remove_duplicates: Annotated[DuplicatesParams, doc("Which owners the strategy ignores.")] = DuplicatesParams()
+    remove_duplicates: Annotated[
+        DuplicatesParams, doc("Excludes pods from the strategy by the kind of their owner.")
+    ] = DuplicatesParams()
 
 
 class RemoveDuplicates(Strategy, frozen=True):
@@ -49,9 +51,10 @@ class NodeAffinityParams(Spec, frozen=True):
         tuple[NodeAffinityType, ...],
         bounded(
             "The kinds of node affinity to enforce. requiredDuringSchedulingIgnoredDuringExecution: evict pods "
-            "whose node no longer matches their node selector or required node affinity. "
-            "preferredDuringSchedulingIgnoredDuringExecution: evict pods that fit on another node with a higher "
-            "total weight of matching preferences. Defaults to requiredDuringSchedulingIgnoredDuringExecution.",
+            "whose node does not match their node selector or required node affinity. "
+            "preferredDuringSchedulingIgnoredDuringExecution: evict pods if another node that can run them "
+            "matches preferred terms with a higher total weight. Defaults to "
+            "requiredDuringSchedulingIgnoredDuringExecution.",
             least=1,
             limit=2,
             **SET,
@@ -60,7 +63,10 @@ class NodeAffinityParams(Spec, frozen=True):
 
 
 class RemovePodsViolatingNodeAffinity(Strategy, frozen=True):
-    """Evicts pods whose node does not match their node affinity, or no longer does, if another node matches it."""
+    """Evicts pods whose node does not satisfy their node selector or node affinity.
+
+    Pods are evicted only if another node that satisfies it can run them.
+    """
 
     params: Annotated[NodeAffinityParams, doc("Parameters of RemovePodsViolatingNodeAffinity.")] = NodeAffinityParams()
 
@@ -158,9 +164,11 @@ class NodeTaintsParams(Spec, frozen=True):
     included_taints: Annotated[
         tuple[TaintName, ...],
         bounded(
-            "The only taints to enforce, as key or key=value. If unset, all taints are enforced except: those "
-            "in excludedTaints; node.kubernetes.io/not-ready and node.kubernetes.io/unreachable, to which the "
-            "pod's tolerationSeconds applies; and any taint on a node that a cluster autoscaler is removing.",
+            "The only taints to enforce, as key or key=value. Mutually exclusive with excludedTaints. If unset, "
+            "all taints are enforced except: those in excludedTaints; node.kubernetes.io/not-ready and "
+            "node.kubernetes.io/unreachable, to which the pod's tolerationSeconds applies; the taints "
+            "pressure.trimtab.dev/* of a NodePressurePolicy; taints of autoscalers; and any taint on a node "
+            "that an autoscaler is removing.",
             least=1,
             limit=64,
             **SET,

@@ -34,7 +34,9 @@ ExitCodes = Annotated[
     ),
 ]
 
-IncludingInitContainers = Annotated[bool, doc("Whether init containers are considered in addition to containers.")]
+IncludingInitContainers = Annotated[
+    bool, doc("Whether init containers are considered in addition to regular containers.")
+]
 
 
 DEFAULT_AGE: Final = 3600
@@ -85,7 +87,9 @@ class RemoveFailedPods(Strategy, frozen=True):
     They use no resources, and their controllers have already replaced them if needed.
     """
 
-    params: Annotated[FailedPodsParams, doc("Parameters of RemoveFailedPods.")] = FailedPodsParams()
+    params: Annotated[
+        FailedPodsParams, doc("Parameters of RemoveFailedPods. A pod must match all parameters that are set.")
+    ] = FailedPodsParams()
 
 
 PodState = Literal[
@@ -165,9 +169,11 @@ class PodConditionFilter(Spec, frozen=True):
         ),
     )
 
-    type: Annotated[ConditionText | None, doc("The type of the condition, for example Ready.")] = None
-    status: Annotated[Literal["True", "False", "Unknown"] | None, doc("The status of the condition.")] = None
-    reason: Annotated[ConditionText | None, doc("The reason of the condition.")] = None
+    type: Annotated[ConditionText | None, doc("The type that the condition must have, for example Ready.")] = None
+    status: Annotated[Literal["True", "False", "Unknown"] | None, doc("The status that the condition must have.")] = (
+        None
+    )
+    reason: Annotated[ConditionText | None, doc("The reason that the condition must have.")] = None
     min_time_since_last_transition_seconds: Annotated[
         NaturalInt | None, doc("The condition has had its current status for at least this many seconds.")
     ] = None
@@ -206,16 +212,18 @@ class PodLifeTimeParams(Spec, frozen=True):
     ] = OwnerKinds()
     including_init_containers: IncludingInitContainers = False
     including_ephemeral_containers: Annotated[
-        bool, doc("Whether states of ephemeral containers are considered. Their exit codes are never considered.")
+        bool, doc("Whether states also applies to ephemeral containers. exitCodes never applies to them.")
     ] = False
 
 
 class PodLifeTime(Strategy, frozen=True):
-    """Evicts pods that exceed a maximum age or have been in a given state for too long."""
+    """Evicts pods by age, state, condition or container exit code. Terminated pods that match are deleted."""
 
     needs_one_of: ClassVar[tuple[str, ...]] = ("maxPodLifeTimeSeconds", "states", "conditions", "exitCodes")
 
-    params: Annotated[PodLifeTimeParams, doc("Parameters of PodLifeTime.")] = PodLifeTimeParams()
+    params: Annotated[
+        PodLifeTimeParams, doc("Parameters of PodLifeTime. A pod must match all parameters that are set.")
+    ] = PodLifeTimeParams()
 
 
 RestartState = Literal["Running", "CrashLoopBackOff"]

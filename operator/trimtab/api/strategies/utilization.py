@@ -31,9 +31,10 @@ class UtilizationThresholds(Spec, frozen=True):
     thresholds: Annotated[
         Shares,
         bounded(
-            "A node is underutilized if its utilization of every listed resource is at or below the percentage. "
-            "LowNodeUtilization uses underutilized nodes as targets; HighNodeUtilization drains them. Resources: cpu, "
-            "memory, pods, and extended resources. Resources that are not listed are ignored.",
+            "A node is underutilized if its utilization of every listed resource is at or below this percentage "
+            "of the node's allocatable amount. LowNodeUtilization uses underutilized nodes as targets; "
+            "HighNodeUtilization drains them. Resources: cpu, memory, pods, and extended resources. Resources "
+            "that are not listed are ignored.",
             least=1,
             limit=16,
         ),
@@ -72,11 +73,16 @@ class UtilizationThresholds(Spec, frozen=True):
 
 
 class EvictableNamespaces(Spec, frozen=True):
-    """Namespaces whose pods the strategy does not evict. Their pods still count toward the utilization of nodes."""
+    """Restricts the namespaces whose pods this strategy evicts; only exclude is supported."""
 
     exclude: Annotated[
         tuple[NamespaceName, ...],
-        bounded("Pods in these namespaces are not evicted by this strategy.", least=1, limit=256, **SET),
+        bounded(
+            "Pods in these namespaces are not evicted by this strategy but still count toward node utilization.",
+            least=1,
+            limit=256,
+            **SET,
+        ),
     ] = ()
 
 
@@ -89,7 +95,7 @@ node."""
 
 PROMETHEUS_RULE: Final = Rule(
     rule="self.source == 'Prometheus' ? has(self.prometheus) : !has(self.prometheus)",
-    message="prometheus must be given for the source Prometheus, and for no other",
+    message="prometheus is required for the source Prometheus, and must be unset otherwise",
     field_path=".prometheus",
 )
 
@@ -102,8 +108,8 @@ _METRIC_RULE: Final = Rule(
     "!('MetricResource' in self.nodeResourceUtilizationThresholds.thresholds) && "
     "(!has(self.nodeResourceUtilizationThresholds.targetThresholds) || "
     "!('MetricResource' in self.nodeResourceUtilizationThresholds.targetThresholds)))",
-    message="LowNodeUtilization: thresholds and targetThresholds must name MetricResource, and nothing else, where "
-    "metricsUtilization has the source Prometheus; without it they must not",
+    message="LowNodeUtilization: if metricsUtilization.source is Prometheus, thresholds and targetThresholds must "
+    "contain only MetricResource; otherwise, they must not contain it",
 )
 """With the source Prometheus, thresholds can only refer to MetricResource, because a query returns one number per
 node."""
@@ -141,7 +147,7 @@ class PrometheusQuery(Spec, frozen=True):
     node_label: Annotated[
         str,
         Meta(
-            description="The label of the series that contains the node name.",
+            description="Name of the label whose value is the node name, in the series that query returns.",
             min_length=1,
             max_length=256,
             pattern="^[a-zA-Z_][a-zA-Z0-9_]*$",
@@ -151,10 +157,11 @@ class PrometheusQuery(Spec, frozen=True):
         Annotated[
             str,
             bounded(
-                "PromQL query that returns one series per pod, labeled namespace and pod, whose value is the pod's "
-                "share of the value of its node. If it is unset or returns no series for a pod, the pod's share is "
-                "estimated from its requests of cpu, memory and pods. Because that is an estimate, the strategy "
-                "then evicts one pod per node and cycle unless evictionLimits.node is set.",
+                "PromQL query that returns one series per pod, with the labels namespace and pod. The value is the "
+                "pod's part of the value that query returns for its node. If a pod has no series, its part is "
+                "estimated from its share of the cpu, memory and pods requested on the node. If podQuery is unset "
+                "or returns no series at all, the strategy evicts one pod per node and cycle unless "
+                "evictionLimits.node is set.",
                 least=1,
                 limit=8192,
             ),
@@ -173,8 +180,8 @@ class MetricsUtilization(Spec, frozen=True):
         doc(
             "Where measurements come from. KubernetesMetrics: the metrics.k8s.io API, served by metrics-server "
             "or an adapter. It provides cpu and memory; requests are used for all other resources. Prometheus: "
-            "the queries in prometheus, evaluated by the Prometheus server that is configured in the operator's "
-            "settings."
+            "the queries in the field prometheus, evaluated by the Prometheus server that is configured in the "
+            "operator's settings."
         ),
     ]
     prometheus: Annotated[
@@ -195,15 +202,15 @@ class LowNodeUtilizationParams(Spec, frozen=True):
     metrics_utilization: Annotated[
         MetricsUtilization | None,
         doc(
-            "Use measured utilization to classify nodes and select pods. Nodes that were not measured are "
-            "ignored. Target nodes must still have enough unrequested resources for the pod, as the scheduler "
-            "requires, and their measured utilization must stay at or below targetThresholds. If unset, "
-            "utilization is computed from requests."
+            "Source of measured utilization, which is used instead of requests to classify nodes and select "
+            "pods. Nodes without a measurement are ignored. A target node must still have enough unrequested "
+            "resources for the pod, as the scheduler requires, and its measured utilization must stay at or "
+            "below targetThresholds. If unset, utilization is computed from requests."
         ),
     ] = None
     evictable_namespaces: Annotated[
         EvictableNamespaces,
-        doc("Namespaces whose pods this strategy does not evict; they still count toward the utilization of nodes."),
+        doc("Restricts the namespaces whose pods this strategy evicts; only exclude is supported."),
     ] = EvictableNamespaces()
     eviction_limits: Annotated[
         EvictionLimits, doc("Limits on evictions by this strategy, in addition to the policy's limits.")
@@ -244,9 +251,10 @@ class HighNodeUtilizationParams(Spec, frozen=True):
     eviction_modes: Annotated[
         tuple[EvictionMode, ...],
         bounded(
-            "OnlyThresholdingResources: evict only pods that request at least one of the resources in "
-            "thresholds. A node counts as empty once it runs no such pod. This is useful, for example, with "
-            "a threshold for GPUs.",
+            "Restricts which pods are evicted. OnlyThresholdingResources: only pods that request at least one "
+            "of the resources in thresholds; a node counts as empty once it runs no such pod. This is useful, "
+            "for example, with a threshold for GPUs. If unset, all pods of a node are evicted, except "
+            "DaemonSet, static and mirror pods.",
             least=1,
             limit=1,
             **SET,
@@ -254,7 +262,7 @@ class HighNodeUtilizationParams(Spec, frozen=True):
     ] = ()
     evictable_namespaces: Annotated[
         EvictableNamespaces,
-        doc("Namespaces whose pods this strategy does not evict; they still count toward the utilization of nodes."),
+        doc("Restricts the namespaces whose pods this strategy evicts; only exclude is supported."),
     ] = EvictableNamespaces()
 
 

@@ -537,7 +537,7 @@ def test_unknown_key_is_reported_before_the_errors_that_it_causes(content: str, 
                 "metricsUtilization: {source: Prometheus}",
             ),
             f"{CONFIG}[0].args.metricsUtilization.prometheus",
-            "must be given for the source Prometheus",
+            "is required for the source Prometheus",
             id="Prometheus without a query",
         ),
         pytest.param(

@@ -80,7 +80,7 @@ Document = dict[str, Any]
 @click.option(
     "--job-namespace",
     metavar="NAME",
-    default="trimtab",
+    default="trimtab-system",
     show_default=True,
     help="Namespace of the operator, whose service account the Job's pods use.",
 )

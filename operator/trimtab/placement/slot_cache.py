@@ -46,34 +46,32 @@ class SlotCache(Generic[K, D]):
 
     Args:
         nodes: the node table with its log of changes.
-        compute: returns the values of a key for some slots (a slice or int64 indices), from allocatable and requested
-            amounts only.
         recompute_share: if more than one in this number of slots has changed, the whole array is recomputed. Use 1 if
-            the cost of ``compute`` is proportional to the number of slots.
+            the cost of ``compute`` of :meth:`of` is proportional to the number of slots.
     """
 
-    def __init__(
-        self,
-        nodes: NodeTable,
-        compute: Callable[[K, Slots], npt.NDArray[D]],
-        *,
-        recompute_share: int = _RECOMPUTE_SHARE,
-    ) -> None:
+    def __init__(self, nodes: NodeTable, *, recompute_share: int = _RECOMPUTE_SHARE) -> None:
         self._nodes = nodes
-        self._compute = compute
         self._recompute_share = recompute_share
         self._entries: dict[K, _Entry[D]] = {}
 
-    def of(self, key: K) -> npt.NDArray[D]:
+    def of(self, key: K, compute: Callable[[K, Slots], npt.NDArray[D]]) -> npt.NDArray[D]:
         """Return the up-to-date array of a key: shape (capacity,).
 
         Callers must not write to the array. Later calls update it in place.
+
+        Args:
+            key: the key.
+            compute: returns the values of a key for some slots (a slice or int64 indices), from allocatable and
+                requested amounts only. It must be the same in all calls. The cache does not store it, because most
+                callers pass a method of the cache's owner, and a reference cycle would keep all arrays until the
+                next garbage collection.
         """
         nodes = self._nodes
         entry = self._entries.get(key)
         touched = nodes.touched
         if entry is None or entry.epoch != nodes.epoch or len(entry.array) != nodes.capacity:
-            return self._recompute(key)
+            return self._recompute(key, compute)
         self._entries[key] = self._entries.pop(key)  # least recently used first
         changed = len(touched) - entry.seen
         if not changed:
@@ -83,16 +81,16 @@ class SlotCache(Generic[K, D]):
         else:
             slots = list(set(touched[entry.seen :]))
             if len(slots) * self._recompute_share > nodes.capacity:
-                return self._recompute(key)
+                return self._recompute(key, compute)
         where = np.array(slots, dtype=np.int64)
-        entry.array[where] = self._compute(key, where)
+        entry.array[where] = compute(key, where)
         entry.seen = len(touched)
         return entry.array
 
-    def _recompute(self, key: K) -> npt.NDArray[D]:
+    def _recompute(self, key: K, compute: Callable[[K, Slots], npt.NDArray[D]]) -> npt.NDArray[D]:
         self._entries.pop(key, None)
         if len(self._entries) >= _MAX_KEYS:
             del self._entries[next(iter(self._entries))]
-        array = self._compute(key, slice(None))
+        array = compute(key, slice(None))
         self._entries[key] = _Entry(array, self._nodes.epoch, len(self._nodes.touched))
         return array

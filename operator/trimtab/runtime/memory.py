@@ -1,17 +1,25 @@
-"""Returns memory to the kernel after objects were deleted.
+"""Returns memory to the kernel after objects were deleted, and runs the full garbage collections of the process.
 
 Interning tables, caches and the C library's heap keep memory for reuse. A tenant who creates and deletes thousands of
 pods could bring the process permanently closer to its memory limit. Therefore this module drops unused entries and
 returns free pages.
+
+Python's automatic full collections traverse all objects and block all threads. With 5,000 nodes and 150,000 pods they
+took 60 to 100 ms every ten seconds (``benchmarks/loop_lag.py``) and freed little, because plans contain no reference
+cycles (``tests/unit/test_reference_cycles.py``). :class:`FullCollections` replaces them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from trimtab.kube.clock import Clock
 from trimtab.kube.rules.selectors import label_matcher, node_matcher, node_term_matcher
 
 if TYPE_CHECKING:
@@ -21,6 +29,21 @@ log = logging.getLogger(__name__)
 
 RECLAIM_PERIOD: Final = 30.0
 """Seconds between two reclamations. A reclamation is skipped if no object was removed since the previous one."""
+
+COLLECTION_CHECK_PERIOD: Final = 15.0
+"""Seconds between two checks of whether a full garbage collection is due."""
+
+COLLECTION_PERIOD: Final = 600.0
+"""Maximum seconds between two full garbage collections."""
+
+COMPLETE_PERIOD: Final = 6 * 3600.0
+"""Seconds after which a full garbage collection also traverses the objects that survived the previous ones."""
+
+GROWTH: Final = 1.25
+"""A full garbage collection is due once the resident memory has grown by this factor since the previous one."""
+
+_NEVER: Final = 2**31 - 1
+"""Collections of the middle generation until an automatic full collection."""
 
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
@@ -80,6 +103,51 @@ class MemoryReclaimer:
             cached.cache_clear()
         await self._watches.reclaim()
         await asyncio.to_thread(trim)
+
+
+class FullCollections:
+    """Runs the full garbage collections of the process. Call :meth:`collect_if_due` periodically.
+
+    Objects that survive a collection are excluded from the next ones, so that a collection only traverses objects that
+    were created since. Every :data:`COMPLETE_PERIOD` seconds, a collection traverses all objects.
+
+    Args:
+        clock: the clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._collected = self._completed = clock.monotonic()
+        self._resident = resident_bytes()
+
+    async def collect_if_due(self) -> None:
+        """Collect if memory has grown, or if the last collection was too long ago."""
+        now, resident = self._clock.monotonic(), resident_bytes()
+        if now - self._collected < COLLECTION_PERIOD and resident < GROWTH * self._resident:
+            return
+        if now - self._completed >= COMPLETE_PERIOD:
+            self._completed = now
+            gc.unfreeze()
+        began = self._clock.cpu()
+        found = gc.collect()
+        gc.freeze()
+        message = "Collected %d objects in %.0f ms; the process uses %d MiB"
+        self._collected, self._resident = now, resident_bytes()
+        log.debug(message, found, 1000 * (self._clock.cpu() - began), self._resident >> 20)
+
+
+def disable_automatic_full_collections() -> None:
+    """Let Python collect only young objects automatically. :class:`FullCollections` collects the others."""
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _NEVER)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes; 0 if the operating system is not Linux."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def tune_allocator() -> None:

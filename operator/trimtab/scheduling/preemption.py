@@ -124,9 +124,7 @@ class PreemptionPlanner:
         self._ledger = ledger or BudgetLedger(snapshot)
         self._budgets = dict(snapshot.budgets)
         self._kept: dict[object, _Kept] = {}
-        self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(
-            snapshot.nodes, self._requested_below, recompute_share=1
-        )
+        self._below: SlotCache[tuple[int, int], np.int64] = SlotCache(snapshot.nodes, recompute_share=1)
 
     def use_budgets(self, ledger: BudgetLedger) -> None:
         """Start a scheduling cycle with the current PodDisruptionBudgets.
@@ -203,7 +201,7 @@ class PreemptionPlanner:
         The result has dtype int64 and is in the order of node names.
         """
         nodes = self._snapshot.nodes
-        requested = self._below.of((pod.priority, nodes.axis.width))
+        requested = self._below.of((pod.priority, nodes.axis.width), self._requested_below)
         mask: BoolArray = resolvable & (requested[:, PODS] > 0)
         for column, amount in self._snapshot.amounts(pod.spec).wanted:
             mask &= nodes.allocatable[:, column] - nodes.requested[:, column] + requested[:, column] >= amount

@@ -17,7 +17,7 @@ class Counting:
     def __init__(self, snapshot: Snapshot) -> None:
         self.nodes = snapshot.nodes
         self.passes: list[int] = []
-        self.kept: SlotCache[int, np.int64] = SlotCache(snapshot.nodes, self.compute)
+        self.kept: SlotCache[int, np.int64] = SlotCache(snapshot.nodes)
 
     def compute(self, asked: int, slots: Slots) -> IntArray:
         free: IntArray = self.nodes.allocatable[slots, CPU] - self.nodes.requested[slots, CPU] - asked
@@ -32,9 +32,9 @@ def snapshot() -> Snapshot:
 def test_only_changed_slots_are_recomputed():
     picture = snapshot()
     counting = Counting(picture)
-    before = counting.kept.of(100).copy()
+    before = counting.kept.of(100, counting.compute).copy()
     picture.put(pod("p").on("n3").cpu("1").build())
-    after = counting.kept.of(100)
+    after = counting.kept.of(100, counting.compute)
     assert counting.passes == [picture.nodes.capacity, 1]
     assert np.flatnonzero(before != after).tolist() == [picture.nodes.slot_of["n3"]]
     assert after[picture.nodes.slot_of["n3"]] == 4000 - 1000 - 100
@@ -44,7 +44,7 @@ def test_hundreds_of_keys_are_cached():
     counting = Counting(snapshot())
     for _ in range(3):
         for requested in range(500):
-            counting.kept.of(requested)
+            counting.kept.of(requested, counting.compute)
     assert len(counting.passes) == 500
 
 
@@ -52,7 +52,7 @@ def test_least_recently_used_key_is_dropped_first(monkeypatch):
     monkeypatch.setattr(slot_cache, "_MAX_KEYS", 2)
     counting = Counting(snapshot())
     for requested in (1, 2, 1, 3, 1):
-        counting.kept.of(requested)
+        counting.kept.of(requested, counting.compute)
     assert len(counting.passes) == 3
-    counting.kept.of(2)
+    counting.kept.of(2, counting.compute)
     assert len(counting.passes) == 4

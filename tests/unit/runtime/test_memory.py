@@ -18,7 +18,14 @@ from trimtab.kube.watching.store import Store
 from trimtab.kube.wire.intern import Interner
 from trimtab.kube.wire.protobuf import ProtobufCodec
 from trimtab.runtime import memory
-from trimtab.runtime.memory import RECLAIM_PERIOD, MemoryReclaimer
+from trimtab.runtime.memory import (
+    COLLECTION_PERIOD,
+    COMPLETE_PERIOD,
+    GROWTH,
+    RECLAIM_PERIOD,
+    FullCollections,
+    MemoryReclaimer,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -100,3 +107,41 @@ async def test_memory_is_not_reclaimed_without_removals(monkeypatch) -> None:
 def test_heap_is_trimmed_if_the_c_library_supports_it() -> None:
     memory.tune_allocator()
     memory.trim()
+
+
+class Collections:
+    """Records the full garbage collections of a process whose memory the test sets."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.calls: list[str] = []
+        self.resident = 100_000_000.0
+        monkeypatch.setattr(memory.gc, "collect", lambda: self.calls.append("collect") or 0)
+        monkeypatch.setattr(memory.gc, "freeze", lambda: None)
+        monkeypatch.setattr(memory.gc, "unfreeze", lambda: self.calls.append("unfreeze"))
+        monkeypatch.setattr(memory, "resident_bytes", lambda: int(self.resident))
+        self.full = FullCollections(LoopClock())
+
+    async def after(self, seconds: float) -> list[str]:
+        await asyncio.sleep(seconds)
+        self.calls.clear()
+        await self.full.collect_if_due()
+        return self.calls
+
+
+async def test_garbage_is_collected_when_memory_has_grown(monkeypatch) -> None:
+    collections = Collections(monkeypatch)
+    assert await collections.after(1.0) == []
+    collections.resident *= GROWTH - 0.01
+    assert await collections.after(1.0) == []
+    collections.resident *= 1.02
+    assert await collections.after(1.0) == ["collect"]
+    assert await collections.after(1.0) == []
+
+
+async def test_garbage_is_collected_periodically_and_completely_at_times(monkeypatch) -> None:
+    collections = Collections(monkeypatch)
+    assert await collections.after(COLLECTION_PERIOD) == ["collect"]
+    assert await collections.after(COLLECTION_PERIOD - 1.0) == []
+    assert await collections.after(1.0) == ["collect"]
+    assert await collections.after(COMPLETE_PERIOD) == ["unfreeze", "collect"]
+    assert await collections.after(COLLECTION_PERIOD) == ["collect"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -81,6 +81,7 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
             () if thresholds is None else utilization_levels(thresholds, self._table, known, present)
         )
         self._number = 0 if thresholds is None else thresholds.number_of_nodes
+        self._amounts_of = _amounts_of(self._node_usage)
         self._lineup = VictimQueue(self._amounts_of, of_spec=not self._node_usage.resources)
         self._measured = tuple(level for level in self._levels if level.resource in self._node_usage.resources)
         self._excluded = frozenset(params.evictable_namespaces.exclude)
@@ -304,9 +305,6 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
         text = f"{limit}, and {planned} planned for node {pod.node}"
         return Refusal(reason=LIMIT_REACHED, message=text)
 
-    def _amounts_of(self, pod: Pod) -> Amounts:
-        return tuple(self._node_usage.of_pod(pod).tolist())
-
     def _try(
         self,
         context: StrategyContext,
@@ -345,3 +343,11 @@ class LowNodeUtilization(Strategy[LowNodeUtilizationParams]):
                 return
             context.keep(victim.pod, refusal.reason, refusal.message)
             want[: len(victim.amounts)] -= victim.amounts
+
+
+def _amounts_of(usage: NodeUsage) -> Callable[[Pod], Amounts]:
+    """Return a function that returns the amounts of a pod as a tuple.
+
+    A method of the strategy would make a reference cycle, which keeps a plan until the next garbage collection.
+    """
+    return lambda pod: tuple(usage.of_pod(pod).tolist())

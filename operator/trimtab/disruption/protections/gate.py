@@ -94,7 +94,15 @@ class EvictionRules:
         self._own_doing_after = any(rule.name in POD_SPEC_REASONS for rule in after)
         self._templates: dict[tuple[str, int, int, int], tuple[Template, Refusal | None]] = {}
         self._known: dict[str, Refusal | None] = {}
-        self.causes = EvictionCauses(context.spec, self.unmovable)
+        self._spec = context.spec
+
+    @property
+    def causes(self) -> EvictionCauses:
+        """Return the rules about which pods may cause evictions. They refer to this object, so it does not store them.
+
+        A reference cycle would keep the plan until the next garbage collection.
+        """
+        return EvictionCauses(self._spec, self.unmovable)
 
     def unmovable(self, pod: Pod) -> Refusal | None:
         """Return the reason why the pod's own spec or annotations prevent its eviction; ``None`` if they do not.

@@ -307,13 +307,13 @@ class NodeResourcesFit(NodeFilter):
     def __init__(self, snapshot: Snapshot, *, ignored: Iterable[str] = (), ignored_groups: Iterable[str] = ()) -> None:
         self.snapshot = snapshot
         self._ignored, self._ignored_groups = frozenset(ignored), frozenset(ignored_groups)
-        self._fits: SlotCache[RequestedAmounts, np.bool_] = SlotCache(snapshot.nodes, self._compute)
+        self._fits: SlotCache[RequestedAmounts, np.bool_] = SlotCache(snapshot.nodes)
         self._reduced: dict[int, tuple[PodSpec, Amounts]] = {}
         self._version = -1
 
     def passing(self, pod: Pod) -> BoolArray | None:
         amounts = self._amounts if self._ignored or self._ignored_groups else self.snapshot.amounts
-        return self._fits.of(amounts(pod.spec).wanted)
+        return self._fits.of(amounts(pod.spec).wanted, self._compute)
 
     def _amounts(self, spec: PodSpec) -> Amounts:
         """Return the amounts that a pod with this spec uses, excluding the ignored resources."""

@@ -73,7 +73,7 @@ class _Allocated(LegacyScore):
 
     def __init__(self, snapshot: Snapshot, *, name: str = "", weight: int = 1) -> None:
         super().__init__(snapshot, name=name, weight=weight)
-        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes, self._compute)
+        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes)
 
     def points(self, have: IntArray, taken: IntArray) -> IntArray:
         """Return the score of each resource: int64, shape (n, 2).
@@ -85,7 +85,7 @@ class _Allocated(LegacyScore):
         raise NotImplementedError
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
-        return self._kept.of(self.snapshot.amounts(pod.spec).scored).astype(np.int64)
+        return self._kept.of(self.snapshot.amounts(pod.spec).scored, self._compute).astype(np.int64)
 
     def _compute(self, scored: tuple[int, int], slots: Slots) -> Points:
         nodes = self.snapshot.nodes

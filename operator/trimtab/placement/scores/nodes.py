@@ -172,13 +172,13 @@ class Allocated:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes, self._compute)
+        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes)
 
     def counted(self, have: IntArray, taken: IntArray) -> IntArray:
         raise NotImplementedError
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
-        return self._kept.of(self._snapshot.amounts(pod.spec).scored).astype(np.int64)
+        return self._kept.of(self._snapshot.amounts(pod.spec).scored, self._compute).astype(np.int64)
 
     def coupled_by(self, pod: Pod) -> frozenset[str]:
         return NO_KEYS
@@ -250,12 +250,12 @@ class BalancedAllocation:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes, self._compute)
+        self._kept: SlotCache[tuple[int, int], np.int8] = SlotCache(snapshot.nodes)
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
         requests = pod.spec.requests
         asked = requests.get("cpu", 0), requests.get("memory", 0)
-        return self._kept.of(asked).astype(np.int64) if any(asked) else 0
+        return self._kept.of(asked, self._compute).astype(np.int64) if any(asked) else 0
 
     def coupled_by(self, pod: Pod) -> frozenset[str]:
         return NO_KEYS
@@ -302,7 +302,7 @@ class ResourceBalance:
     def __init__(self, snapshot: Snapshot, *, resources: tuple[str, ...]) -> None:
         self._snapshot = snapshot
         self._resources = resources
-        self._kept: SlotCache[tuple[tuple[int, int], ...], np.int8] = SlotCache(snapshot.nodes, self._compute)
+        self._kept: SlotCache[tuple[tuple[int, int], ...], np.int8] = SlotCache(snapshot.nodes)
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
         requests, columns = pod.spec.requests, self._snapshot.nodes.axis.column
@@ -313,7 +313,7 @@ class ResourceBalance:
             for name in self._resources
             if (column := columns.get(name)) is not None and (column < FIXED or requests.get(name, 0))
         )
-        return self._kept.of(asked).astype(np.int64)
+        return self._kept.of(asked, self._compute).astype(np.int64)
 
     def coupled_by(self, pod: Pod) -> frozenset[str]:
         return NO_KEYS
@@ -385,7 +385,7 @@ class ResourceAllocation:
         self._resources = resources
         self._strategy = strategy
         self._line: IntArray = np.array([score_on_line(shape, percent) for percent in range(101)] if shape else [])
-        self._kept: SlotCache[Asked, np.int8] = SlotCache(snapshot.nodes, self._compute)
+        self._kept: SlotCache[Asked, np.int8] = SlotCache(snapshot.nodes)
 
     def scores(self, pod: Pod, among: BoolArray) -> IntArray | int:
         axis = self._snapshot.nodes.axis
@@ -399,7 +399,7 @@ class ResourceAllocation:
             found, amount = axis.column.get(name), pod.spec.requests.get(name, 0)
             if found is not None and (amount or found < FIXED):
                 asked.append((found + len(_COUNTED_WITH_DEFAULTS), amount, weight))
-        return self._kept.of(tuple(asked)).astype(np.int64) if asked else 0
+        return self._kept.of(tuple(asked), self._compute).astype(np.int64) if asked else 0
 
     def coupled_by(self, pod: Pod) -> frozenset[str]:
         return NO_KEYS

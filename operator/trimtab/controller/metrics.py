@@ -68,6 +68,7 @@ class QueueMetrics:
     def __init__(self, metrics: WorkQueueMetrics, name: str) -> None:
         self._name = name
         self._component: Component | None = None
+        self._moves: Component | None = None
         self._working = 0
         self._depth = metrics.depth.labels(name)
         self._adds = metrics.adds.labels(name)
@@ -79,11 +80,22 @@ class QueueMetrics:
         """Record that the queue started. Each scrape calls ``depth`` to get the number of ready keys."""
         self._depth.set_function(depth)
         self._component, self._working = register_component(f"work queue {self._name}"), 0
+        self._moves = register_component(f"waiting keys of work queue {self._name}")
 
     def stopped(self) -> None:
         """Record that the queue stopped."""
         self._depth.set_function(lambda: 0)
-        self._component = None
+        self._component = self._moves = None
+
+    def changed(self) -> None:
+        """Record that keys or limits have changed. The queue must move its keys to their next stage now."""
+        if self._moves is not None:
+            self._moves.expect()
+
+    def moved(self, due_in: float | None) -> None:
+        """Record that the queue has moved its keys. The next move is due in ``due_in`` seconds, or after a change."""
+        if self._moves is not None:
+            self._moves.succeed(due_in)
 
     def added(self) -> None:
         """Record that a new key was added."""

@@ -201,7 +201,7 @@ class WorkQueue:
         known = self._delayed.due(key)
         if known is None or due < known:
             self._delayed.set(key, due, key)
-            self._changed.set()
+            self._notify()
 
     def reschedule(self, key: str, seconds: float) -> None:
         """Replace the delay that :meth:`add_after` or a failure has set."""
@@ -237,7 +237,7 @@ class WorkQueue:
         """Check all rate-limited keys again, because the limits were raised."""
         if self._rate_limited is not None:
             self._rate_limited.recheck()
-        self._changed.set()
+        self._notify()
 
     # --- inspecting it ----------------------------------------------------------------------------------------------
 
@@ -306,7 +306,12 @@ class WorkQueue:
         if self._rate_limited is None or not self._rate_limited.put(key, priority):
             self._ready.put(key, priority, now=self._clock.monotonic())
             self._metrics.ready()
-        self._changed.set()  # no worker starts yet: keys added together are ordered, and duplicates merged, first
+        self._notify()  # no worker starts yet: keys added together are ordered, and duplicates merged, first
+
+    def _notify(self) -> None:
+        """Wake :meth:`run` because keys or limits have changed."""
+        self._changed.set()
+        self._metrics.changed()
 
     async def _move_up_until_cancelled(self) -> None:
         while True:
@@ -316,6 +321,7 @@ class WorkQueue:
             if next_at is not None and next_at <= now:
                 await asyncio.sleep(0)
             else:
+                self._metrics.moved(None if next_at is None else next_at - now)
                 self._wake_at(next_at)
                 await self._changed.wait()
 

@@ -24,6 +24,7 @@ from trimtab.controller.progress import (
 )
 from trimtab.controller.work_queue import WorkQueue
 from trimtab.kube.resources import TAINT_MANAGERS
+from trimtab.kube.token_bucket import ALWAYS
 
 pytestmark = pytest.mark.looptime
 INACTIVITY, FAILING = 600.0, 900.0
@@ -315,6 +316,47 @@ async def test_queue_that_takes_no_key_is_inactive_unless_it_is_paused(progress:
     queue.add("b")
     await asyncio.sleep(INACTIVITY + 1)
     assert found(progress) == [("work queue q", reasons.INACTIVE)]
+    await ended(task)
+
+
+@pytest.mark.parametrize("waits", ["delayed", "rate limited"])
+async def test_queue_that_moves_no_waiting_key_is_inactive(progress: Progress, waits: str) -> None:
+    """The task of the queue hangs before a key becomes ready."""
+
+    async def reconcile(key: str) -> None:
+        del key
+
+    class Unlimited:
+        def flow_of(self, key: str) -> str:
+            return key
+
+        def next_at(self, flow: object) -> float:
+            del flow
+            return ALWAYS
+
+        def next_at_any_flow(self) -> float:
+            return ALWAYS
+
+        def take(self, key: str, flow: object, now: float) -> None:
+            pass
+
+    queue = WorkQueue(
+        reconcile, workers=2, clock=LoopClock(), metrics=WorkQueueMetrics().queue("q"), rate_limiter=Unlimited()
+    )
+    task = asyncio.create_task(queue.run())
+    queue.add("a")
+    queue.add_after("b", INACTIVITY)
+    await asyncio.sleep(3 * INACTIVITY)
+    assert found(progress) == []
+    queue._changed.wait = asyncio.Event().wait  # type: ignore[method-assign]
+    queue.add("c")
+    await asyncio.sleep(1)  # the last key that the queue moves
+    if waits == "delayed":
+        queue.add_after("d", 1)
+    else:
+        queue.add("d")
+    await asyncio.sleep(INACTIVITY + 3)
+    assert found(progress) == [("waiting keys of work queue q", reasons.INACTIVE)]
     await ended(task)
 
 

@@ -169,5 +169,5 @@ lock: $(STAMP) ## pin, by hash, the newest dependencies that pyproject.toml allo
 
 .PHONY: clean
 clean: ## remove what the targets above made, but not the cached binaries of the control plane
-	rm -rf $(VENV) .tox dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tox dist build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
